@@ -1,0 +1,33 @@
+# Two verbs set everything up on a fresh machine: `make run` and `make test`.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: run test install lint types unit test-slow bench clean
+
+run: install
+	$(BIN)/hessmap map
+
+test: lint types unit
+
+install: $(VENV)/.installed
+
+$(VENV)/.installed: pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev,cluster]'
+	touch $@
+
+lint: install
+	$(BIN)/ruff check .
+
+types: install
+	$(BIN)/mypy
+
+unit: install
+	$(BIN)/pytest -q
+
+test-slow: install
+	$(BIN)/pytest -q -m 'slow or data'
+
+clean:
+	rm -rf $(VENV) .venv-bench .mypy_cache .ruff_cache .pytest_cache

@@ -1,0 +1,151 @@
+"""The smallest base that works: a symmetric operator asks for a size, a number format and block products."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from hessmap.curvature.layout import Layout
+from hessmap.errors import require
+
+
+class LinearOperator(ABC):
+    """A real matrix known by its products; dense form and ``@`` come free."""
+
+    dtype: torch.dtype = torch.float64
+
+    @property
+    @abstractmethod
+    def shape(self) -> tuple[int, int]: ...
+
+    @abstractmethod
+    def matmat(self, vectors: Tensor) -> Tensor:
+        """The product with the columns of ``vectors``, shape (shape[1], count) -> (shape[0], count)."""
+
+    def __matmul__(self, vectors: Tensor) -> Tensor:
+        rows = self.shape[1]
+        require(
+            vectors.ndim in (1, 2) and vectors.shape[0] == rows,
+            f"the operator of shape {self.shape} needs vectors with {rows} entries",
+            f"got shape {tuple(vectors.shape)}",
+        )
+        columns = vectors.to(self.dtype).reshape(rows, -1)
+        return self.matmat(columns).reshape(self.shape[0], *vectors.shape[1:])
+
+    def to_dense(self) -> Tensor:
+        return self.matmat(torch.eye(self.shape[1], dtype=self.dtype))
+
+
+class SymmetricOperator(LinearOperator):
+    """A symmetric operator over parameters: ``layout`` names its blocks, ``scale`` is what ranks are relative to."""
+
+    layout: Layout | None = None
+
+    @property
+    @abstractmethod
+    def size(self) -> int: ...
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.size, self.size
+
+    @property
+    def scale(self) -> float | None:
+        """The norm that thresholds are relative to; None leaves it to the operator's own spectrum."""
+        return None
+
+    def block(self, row: str, column: str | None = None) -> LinearOperator:
+        """The block of one parameter (symmetric), or of a pair of parameters (rectangular)."""
+        require(self.layout is not None, "blocks need an operator with a layout", "this one has none")
+        assert self.layout is not None
+        rows = self.layout[row]
+        if column is None or column == row:
+            return DiagonalBlock(self, row)
+        return RectangularBlock(self, rows, self.layout[column])
+
+
+class DenseOperator(SymmetricOperator):
+    """A symmetric matrix as an operator."""
+
+    def __init__(self, matrix: Tensor, layout: Layout | None = None, scale: float | None = None) -> None:
+        require(
+            matrix.ndim == 2 and matrix.shape[0] == matrix.shape[1],
+            "a symmetric operator needs a square matrix",
+            f"got shape {tuple(matrix.shape)}",
+        )
+        self.matrix = matrix
+        self.layout = layout
+        self._scale = scale
+        self.dtype = matrix.dtype
+
+    @property
+    def size(self) -> int:
+        return int(self.matrix.shape[0])
+
+    @property
+    def scale(self) -> float | None:
+        return self._scale
+
+    def matmat(self, vectors: Tensor) -> Tensor:
+        return self.matrix @ vectors
+
+    def to_dense(self) -> Tensor:
+        return self.matrix
+
+
+class DiagonalBlock(SymmetricOperator):
+    """The block of one parameter of a larger symmetric operator; it inherits the larger one's scale."""
+
+    def __init__(self, whole: SymmetricOperator, name: str) -> None:
+        assert whole.layout is not None
+        self.whole = whole
+        self.place = whole.layout[name]
+        self.layout = whole.layout.restricted_to([name])
+        self.dtype = whole.dtype
+
+    @property
+    def size(self) -> int:
+        return self.place.stop - self.place.start
+
+    @property
+    def scale(self) -> float | None:
+        return self.whole.scale
+
+    def matmat(self, vectors: Tensor) -> Tensor:
+        return self.whole.matmat(_embed(vectors, self.place, self.whole.size))[self.place]
+
+    @cached_property
+    def _dense(self) -> Tensor:
+        return self.whole.to_dense()[self.place, self.place]
+
+    def to_dense(self) -> Tensor:
+        return self._dense
+
+
+class RectangularBlock(LinearOperator):
+    """The block of a pair of parameters: a map from the second's directions to the first's gradients."""
+
+    def __init__(self, whole: SymmetricOperator, rows: slice, columns: slice) -> None:
+        self.whole = whole
+        self.rows = rows
+        self.columns = columns
+        self.dtype = whole.dtype
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.rows.stop - self.rows.start, self.columns.stop - self.columns.start
+
+    def matmat(self, vectors: Tensor) -> Tensor:
+        return self.whole.matmat(_embed(vectors, self.columns, self.whole.size))[self.rows]
+
+    def to_dense(self) -> Tensor:
+        return self.whole.to_dense()[self.rows, self.columns]
+
+
+def _embed(vectors: Tensor, place: slice, size: int) -> Tensor:
+    padded = vectors.new_zeros(size, vectors.shape[1])
+    padded[place] = vectors
+    return padded

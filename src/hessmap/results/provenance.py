@@ -1,0 +1,56 @@
+"""Where a result comes from: enough to make it again."""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+import sys
+import time
+from dataclasses import dataclass
+from importlib import metadata
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hessmap.results.record import Record
+
+_PACKAGES = ("hessmap", "torch", "numpy", "scipy", "python-flint")
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Provenance(Record):
+    """Versions, number format, seed, data and moment of a measurement."""
+
+    versions: dict[str, str]
+    dtype: str = "float64"
+    seed: int | None = None
+    data_hash: str | None = None
+    created: str = ""
+    notes: tuple[str, ...] = ()
+
+
+def provenance(
+    dtype: str = "float64", seed: int | None = None, data_hash: str | None = None, notes: tuple[str, ...] = ()
+) -> Provenance:
+    """The provenance of something made now."""
+    versions = {"python": platform.python_version(), "platform": sys.platform}
+    for name in _PACKAGES:
+        try:
+            versions[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            versions[name] = "not installed"
+    created = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    return Provenance(versions, dtype, seed, data_hash, created, notes)
+
+
+def data_hash(*arrays: NDArray[np.generic]) -> str:
+    """A hash of contents, shapes and number formats.
+
+    >>> data_hash(np.arange(3)) == data_hash(np.arange(3))
+    True
+    """
+    digest = hashlib.sha256()
+    for array in arrays:
+        digest.update(f"{array.shape}{array.dtype.str}".encode())
+        digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()[:16]

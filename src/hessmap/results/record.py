@@ -1,0 +1,126 @@
+"""The base of every result: frozen, comparable, readable, and JSON both ways."""
+
+from __future__ import annotations
+
+import dataclasses
+import html
+import json
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from hessmap.errors import InvalidInput, sentence, unknown_name
+
+_RECORDS: dict[str, type[Record]] = {}
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class Record:
+    """A frozen result. Subclasses are ``@dataclass(frozen=True, eq=False, repr=False)``.
+
+    Equality compares every field marked ``compare`` (the default), arrays element by element; provenance fields
+    are declared with ``field(compare=False)`` because two equal results may be found at different times.
+    """
+
+    summary_fields: ClassVar[tuple[str, ...]] = ()
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        _RECORDS[cls.__name__] = cls
+
+    def __eq__(self, other: object) -> bool:
+        if type(other) is not type(self):
+            return NotImplemented
+        return all(
+            _equal(getattr(self, field.name), getattr(other, field.name))
+            for field in dataclasses.fields(self)
+            if field.compare
+        )
+
+    def __hash__(self) -> int:
+        return hash((type(self).__name__, self.to_json()))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain dictionaries, lists, numbers and strings, with the record's name under ``"record"``."""
+        fields = {field.name: _encode(getattr(self, field.name)) for field in dataclasses.fields(self)}
+        return {"record": type(self).__name__, **fields}
+
+    def to_json(self, indent: int | None = None) -> str:
+        return json.dumps(self.to_dict(), indent=indent, allow_nan=True)
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Self:
+        name = data.get("record")
+        if name not in _RECORDS:
+            raise unknown_name("record", name, sorted(_RECORDS))
+        record = _decode(data)
+        if not isinstance(record, cls):
+            raise InvalidInput(sentence(f"the JSON must hold a {cls.__name__}", f"it holds a {name}"))
+        return record
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        return cls.from_dict(json.loads(text))
+
+    def rows(self) -> list[tuple[str, str]]:
+        """Name and value, as the two readable forms show them."""
+        names = self.summary_fields or tuple(field.name for field in dataclasses.fields(self) if field.compare)
+        return [(name.replace("_", " "), _readable(getattr(self, name))) for name in names]
+
+    def __repr__(self) -> str:
+        body = ", ".join(f"{name}: {value}" for name, value in self.rows())
+        return f"{type(self).__name__}({body})"
+
+    def _repr_html_(self) -> str:
+        cells = "".join(
+            f"<tr><th style='text-align:left'>{html.escape(name)}</th><td>{html.escape(value)}</td></tr>"
+            for name, value in self.rows()
+        )
+        return f"<table><caption>{type(self).__name__}</caption>{cells}</table>"
+
+
+def _equal(left: Any, right: Any) -> bool:
+    if isinstance(left, np.ndarray) or isinstance(right, np.ndarray):
+        return bool(np.array_equal(left, right))
+    if isinstance(left, tuple) and isinstance(right, tuple):
+        return len(left) == len(right) and all(map(_equal, left, right))
+    return bool(left == right)
+
+
+def _encode(value: Any) -> Any:
+    if isinstance(value, Record):
+        return value.to_dict()
+    if isinstance(value, np.ndarray):
+        return {"array": value.ravel().tolist(), "shape": list(value.shape), "dtype": str(value.dtype)}
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, tuple | list):
+        return [_encode(item) for item in value]
+    if isinstance(value, dict):
+        return {str(key): _encode(item) for key, item in value.items()}
+    return value
+
+
+def _decode(value: Any) -> Any:
+    if isinstance(value, list):
+        return tuple(_decode(item) for item in value)
+    if not isinstance(value, dict):
+        return value
+    if "array" in value and "dtype" in value:
+        return np.array(value["array"], dtype=value["dtype"]).reshape(value["shape"])
+    fields = {key: _decode(item) for key, item in value.items() if key != "record"}
+    if value.get("record") in _RECORDS:
+        return _RECORDS[value["record"]](**fields)
+    return fields
+
+
+def _readable(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    if isinstance(value, np.ndarray):
+        if value.size == 0:
+            return "empty"
+        if value.dtype.kind in "fiu" and value.size > 4:
+            return f"{value.size} values from {value.max():.4g} down to {value.min():.4g}"
+        return np.array2string(value, precision=4)
+    return str(value)
