@@ -1,0 +1,129 @@
+"""Fully connected networks as plain, frozen descriptions."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, SupportsIndex
+
+from hessmap.errors import InvalidInput, require, sentence
+from hessmap.networks.activations import Activation, activation_of
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+
+@dataclass(frozen=True, init=False)
+class FullyConnected:
+    """Linear layers of the given widths (input first, output last), one activation after each hidden layer.
+
+    ``activation`` is "identity", "relu", "leaky_relu" (slope 0.01), "tanh", "elu" (alpha 1), "erf", "gelu"
+    (exact, not the tanh form) or a ``Polynomial``; ``bias`` holds for every layer. Without a hidden layer the
+    activation is never applied and is stored as "identity", so that equal functions are equal objects.
+
+    >>> net = FullyConnected((64, 30, 20, 10), bias=True, activation="relu")
+    >>> print(net)
+    64-30-20-10 relu bias
+    >>> net.num_layers, net.hidden_widths, net.num_parameters
+    (3, (30, 20), 2780)
+    """
+
+    widths: tuple[int, ...]
+    bias: bool
+    activation: Activation
+
+    def __init__(
+        self, widths: Iterable[int], bias: bool = False, activation: Activation = "identity"
+    ) -> None:
+        checked = _checked_widths(widths)
+        require(isinstance(bias, bool), "bias must be True or False", f"got {bias!r}")
+        applied = activation_of(activation)
+        object.__setattr__(self, "widths", checked)
+        object.__setattr__(self, "bias", bias)
+        object.__setattr__(self, "activation", applied if len(checked) > 2 else "identity")
+
+    @property
+    def input_dim(self) -> int:
+        return self.widths[0]
+
+    @property
+    def output_dim(self) -> int:
+        return self.widths[-1]
+
+    @property
+    def hidden_widths(self) -> tuple[int, ...]:
+        return self.widths[1:-1]
+
+    @property
+    def num_layers(self) -> int:
+        return len(self.widths) - 1
+
+    @property
+    def num_parameters(self) -> int:
+        return sum((before + self.bias) * after for before, after in pairwise(self.widths))
+
+    @property
+    def is_linear(self) -> bool:
+        return self.activation == "identity"
+
+    def build(self, seed: int = 0, init: str = "gaussian", dtype: torch.dtype | None = None) -> nn.Sequential:
+        """An ``nn.Sequential`` of Linear, activation, ..., Linear, its parameters drawn from ``seed`` alone.
+
+        ``init`` is "gaussian", "uniform", "orthogonal", "glorot" or "kaiming"; ``networks.initialise`` states
+        the laws. ``dtype`` is float64 unless given. The global random state is neither read nor changed. The
+        identity is an ``nn.Identity``, so that the parameters are always "0.weight", "2.weight", ...
+
+        >>> [name for name, _ in FullyConnected((3, 2, 1)).build(seed=0).named_parameters()]
+        ['0.weight', '2.weight']
+        """
+        from hessmap.networks.construction import build_fully_connected
+
+        return build_fully_connected(self, seed=seed, init=init, dtype=dtype)
+
+    def __str__(self) -> str:
+        words = ["-".join(str(width) for width in self.widths)]
+        if not self.is_linear:
+            words.append(str(self.activation))
+        if self.bias:
+            words.append("bias")
+        return " ".join(words)
+
+    @classmethod
+    def parse(cls, text: str) -> FullyConnected:
+        """The network that a text names as ``str`` prints it: widths, then activation and "bias".
+
+        >>> FullyConnected.parse("64-30-20-10 bias")
+        FullyConnected(widths=(64, 30, 20, 10), bias=True, activation='identity')
+        >>> str(FullyConnected.parse("4-3-2 polynomial(0, 1, 0.5)"))
+        '4-3-2 polynomial(0,1,0.5)'
+        """
+        first, *rest = text.replace(", ", ",").split() or [""]
+        try:
+            widths = [int(part) for part in first.split("-")]
+        except ValueError:
+            raise InvalidInput(
+                sentence(
+                    "a network must be written as '64-30-20-10' or '64-30-20-10 relu bias'",
+                    f"got {text!r}",
+                )
+            ) from None
+        others = [word for word in rest if word != "bias"]
+        require(len(others) <= 1, "a network has at most one activation", f"got {' and '.join(others)}")
+        return cls(widths, bias="bias" in rest, activation=others[0] if others else "identity")
+
+
+def _checked_widths(given: Iterable[int]) -> tuple[int, ...]:
+    """The widths as a tuple of plain integers, each at least 1, at least input and output."""
+    must = "widths must be integers of at least 1, input first and output last"
+    require(not isinstance(given, str), must, f"got the text {given!r}", "Use FullyConnected.parse for texts")
+    require(isinstance(given, Iterable), must, f"got {given!r}", "Give for example widths=(64, 30, 20, 10)")
+    widths = []
+    for place, width in enumerate(given):
+        is_integer = isinstance(width, SupportsIndex) and not isinstance(width, bool)
+        require(is_integer and operator.index(width) >= 1, must, f"widths[{place}] is {width!r}")
+        widths.append(operator.index(width))
+    require(len(widths) >= 2, "widths must hold an input and an output", f"got {tuple(widths)}")
+    return tuple(widths)
