@@ -1,0 +1,25 @@
+"""What is differentiated and its Hessians: Problem, losses, operators, Jacobians."""
+
+from hessmap.curvature.hessians import Hessian, functional_hessian, loss_hessian, outer_product_hessian
+from hessmap.curvature.jacobian import output_jacobian, tangent_kernel
+from hessmap.curvature.layout import Layout
+from hessmap.curvature.losses import LOSSES, Loss, as_loss
+from hessmap.curvature.operator import DenseOperator, LinearOperator, SymmetricOperator
+from hessmap.curvature.problem import Problem
+
+__all__ = [
+    "LOSSES",
+    "DenseOperator",
+    "Hessian",
+    "Layout",
+    "LinearOperator",
+    "Loss",
+    "Problem",
+    "SymmetricOperator",
+    "as_loss",
+    "functional_hessian",
+    "loss_hessian",
+    "outer_product_hessian",
+    "output_jacobian",
+    "tangent_kernel",
+]

@@ -1,0 +1,62 @@
+"""The output Jacobian and the tangent kernels made from it."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+from torch.func import vjp, vmap
+
+from hessmap.curvature.memory import require_memory
+from hessmap.curvature.problem import Problem
+from hessmap.errors import InvalidInput, require, sentence
+
+Kernel = Literal["full", "trace", "single_output"]
+
+
+def output_jacobian(problem: Problem) -> Tensor:
+    """doutput/dparameters of every sample, shape (num_samples, output_dim, num_parameters).
+
+    One pull-back per output and sample: the gradient of every output in every sample's own copy of the parameters.
+    """
+    size = 8 * problem.num_samples * problem.output_dim * problem.num_parameters
+    require_memory("the output Jacobian", size, "Use fewer samples, or products with outer_product_hessian")
+    rows = [_rows(problem, inputs) for inputs, _, _ in problem.batches(_samples_at_once(problem))]
+    return torch.cat(rows)
+
+
+def tangent_kernel(problem: Problem, kind: Kernel = "full", output: int = 0) -> Tensor:
+    """The empirical neural tangent kernel J J^T.
+
+    "full": (num_samples * output_dim) square, rows ordered (sample, output). "trace": num_samples square, summed over
+    the outputs. "single_output": num_samples square, of the output named by its index.
+    """
+    jacobian = output_jacobian(problem)
+    if kind == "full":
+        flat = jacobian.flatten(0, 1)
+        return flat @ flat.T
+    if kind == "trace":
+        flat = jacobian.flatten(1)
+        return flat @ flat.T
+    if kind == "single_output":
+        count = problem.output_dim
+        require(0 <= output < count, f"output must be in 0..{count - 1}", f"got {output}")
+        return jacobian[:, output] @ jacobian[:, output].T
+    got = f"got {kind!r}"
+    raise InvalidInput(sentence("kind must be one of full, trace, single_output", got))
+
+
+def _rows(problem: Problem, inputs: Tensor) -> Tensor:
+    def one(sample: Tensor) -> Tensor:
+        _, pull = vjp(lambda flat: problem.forward(problem.unflatten(flat), sample[None])[0], problem.parameters)
+        rows: Tensor = vmap(lambda cotangent: pull(cotangent)[0])(torch.eye(problem.output_dim, dtype=torch.float64))
+        return rows
+
+    jacobian: Tensor = vmap(one)(inputs)
+    return jacobian.detach()
+
+
+def _samples_at_once(problem: Problem) -> int:
+    per_sample = 8 * 3 * problem.output_dim * problem.num_parameters
+    return max(1, problem.memory_budget // per_sample)

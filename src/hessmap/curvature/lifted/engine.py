@@ -1,0 +1,160 @@
+"""The exact dense Hessian: lifted where parameters act through known calls, autograd columns for the rest.
+
+Nothing is trusted: the result is held against one autograd product with a random vector, and thrown away for the
+autograd road if it disagrees.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from hessmap.curvature.lifted.assembly import add_pair, add_symmetric, side
+from hessmap.curvature.lifted.calls import calls_of
+from hessmap.curvature.lifted.sweep import Lifted, Network, lift, sweep
+from hessmap.curvature.memory import require_memory
+from hessmap.curvature.problem import Problem
+from hessmap.curvature.products import hessian_product
+from hessmap.results import Part
+
+CHECK_TOLERANCE = 1e-10
+
+
+@dataclass(frozen=True)
+class DenseHessian:
+    """The matrix, the relative error of its random-vector check, and the road by which it was found."""
+
+    matrix: Tensor
+    check: float
+    road: str
+    notes: tuple[str, ...] = ()
+
+
+def dense_hessian(problem: Problem, part: Part) -> DenseHessian:
+    """One of the three Hessians as a dense float64 matrix in the layout of the problem."""
+    size = problem.num_parameters
+    require_memory(
+        f"the dense Hessian of {size} parameters",
+        8 * size * size + problem.memory_budget,
+        "Use products (H @ v) or fewer trainable parameters",
+    )
+    try:
+        matrix, notes = _lifted_matrix(problem, part)
+        check = _disagreement(problem, part, matrix)
+    except (RuntimeError, NotImplementedError) as error:
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:160]
+        return _autograd_matrix(problem, part, f"the lifted engine could not follow the model ({reason})")
+    if check <= CHECK_TOLERANCE:
+        return DenseHessian(matrix, check, "lifted", notes)
+    return _autograd_matrix(problem, part, f"the lifted engine missed a use of a parameter (check {check:.1e})")
+
+
+def _autograd_matrix(problem: Problem, part: Part, reason: str) -> DenseHessian:
+    matrix = hessian_product(problem, part, torch.eye(problem.num_parameters, dtype=torch.float64))
+    matrix = (matrix + matrix.T) / 2
+    return DenseHessian(matrix, _disagreement(problem, part, matrix), "autograd", (f"by autograd: {reason}",))
+
+
+def _disagreement(problem: Problem, part: Part, matrix: Tensor) -> float:
+    """||matrix v - autograd v|| relative to ||autograd v|| for one random v, or to the matrix if that is larger."""
+    generator = torch.Generator().manual_seed(problem.num_parameters)
+    vector = torch.randn(problem.num_parameters, 1, generator=generator, dtype=torch.float64)
+    expected = hessian_product(problem, part, vector)
+    scale = max(float(expected.norm()), float(matrix.abs().max()))
+    return float((matrix @ vector - expected).norm()) / scale if scale > 0 else 0.0
+
+
+@torch.no_grad()
+def _lifted_matrix(problem: Problem, part: Part) -> tuple[Tensor, tuple[str, ...]]:
+    network = lifted_network(problem)
+    matrix = torch.zeros(problem.num_parameters, problem.num_parameters, dtype=torch.float64)
+    for data, targets, weights in problem.batches(_samples_at_once(problem, network)):
+        outputs = network.forward(data)
+        residual = weights[:, None] * problem.loss.gradient(outputs, targets)
+        lifted = lift(network, data, residual, with_jacobians=part != "functional")
+        curved = []  # weighted output Hessian times Jacobian, per call
+        if part != "functional":
+            hessian = weights[:, None, None] * problem.loss.hessian(outputs, targets)
+            curved = [hessian @ jacobian for jacobian in lifted.jacobians]
+        _add_batch(matrix, problem, network, lifted, curved, with_functional=part != "outer_product")
+    if part == "loss" and problem.l2:
+        matrix.diagonal().add_(2 * problem.l2)
+    return matrix, _add_unlifted(matrix, problem, network, part)
+
+
+def lifted_network(problem: Problem) -> Network:
+    """The forward pass of a problem with the calls of its trainable parameters."""
+    names = {id(value): name for name, value in problem.named.items()}
+
+    def forward(inputs: Tensor) -> Tensor:
+        return problem.forward(problem.named, inputs)
+
+    return Network(forward, names, calls_of(forward, names, problem.inputs[:1]))
+
+
+def _add_batch(
+    matrix: Tensor, problem: Problem, network: Network, lifted: Lifted, curved: list[Tensor], with_functional: bool
+) -> None:
+    """Every pair of calls k <= l: its second derivative in layer outputs, then its block."""
+    sides = [side(call, inputs, problem.layout) for call, inputs in zip(network.calls, lifted.inputs, strict=True)]
+    for k, early in enumerate(sides):
+        for directions in _directions_at_once(problem, network, k):
+            pushed = sweep(network, lifted, k, directions) if with_functional else None
+            for l, late in enumerate(sides[k:], start=k):  # noqa: E741 - k and l as in the formula
+                curvature = pushed.curvature[l - k] if pushed else None
+                if curved:
+                    outer = (lifted.jacobians[k][:, :, directions].mT @ curved[l]).transpose(0, 1)
+                    curvature = outer if curvature is None else curvature + outer
+                assert curvature is not None
+                motion = pushed.motion[l - k] if pushed and l > k else None
+                if early is late and early.has_one_position and len(curvature) == early.call.output_size:
+                    add_symmetric(matrix, early, curvature)
+                else:
+                    add_pair(matrix, early, late, directions, curvature, motion, lifted.slopes[l])
+
+
+def _add_unlifted(matrix: Tensor, problem: Problem, network: Network, part: Part) -> tuple[str, ...]:
+    """Rows and columns of the parameters that no known call used: zero if the loss never sees them, else autograd."""
+    seen = {name for call in network.calls for name in (call.weight, call.bias)}
+    gradients = problem.gradient_by_name()
+    notes = []
+    for name, place in problem.layout:
+        if name in seen:
+            continue
+        if gradients[name] is None:
+            notes.append(f"the loss never sees parameter '{name}': its block is zero")
+            continue
+        unit = torch.zeros(problem.num_parameters, place.stop - place.start, dtype=torch.float64)
+        unit[place] = torch.eye(place.stop - place.start, dtype=torch.float64)
+        columns = hessian_product(problem, part, unit)
+        matrix[:, place] = columns
+        matrix[place, :] = columns.T
+        notes.append(f"parameter '{name}' went by autograd, one product per entry")
+    return tuple(notes)
+
+
+def _bytes_per_sample(network: Network, k: int) -> int:
+    """Largest temporaries of one sample: the vectorised sweep (about 6 copies), and the rows of one block."""
+    own = network.calls[k]
+    later = network.calls[k:]
+    pushed = 6 * sum(call.num_positions * (call.num_inputs + call.num_outputs) for call in later)
+    rows = max(call.num_outputs * (call.num_inputs + 1) if call.kind == "dense" else 0 for call in later)
+    return 8 * max(own.output_size * (pushed + rows), (own.num_inputs + 1) ** 2)
+
+
+def _samples_at_once(problem: Problem, network: Network) -> int:
+    largest = max((_bytes_per_sample(network, k) for k in range(len(network.calls))), default=1)
+    return max(1, min(problem.num_samples, problem.memory_budget // (2 * largest)))
+
+
+def _directions_at_once(problem: Problem, network: Network, k: int) -> Iterator[slice]:
+    """Output directions of a call, as many at a time as the budget holds for the samples of a batch."""
+    size = network.calls[k].output_size
+    samples = _samples_at_once(problem, network)
+    allowed = problem.memory_budget // 2 * size // (_bytes_per_sample(network, k) * samples)
+    step = max(1, min(size, allowed))
+    for start in range(0, size, step):
+        yield slice(start, min(start + step, size))

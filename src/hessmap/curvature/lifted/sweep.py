@@ -1,0 +1,94 @@
+"""Derivatives in the space of layer outputs: everything that has to be differentiated, for one batch.
+
+Add a perturbation e_c to the output of every call c; f is the sum over samples and outputs of residual * output.
+``lift`` finds the inputs a_c, the slopes df/de_c and the Jacobians doutput/de_c. ``sweep`` pushes a basis of one
+e_k forward through the gradient (num_outputs directions, not one per weight), and finds for every call l at or after k
+
+    curvature[l - k]  d2 f / de_k de_l    (directions of k, samples, outputs of l)
+    motion[l - k]     d a_l / de_k        (directions of k, samples, positions, inputs of l)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.func import jvp, vjp, vmap
+
+from hessmap.curvature.lifted.calls import Call, Lift
+
+Forward = Callable[[Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class Network:
+    """A forward pass whose calls can be perturbed: its named parameters (by identity) and its calls."""
+
+    forward: Forward
+    names: Mapping[int, str]
+    calls: Sequence[Call]
+
+    def perturbed(self, data: Tensor, perturbations: Sequence[Tensor | None]) -> tuple[Tensor, list[Tensor]]:
+        """The outputs, and the inputs of every call."""
+        mode = Lift(self.names, len(data), perturbations)
+        with mode:
+            outputs = self.forward(data)
+        return outputs, mode.inputs
+
+    def still(self, data: Tensor, first: int = 0) -> list[Tensor]:
+        """Zero perturbations from a call on."""
+        shapes = ((len(data), call.num_positions, call.num_outputs) for call in self.calls[first:])
+        return [torch.zeros(shape, dtype=torch.float64) for shape in shapes]
+
+
+@dataclass(frozen=True)
+class Lifted:
+    """A batch, seen from its calls: inputs and slopes (samples, positions, features), and, where they were wanted,
+    Jacobians (samples, outputs of the network, outputs of the call)."""
+
+    data: Tensor
+    residual: Tensor
+    inputs: Sequence[Tensor]
+    slopes: Sequence[Tensor]
+    jacobians: Sequence[Tensor]
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """The second derivatives along the outputs of one call, from that call on."""
+
+    curvature: Sequence[Tensor]
+    motion: Sequence[Tensor]
+
+
+def lift(network: Network, data: Tensor, residual: Tensor, with_jacobians: bool) -> Lifted:
+    """First derivatives: one pull-back of the residual, and one per output of the network if Jacobians are wanted."""
+    _, pull, inputs = vjp(lambda moves: network.perturbed(data, moves), network.still(data), has_aux=True)
+    slopes = pull(residual)[0]
+    jacobians: list[Tensor] = []
+    if with_jacobians:
+        size = residual.shape[1]
+        basis = torch.eye(size, dtype=torch.float64)[:, None, :].expand(-1, len(data), -1)
+        pulled = vmap(lambda cotangent: pull(cotangent)[0])(basis)
+        jacobians = [item.flatten(2).transpose(0, 1) for item in pulled]
+    return Lifted(data, residual, inputs, slopes, jacobians)
+
+
+def sweep(network: Network, lifted: Lifted, first: int, directions: slice) -> Sweep:
+    """Second derivatives: push some unit perturbations of call ``first`` forward through the gradient."""
+    data, call = lifted.data, network.calls[first]
+    own, *later = network.still(data, first)
+    silent: list[Tensor | None] = [None] * first
+
+    def gradient(perturbation: Tensor) -> tuple[list[Tensor], list[Tensor]]:
+        _, pull, inputs = vjp(
+            lambda moves: network.perturbed(data, silent + moves), [perturbation, *later], has_aux=True
+        )
+        return pull(lifted.residual)[0], inputs[first:]
+
+    basis = torch.eye(call.output_size, dtype=torch.float64)[directions]
+    tangents = basis.reshape(-1, 1, call.num_positions, call.num_outputs).expand(-1, len(data), -1, -1)
+    curvature, motion = vmap(lambda tangent: jvp(gradient, (own,), (tangent,))[1])(tangents)
+    return Sweep([item.flatten(2) for item in curvature], motion)

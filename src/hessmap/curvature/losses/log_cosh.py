@@ -1,0 +1,38 @@
+"""The logarithm of the hyperbolic cosine of the residual, summed over the outputs."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from hessmap.curvature.losses.loss import Loss, one_hot_targets
+
+
+class LogCosh(Loss):
+    """sum_c log cosh(output_c - target_c): squared for small residuals, absolute for large ones."""
+
+    name = "log_cosh"
+
+    def prepare(self, targets: Tensor, output_dim: int) -> Tensor:
+        return one_hot_targets(targets, output_dim)
+
+    def value(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        size = (outputs - targets).abs()
+        return (size + torch.log1p(torch.exp(-2 * size)) - math.log(2)).sum(1)
+
+    def gradient(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        return torch.tanh(outputs - targets)
+
+    def hessian(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        return torch.diag_embed(self._sech(outputs - targets).square())
+
+    def hessian_root(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        return torch.diag_embed(self._sech(outputs - targets))
+
+    @staticmethod
+    def _sech(residual: Tensor) -> Tensor:
+        """1 / cosh without overflow, and without the cancellation of 1 - tanh^2."""
+        decay = torch.exp(-residual.abs())
+        return 2 * decay / (1 + decay.square())

@@ -1,0 +1,75 @@
+"""What curvature asks of a loss: value, gradient and Hessian in the outputs, per sample."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+import torch
+from torch import Tensor
+
+from hessmap.errors import InvalidInput, require, sentence
+
+
+class Loss(ABC):
+    """A loss of one sample. Outputs are (num_samples, output_dim), targets whatever ``prepare`` returns.
+
+    The risk is ``sum_n weight_n loss_n`` with weights that sum to one after ``mass`` (see there).
+    """
+
+    name: str
+
+    def prepare(self, targets: Tensor, output_dim: int) -> Tensor:
+        """Check the targets once and bring them into the form the other methods read."""
+        return targets
+
+    @abstractmethod
+    def value(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Loss of every sample, shape (num_samples,)."""
+
+    @abstractmethod
+    def gradient(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """dloss/doutput, shape (num_samples, output_dim)."""
+
+    @abstractmethod
+    def hessian(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """d2loss/doutput2, shape (num_samples, output_dim, output_dim)."""
+
+    def hessian_root(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """B with B B^T = hessian, per sample; only where the loss is convex in the outputs."""
+        eigenvalues, vectors = torch.linalg.eigh(self.hessian(outputs, targets))
+        lowest, highest = float(eigenvalues.min()), float(eigenvalues.abs().max())
+        if lowest < -1e-12 * highest:
+            must = f"a square-root factor needs a loss that is convex in the outputs, which '{self.name}' is not here"
+            raise InvalidInput(sentence(must, f"an output Hessian has the eigenvalue {lowest:.3g}"))
+        return vectors * eigenvalues.clamp(min=0).sqrt()[:, None, :]
+
+    def mass(self, targets: Tensor) -> Tensor:
+        """What each sample adds to the denominator of the mean; one, unless the loss ignores or weights samples."""
+        return torch.ones(targets.shape[0], dtype=torch.float64)
+
+
+def one_hot_targets(targets: Tensor, output_dim: int) -> Tensor:
+    """Integer labels as one-hot rows; real targets as they are, once their shape fits."""
+    if targets.dtype.is_floating_point:
+        targets = targets.reshape(len(targets), -1)
+        require(
+            targets.shape[1] == output_dim,
+            f"targets must have one value per output, {output_dim} of them",
+            f"each sample has {targets.shape[1]}",
+        )
+        return targets
+    return torch.nn.functional.one_hot(checked_labels(targets, output_dim), output_dim).to(torch.float64)
+
+
+def checked_labels(targets: Tensor, output_dim: int) -> Tensor:
+    """Integer labels in 0 .. output_dim - 1, or an error that names the first that is not."""
+    remedy = "Pass one integer label a sample (torch.long)"
+    require(not targets.dtype.is_floating_point, "labels must be integers", f"got {targets.dtype}", remedy)
+    require(targets.ndim == 1, "labels must be a vector", f"got shape {tuple(targets.shape)}", remedy)
+    labels = targets.long()
+    outside = ((labels < 0) | (labels >= output_dim)).nonzero().flatten()
+    if len(outside):
+        first = int(outside[0])
+        must = f"labels must lie in 0..{output_dim - 1} for a network with {output_dim} outputs"
+        raise InvalidInput(sentence(must, f"sample {first} has label {int(labels[first])}"))
+    return labels

@@ -1,0 +1,173 @@
+"""What is differentiated, with what: a model, a loss and data, frozen at the moment of the call."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from hessmap.curvature.layout import Layout
+from hessmap.curvature.losses import AnyLoss, as_loss
+from hessmap.curvature.samples import gather
+from hessmap.curvature.untouched import private_copy, random_state_kept
+from hessmap.errors import InvalidInput, NotReproducible, require, sentence
+from hessmap.results import Provenance, data_hash, provenance
+
+Batch = tuple[Tensor, Tensor, Tensor]
+
+
+class Problem:
+    """The risk of a model on data: ``sum_n weight_n loss(model(input_n), target_n)`` with weights of mean one / N,
+    plus ``l2`` times the squared norm of the parameters when asked for.
+
+    The model is copied (float64, batch-norm frozen): training the original later does not change the problem.
+    ``notes`` says in words whatever was done to it.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        loss: AnyLoss,
+        inputs: Any,
+        targets: Tensor | None = None,
+        *,
+        weights: Tensor | None = None,
+        l2: float = 0.0,
+        memory_budget: int = 2**30,
+    ) -> None:
+        require(isinstance(model, nn.Module), "model must be a torch.nn.Module", f"got {type(model).__name__}")
+        require(0 <= l2 < float("inf"), "l2 must be finite and not negative", f"got {l2}")
+        require(memory_budget >= 2**20, "memory_budget must be at least 1 MiB", f"got {memory_budget} bytes")
+        samples = gather(inputs, targets, weights)
+        self.model, notes = private_copy(model)
+        self.loss = as_loss(loss)
+        self.l2 = l2
+        self.norm: float | None = None  # of the loss Hessian, once somebody asked for it
+        self.memory_budget = memory_budget
+        self._set_parameters()
+        self.inputs = samples.inputs
+        self._probe(samples.inputs)
+        self.output_dim = self.forward(self.named, samples.inputs[:1]).shape[1]
+        self.targets = self.loss.prepare(samples.targets, self.output_dim)
+        mass = float(samples.weights @ self.loss.mass(self.targets))
+        require(mass > 0, "at least one sample must count", "the loss ignores every one of them")
+        self.weights = samples.weights / mass
+        self.data_hash = data_hash(self.inputs.numpy(), self.targets.numpy(), self.weights.numpy())
+        penalty = (f"the loss Hessian includes {2 * l2:g} times the identity from l2={l2:g}",) if l2 else ()
+        frozen = (f"{len(self._fixed)} frozen parameters were left out",) if self._fixed else ()
+        self.notes: tuple[str, ...] = notes + samples.notes + frozen + penalty
+        require(bool(torch.isfinite(torch.tensor(self.risk()))), "the loss must be finite", f"the risk is {self.risk()}")
+
+    def _set_parameters(self) -> None:
+        everything = dict(self.model.named_parameters())
+        trainable = {name: value.detach() for name, value in everything.items() if value.requires_grad}
+        self.named: dict[str, Tensor] = trainable
+        self._fixed = {name: value.detach() for name, value in everything.items() if not value.requires_grad}
+        require(bool(self.named), "the model must have a parameter to differentiate", "all are frozen, or there is none")
+        for value in everything.values():
+            value.requires_grad_(False)
+        self.layout = Layout(tuple((name, tuple(value.shape)) for name, value in self.named.items()))
+
+    def _probe(self, inputs: Tensor) -> None:
+        """Two evaluations agree, and no sample sees another."""
+        few = inputs[:3]
+        outputs = []
+        for seed in (0, 1):
+            with random_state_kept(seed):
+                outputs.append(self.forward(self.named, few))
+        alone = self.forward(self.named, few[:1])
+        require(bool(torch.isfinite(outputs[0]).all()), "the model's outputs must be finite", "there is NaN or inf")
+        if not torch.equal(outputs[0], outputs[1]):
+            got = "two evaluations on the same samples disagree"
+            remedy = "Switch off what is random in it (dropout, noise), for example with model.eval()"
+            raise NotReproducible(sentence("the model must be a function of its inputs", got, remedy))
+        if not torch.allclose(alone[0], outputs[0][0], rtol=1e-8, atol=1e-10 * float(outputs[0].abs().max())):
+            got = "the output of a sample changes with the others in its batch"
+            remedy = "Call model.eval() so that normalisation layers use their running statistics"
+            raise NotReproducible(sentence("samples must not see each other", got, remedy))
+
+    @property
+    def num_samples(self) -> int:
+        return len(self.inputs)
+
+    @property
+    def num_parameters(self) -> int:
+        return self.layout.size
+
+    @cached_property
+    def parameters(self) -> Tensor:
+        """All parameters as one flat vector, in the order of ``layout``."""
+        return torch.cat([value.reshape(-1) for value in self.named.values()])
+
+    @property
+    def provenance(self) -> Provenance:
+        return provenance(data_hash=self.data_hash, notes=self.notes)
+
+    def unflatten(self, vector: Tensor) -> dict[str, Tensor]:
+        """A flat vector as named parameters."""
+        return {name: vector[place].reshape(self.layout.shape(name)) for name, place in self.layout}
+
+    def forward(self, named: dict[str, Tensor], inputs: Tensor) -> Tensor:
+        """Outputs (num_samples, output_dim) of the model with these parameters in place of its own."""
+        try:
+            outputs = functional_call(self.model, named | self._fixed, (inputs,))
+        except (RuntimeError, ValueError) as error:
+            if "shape" not in str(error) and "size" not in str(error):
+                raise
+            must, got = "the inputs must fit the model", f"inputs of shape {tuple(inputs.shape)} gave: {error}"
+            raise InvalidInput(sentence(must, got)) from error
+        require(isinstance(outputs, Tensor), "the model must return a tensor", f"it returned a {type(outputs).__name__}")
+        if outputs.ndim == 1 and len(outputs) == len(inputs):
+            return outputs[:, None]
+        require(
+            outputs.ndim == 2 and len(outputs) == len(inputs),
+            "the model must return one vector of outputs per sample",
+            f"inputs of shape {tuple(inputs.shape)} gave outputs of shape {tuple(outputs.shape)}",
+        )
+        return outputs
+
+    def batches(self, size: int | None = None) -> Iterator[Batch]:
+        """The data in order, as (inputs, targets, weights); the weights of all batches together average the data."""
+        size = size or self.num_samples
+        for start in range(0, self.num_samples, size):
+            part = slice(start, start + size)
+            yield self.inputs[part], self.targets[part], self.weights[part]
+
+    @torch.no_grad()
+    def outputs(self) -> Tensor:
+        """Outputs of every sample, shape (num_samples, output_dim)."""
+        return torch.cat([self.forward(self.named, inputs) for inputs, _, _ in self.batches(4096)])
+
+    def residuals(self) -> Tensor:
+        """dloss/doutput of every sample, shape (num_samples, output_dim)."""
+        return self.loss.gradient(self.outputs(), self.targets)
+
+    def risk(self) -> float:
+        penalty = self.l2 * float(self.parameters.square().sum())
+        return float(self.weights @ self.loss.value(self.outputs(), self.targets)) + penalty
+
+    def gradient(self) -> Tensor:
+        """Gradient of the risk, flat."""
+        total = 2 * self.l2 * self.parameters
+        for inputs, targets, weights in self.batches(4096):
+            outputs, pull = torch.func.vjp(lambda flat, x=inputs: self.forward(self.unflatten(flat), x), self.parameters)
+            total = total + pull(weights[:, None] * self.loss.gradient(outputs, targets))[0]
+        return total
+
+    def gradient_by_name(self) -> dict[str, Tensor | None]:
+        """The gradient of the first sample's loss per parameter; None where the loss never sees the parameter."""
+        leaves = {name: value.clone().requires_grad_() for name, value in self.named.items()}
+        with torch.enable_grad():
+            outputs = self.forward(leaves, self.inputs[:1])
+            value = self.loss.value(outputs, self.targets[:1]).sum()
+        if not value.requires_grad:
+            return dict.fromkeys(leaves)
+        return dict(zip(leaves, torch.autograd.grad(value, list(leaves.values()), allow_unused=True), strict=True))
+
+    def __repr__(self) -> str:
+        sizes = f"{self.num_parameters} parameters, {self.num_samples} samples, {self.output_dim} outputs"
+        return f"Problem({type(self.model).__name__}, loss '{self.loss.name}', {sizes})"

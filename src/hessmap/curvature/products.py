@@ -1,0 +1,77 @@
+"""Products with the three Hessians by automatic differentiation alone: no structure used, any module.
+
+The forward pass is linearised once per batch and reused for every column.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+from torch.func import grad, vjp, vmap
+
+from hessmap.curvature.problem import Batch, Problem
+from hessmap.results import Part
+
+Product = Callable[[Tensor], Tensor]
+
+
+def hessian_product(problem: Problem, part: Part, vectors: Tensor) -> Tensor:
+    """The product of one of the three Hessians with the columns of ``vectors``, shape (num_parameters, count)."""
+    total = 2 * problem.l2 * vectors if part == "loss" else torch.zeros_like(vectors)
+    for batch in problem.batches(_batch_size(problem)):
+        product = _PRODUCTS[part](problem, batch)
+        for start in range(0, vectors.shape[1], _BLOCK):
+            columns = slice(start, start + _BLOCK)
+            total[:, columns] += vmap(product, in_dims=1, out_dims=1)(vectors[:, columns])
+    return total
+
+
+_BLOCK = 64
+
+
+def _batch_size(problem: Problem) -> int:
+    """Samples whose activations, times a block of vectors, stay inside the budget (a rough count of 4 copies)."""
+    width = problem.output_dim + problem.inputs[0].numel() + sum(shape[0] for _, shape in problem.layout.shapes if shape)
+    return max(1, min(problem.num_samples, problem.memory_budget // (32 * _BLOCK * width)))
+
+
+def _loss_product(problem: Problem, batch: Batch) -> Product:
+    inputs, targets, weights = batch
+
+    def risk(flat: Tensor) -> Tensor:
+        return weights @ problem.loss.value(problem.forward(problem.unflatten(flat), inputs), targets)
+
+    # The Hessian is symmetric: pulling back through the gradient is the product.
+    _, pull = vjp(grad(risk), problem.parameters)
+    return lambda vector: pull(vector)[0]
+
+
+def _outer_product(problem: Problem, batch: Batch) -> Product:
+    inputs, targets, weights = batch
+    outputs, pull = vjp(lambda flat: problem.forward(problem.unflatten(flat), inputs), problem.parameters)
+    hessian = weights[:, None, None] * problem.loss.hessian(outputs, targets)
+    # J v is the pull-back of the pull-back: reverse mode only, which every module has.
+    _, push = vjp(lambda cotangent: pull(cotangent)[0], torch.zeros_like(outputs))
+    return lambda vector: pull((hessian @ push(vector)[0][:, :, None])[:, :, 0])[0]
+
+
+def _functional(problem: Problem, batch: Batch) -> Product:
+    inputs, targets, weights = batch
+    with torch.no_grad():
+        outputs = problem.forward(problem.unflatten(problem.parameters), inputs)
+        residual = weights[:, None] * problem.loss.gradient(outputs, targets)
+
+    def linearised(flat: Tensor) -> Tensor:
+        return (residual * problem.forward(problem.unflatten(flat), inputs)).sum()
+
+    _, pull = vjp(grad(linearised), problem.parameters)
+    return lambda vector: pull(vector)[0]
+
+
+_PRODUCTS: dict[Part, Callable[[Problem, Batch], Product]] = {
+    "loss": _loss_product,
+    "outer_product": _outer_product,
+    "functional": _functional,
+}

@@ -1,0 +1,73 @@
+"""Nothing of the user's changes: a private copy of the model, and random states that are put back."""
+
+from __future__ import annotations
+
+import copy
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import torch
+from torch import nn
+
+from hessmap.errors import InvalidInput, UnsupportedNetwork, require, sentence
+
+_BATCH_NORMS = (nn.modules.batchnorm._BatchNorm, nn.modules.instancenorm._InstanceNorm)
+
+
+@contextmanager
+def random_state_kept(seed: int | None = None, generator: torch.Generator | None = None) -> Iterator[None]:
+    """Run with the global random states (seeded if asked) and put python's, numpy's and torch's back afterwards."""
+    python_state, numpy_state = random.getstate(), np.random.get_state()  # noqa: NPY002 - the global one is meant
+    own_state = generator.get_state() if generator is not None else None
+    with torch.random.fork_rng(devices=[]):
+        try:
+            if seed is not None:
+                random.seed(seed)
+                np.random.seed(seed)  # noqa: NPY002
+                torch.manual_seed(seed)
+                if generator is not None:
+                    generator.manual_seed(seed)
+            yield
+        finally:
+            random.setstate(python_state)
+            np.random.set_state(numpy_state)  # noqa: NPY002
+            if generator is not None and own_state is not None:
+                generator.set_state(own_state)
+
+
+def private_copy(model: nn.Module) -> tuple[nn.Module, tuple[str, ...]]:
+    """A float64 copy with frozen batch-norm, and notes on what was changed in it.
+
+    Dropout that is switched on is refused: it would make the Hessian a random variable.
+    """
+    for name, module in model.named_modules():
+        if isinstance(module, nn.modules.dropout._DropoutNd) and module.training and module.p > 0:
+            must = "dropout must be off, because it makes the Hessian random"
+            got = f"layer '{name}' is {type(module).__name__}(p={module.p}) in train mode"
+            raise InvalidInput(sentence(must, got, "Call model.eval() first"))
+    notes = []
+    dtypes = {parameter.dtype for parameter in model.parameters()} - {torch.float64}
+    if dtypes:
+        names = ", ".join(sorted(str(dtype).removeprefix("torch.") for dtype in dtypes))
+        notes.append(f"the model was promoted from {names} to float64")
+    try:
+        twin = copy.deepcopy(model).double()
+    except (RuntimeError, TypeError) as error:
+        must = "the model must be copyable, so that the original stays untouched"
+        raise UnsupportedNetwork(sentence(must, f"copy.deepcopy failed with: {error}")) from error
+    for module in twin.modules():
+        if isinstance(module, _BATCH_NORMS) and module.training:
+            require(
+                module.running_mean is not None,
+                "batch-norm must have running statistics, so that it can be taken frozen",
+                f"{type(module).__name__} has none",
+                "Build it with track_running_stats=True and run the data through once",
+            )
+            module.eval()
+            notes.append("batch-norm was taken frozen, with its running statistics")
+    for name, parameter in twin.named_parameters():
+        require(bool(torch.isfinite(parameter).all()), "weights must be finite", f"parameter '{name}' has NaN or inf")
+        parameter.grad = None
+    return twin, tuple(dict.fromkeys(notes))
