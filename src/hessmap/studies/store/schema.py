@@ -1,0 +1,73 @@
+"""The tables of the store, and the views in which people read them. docs/studies.md explains every column."""
+
+from __future__ import annotations
+
+APPLICATION_ID = 0x4845534D  # "HESM" in the header of the file: it says whose SQLite file this is
+SCHEMA_VERSION = 1
+
+SCHEMA = f"""
+PRAGMA application_id = {APPLICATION_ID};
+PRAGMA user_version = {SCHEMA_VERSION};
+
+CREATE TABLE study (
+    id         INTEGER PRIMARY KEY,
+    name       TEXT    NOT NULL,
+    version    INTEGER NOT NULL,
+    num_done   INTEGER NOT NULL DEFAULT 0,
+    num_failed INTEGER NOT NULL DEFAULT 0,
+    seconds    REAL    NOT NULL DEFAULT 0,
+    UNIQUE (name, version)
+);
+
+CREATE TABLE provenance (
+    id      INTEGER PRIMARY KEY,
+    content TEXT NOT NULL UNIQUE
+);
+
+CREATE TABLE result (
+    id            INTEGER PRIMARY KEY,
+    study_id      INTEGER NOT NULL REFERENCES study (id),
+    data          TEXT    NOT NULL,
+    data_hash     TEXT    NOT NULL,
+    case_key      TEXT    NOT NULL,
+    status        TEXT    NOT NULL CHECK (status IN ('done', 'failed')),
+    record        TEXT,
+    error         TEXT,
+    attempts      INTEGER NOT NULL,
+    seconds       REAL    NOT NULL,
+    finished      TEXT    NOT NULL,
+    provenance_id INTEGER NOT NULL REFERENCES provenance (id),
+    UNIQUE (study_id, data_hash, case_key),
+    CHECK ((status = 'done') = (record IS NOT NULL)),
+    CHECK ((status = 'failed') = (error IS NOT NULL))
+);
+
+CREATE TRIGGER count_inserted AFTER INSERT ON result BEGIN
+    UPDATE study SET num_done = num_done + (new.status = 'done'), num_failed = num_failed + (new.status = 'failed'),
+                     seconds = seconds + new.seconds WHERE id = new.study_id;
+END;
+
+CREATE TRIGGER count_deleted AFTER DELETE ON result BEGIN
+    UPDATE study SET num_done = num_done - (old.status = 'done'), num_failed = num_failed - (old.status = 'failed'),
+                     seconds = seconds - old.seconds WHERE id = old.study_id;
+END;
+
+CREATE TRIGGER count_updated AFTER UPDATE OF status, seconds ON result BEGIN
+    UPDATE study SET num_done = num_done + (new.status = 'done') - (old.status = 'done'),
+                     num_failed = num_failed + (new.status = 'failed') - (old.status = 'failed'),
+                     seconds = seconds + new.seconds - old.seconds WHERE id = new.study_id;
+END;
+
+CREATE VIEW readable AS
+    SELECT study.name AS study, study.version, result.data, result.case_key AS "case", result.status, result.record,
+           result.error, result.attempts, round(result.seconds, 3) AS seconds, result.finished,
+           json_extract(provenance.content, '$.versions.hessmap') AS hessmap,
+           json_extract(provenance.content, '$.versions.torch') AS torch, result.data_hash
+    FROM result JOIN study ON study.id = result.study_id JOIN provenance ON provenance.id = result.provenance_id;
+
+CREATE VIEW failures AS
+    SELECT study, version, data, "case", error, attempts, finished FROM readable WHERE status = 'failed';
+
+CREATE VIEW overview AS
+    SELECT name AS study, version, num_done AS done, num_failed AS failed, round(seconds, 1) AS seconds FROM study;
+"""

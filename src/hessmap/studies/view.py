@@ -1,0 +1,124 @@
+"""How the records of a study are to be seen, as data: figures and a table that `views` draws.
+
+Every field that is called a name below is a dotted name of a `Row` ("width", "predicted.loss"). A value of a row is
+one number, or an array (a spectrum, a trajectory) that draws a curve by itself. Rows that agree in everything a figure
+looks at (several seeds) are drawn as their mean with a band from the smallest to the largest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+Scale = Literal["linear", "log", "symlog"]
+INDEX = "index"
+
+
+@dataclass(frozen=True)
+class Series:
+    """One colour of a figure: what is predicted is a ``line``, what is measured ``points``, a bound ``dashed``.
+
+    Each is a name, or empty where there is nothing to draw. ``label`` may hold fields of the case: "{activation}".
+    """
+
+    label: str
+    line: str = ""
+    points: str = ""
+    dashed: str = ""
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A reference line across a figure, at a number or at the value that a name leads to."""
+
+    at: float | str
+    label: str = ""
+    axis: Literal["x", "y"] = "x"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Figure:
+    """What all kinds of figures share.
+
+    ``where`` keeps the rows whose fields have these values, ``facet`` names a field with one panel per value.
+    """
+
+    title: str
+    where: Mapping[str, Any] = field(default_factory=dict)
+    facet: str = ""
+    x_label: str = ""
+    y_label: str = ""
+    x_scale: Scale = "linear"
+    y_scale: Scale = "linear"
+    x_limits: tuple[float, float] | None = None
+    y_limits: tuple[float, float] | None = None
+    marks: tuple[Mark, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lines(Figure):
+    """Series over ``x``: numbers over a field of the case, or arrays over an array or over their ``"index"`` (from 1).
+
+    ``split`` names a field: every series is drawn once for each of its values.
+    """
+
+    x: str
+    series: tuple[Series, ...]
+    split: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Heatmap(Figure):
+    """Colours of ``value``: a matrix in a record, or a number over the two fields ``x`` and ``y``."""
+
+    value: str
+    x: str = ""
+    y: str = ""
+    colours: Literal["sequential", "diverging"] = "sequential"
+    limits: tuple[float, float] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Histogram(Figure):
+    """The density of the array ``values``, and the predicted ``density`` over ``density_at`` as a line."""
+
+    values: str
+    density: str = ""
+    density_at: str = ""
+    bins: int = 60
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cloud(Figure):
+    """Points of the arrays (or numbers) ``x`` and ``y``, coloured by the values of ``colour``."""
+
+    x: str
+    y: str
+    colour: str = ""
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of the table: a name, what stands above it, and how a number is written."""
+
+    name: str
+    label: str = ""
+    spec: str = ".4g"
+
+
+@dataclass(frozen=True)
+class View:
+    """The figures and the table of a study.
+
+    ``group_by`` names the fields that make one line of the table; the other numbers of its rows are shown as their
+    mean, and from smallest to largest where they differ. Empty: one line for each row.
+    """
+
+    figures: tuple[Figure, ...]
+    table: tuple[Column | str, ...]
+    group_by: tuple[str, ...] = ()
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        return tuple(Column(item) if isinstance(item, str) else item for item in self.table)
