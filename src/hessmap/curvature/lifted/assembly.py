@@ -1,11 +1,11 @@
 """From derivatives in layer outputs to blocks of the Hessian: GEMMs over the samples.
 
-For calls k <= l with inputs a and the curvature S, motion A and gradient g of ``sweep``, both terms of
+For calls k <= l with inputs a, and the curvature S, motion A and slope g of ``sweep``, both terms of
 
     d2 / dW_k[j,b] dW_l[i,a]  =  sum_n ( S_n[j,i] a_l[n,a]  +  A_n[j,a] g_l[n,i] ) a_k[n,b]
 
-share the last factor, so one product per block does: rows[j, n, (i,a)] against a_k. A bias is an input that is always
-one; a diagonal layer keeps only a = i. Positions (tokens) are summed over like samples.
+share the last factor, so one product per block does: rows[j, n, (i,a)] against a_k[n, b]. A bias is an input that is
+always one; a diagonal layer keeps only a = i. Positions (tokens) are summed over like samples.
 """
 
 from __future__ import annotations
@@ -17,8 +17,10 @@ from torch import Tensor
 
 from hessmap.curvature.layout import Layout
 from hessmap.curvature.lifted.calls import Call
+from hessmap.curvature.lifted.canvas import Canvas
 
 _GROUP = 8  # outputs whose diagonal blocks are formed together
+_CACHED = 2**20  # entries of ``rows`` that are formed and used before the next ones
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,10 @@ class Side:
     @property
     def num_features(self) -> int:
         return self.inputs.shape[2] if self.call.kind == "dense" else len(self.pieces)
+
+    @property
+    def size(self) -> int:
+        return self.call.num_outputs * self.num_features
 
     @property
     def has_one_position(self) -> bool:
@@ -55,31 +61,59 @@ def side(call: Call, inputs: Tensor, layout: Layout) -> Side:
 
 
 def add_pair(
-    hessian: Tensor, early: Side, late: Side, directions: slice, curvature: Tensor, motion: Tensor | None, slope: Tensor
+    canvas: Canvas, early: Side, late: Side, start: int, curvature: Tensor, motion: Tensor | None, slope: Tensor
 ) -> None:
-    """Add the block of two calls, and its transpose, for some output directions of the earlier call."""
-    rows = _rows(late, curvature, motion, slope)
-    block = _contract(early, rows, directions)
-    _place(hessian, early, late, directions, block)
-    if early is not late:
-        _place_transposed(hessian, early, late, directions, block)
+    """Add the block of two calls, and its transpose; curvature and motion hold the earlier call's directions from
+    ``start`` on. A direction is a (position, output) of the earlier call; those of one position are done together."""
+    outputs, samples = early.call.num_outputs, curvature.shape[1]
+    fresh = _freshness(canvas, early, late)
+    step = max(1, _CACHED // (samples * late.size))
+    place = start
+    while place < start + len(curvature):
+        position, first = divmod(place, outputs)
+        count = min(step, outputs - first, start + len(curvature) - place)
+        chosen = slice(place - start, place - start + count)
+        rows = _rows(canvas, late, curvature[chosen], motion[chosen] if motion is not None else None, slope)
+        block = _contract(canvas, early, position, first, rows)
+        _write(canvas, early, late, first, block, fresh)
+        place += count
 
 
-def _rows(late: Side, curvature: Tensor, motion: Tensor | None, slope: Tensor) -> Tensor:
+def _freshness(canvas: Canvas, early: Side, late: Side) -> bool:
+    """True if the block may be copied into; a block that several positions add to is zeroed first."""
+    new = [
+        (rows, columns, canvas.is_new(rows, columns), canvas.is_new(columns, rows))
+        for _, rows in early.pieces
+        for _, columns in late.pieces
+    ]
+    # Directions cover a block once if the call has one position and is not its own transposed partner.
+    once = early.call.num_positions == 1 and all(one for _, _, one, _ in new)
+    once = once and (early is late or all(other for _, _, _, other in new))
+    if not once:
+        for rows, columns, one, other in new:
+            if one:
+                canvas.matrix[rows, columns] = 0.0
+            if other:
+                canvas.matrix[columns, rows] = 0.0
+    return once
+
+
+def _rows(canvas: Canvas, late: Side, curvature: Tensor, motion: Tensor | None, slope: Tensor) -> Tensor:
     """The bracket of the formula, shape (directions, samples, outputs * features of the later call)."""
     call = late.call
-    shape = (*curvature.shape[:2], call.num_positions, call.num_outputs)
-    curvature = curvature.reshape(shape)
+    directions, samples = curvature.shape[:2]
+    curvature = curvature.reshape(directions, samples, call.num_positions, call.num_outputs)
     if call.kind == "diagonal":
         return _diagonal_rows(late, curvature, motion, slope)
-    if call.num_positions == 1:
-        rows = curvature[:, :, 0, :, None] * late.inputs[None, :, 0, None, :]
-        if motion is not None and call.weight is not None:
-            rows[..., : motion.shape[3]].addcmul_(motion[:, :, 0, None, :], slope[None, :, 0, :, None])
-    else:
+    if not late.has_one_position:
         rows = torch.einsum("dnti,nta->dnia", curvature, late.inputs)
         if motion is not None and call.weight is not None:
             rows[..., : motion.shape[3]] += torch.einsum("dnta,nti->dnia", motion, slope)
+        return rows.flatten(2)
+    rows = canvas.scratch("rows", directions, samples, call.num_outputs, late.num_features)
+    torch.mul(curvature[:, :, 0, :, None], late.inputs[None, :, 0, None, :], out=rows)
+    if motion is not None and call.weight is not None:
+        rows[..., : motion.shape[3]].addcmul_(motion[:, :, 0, None, :], slope[None, :, 0, :, None])
     return rows.flatten(2)
 
 
@@ -93,72 +127,56 @@ def _diagonal_rows(late: Side, curvature: Tensor, motion: Tensor | None, slope: 
     return torch.stack(features, 3).flatten(2)
 
 
-def _contract(early: Side, rows: Tensor, directions: slice) -> Tensor:
-    """rows against the inputs of the earlier call, shape (directions * features, outputs * features of the later).
-
-    With several positions, directions run over (position, output): each is contracted with its own position's input.
-    """
-    call = early.call
-    index = torch.arange(call.output_size)[directions]
-    position = index // call.num_outputs
-    if call.kind == "dense":
-        inputs = early.inputs.permute(1, 2, 0)[position]  # (directions, features, samples)
-        if call.num_positions == 1:
-            inputs = early.inputs[:, 0].T.expand(len(index), -1, -1)
-        return torch.bmm(inputs, rows)
-    own = early.inputs.permute(1, 2, 0)[position, index % call.num_outputs]  # (directions, samples)
-    features = [own] if call.weight is not None else []
-    features += [torch.ones_like(own)] if call.bias is not None else []
+def _contract(canvas: Canvas, early: Side, position: int, first: int, rows: Tensor) -> Tensor:
+    """Rows of consecutive outputs against the earlier call's inputs, (outputs, features, columns of the later)."""
+    inputs = early.inputs[:, position]
+    if early.call.kind == "dense":
+        block = canvas.scratch("block", len(rows), early.num_features, rows.shape[2])
+        return torch.bmm(inputs.T.expand(len(rows), -1, -1), rows, out=block)
+    own = inputs[:, first : first + len(rows)].T
+    features = [own] if early.call.weight is not None else []
+    features += [torch.ones_like(own)] if early.call.bias is not None else []
     return torch.bmm(torch.stack(features, 1), rows)
 
 
-def _place(hessian: Tensor, early: Side, late: Side, directions: slice, block: Tensor) -> None:
-    outputs = torch.arange(early.call.output_size)[directions] % early.call.num_outputs
-    block = block.reshape(len(outputs), early.num_features, late.call.num_outputs, late.num_features)
-    for own, rows in early.pieces:
-        for other, columns in late.pieces:
-            target = hessian[rows, columns].view(early.call.num_outputs, -1, late.call.num_outputs, _width(other))
-            _accumulate(target, outputs, block[:, own, :, other])
+def _write(canvas: Canvas, early: Side, late: Side, first: int, block: Tensor, fresh: bool) -> None:
+    block = block.view(*block.shape[:2], late.call.num_outputs, late.num_features)
+    rows = slice(first, first + len(block))
+    for own, early_place in early.pieces:
+        for other, late_place in late.pieces:
+            early_side, late_side = (early_place, early.call.num_outputs), (late_place, late.call.num_outputs)
+            part = block[:, own, :, other]
+            _put(canvas.block(early_side, late_side)[rows], part, fresh)
+            if early is not late:
+                _put(canvas.block(late_side, early_side).permute(2, 3, 0, 1)[rows], part, fresh)
 
 
-def _place_transposed(hessian: Tensor, early: Side, late: Side, directions: slice, block: Tensor) -> None:
-    outputs = torch.arange(early.call.output_size)[directions] % early.call.num_outputs
-    block = block.reshape(len(outputs), early.num_features, late.call.num_outputs, late.num_features)
-    for own, rows in early.pieces:
-        for other, columns in late.pieces:
-            target = hessian[columns, rows].view(late.call.num_outputs, -1, early.call.num_outputs, _width(own))
-            _accumulate(target.permute(2, 3, 0, 1), outputs, block[:, own, :, other])
+def _put(target: Tensor, values: Tensor, fresh: bool) -> None:
+    if fresh:
+        target.copy_(values)
+    else:
+        target.add_(values)
 
 
-def _accumulate(target: Tensor, outputs: Tensor, block: Tensor) -> None:
-    """Add slices of a block to their outputs; directions of one position are consecutive outputs, several may repeat."""
-    start = 0
-    while start < len(outputs):
-        first = int(outputs[start])
-        count = min(len(outputs) - start, len(target) - first)
-        target[first : first + count] += block[start : start + count]
-        start += count
-
-
-def _width(features: slice) -> int:
-    return int(features.stop - features.start)
-
-
-def add_symmetric(hessian: Tensor, own: Side, curvature: Tensor) -> None:
+def add_symmetric(canvas: Canvas, own: Side, curvature: Tensor) -> None:
     """Add the block of a dense call with itself, one position: half of it by symmetry in the pair of outputs.
 
     sum_n S_n[j,i] a[n,b] a[n,a], with the products a a^T formed once; ``curvature`` is (outputs, samples, outputs).
     """
-    inputs = own.inputs[:, 0]
-    squares = (inputs[:, :, None] * inputs[:, None, :]).flatten(1)
+    inputs, samples = own.inputs[:, 0], len(own.inputs)
     size, features = own.call.num_outputs, own.num_features
+    fresh = all([canvas.is_new(rows, columns) for _, rows in own.pieces for _, columns in own.pieces])
+    squares = canvas.scratch("squares", samples, features, features)
+    torch.mul(inputs[:, :, None], inputs[:, None, :], out=squares)
     for start in range(0, size, _GROUP):
         stop = min(start + _GROUP, size)
         pairs = curvature[start:stop, :, start:].transpose(1, 2).flatten(0, 1)
-        block = (pairs @ squares).view(stop - start, size - start, features, features)
+        block = canvas.scratch("block", len(pairs), features * features)
+        torch.mm(pairs, squares.flatten(1), out=block)
+        block = block.view(stop - start, size - start, features, features)
         for first, rows in own.pieces:
             for second, columns in own.pieces:
-                target = hessian[rows, columns].view(size, _width(first), size, _width(second))
+                target = canvas.block((rows, size), (columns, size))
                 part = block[:, :, first, second]
-                target[start:stop, :, start:] += part.permute(0, 2, 1, 3)
-                target[stop:, :, start:stop] += part[:, stop - start :].permute(1, 2, 0, 3)
+                _put(target[start:stop, :, start:], part.permute(0, 2, 1, 3), fresh)
+                _put(target[stop:, :, start:stop], part[:, stop - start :].permute(1, 2, 0, 3), fresh)
