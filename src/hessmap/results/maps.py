@@ -1,0 +1,168 @@
+"""The map of a network's curvature: three Hessians, a row per layer, and what to make of them."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from hessmap.errors import unknown_name
+from hessmap.results.provenance import Provenance
+from hessmap.results.ranks import Part, RankCertificate, RankMeasurement, RankPrediction, RankValue
+from hessmap.results.record import Record
+from hessmap.results.spectra import EffectiveDimension, Spectrum
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class PartCurvature(Record):
+    """One of the three Hessians of a network: its spectrum and measured rank, and beside them the predicted
+    and the certified rank where there are such."""
+
+    part: Part
+    measurement: RankMeasurement
+    spectrum: Spectrum
+    prediction: RankValue | None = None
+    certificate: RankCertificate | None = None
+    summary_fields: ClassVar[tuple[str, ...]] = ("part", "measurement", "prediction", "certificate")
+
+    @property
+    def agrees(self) -> bool | None:
+        """Whether the measured rank is what the theorem says; None where there is none to hold it against."""
+        if self.prediction is None or self.prediction.kind == "numerical":
+            return None
+        if self.prediction.kind == "upper_bound":
+            return self.measurement.value <= self.prediction.value
+        return self.measurement.value == self.prediction.value
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class LayerCurvature(Record):
+    """The diagonal block of one layer, weights and biases together.
+
+    ``rank``, ``top_eigenvalue`` and ``trace`` are those of the layer's block of the loss Hessian;
+    ``curvature_share`` is the layer's part of the trace of the outer-product Hessian, which is positive
+    semi-definite, so that the shares of all layers lie in [0, 1] and sum to 1.
+    """
+
+    name: str
+    shape: str
+    num_parameters: int
+    rank: RankMeasurement
+    top_eigenvalue: float
+    trace: float
+    curvature_share: float
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class DataRankMeasurement(Record):
+    """What rank formulas need of the data, measured; centred and bias variants are for networks with bias.
+
+    ``residual_rank`` is that of the moment of residuals and inputs, ``residual_rank_with_bias`` that of the
+    moment against centred inputs with the mean residual beside it.
+    """
+
+    input_rank: RankMeasurement
+    centred_input_rank: RankMeasurement
+    residual_rank: RankMeasurement
+    residual_rank_with_bias: RankMeasurement
+    mean_residual_is_zero: bool
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class NetworkCurvature(Record):
+    """What was measured of one network on its data, beside what was predicted.
+
+    ``effective_dimension`` is that of the outer-product Hessian at one over the number of samples, as under a
+    Gaussian prior of unit precision.
+    ``prediction`` is None where no formula covers the network; ``prediction_gap`` then says why.
+    """
+
+    name: str
+    description: str
+    loss: str
+    num_samples: int
+    num_parameters: int
+    risk: float
+    gradient_norm: float
+    parts: tuple[PartCurvature, ...]
+    layers: tuple[LayerCurvature, ...]
+    effective_dimension: EffectiveDimension
+    data_ranks: DataRankMeasurement
+    prediction: RankPrediction | None = None
+    prediction_gap: str = ""
+    notes: tuple[str, ...] = ()
+    summary_fields: ClassVar[tuple[str, ...]] = ("name", "description", "loss", "num_parameters", "risk")
+
+    def __getitem__(self, part: str) -> PartCurvature:
+        for candidate in self.parts:
+            if candidate.part == part:
+                return candidate
+        raise unknown_name("part", part, [candidate.part for candidate in self.parts])
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class CurvatureMap(Record):
+    """A network, its linear twin (same weights and data, no activations) where it has one, and verdicts."""
+
+    title: str
+    network: NetworkCurvature
+    linear_twin: NetworkCurvature | None
+    verdicts: tuple[str, ...]
+    provenance: Provenance | None = field(default=None, compare=False)
+
+    @property
+    def networks(self) -> tuple[NetworkCurvature, ...]:
+        """The network, then its linear twin if there is one."""
+        return (self.network,) if self.linear_twin is None else (self.network, self.linear_twin)
+
+    def rows(self) -> list[tuple[str, str]]:
+        ranks = [
+            (f"{network.name}, rank of the {part.part.replace('_', '-')} Hessian", rank_text(part))
+            for network in self.networks
+            for part in network.parts
+        ]
+        return [("title", self.title), *ranks, *(("verdict", verdict) for verdict in self.verdicts)]
+
+    def _repr_html_(self) -> str:
+        ranks = (
+            (network.name, part.part.replace("_", "-"), rank_text(part), f"{part.measurement.gap:.3g}")
+            for network in self.networks
+            for part in network.parts
+        )
+        layers = (
+            (
+                layer.name,
+                layer.shape,
+                f"{layer.num_parameters:,}",
+                f"{layer.rank.value:,}",
+                f"{layer.top_eigenvalue:.3g}",
+                f"{layer.curvature_share:.1%}",
+            )
+            for layer in self.network.layers
+        )
+        verdicts = "".join(f"<li>{html.escape(verdict)}</li>" for verdict in self.verdicts)
+        return (
+            f"<h4>{html.escape(self.title)}</h4><ul>{verdicts}</ul>"
+            + _html_table(("network", "Hessian", "rank", "gap at the cut"), ranks)
+            + _html_table(("layer", "shape", "parameters", "rank", "top eigenvalue", "share"), layers)
+        )
+
+
+def rank_text(part: PartCurvature) -> str:
+    """The measured rank with what it was held against, in a few words.
+
+    "1,410 of 2,720 (predicted 1,410, exact)"
+    """
+    text = f"{part.measurement.value:,} of {part.measurement.size:,}"
+    if part.prediction is None:
+        return text
+    return f"{text} (predicted {part.prediction.value:,}, {part.prediction.kind.replace('_', ' ')})"
+
+
+def _html_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    head = "".join(f"<th>{html.escape(text)}</th>" for text in heads)
+    body = "".join(
+        "<tr>" + "".join(f"<td>{html.escape(text)}</td>" for text in row) + "</tr>" for row in rows
+    )
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"

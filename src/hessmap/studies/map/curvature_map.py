@@ -1,0 +1,57 @@
+"""The map in one call: ranks predicted and measured, spectra, layers, verdicts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from torch import Tensor, nn
+
+from hessmap.curvature import Problem
+from hessmap.curvature.losses import AnyLoss
+from hessmap.results.maps import CurvatureMap
+from hessmap.studies.map.linear_twin import linear_twin
+from hessmap.studies.map.network import Progress, network_curvature
+from hessmap.studies.map.verdicts import verdicts
+
+
+def curvature_map(
+    model: nn.Module,
+    data: tuple[Tensor, Tensor] | Iterable[Any],
+    loss: AnyLoss = "cross_entropy",
+    *,
+    twin: bool = True,
+    title: str = "",
+    progress: Progress | None = None,
+) -> CurvatureMap:
+    """Measure the three Hessians of a model on data, beside what theory predicts of them.
+
+    Where the model is a chain of linear layers with activations, its linear twin (same weights and data, no
+    activations) is mapped too unless ``twin`` is False: the ranks of the twin are a theorem, and the measured
+    ones must equal them. All Hessians are formed densely; a model too large for it is refused with the bytes.
+
+    ``data`` is (inputs, targets) or a loader; ``progress`` is told in words what is done next.
+    """
+    say = progress or _silent
+    problem = _problem(model, loss, data)
+    network = network_curvature(problem, "network", say)
+    twin_problem = linear_twin(problem) if twin else None
+    other = None if twin_problem is None else network_curvature(twin_problem, "linear twin", say)
+    return CurvatureMap(
+        title=title or f"{network.description}, {network.loss} loss, {network.num_samples:,} samples",
+        network=network,
+        linear_twin=other,
+        verdicts=verdicts(network, other),
+        provenance=problem.provenance,
+    )
+
+
+def _problem(model: nn.Module, loss: AnyLoss, data: tuple[Tensor, Tensor] | Iterable[Any]) -> Problem:
+    """A pair of tensors is inputs and targets; anything else is read as a loader."""
+    if isinstance(data, tuple | list) and len(data) == 2 and all(isinstance(item, Tensor) for item in data):
+        return Problem(model, loss, *data)
+    return Problem(model, loss, data)
+
+
+def _silent(text: str) -> None:
+    pass

@@ -1,0 +1,37 @@
+"""``hessmap data``: which data sets are here, and how to get the others."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+EXAMPLES = """
+[bold]Examples[/bold]
+
+  hessmap data\n
+  hessmap data --verify             [dim]# compare every file with the published one[/dim]\n
+  HESSMAP_DATA=~/data hessmap data  [dim]# look there first[/dim]
+"""
+
+
+def data(
+    verify: Annotated[bool, typer.Option("--verify", help="Hash the content of every file.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, nothing else.")] = False,
+) -> None:
+    """List the data sets: what is here, and how to get the rest."""
+    from hessmap.datasets import available, data_folders
+
+    statuses = available(verify=verify)
+    folders = [str(folder) for folder in data_folders()]
+    if as_json:
+        import json
+
+        listing = {"folders": folders, "data_sets": [status.to_dict() for status in statuses]}
+        typer.echo(json.dumps(listing, indent=2))
+        return
+    from rich.console import Console
+
+    from hessmap.views.tables import data_view
+
+    Console().print(data_view(statuses, folders))

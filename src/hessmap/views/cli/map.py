@@ -1,0 +1,2 @@
+EXAMPLES=""
+def map_curvature(): pass

@@ -1,0 +1,71 @@
+"""The spectra of the three Hessians with the predicted ranks drawn in."""
+
+from __future__ import annotations
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, NullLocator
+
+from hessmap.results.maps import CurvatureMap, NetworkCurvature, PartCurvature
+from hessmap.views.plots.style import FAINT, HESSIAN_COLOURS, HESSIAN_SYMBOLS, INK, dress, new_figure
+from hessmap.views.tables.words import TRUTH_NAMES
+
+# Zeros of a float64 eigensolver lie near 1e-16 of the norm; what is smaller is drawn on this floor.
+_FLOOR = 1e-19
+
+
+def spectrum_figure(curvature_map: CurvatureMap) -> Figure:
+    """|eigenvalue| / ||H_L|| against its index, one panel per network; dashed: the predicted ranks."""
+    networks = curvature_map.networks
+    figure = new_figure(width=1.2 + 4.1 * len(networks), height=3.9)
+    panels = figure.subplots(1, len(networks), sharey=True, squeeze=False)[0]
+    for panel, network in zip(panels, networks, strict=True):
+        _draw_network(panel, network)
+    panels[0].set_ylabel(r"$|\lambda_i|\;/\;\|H_L\|$", fontsize=10, color=INK)
+    return figure
+
+
+def _draw_network(axes: Axes, network: NetworkCurvature) -> None:
+    for part in ("loss", "outer_product", "functional"):
+        _draw_part(axes, network[part])
+    loss = network["loss"].measurement
+    cut = loss.threshold / loss.scale if loss.scale > 0 else 0.0
+    axes.axhspan(_FLOOR, cut, color="#f4f4f4", zorder=0)
+    axes.text(
+        0.985, cut, "counted as zero", fontsize=7.5, color=FAINT, ha="right", va="top",
+        transform=axes.get_yaxis_transform(),
+    )  # fmt: skip
+    axes.set_yscale("log")
+    axes.set_ylim(_FLOOR, 4.0)
+    axes.yaxis.set_major_locator(LogLocator(base=10, numticks=8))
+    axes.yaxis.set_minor_locator(NullLocator())
+    axes.set_xlim(0, network.num_parameters)
+    axes.set_xlabel(r"index $i$ of the eigenvalue, largest first", fontsize=9, color=INK)
+    dress(axes, title=f"{network.name}  ({network.description})")
+    legend = axes.legend(loc="upper right", fontsize=8, framealpha=1.0, edgecolor="white", borderpad=0.3)
+    legend.set_zorder(5)
+
+
+def _draw_part(axes: Axes, part: PartCurvature) -> None:
+    scale = part.measurement.scale or 1.0
+    magnitudes = np.sort(np.abs(part.spectrum.eigenvalues))[::-1] / scale
+    colour = HESSIAN_COLOURS[part.part]
+    axes.plot(
+        np.arange(1, magnitudes.size + 1),
+        np.maximum(magnitudes, _FLOOR),
+        color=colour,
+        linewidth=1.6,
+        label=_label(part),
+    )
+    if part.prediction is not None:
+        axes.axvline(part.prediction.value, color=colour, linestyle=(0, (4, 3)), linewidth=1.0, alpha=0.9)
+
+
+def _label(part: PartCurvature) -> str:
+    """The symbol, the measured rank and, where there is one, the predicted rank with its kind."""
+    measured = f"{HESSIAN_SYMBOLS[part.part]}  rank {part.measurement.value:,}"
+    if part.prediction is None:
+        return measured
+    word = "linear formula" if part.prediction.kind == "numerical" else TRUTH_NAMES[part.prediction.kind]
+    return f"{measured}   (dashed: {word} {part.prediction.value:,})"

@@ -1,0 +1,7 @@
+"""Records as tables for a terminal."""
+
+from hessmap.views.tables.data import data_view
+from hessmap.views.tables.map import layers_table, map_view, network_view, ranks_table, verdicts_view
+from hessmap.views.tables.prediction import prediction_view
+
+__all__ = ["data_view", "layers_table", "map_view", "network_view", "prediction_view", "ranks_table", "verdicts_view"]

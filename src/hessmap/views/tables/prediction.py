@@ -1,0 +1,54 @@
+"""A rank prediction as a table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from hessmap.results import PARTS, RankPrediction, RankValue
+from hessmap.views.tables.words import HESSIAN_NAMES, HESSIAN_SYMBOLS, TRUTH_NAMES
+
+_IN_THE_TITLE = {"widths", "bias", "activation", "loss"}
+
+
+def prediction_view(prediction: RankPrediction, title: str = "") -> RenderableType:
+    """The three ranks with their kind of truth, then their sources, the integers behind them, the assumptions."""
+    ranks: dict[str, RankValue] = {part: getattr(prediction, part) for part in PARTS}
+    table = Table(title=title or None, title_justify="left", box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
+    table.add_column("Hessian", no_wrap=True)
+    for head in ("rank", "of", "share"):
+        table.add_column(head, justify="right")
+    table.add_column("kind of truth")
+    for part, rank in ranks.items():
+        table.add_row(
+            HESSIAN_NAMES[part],
+            f"{rank.value:,}",
+            f"{prediction.num_parameters:,}",
+            f"{rank.value / prediction.num_parameters:.1%}",
+            TRUTH_NAMES[rank.kind],
+        )
+    return Group(
+        table,
+        *_listed("Sources", (f"{HESSIAN_SYMBOLS[part]}: {rank.reference}" for part, rank in ranks.items())),
+        *_listed("Made from", _integers(prediction)),
+        *_listed("Assumed", prediction.assumptions),
+    )
+
+
+def _integers(prediction: RankPrediction) -> list[str]:
+    named = [
+        f"{name.replace('_', ' ')} {value}"
+        for name, value in prediction.inputs.items()
+        if value is not None and name not in _IN_THE_TITLE
+    ]
+    return [", ".join(named)] if named else []
+
+
+def _listed(head: str, lines: Iterable[str]) -> list[RenderableType]:
+    shown = [Padding(Text(line), (0, 0, 0, 2)) for line in lines]
+    return [Text(head, style="bold"), *shown] if shown else []

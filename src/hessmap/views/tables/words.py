@@ -1,0 +1,29 @@
+"""How records are worded for people, the same in tables and figures."""
+
+from __future__ import annotations
+
+import math
+
+HESSIAN_SYMBOLS = {"outer_product": "H_o", "functional": "H_f", "loss": "H_L"}
+HESSIAN_NAMES = {part: f"{symbol}  {part.replace('_', ' ')}" for part, symbol in HESSIAN_SYMBOLS.items()}
+TRUTH_NAMES = {"exact": "exact", "upper_bound": "upper bound", "numerical": "numerical"}
+
+
+def ratio(value: float) -> str:
+    """A ratio that may be enormous, in few signs.
+
+    >>> ratio(12345678.9), ratio(3.2), ratio(float("inf"))
+    ('1.2e+07', '3.2', 'inf')
+    """
+    if math.isinf(value):
+        return "inf"
+    return f"{value:.2g}"
+
+
+def number(value: float) -> str:
+    """A measured number with three digits.
+
+    >>> number(0.00012345), number(12.3456)
+    ('0.000123', '12.3')
+    """
+    return f"{value:.3g}"
