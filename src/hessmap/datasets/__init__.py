@@ -1,0 +1,63 @@
+"""With what a network is differentiated: real and synthetic data; torch loads with the first that is used."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from hessmap.datasets.catalogue import available
+from hessmap.datasets.locations import data_folders
+
+if TYPE_CHECKING:
+    from hessmap.datasets.data import Data
+    from hessmap.datasets.exact_rank import dyadic
+    from hessmap.datasets.images import cifar10, digits, fashion_mnist, mnist
+    from hessmap.datasets.preprocessing import (
+        class_subset,
+        downscale,
+        grayscale,
+        one_hot,
+        standardise,
+        subsample,
+    )
+    from hessmap.datasets.registry import NAMES, by_name
+    from hessmap.datasets.synthetic import gaussian, gaussian_mixture, linear_teacher
+
+_NEEDS_TORCH = {
+    "data": ("Data",),
+    "exact_rank": ("dyadic",),
+    "images": ("cifar10", "digits", "fashion_mnist", "mnist"),
+    "preprocessing": ("class_subset", "downscale", "grayscale", "one_hot", "standardise", "subsample"),
+    "registry": ("NAMES", "by_name"),
+    "synthetic": ("gaussian", "gaussian_mixture", "linear_teacher"),
+}
+_HOMES = {name: home for home, names in _NEEDS_TORCH.items() for name in names}
+
+__all__ = [
+    "NAMES",
+    "Data",
+    "available",
+    "by_name",
+    "cifar10",
+    "class_subset",
+    "data_folders",
+    "digits",
+    "downscale",
+    "dyadic",
+    "fashion_mnist",
+    "gaussian",
+    "gaussian_mixture",
+    "grayscale",
+    "linear_teacher",
+    "mnist",
+    "one_hot",
+    "standardise",
+    "subsample",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

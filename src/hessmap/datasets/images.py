@@ -1,0 +1,170 @@
+"""The data sets of images: digits (embedded), MNIST, Fashion-MNIST and CIFAR-10 (from their original files).
+
+All take the same options, applied in this order:
+
+- ``classes`` keeps some classes, relabelled 0, 1, ... in the order given;
+- ``num_samples`` takes the first ones, or with a ``seed`` that many at random (classes are not balanced);
+- ``side`` scales the images down to side x side by area means;
+- ``standardise`` centres and scales each feature (of training data; test data need the training statistics);
+- ``one_hot`` turns labels into float64 vectors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import torch
+from torch import Tensor
+
+from hessmap.datasets import preprocessing
+from hessmap.datasets.catalogue import CIFAR10, FASHION_MNIST, MNIST, ImageFiles
+from hessmap.datasets.data import Data
+from hessmap.datasets.reading import labelled_images
+from hessmap.errors import require
+
+_CHUNK = 4096  # images turned to float64 at a time, so that temporaries stay small beside the result
+
+
+def digits(
+    num_samples: int | None = None,
+    *,
+    classes: Iterable[int] | None = None,
+    side: int | None = None,
+    one_hot: bool = False,
+    standardise: bool = False,
+    seed: int | None = None,
+) -> Data:
+    """The 1,797 digits of 8x8 pixels that come with scikit-learn: (1797, 64) values k/16 in [0, 1].
+
+    Division by 16 is exact, so linear relations between pixels stay exact. Three pixels are zero in every
+    image: the second moment of the inputs has rank 61. There is no test part. Options: see the module.
+
+    >>> inputs, targets = digits()
+    >>> inputs.shape, targets.unique().tolist()
+    (torch.Size([1797, 64]), [0, 1, 2, 3, 4, 5, 6, 7, 8, 9])
+    >>> torch.linalg.matrix_rank(inputs.T @ inputs).item()
+    61
+    """
+    from sklearn.datasets import load_digits
+
+    bunch = load_digits()
+    images = torch.from_numpy(bunch.images).reshape(-1, 1, 8, 8)
+    parts = iter([Data(images, torch.from_numpy(bunch.target).long())])
+    chosen, num_classes = _chosen(parts, 10, classes, num_samples, seed)
+    return _finished(chosen, 16, side, False, num_classes if one_hot else None, standardise)
+
+
+def mnist(
+    train: bool = True,
+    num_samples: int | None = None,
+    *,
+    classes: Iterable[int] | None = None,
+    side: int | None = None,
+    one_hot: bool = False,
+    standardise: bool = False,
+    seed: int | None = None,
+) -> Data:
+    """MNIST: 60,000 training and 10,000 test images of handwritten digits, 28x28, values k/255 in [0, 1].
+
+    LeCun, Bottou, Bengio & Haffner 1998. Options: see the module.
+    """
+    return image_data(MNIST, train, num_samples, classes, side, False, one_hot, standardise, seed)
+
+
+def fashion_mnist(
+    train: bool = True,
+    num_samples: int | None = None,
+    *,
+    classes: Iterable[int] | None = None,
+    side: int | None = None,
+    one_hot: bool = False,
+    standardise: bool = False,
+    seed: int | None = None,
+) -> Data:
+    """Fashion-MNIST: 60,000 training and 10,000 test images of clothing, 28x28, values k/255 in [0, 1].
+
+    Xiao, Rasul & Vollgraf 2017. Options: see the module.
+    """
+    return image_data(FASHION_MNIST, train, num_samples, classes, side, False, one_hot, standardise, seed)
+
+
+def cifar10(
+    train: bool = True,
+    num_samples: int | None = None,
+    *,
+    classes: Iterable[int] | None = None,
+    side: int | None = None,
+    grayscale: bool = True,
+    one_hot: bool = False,
+    standardise: bool = False,
+    seed: int | None = None,
+) -> Data:
+    """CIFAR-10: 50,000 training and 10,000 test photographs of ten things, 32x32, values in [0, 1].
+
+    They are turned to gray unless ``grayscale=False``, so that the input dimension is side^2, as for the
+    other sets; in colour it is 3 side^2: red, then green, then blue. Krizhevsky 2009. Options: see the module.
+    """
+    return image_data(CIFAR10, train, num_samples, classes, side, grayscale, one_hot, standardise, seed)
+
+
+def image_data(
+    source: ImageFiles,
+    train: bool = True,
+    num_samples: int | None = None,
+    classes: Iterable[int] | None = None,
+    side: int | None = None,
+    grayscale: bool = False,
+    one_hot: bool = False,
+    standardise: bool = False,
+    seed: int | None = None,
+) -> Data:
+    """The training or test part of a data set of files, with the options of the module; values k/255."""
+    require(
+        train or not standardise,
+        "test data must be standardised with the statistics of the training data",
+        "got train=False, standardise=True",
+        "Use standardise(test_inputs, reference=training_inputs)",
+    )
+    parts = (
+        Data(torch.tensor(images), torch.tensor(labels).long()) for images, labels in labelled_images(source, train)
+    )
+    chosen, num_classes = _chosen(parts, source.num_classes, classes, num_samples, seed)
+    return _finished(chosen, 255, side, grayscale, num_classes if one_hot else None, standardise)
+
+
+def _chosen(
+    parts: Iterator[Data],
+    num_classes: int,
+    classes: Iterable[int] | None,
+    num_samples: int | None,
+    seed: int | None,
+) -> tuple[Data, int]:
+    """The wanted samples as they come, and how many classes they have; reads no more parts than needed."""
+    wanted = list(range(num_classes) if classes is None else classes)
+    known = all(isinstance(label, int) and 0 <= label < num_classes for label in wanted)
+    require(known, f"classes must be among 0..{num_classes - 1}", f"got {wanted}")
+    gathered: list[Data] = []
+    num_found = 0
+    for part in parts:
+        gathered.append(part)
+        num_found += int(torch.isin(part.targets, torch.tensor(wanted)).sum())
+        if seed is None and num_samples is not None and num_found >= num_samples:
+            break
+    whole = Data(torch.cat([part.inputs for part in gathered]), torch.cat([part.targets for part in gathered]))
+    if classes is not None:
+        whole = preprocessing.class_subset(whole, wanted)
+    return preprocessing.subsample(whole, num_samples, seed), len(wanted)
+
+
+def _finished(
+    chosen: Data, white: int, side: int | None, grayscale: bool, num_classes: int | None, standardise: bool
+) -> Data:
+    """Float64 rows from images with ``white`` as brightest value; one-hot targets if num_classes is given."""
+    rows = []
+    for images in torch.split(chosen.inputs, _CHUNK):
+        values: Tensor = preprocessing.grayscale(images) if grayscale else images.double()
+        values = values if side is None else preprocessing.downscale(values, side)
+        rows.append(values.flatten(1) / white)
+    inputs = torch.cat(rows)
+    targets = chosen.targets if num_classes is None else preprocessing.one_hot(chosen.targets, num_classes)
+    return Data(preprocessing.standardise(inputs) if standardise else inputs, targets)

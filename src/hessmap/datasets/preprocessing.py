@@ -1,0 +1,127 @@
+"""What is done to data before they are used; nothing here changes its arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor
+
+from hessmap.datasets.data import Data
+from hessmap.errors import require
+
+LUMA = (0.299, 0.587, 0.114)  # ITU-R BT.601, the weights of red, green and blue in every common image library
+
+
+def one_hot(labels: Tensor, num_classes: int | None = None) -> Tensor:
+    """Labels 0 .. num_classes - 1 as the rows of an identity matrix, float64.
+
+    >>> one_hot(torch.tensor([2, 0]))
+    tensor([[0., 0., 1.],
+            [1., 0., 0.]], dtype=torch.float64)
+    """
+    require(
+        labels.ndim == 1 and not labels.is_floating_point(),
+        "one_hot needs a vector of integer labels",
+        f"got shape {tuple(labels.shape)} of {labels.dtype}",
+    )
+    largest, smallest = (int(labels.max()), int(labels.min())) if len(labels) else (-1, 0)
+    count = largest + 1 if num_classes is None else num_classes
+    require(
+        smallest >= 0 and largest < count,
+        f"labels must lie in 0..{count - 1}",
+        f"they lie in {smallest}..{largest}",
+    )
+    return torch.eye(count, dtype=torch.float64)[labels.long()]
+
+
+def standardise(inputs: Tensor, reference: Tensor | None = None) -> Tensor:
+    """Each feature minus its mean, over its standard deviation (dividing by n); constant features become 0.
+
+    Mean and deviation are those of ``reference``, by default of the inputs themselves: pass the training
+    inputs to standardise test inputs. A feature that is constant in the reference is only centred.
+
+    >>> standardise(torch.tensor([[1.0, 5.0], [3.0, 5.0]]))
+    tensor([[-1.,  0.],
+            [ 1.,  0.]])
+    """
+    known = inputs if reference is None else reference
+    # A constant feature is found exactly: its rounded mean may leave a spurious deviation of one ulp.
+    is_constant = (known == known[:1]).all(dim=0)
+    mean = torch.where(is_constant, known[0], known.mean(dim=0))
+    deviation = torch.where(is_constant, torch.ones_like(mean), known.std(dim=0, correction=0))
+    return (inputs - mean) / deviation
+
+
+def class_subset(data: Data, classes: Iterable[int]) -> Data:
+    """The samples of some classes, in their order, relabelled 0, 1, ... in the order that ``classes`` gives.
+
+    >>> class_subset(Data(torch.tensor([[5.0], [6.0], [7.0]]), torch.tensor([3, 1, 2])), (2, 3))
+    Data(inputs=tensor([[5.],
+            [7.]]), targets=tensor([1, 0]))
+    """
+    wanted = [int(label) for label in classes]
+    require(len(wanted) > 0, "classes must name at least one class", "got none")
+    require(len(set(wanted)) == len(wanted), "classes must be distinct", f"got {wanted}")
+    present = set(data.targets.tolist())
+    absent = [label for label in wanted if label not in present]
+    require(not absent, f"classes must be among {sorted(present)}", f"got {absent}")
+    matches = data.targets[:, None] == torch.tensor(wanted)
+    kept = matches.any(dim=1)
+    return Data(data.inputs[kept], matches[kept].long().argmax(dim=1))
+
+
+def subsample(data: Data, num_samples: int | None, seed: int | None = None) -> Data:
+    """The first ``num_samples``, or with a seed that many drawn without replacement, in the order drawn.
+
+    All of them if ``num_samples`` is None (in shuffled order if there is a seed). Classes are not balanced.
+
+    >>> subsample(Data(torch.arange(4.0)[:, None], torch.arange(4)), 2).targets
+    tensor([0, 1])
+    """
+    count = len(data.targets)
+    wanted = count if num_samples is None else num_samples
+    require(1 <= wanted <= count, f"num_samples must lie in 1..{count}", f"got {num_samples}")
+    if seed is None:
+        return Data(data.inputs[:wanted], data.targets[:wanted])
+    chosen = torch.randperm(count, generator=torch.Generator().manual_seed(seed))[:wanted]
+    return Data(data.inputs[chosen], data.targets[chosen])
+
+
+def grayscale(images: Tensor) -> Tensor:
+    """Images (..., 3, height, width) to (..., 1, height, width): 0.299 red + 0.587 green + 0.114 blue."""
+    require(
+        images.ndim >= 3 and images.shape[-3] == 3,
+        "grayscale needs images of shape (..., 3, height, width)",
+        f"got {tuple(images.shape)}",
+    )
+    weights = torch.tensor(LUMA, dtype=torch.float64)[:, None, None]
+    return (images.double() * weights).sum(dim=-3, keepdim=True)
+
+
+def downscale(images: Tensor, side: int) -> Tensor:
+    """Images (..., height, width) to (..., side, side), float64, by the mean over the area of each new pixel.
+
+    A new pixel covers height/side x width/side old ones, which need not be whole: an old pixel counts by the
+    area that is covered. Areas are integers until one last division, so that means of bytes round once.
+
+    >>> downscale(torch.tensor([[0.0, 3.0, 6.0]] * 3), 2)
+    tensor([[1., 5.],
+            [1., 5.]], dtype=torch.float64)
+    """
+    height, width = images.shape[-2:]
+    require(
+        1 <= side <= min(height, width),
+        f"side must lie in 1..{min(height, width)} for images of {height}x{width}",
+        f"got {side}",
+    )
+    areas = _overlaps(height, side) @ images.double() @ _overlaps(width, side).T
+    return areas / (height * width)
+
+
+def _overlaps(size: int, side: int) -> Tensor:
+    """How much of old pixel j new pixel i covers, in units of 1/side: integers whose rows sum to size."""
+    new, old = torch.arange(side)[:, None], torch.arange(size)[None, :]
+    left = torch.maximum(new * size, old * side)
+    right = torch.minimum((new + 1) * size, (old + 1) * side)
+    return (right - left).clamp(min=0).double()

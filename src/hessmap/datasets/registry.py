@@ -1,0 +1,44 @@
+"""Data sets by name, for the command line and for studies."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+
+from hessmap.datasets.data import Data
+from hessmap.datasets.exact_rank import dyadic
+from hessmap.datasets.images import cifar10, digits, fashion_mnist, mnist
+from hessmap.datasets.synthetic import gaussian, gaussian_mixture, linear_teacher
+from hessmap.errors import InvalidInput, sentence, unknown_name
+
+_LOADERS: dict[str, Callable[..., Data]] = {
+    "digits": digits,
+    "mnist": mnist,
+    "fashion_mnist": fashion_mnist,
+    "cifar10": cifar10,
+    "gaussian": gaussian,
+    "gaussian_mixture": gaussian_mixture,
+    "linear_teacher": linear_teacher,
+    "dyadic": dyadic,
+}
+
+NAMES: tuple[str, ...] = tuple(_LOADERS)
+
+
+def by_name(name: str, **options: object) -> Data:
+    """The data set of this name with the options of its own function.
+
+    >>> by_name("digits", num_samples=100).inputs.shape
+    torch.Size([100, 64])
+    """
+    if name not in _LOADERS:
+        raise unknown_name("data set", name, NAMES)
+    signature = inspect.signature(_LOADERS[name])
+    for option in options:
+        if option not in signature.parameters:
+            raise unknown_name(f"option of data set {name!r}", option, signature.parameters)
+    try:
+        signature.bind(**options)
+    except TypeError as error:
+        raise InvalidInput(sentence(f"data set {name!r} needs {signature}", str(error))) from None
+    return _LOADERS[name](**options)
