@@ -65,10 +65,11 @@ class RankCertificate(Record):
 
     It is below the true rank with probability at most ``failure_bound`` over the random prime and sketch.
     ``num_ties`` counts the points where an activation pattern sat exactly on a kink and torch's convention chose.
+    ``part`` is None for the rank of a plain matrix.
     """
 
     value: int
-    part: Part
+    part: Part | None
     prime: int
     failure_bound: float
     size: int
@@ -76,3 +77,24 @@ class RankCertificate(Record):
     method: str = "dense"
     provenance: Provenance | None = field(default=None, compare=False)
     summary_fields: ClassVar[tuple[str, ...]] = ("value", "part", "prime", "failure_bound", "size", "num_ties", "method")
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class DataRanks(Record):
+    """The ranks of given data that rank formulas ask for, certified over GF(prime): never above the true ones.
+
+    ``residual_rank`` is that of Omega = sum residual input^T (the formulas without bias), ``residual_rank_with_bias``
+    that of [Omega_c, omega] (centred inputs, and the sum of the residuals). All hold together but with probability
+    ``failure_bound``.
+    """
+
+    input_rank: int
+    centred_input_rank: int
+    residual_rank: int
+    residual_rank_with_bias: int
+    mean_residual_is_zero: bool
+    num_samples: int
+    prime: int
+    failure_bound: float
+    num_ties: int = 0
+    provenance: Provenance | None = field(default=None, compare=False)

@@ -1,0 +1,6 @@
+"""Networks over GF(P): exact values, exact Hessians, exact ranks.
+
+A float64 is a dyadic rational, so weights and data map into GF(P) without rounding (``FieldArray``). Every array
+carries its ``Height``, a rigorous bound on the numbers it stands for, and the final rank turns that into the
+probability of having been fooled by the prime (``rank``).
+"""

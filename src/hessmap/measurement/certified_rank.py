@@ -1,0 +1,94 @@
+"""Exact ranks of what is given: of this network's Hessian on these data, of the data, of a matrix. No threshold."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hessmap.curvature.finite_field.exact_problem import ExactProblem, exact_problem
+from hessmap.curvature.finite_field.field_array import FieldArray, from_floats, joined, ones
+from hessmap.curvature.finite_field.height import failure_bound
+from hessmap.curvature.finite_field.prime_field import random_prime_field
+from hessmap.curvature.finite_field.rank import field_rank
+from hessmap.curvature.problem import Problem
+from hessmap.errors import require, unknown_name
+from hessmap.results import PARTS, DataRanks, Part, RankCertificate, provenance
+
+
+def certified_rank(problem: Problem, part: Part = "loss", *, seed: int = 0) -> RankCertificate:
+    """The exact rank of the loss, outer-product or functional Hessian of this network on these data.
+
+    The network is taken as a function over the reals with exactly the given float64 weights, inputs and targets:
+    chains of linear layers with identity, ReLU, leaky ReLU or polynomial activations, squared loss. Anything else is
+    refused. Structure that floats lost in rounding is lost here too: a product A @ B computed in float64 has full
+    exact rank, and samples centred in float64 are not exactly centred.
+
+    The prime is random (from ``seed``): the value is never above the true rank, and below it with probability at
+    most ``failure_bound``. At a tie (a ReLU input of exactly 0) the derivative is torch's, 0, and ties are counted.
+    """
+    if part not in PARTS:
+        raise unknown_name("part", part, PARTS)
+    generator = np.random.default_rng(seed)
+    field = random_prime_field(generator)
+    exact = exact_problem(problem, field)
+    rank = field_rank(exact.hessian(part), generator)
+    origin = provenance(f"GF({field.prime})", seed, problem.data_hash, problem.notes)
+    size = problem.num_parameters
+    return RankCertificate(
+        rank.value, part, field.prime, rank.failure_bound, size, exact.num_ties, rank.method, origin
+    )
+
+
+def certified_data_ranks(problem: Problem, *, seed: int = 0) -> DataRanks:
+    """The ranks of these inputs and residuals that the rank formulas ask for, certified in the same way."""
+    generator = np.random.default_rng(seed)
+    field = random_prime_field(generator)
+    exact = exact_problem(problem, field)
+    second_moment, residual_moment = _moments(exact)
+    residual_sum = residual_moment[:, -1]
+    ranks = [
+        field_rank(matrix, generator)
+        for matrix in (second_moment[:-1, :-1], second_moment, residual_moment[:, :-1], residual_moment)
+    ]
+    doubt = sum(rank.failure_bound for rank in ranks) + failure_bound(residual_sum.height, 1)
+    return DataRanks(
+        input_rank=ranks[0].value,
+        centred_input_rank=ranks[1].value - 1,
+        residual_rank=ranks[2].value,
+        residual_rank_with_bias=ranks[3].value,
+        mean_residual_is_zero=not residual_sum.residues.any(),
+        num_samples=problem.num_samples,
+        prime=field.prime,
+        failure_bound=min(1.0, doubt),
+        num_ties=exact.num_ties,
+        provenance=provenance(f"GF({field.prime})", seed, problem.data_hash, problem.notes),
+    )
+
+
+def certified_matrix_rank(matrix: NDArray[np.float64], *, seed: int = 0) -> RankCertificate:
+    """The exact rank of a matrix of float64 numbers.
+
+    >>> certified_matrix_rank(np.array([[0.1, 0.2], [0.3, 0.6]])).value    # 0.3 and 3 * 0.1 differ in float64
+    2
+    >>> certified_matrix_rank(np.array([[0.5, 0.25], [1.5, 0.75]])).value
+    1
+    """
+    values = np.asarray(matrix, dtype=np.float64)
+    require(values.ndim == 2, "a rank needs a matrix", f"got an array of shape {values.shape}")
+    generator = np.random.default_rng(seed)
+    field = random_prime_field(generator)
+    rank = field_rank(from_floats(field, values), generator)
+    origin = provenance(f"GF({field.prime})", seed)
+    size = min(values.shape)
+    return RankCertificate(rank.value, None, field.prime, rank.failure_bound, size, 0, rank.method, origin)
+
+
+def _moments(exact: ExactProblem) -> tuple[FieldArray, FieldArray]:
+    """sum w [x, 1] [x, 1]^T, whose rank is that of the samples because w >= 0, and sum w residual [x, 1]^T.
+
+    [Omega_c, omega] and [Omega, omega] differ by multiples of the column omega, so they have the same rank.
+    """
+    extended = joined([exact.inputs, ones(exact.inputs.field, len(exact.inputs), 1)], axis=1)
+    weights = exact.derivatives.weights
+    weighted = extended if weights is None else extended * weights[:, None]
+    return extended.mT @ weighted, exact.derivatives.residuals.mT @ weighted
