@@ -1,0 +1,121 @@
+"""The rank rule of fully connected networks: which formula applies, and what kind of truth it holds."""
+
+from __future__ import annotations
+
+from hessmap.errors import InvalidInput, sentence
+from hessmap.networks import FullyConnected
+from hessmap.results import RankPrediction, RankValue, Truth
+from hessmap.theory import linear, piecewise_linear, symmetry_bounds
+from hessmap.theory.conditions import Widths, checked_widths
+from hessmap.theory.data_facts import DataFacts, data_facts
+from hessmap.theory.hessian_ranks import HessianRanks, linear_hessian_ranks, linear_hessian_ranks_with_bias
+from hessmap.theory.prediction import RankQuestion, rank_rule
+
+_PAPER = "Singh, Bachmann & Hofmann 2021"
+_REFERENCES = (
+    f"{_PAPER}, Corollary 4, for products of weights of maximal rank (A1 alone fails: 2-3-2-3-2)",
+    f"{_PAPER}, Corollary 6, an equality for generic weights",
+    f"{_PAPER}, Fact 7, corrected for residual rank < bottleneck rank (6-5-4, residual rank 1: 33, printed 48)",
+)
+_REFERENCES_WITH_BIAS = (
+    f"{_PAPER}, Theorem 12, with the centred input rank (3-4-2, two samples: 4, printed 6)",
+    f"{_PAPER}, S7.3, corrected for bottlenecks (2-1-3-3: 16, printed 12)",
+    f"{_PAPER}, Fact 13, corrected for bottlenecks (5-1-3: 12, printed 10)",
+)
+_RESCALING = f"{_PAPER}, Fact 11, from the rescaling symmetry"
+_REACHABLE = f"{_PAPER}, Fact 11, its first terms: parameters that inputs and loss can reach"
+_UNITWISE = f"{_PAPER}, S8.2, unit by unit"
+_MEANINGS: dict[Truth, str] = {
+    "exact": "generic weights and generic residual, its scale included",
+    "upper_bound": "any weights, any residual of the given rank",
+    "numerical": "the linear formula, read as the size of the bulk: no theorem and no bound",
+}
+
+
+@rank_rule.register
+def fully_connected_ranks(network: FullyConnected, question: RankQuestion) -> RankPrediction:
+    """Linear networks: exact. Others: the linear formula as numerical rank, or upper bounds where asked for.
+
+    Assumptions: those of ``linear`` and ``linear_with_bias``; the prediction names its kind of truth, the integers it
+    was made from, and which of them are generic values. The generic rank is also an upper bound for all weights of a
+    linear network, since a rank can only drop where a minor vanishes.
+
+    >>> net = FullyConnected((4, 5, 2), activation="relu")
+    >>> fully_connected_ranks(net, RankQuestion()).outer_product.kind
+    'numerical'
+    >>> bounds = fully_connected_ranks(net, RankQuestion(kind="upper_bound"))
+    >>> bounds.outer_product.value, bounds.functional.value, bounds.loss.value
+    (25, 20, 30)
+    """
+    widths, kind = checked_widths(network.widths), _kind(network, question.kind)
+    facts = data_facts(network.input_dim, network.output_dim, network.bias, question)
+    if kind == "upper_bound" and not network.is_linear:
+        outer, functional, loss = _non_linear_upper_bounds(network, widths, facts)
+    else:
+        references = _REFERENCES_WITH_BIAS if network.bias else _REFERENCES
+        ranks = _linear_ranks(widths, network.bias, facts)
+        outer, functional, loss = (RankValue(*pair) for pair in zip(ranks, [kind] * 3, references, strict=True))
+    return RankPrediction(
+        outer,
+        functional,
+        loss,
+        num_parameters=network.num_parameters,
+        assumptions=(_MEANINGS[kind], *facts.notes),
+        inputs=_inputs(network, widths, question.loss, facts),
+    )
+
+
+def _kind(network: FullyConnected, asked: Truth | None) -> Truth:
+    if asked == "exact" and not network.is_linear:
+        raise InvalidInput(
+            sentence(
+                "an exact rank formula needs a linear network",
+                f"this one has activation {str(network.activation)!r}",
+                "Use kind='numerical' or kind='upper_bound'",
+            )
+        )
+    return asked or ("exact" if network.is_linear else "numerical")
+
+
+def _linear_ranks(widths: Widths, bias: bool, facts: DataFacts) -> HessianRanks:
+    if bias:
+        return linear_hessian_ranks_with_bias(
+            widths,
+            facts.centred_input_rank,
+            facts.residual_rank,
+            mean_residual_is_zero=facts.mean_residual_is_zero,
+            effective_output_dim=facts.effective_output_dim,
+        )
+    return linear_hessian_ranks(
+        widths, facts.entering_rank, facts.residual_rank, effective_output_dim=facts.effective_output_dim
+    )
+
+
+def _non_linear_upper_bounds(network: FullyConnected, widths: Widths, facts: DataFacts) -> list[RankValue]:
+    rank, outputs, bias = facts.entering_rank, facts.effective_output_dim, network.bias
+    reachable = symmetry_bounds.reachable_parameters_upper_bound(widths, rank, bias=bias, effective_output_dim=outputs)
+    outer = functional = loss = RankValue(reachable, "upper_bound", _REACHABLE)
+    if network.activation in symmetry_bounds.POSITIVELY_HOMOGENEOUS:
+        fewer = symmetry_bounds.rescaling_upper_bound(widths, rank, bias=bias, effective_output_dim=outputs)
+        outer = RankValue(fewer, "upper_bound", _RESCALING)
+        if network.num_layers == 2:
+            unitwise = piecewise_linear.one_hidden_functional_rank([rank + bias] * widths[1], outputs)
+            functional = min(functional, RankValue(unitwise, "upper_bound", _UNITWISE), key=int)
+    return [outer, functional, loss]
+
+
+def _inputs(network: FullyConnected, widths: Widths, loss: str, facts: DataFacts) -> dict[str, object]:
+    outputs = facts.effective_output_dim
+    return {
+        "widths": network.widths,
+        "bias": network.bias,
+        "activation": str(network.activation),
+        "loss": loss,
+        "input_rank": facts.input_rank,
+        "centred_input_rank": facts.centred_input_rank,
+        "residual_rank": facts.residual_rank,
+        "mean_residual_is_zero": facts.mean_residual_is_zero,
+        "effective_output_dim": outputs,
+        "bottleneck_rank": linear.bottleneck_rank(widths, facts.entering_rank, effective_output_dim=outputs),
+        "active_bottleneck_rank": linear.active_bottleneck_rank(widths, facts.residual_rank),
+    }

@@ -1,0 +1,81 @@
+"""One question for every architecture: which ranks do the theorems give?
+
+An architecture answers by a rule of its own, registered with ``rank_rule.register``; this file knows none of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import singledispatch
+from typing import get_args
+
+from hessmap.errors import InvalidInput, UnsupportedNetwork, require, sentence, unknown_name
+from hessmap.results import RankPrediction, Truth
+from hessmap.theory.losses import LOSSES
+
+KINDS: tuple[str, ...] = get_args(Truth)
+
+
+@dataclass(frozen=True)
+class RankQuestion:
+    """What is known of loss and data; ``None`` stands for the generic value. ``predict_ranks`` says what each means."""
+
+    loss: str = "squared"
+    input_rank: int | None = None
+    residual_rank: int | None = None
+    centred_input_rank: int | None = None
+    mean_residual_is_zero: bool = False
+    kind: Truth | None = None
+
+    def __post_init__(self) -> None:
+        if self.loss not in LOSSES:
+            raise unknown_name("loss", self.loss, LOSSES)
+        if self.kind is not None and self.kind not in KINDS:
+            raise unknown_name("kind", self.kind, KINDS)
+        is_bool = isinstance(self.mean_residual_is_zero, bool)
+        require(is_bool, "mean_residual_is_zero must be True or False", f"got {self.mean_residual_is_zero!r}")
+
+
+def predict_ranks(
+    network: object,
+    loss: str = "squared",
+    input_rank: int | None = None,
+    residual_rank: int | None = None,
+    centred_input_rank: int | None = None,
+    mean_residual_is_zero: bool = False,
+    kind: Truth | None = None,
+) -> RankPrediction:
+    """The ranks of the three Hessians that theory gives for an architecture, with the kind of truth of each.
+
+    loss: "squared", "log_cosh", "cross_entropy" (softmax), or "positive_definite" for any other loss whose second
+        derivative by the outputs is positive definite at every sample.
+    input_rank: rank of sum x x^T; generic: the input dimension.
+    centred_input_rank: rank of the centred inputs, ``input_rank`` or one less; generic: ``input_rank``.
+    residual_rank: rank of sum residual x^T; with bias, x with a one appended. Generic: the largest possible.
+    mean_residual_is_zero: the residuals sum to zero over the samples, as wherever the last bias is stationary.
+    kind: "exact" (linear networks with generic weights), "numerical" (the linear formula as the size of the bulk of a
+        non-linear network: no theorem, no bound) or "upper_bound" (a theorem); without it, exact where that exists,
+        else numerical.
+
+    >>> from hessmap.networks import FullyConnected
+    >>> prediction = predict_ranks(FullyConnected((64, 30, 20, 10)), loss="squared", input_rank=61)
+    >>> prediction.outer_product.value, prediction.functional.value, prediction.loss.value
+    (610, 900, 1410)
+    >>> prediction.loss.kind
+    'exact'
+    """
+    question = RankQuestion(loss, input_rank, residual_rank, centred_input_rank, mean_residual_is_zero, kind)
+    return rank_rule(network, question)
+
+
+@singledispatch
+def rank_rule(network: object, question: RankQuestion) -> RankPrediction:
+    """The rule of an architecture; a new one is registered beside its formulas.
+
+    Rules raise InvalidInput for integers that contradict each other, and never guess an architecture.
+    """
+    must = "predict_ranks needs an architecture such as FullyConnected"
+    if isinstance(network, str | tuple | list):
+        raise InvalidInput(sentence(must, f"got {network!r}", "Use FullyConnected(widths) or FullyConnected.parse"))
+    remedy = "Use networks.describe(model) to read the architecture of a module"
+    raise UnsupportedNetwork(sentence(must, f"got a {type(network).__name__}", remedy))
