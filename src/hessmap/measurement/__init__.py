@@ -1,0 +1,19 @@
+"""Any operator or matrix in, a record out; never a network."""
+
+from hessmap.measurement.dense_spectrum import spectrum
+from hessmap.measurement.effective_dimension import effective_dimension
+from hessmap.measurement.numerical_rank import numerical_rank
+from hessmap.measurement.overlap import subspace_overlap
+from hessmap.measurement.reconstruction import reconstruction_error
+from hessmap.measurement.reduced_spectrum import reduced_spectrum
+from hessmap.measurement.shifted_solve import solve
+
+__all__ = [
+    "effective_dimension",
+    "numerical_rank",
+    "reconstruction_error",
+    "reduced_spectrum",
+    "solve",
+    "spectrum",
+    "subspace_overlap",
+]

@@ -1,20 +1,40 @@
 """Frozen records that carry their own doubt."""
 
 from hessmap.results.provenance import Provenance, data_hash, provenance
-from hessmap.results.ranks import PARTS, Part, RankCertificate, RankMeasurement, RankPrediction, RankValue, Truth
+from hessmap.results.ranks import (
+    PARTS,
+    DataRanks,
+    Part,
+    RankCertificate,
+    RankMeasurement,
+    RankPrediction,
+    RankValue,
+    Truth,
+)
 from hessmap.results.record import Record
-from hessmap.results.spectra import Spectrum
+from hessmap.results.spectra import (
+    EffectiveDimension,
+    LinearSolution,
+    ReconstructionErrors,
+    Spectrum,
+    SubspaceOverlap,
+)
 
 __all__ = [
     "PARTS",
+    "DataRanks",
+    "EffectiveDimension",
+    "LinearSolution",
     "Part",
     "Provenance",
     "RankCertificate",
     "RankMeasurement",
     "RankPrediction",
     "RankValue",
+    "ReconstructionErrors",
     "Record",
     "Spectrum",
+    "SubspaceOverlap",
     "Truth",
     "data_hash",
     "provenance",

@@ -12,6 +12,7 @@ from hessmap.results.provenance import Provenance
 from hessmap.results.record import Record
 
 Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -21,6 +22,9 @@ class Spectrum(Record):
     ``residuals`` holds ||H v - lambda v|| per eigenpair where vectors were asked for (else it is empty);
     ``num_zeros`` counts exact zeros that a reduction removed and that ``eigenvalues`` holds as 0.0.
     ``scale`` is the norm that thresholds are relative to (of the loss Hessian, for all three Hessians).
+    ``eigenvalue_error`` bounds, in absolute terms, how far any eigenvalue is from the matrix's own (None: unknown).
+    ``kernel_residual`` is ||H K|| / ||H|| of the kernel K that a reduction took out (0 without one).
+    ``size`` is that of the matrix, where only some of its eigenvalues are held (None: all are).
     """
 
     eigenvalues: Floats
@@ -31,4 +35,94 @@ class Spectrum(Record):
     num_zeros: int = 0
     eigenvectors: Floats | None = field(default=None, compare=False)
     provenance: Provenance | None = field(default=None, compare=False)
-    summary_fields: ClassVar[tuple[str, ...]] = ("eigenvalues", "method", "converged", "scale")
+    eigenvalue_error: float | None = None
+    kernel_residual: float = 0.0
+    size: int | None = None
+    summary_fields: ClassVar[tuple[str, ...]] = ("eigenvalues", "method", "converged", "scale", "eigenvalue_error")
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every eigenvalue of the matrix is held."""
+        return self.size is None or self.size == len(self.eigenvalues)
+
+    @property
+    def norm(self) -> float:
+        """The largest magnitude among the eigenvalues: the spectral norm of the matrix."""
+        return float(np.abs(self.eigenvalues).max(initial=0.0))
+
+    @property
+    def smallest_kept(self) -> float:
+        """The smallest magnitude among the eigenvalues that no reduction took out (0.0 if there is none)."""
+        magnitudes = np.sort(np.abs(self.eigenvalues))[self.num_zeros :]
+        return float(magnitudes[0]) if magnitudes.size else 0.0
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class EffectiveDimension(Record):
+    """How many directions are curved by more than ``epsilon``: sum of h / (h + epsilon), h = |eigenvalue|.
+
+    ``error_bound`` is how far the error of the eigenvalues can move ``value`` (None: unknown). ``num_negative``
+    counts eigenvalues below minus that error: above zero, the matrix is indefinite and the magnitudes are what
+    was summed. ``nuclear_ratio``, the sum of magnitudes over the largest, is a count that needs no epsilon.
+    """
+
+    value: float
+    epsilon: float
+    nuclear_ratio: float
+    num_negative: int
+    error_bound: float | None
+    size: int
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ReconstructionErrors(Record):
+    """``errors[i]`` is ||H - best approximation of rank ``ranks[i]``|| / ||H||, in the Frobenius norm.
+
+    Below ``noise_floor`` an error is made of the rounding of the eigenvalues (None: unknown).
+    """
+
+    ranks: Integers
+    errors: Floats
+    noise_floor: float | None
+    size: int
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class SubspaceOverlap(Record):
+    """Mean squared cosine of the canonical angles of two subspaces of equal dimension: 1 if equal, 0 if orthogonal.
+
+    ``chance`` is what two random subspaces of that dimension have on average; ``orthonormality_error`` is how far
+    the given bases are from orthonormal, the largest entry of |U^T U - I|.
+    """
+
+    value: float
+    num_vectors: int
+    size: int
+    chance: float
+    orthonormality_error: float
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class LinearSolution(Record):
+    """The solution of (H + shift I) x = right-hand side, and how well it solves it.
+
+    ``backward_error`` is ||(H + shift I) x - b|| / (||H + shift I|| ||x|| + ||b||), Frobenius norms, the worst over
+    the columns: near 1e-16 the solution is exact for a matrix that differs in the last digit. The solution itself is
+    known to about ``backward_error / reciprocal_condition``.
+    """
+
+    solution: Floats
+    shift: float
+    method: str
+    is_positive_definite: bool
+    backward_error: float
+    reciprocal_condition: float
+    size: int
+    summary_fields: ClassVar[tuple[str, ...]] = (
+        "shift",
+        "method",
+        "is_positive_definite",
+        "backward_error",
+        "reciprocal_condition",
+        "size",
+    )

@@ -1,0 +1,69 @@
+"""All eigenvalues of a symmetric matrix, by LAPACK."""
+
+from __future__ import annotations
+
+import numpy as np
+import scipy.linalg
+
+from hessmap.errors import require
+from hessmap.measurement.matrices import EPS, Floats, Matrix, carried_scale, symmetric_array
+from hessmap.results import Spectrum
+
+
+def spectrum(matrix: Matrix, vectors: bool = False, scale: float | None = None) -> Spectrum:
+    """The whole spectrum of a symmetric matrix or operator, with eigenvectors and their residuals if asked for.
+
+    The driver is ``dsyevd``: tridiagonal form, then QL for values alone, divide and conquer with vectors. For values
+    dsyev, dsyevd and dsyevr take the same time in OpenBLAS and in MKL (0.16 s at n = 1440, 0.9 s at 2590, on two
+    threads); with vectors dsyevd is the fastest (1.7 s at 2590, dsyevr 2.3 s).
+
+    ``scale`` is the norm that ranks will be relative to; by default what the operator carries, else its own norm.
+    ``eigenvalue_error`` is n eps ||H||, the usual bound of the backward error, plus the asymmetry that was dropped.
+
+    >>> spectrum(np.array([[0.0, 2.0], [2.0, 0.0]])).eigenvalues
+    array([ 2., -2.])
+    """
+    array, asymmetry = symmetric_array(matrix)
+    eigenvalues, eigenvectors = _eigenpairs(array) if vectors else (_eigenvalues(array), None)
+    residuals = np.zeros(0)
+    if eigenvectors is not None:
+        residuals = np.linalg.norm(array @ eigenvectors - eigenvectors * eigenvalues, axis=0)
+    norm = float(np.abs(eigenvalues).max(initial=0.0))
+    carried = carried_scale(matrix) if scale is None else float(scale)
+    require(carried is None or 0 <= carried < np.inf, "scale must be finite and not negative", f"got {carried}")
+    return Spectrum(
+        eigenvalues=eigenvalues,
+        method="dense",
+        converged=True,
+        residuals=residuals,
+        scale=norm if carried is None else carried,
+        eigenvectors=eigenvectors,
+        eigenvalue_error=len(array) * EPS * norm + asymmetry,
+    )
+
+
+def whole_spectrum(matrix: Matrix | Spectrum, needed_by: str) -> Spectrum:
+    """A given Spectrum as it is, so that nothing is decomposed twice; that of a matrix. It must be complete."""
+    found = matrix if isinstance(matrix, Spectrum) else spectrum(matrix)
+    require(
+        found.is_complete,
+        f"{needed_by} needs the whole spectrum",
+        f"this one holds {len(found.eigenvalues)} of {found.size} eigenvalues",
+        "Use spectrum(H)",
+    )
+    return found
+
+
+# The transpose of a row-major array is column-major, and equal here: LAPACK then takes it without reordering.
+def _eigenvalues(array: Floats) -> Floats:
+    if not array.size:
+        return np.zeros(0)
+    ascending = scipy.linalg.eigh(array.T, eigvals_only=True, driver="evd", check_finite=False)
+    return np.ascontiguousarray(ascending[::-1])
+
+
+def _eigenpairs(array: Floats) -> tuple[Floats, Floats]:
+    if not array.size:
+        return np.zeros(0), np.zeros((0, 0))
+    ascending, columns = scipy.linalg.eigh(array.T, driver="evd", check_finite=False)
+    return np.ascontiguousarray(ascending[::-1]), np.ascontiguousarray(columns[:, ::-1])

@@ -1,0 +1,31 @@
+"""The spectrum of a matrix whose kernel was taken out before."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from hessmap.curvature.deep_linear import Reduction
+from hessmap.measurement.dense_spectrum import spectrum
+from hessmap.results import Spectrum
+
+
+def reduced_spectrum(reduction: Reduction) -> Spectrum:
+    """The whole spectrum of a deep linear loss Hessian from its reduced matrix, the removed zeros filled in.
+
+    Where the reduction fell back to the dense matrix there are none to fill in, and ``method`` says why. Taking out a
+    kernel K moves no eigenvalue by more than ||H K||, which is added to ``eigenvalue_error``.
+    """
+    kept = spectrum(reduction.matrix)
+    place = int((kept.eigenvalues > 0).sum())
+    eigenvalues = np.insert(kept.eigenvalues, place, np.zeros(reduction.num_zeros))
+    assert kept.eigenvalue_error is not None
+    return replace(
+        kept,
+        eigenvalues=eigenvalues,
+        method="reduced by the explicit kernel" if reduction.is_reduced else f"dense: {reduction.obstacle}",
+        num_zeros=reduction.num_zeros,
+        kernel_residual=reduction.kernel_residual,
+        eigenvalue_error=kept.eigenvalue_error + reduction.kernel_residual * kept.norm,
+    )

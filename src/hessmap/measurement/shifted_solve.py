@@ -1,0 +1,81 @@
+"""Linear systems with a shifted Hessian, by a dense factorisation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import lapack
+from torch import Tensor
+
+from hessmap.errors import InvalidInput, require, sentence
+from hessmap.measurement.matrices import EPS, Floats, Matrix, float_array, frobenius_norm, symmetric_array
+from hessmap.results import LinearSolution
+
+
+def solve(matrix: Matrix, right_side: Tensor | NDArray[Any], shift: float = 0.0) -> LinearSolution:
+    """Solve (H + shift I) x = right_side, for one right-hand side or for the columns of several.
+
+    Cholesky where the shifted matrix is positive definite, Bunch-Kaufman (L D L^T with pivots) where it is indefinite.
+    A shifted matrix whose reciprocal condition number is below n eps is singular to working precision and refused.
+
+    >>> solve(np.diag([1.0, 3.0]), np.array([2.0, 2.0]), shift=1.0).solution
+    array([1. , 0.5])
+    """
+    array, _ = symmetric_array(matrix)
+    require(bool(np.isfinite(shift)), "shift must be finite", f"got {shift}")
+    given = float_array(right_side, "a right-hand side")
+    require(
+        given.ndim in (1, 2) and len(given) == len(array),
+        f"the right-hand side must have {len(array)} rows",
+        f"got shape {given.shape}",
+    )
+    shifted = np.array(array, order="F")
+    shifted[np.diag_indices(len(array))] += shift
+    solution, method, reciprocal_condition = _factor_and_solve(shifted, given.reshape(len(array), -1), shift)
+    return LinearSolution(
+        solution=solution.reshape(given.shape),
+        shift=float(shift),
+        method=method,
+        is_positive_definite=method == "cholesky",
+        backward_error=_backward_error(shifted, solution, given.reshape(solution.shape)),
+        reciprocal_condition=reciprocal_condition,
+        size=len(array),
+    )
+
+
+def _factor_and_solve(shifted: Floats, right: Floats, shift: float) -> tuple[Floats, str, float]:
+    if not shifted.size:
+        return np.zeros(right.shape), "cholesky", 1.0
+    norm = float(np.abs(shifted).sum(axis=0).max())
+    factor, info = lapack.dpotrf(shifted, lower=1)
+    if info == 0:
+        reciprocal_condition, _ = lapack.dpocon(factor, norm, uplo="L")
+        _refuse_singular(reciprocal_condition, len(shifted), shift)
+        solution, _ = lapack.dpotrs(factor, right, lower=1)
+        return solution, "cholesky", float(reciprocal_condition)
+    workspace, _ = lapack.dsytrf_lwork(len(shifted), lower=1)
+    factor, pivots, info = lapack.dsytrf(shifted, lwork=int(workspace), lower=1)
+    # A positive info is an exactly singular pivot block: the condition number is not to be estimated from it.
+    reciprocal_condition = 0.0 if info > 0 else float(lapack.dsycon(factor, pivots, norm, lower=1)[0])
+    _refuse_singular(reciprocal_condition, len(shifted), shift)
+    solution, _ = lapack.dsytrs(factor, pivots, right, lower=1)
+    return solution, "bunch-kaufman", reciprocal_condition
+
+
+def _refuse_singular(reciprocal_condition: float, size: int, shift: float) -> None:
+    if not reciprocal_condition > size * EPS:
+        raise InvalidInput(
+            sentence(
+                "H + shift I must be invertible in float64",
+                f"with shift {shift:.6g} its reciprocal condition number is about {reciprocal_condition:.2g}",
+                "Choose a shift that is no negated eigenvalue of H, and not tiny if H has a kernel",
+            )
+        )
+
+
+def _backward_error(shifted: Floats, solution: Floats, right: Floats) -> float:
+    residuals = np.linalg.norm(shifted @ solution - right, axis=0)
+    sizes = frobenius_norm(shifted) * np.linalg.norm(solution, axis=0) + np.linalg.norm(right, axis=0)
+    return float(np.divide(residuals, sizes, out=np.zeros_like(residuals), where=sizes > 0).max(initial=0.0))
