@@ -53,6 +53,18 @@ class Chain(Generic[Weights]):
     num_parameters: int
 
     @property
+    def input_dim(self) -> int:
+        return int(self.layers[0].weights.shape[1]) - self.layers[0].has_bias
+
+    @property
+    def output_dim(self) -> int:
+        return int(self.layers[-1].weights.shape[0])
+
+    @property
+    def has_bias(self) -> bool:
+        return any(layer.has_bias for layer in self.layers)
+
+    @property
     def is_linear(self) -> bool:
         return all(isinstance(activation, Identity) for activation in self.activations)
 

@@ -9,36 +9,34 @@ from __future__ import annotations
 import numpy as np
 
 from hessmap.curvature.finite_field.field_array import FieldArray, drawn, identity, joined, ones, zeros
+from hessmap.curvature.finite_field.generic_ranks import GenericRanks
 from hessmap.curvature.finite_field.hessian import OutputDerivatives
 from hessmap.curvature.finite_field.prime_field import PrimeField
 
 
 def drawn_inputs(
-    field: PrimeField, generator: np.random.Generator, num_samples: int, input_dim: int, rank: int, centred_rank: int
+    ranks: GenericRanks, input_dim: int, field: PrimeField, generator: np.random.Generator
 ) -> FieldArray:
-    """Inputs (num_samples, input_dim) of the given rank, in a subspace (centred_rank = rank) or in an affine space
-    that misses the origin (centred_rank = rank - 1)."""
-    codes = drawn(field, generator, num_samples, centred_rank)
-    if centred_rank < rank:
-        codes = joined([ones(field, num_samples, 1), codes], axis=1)
-    return codes @ drawn(field, generator, rank, input_dim)
+    """Inputs (num_samples, input_dim) in a subspace (centred rank = rank), or in an affine space that misses the
+    origin (centred rank = rank - 1)."""
+    codes = drawn(field, generator, ranks.num_samples, ranks.centred_input_rank)
+    if ranks.centred_input_rank < ranks.input_rank:
+        codes = joined([ones(field, ranks.num_samples, 1), codes], axis=1)
+    return codes @ drawn(field, generator, ranks.input_rank, input_dim)
 
 
 def drawn_residuals(
-    field: PrimeField,
-    generator: np.random.Generator,
-    num_samples: int,
-    output_dim: int,
-    rank: int,
-    *,
-    mean_is_zero: bool,
-    sum_is_zero: bool,
+    ranks: GenericRanks, output_dim: int, sum_is_zero: bool, field: PrimeField, generator: np.random.Generator
 ) -> FieldArray:
-    """Residuals (num_samples, output_dim) that span ``rank`` directions; their sum over the samples
-    (``mean_is_zero``) or over the outputs (``sum_is_zero``, softmax) vanishes where asked."""
-    codes = drawn(field, generator, num_samples - mean_is_zero, rank)
-    directions = drawn(field, generator, rank, output_dim - sum_is_zero)
-    if mean_is_zero:
+    """Residuals (num_samples, output_dim) with as many directions as the residual rank, all of them if it is generic.
+
+    Their sum over the samples vanishes where asked; ``sum_is_zero``: so does that over the outputs (softmax).
+    """
+    num_free = output_dim - sum_is_zero
+    num_directions = num_free if ranks.is_residual_generic else ranks.residual_rank
+    codes = drawn(field, generator, ranks.num_samples - ranks.mean_residual_is_zero, num_directions)
+    directions = drawn(field, generator, num_directions, num_free)
+    if ranks.mean_residual_is_zero:
         codes = joined([codes, _minus_sum(codes.mT).mT], axis=0)
     if sum_is_zero:
         directions = joined([directions, _minus_sum(directions)], axis=1)

@@ -4,9 +4,10 @@ For one sample, layer l with inputs a_l (a one appended for the bias) and output
 
     d2 loss / dW_l dW_k  =  S_lk (x) a_l a_k^T  +  g_l (x) [d a_l / d z_k] (x) a_k,      S_lk = d2 loss / dz_l dz_k,
 
-with g_l = d loss / dz_l. S_lk is the outer-product part B_l^T Q B_k (B_l = d output / d z_l, Q = d2 loss / d output2)
-plus, for every layer j >= l with a curved activation, Z_jl^T diag(phi''(z_j) * d loss / d phi) Z_jk (Z_jl = d z_j / dz_l).
-The outer-product Hessian is the first term with B_l^T Q B_k alone; the functional Hessian is all the rest.
+with g_l = d loss / dz_l. S_lk is the outer-product part B_l^T Q B_k (B_l = d output / dz_l, Q = d2 loss / d output2)
+plus, for every layer j >= l with a curved activation phi, Z_jl^T diag(phi''(z_j) * d loss / d phi) Z_jk with
+Z_jl = dz_j / dz_l. The outer-product Hessian is the first term with B_l^T Q B_k alone; the functional Hessian is all
+the rest.
 
 Arrays that are the same for every sample have a sample axis of length one. In a linear network with squared loss
 these are S and d a_l / d z_k, and the sums over samples collapse to Kronecker products (Singh, Bachmann & Hofmann
@@ -23,10 +24,13 @@ from hessmap.curvature.finite_field.evaluation import Evaluation
 from hessmap.curvature.finite_field.field_array import FieldArray
 from hessmap.curvature.finite_field.jacobians import Jacobians, jacobians
 from hessmap.curvature.finite_field.parameter_matrix import ParameterMatrix
+from hessmap.curvature.memory import require_memory
 from hessmap.results import Part
 
 # Numbers that the factors of one block may hold for one chunk of samples.
 _CHUNK_NUMBERS = 1 << 22
+# The matrix, the block in work with its factors, and the residues as flint's caller sees them.
+_COPIES = 8
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,6 +52,8 @@ def field_hessian(
     chain: Chain[FieldArray], evaluation: Evaluation, derivatives: OutputDerivatives, part: Part
 ) -> FieldArray:
     """One of the three Hessians, summed (not averaged) over the samples, in the order of the chain's positions."""
+    needed = _COPIES * 8 * chain.num_parameters**2
+    require_memory("the Hessian over GF(P)", needed, "Use numerical_rank, which can do without the dense matrix")
     total = ParameterMatrix(evaluation.outputs.field, chain.num_parameters)
     for samples in _chunks(chain, len(evaluation), derivatives.hessians is None):
         piece = _Piece(chain, evaluation[samples], derivatives[samples], part)
