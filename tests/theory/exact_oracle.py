@@ -78,7 +78,7 @@ def random_residuals(
     """
     codes = random_matrix(draw, num_samples, factor_rank)
     if mean_is_zero:
-        codes[-1] = [-sum(column) % PRIME for column in zip(*codes[:-1], strict=True)] or codes[-1]
+        codes[-1] = [-sum(code[place] for code in codes[:-1]) % PRIME for place in range(factor_rank)]
     directions = random_matrix(draw, factor_rank, output_dim)
     if sum_is_zero:
         directions = [[*row[:-1], -sum(row[:-1]) % PRIME] for row in directions]
