@@ -25,11 +25,8 @@ def reconstruction_error(matrix: Matrix | Spectrum, ranks: Iterable[int] | None 
     found = whole_spectrum(matrix, "a reconstruction error")
     size = len(found.eigenvalues)
     wanted = np.array(range(size + 1) if ranks is None else list(ranks), dtype=np.int64)
-    require(
-        bool(((wanted >= 0) & (wanted <= size)).all()),
-        f"ranks must lie between 0 and the size {size}",
-        f"got {wanted.min(initial=0)} to {wanted.max(initial=0)}",
-    )
+    outside = wanted[(wanted < 0) | (wanted > size)]
+    require(not outside.size, f"ranks must lie between 0 and the size {size}", f"got {outside[:3].tolist()}")
     ascending = np.sort(np.abs(found.eigenvalues)) / (found.norm or 1.0)
     # Summed from the smallest up, so that the tail keeps its digits.
     tails = np.sqrt(np.concatenate([[0.0], np.cumsum(np.square(ascending))]))

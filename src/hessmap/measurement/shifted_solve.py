@@ -33,13 +33,14 @@ def solve(matrix: Matrix, right_side: Tensor | NDArray[Any], shift: float = 0.0)
     )
     shifted = np.array(array, order="F")
     shifted[np.diag_indices(len(array))] += shift
-    solution, method, reciprocal_condition = _factor_and_solve(shifted, given.reshape(len(array), -1), shift)
+    columns = given[:, None] if given.ndim == 1 else given
+    solution, method, reciprocal_condition = _factor_and_solve(shifted, columns, shift)
     return LinearSolution(
         solution=solution.reshape(given.shape),
         shift=float(shift),
         method=method,
         is_positive_definite=method == "cholesky",
-        backward_error=_backward_error(shifted, solution, given.reshape(solution.shape)),
+        backward_error=_backward_error(shifted, solution, columns),
         reciprocal_condition=reciprocal_condition,
         size=len(array),
     )

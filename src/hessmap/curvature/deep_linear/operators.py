@@ -59,8 +59,9 @@ class DeepLinearHessian(SymmetricOperator):
             return (self @ torch.from_numpy(vector.reshape(-1))).numpy()
 
         scipy_operator = ScipyOperator((self.size, self.size), matvec=product, dtype=np.float64)
-        extreme = eigsh(scipy_operator, k=1, which="LM", v0=start, tol=1e-10, return_eigenvectors=False)
-        return abs(float(extreme[0]))
+        # Both ends, not the largest magnitude: where they are equal but for the sign, that one never settles.
+        ends = eigsh(scipy_operator, k=2, which="BE", v0=start, tol=1e-10, return_eigenvectors=False)
+        return float(np.abs(ends).max())
 
     def matmat(self, vectors: Tensor) -> Tensor:
         network = self.network

@@ -1,0 +1,60 @@
+"""From a Problem to the closed form, and what has none."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from linear_networks import relative_error
+from torch import nn
+
+from hessmap.curvature import Problem
+from hessmap.curvature.deep_linear import DeepLinearHessian, deep_linear_of
+from hessmap.errors import InvalidInput, UnsupportedNetwork
+from hessmap.networks import FullyConnected
+
+
+def data(num_samples: int = 30, input_dim: int = 5, output_dim: int = 3) -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    inputs = torch.randn(num_samples, input_dim, generator=generator, dtype=torch.float64)
+    return inputs, torch.randn(num_samples, output_dim, generator=generator, dtype=torch.float64)
+
+
+@pytest.mark.parametrize("bias", [False, True], ids=["plain", "bias"])
+def test_closed_form_equals_the_hessian_of_the_risk(bias: bool) -> None:
+    inputs, targets = data()
+    weights = torch.arange(1.0, 31.0, dtype=torch.float64)
+    problem = Problem(FullyConnected((5, 4, 3), bias=bias).build(seed=1), "squared", inputs, targets, weights=weights)
+
+    def risk(flat: torch.Tensor) -> torch.Tensor:
+        return problem.weights @ problem.loss.value(problem.forward(problem.unflatten(flat), inputs), targets)
+
+    found = DeepLinearHessian(deep_linear_of(problem))
+    assert found.layout == problem.layout
+    assert relative_error(found.to_dense(), torch.func.hessian(risk)(problem.parameters)) < 1e-12
+
+
+def test_labels_become_one_hot_and_images_are_flattened() -> None:
+    inputs, _ = data(input_dim=6)
+    labels = torch.arange(30) % 3
+    model = nn.Sequential(nn.Flatten(), nn.Linear(6, 4), nn.Linear(4, 3)).double()
+    images = Problem(model, "squared", inputs.reshape(30, 2, 3), labels)
+    one_hot = nn.functional.one_hot(labels, 3).double()
+    flat = Problem(model, "squared", inputs.reshape(30, 2, 3), one_hot)
+    first, second = deep_linear_of(images), deep_linear_of(flat)
+    assert torch.equal(first.residual_input_moment, second.residual_input_moment)
+    assert first.widths == (6, 4, 3)
+
+
+def test_what_has_no_closed_form_is_refused() -> None:
+    inputs, targets = data()
+    linear = FullyConnected((5, 4, 3)).build(seed=0)
+    relu = FullyConnected((5, 4, 3), activation="relu").build(seed=0)
+    with pytest.raises(UnsupportedNetwork, match="hold for linear networks; this one has activation 'relu'"):
+        deep_linear_of(Problem(relu, "squared", inputs, targets))
+    with pytest.raises(InvalidInput, match="hold for the squared loss; the loss is 'log_cosh'"):
+        deep_linear_of(Problem(linear, "log_cosh", inputs, targets))
+    with pytest.raises(InvalidInput, match=r"leave out the penalty; l2 is 0\.1"):
+        deep_linear_of(Problem(linear, "squared", inputs, targets, l2=0.1))
+    linear[0].weight.requires_grad_(False)
+    with pytest.raises(InvalidInput, match="need every parameter free; 20 of them are frozen"):
+        deep_linear_of(Problem(linear, "squared", inputs, targets))
