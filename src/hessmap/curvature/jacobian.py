@@ -6,10 +6,11 @@ from typing import Literal
 
 import torch
 from torch import Tensor
-from torch.func import vjp, vmap
+from torch.func import vmap
 
 from hessmap.curvature.memory import require_memory
 from hessmap.curvature.problem import Problem
+from hessmap.curvature.pullback import pullback
 from hessmap.errors import InvalidInput, require, sentence
 
 Kernel = Literal["full", "trace", "single_output"]
@@ -49,8 +50,8 @@ def tangent_kernel(problem: Problem, kind: Kernel = "full", output: int = 0) -> 
 
 def _rows(problem: Problem, inputs: Tensor) -> Tensor:
     def one(sample: Tensor) -> Tensor:
-        _, pull = vjp(lambda flat: problem.forward(problem.unflatten(flat), sample[None])[0], problem.parameters)
-        rows: Tensor = vmap(lambda cotangent: pull(cotangent)[0])(torch.eye(problem.output_dim, dtype=torch.float64))
+        _, pull = pullback(problem.function(sample[None]), problem.parameters)
+        rows: Tensor = vmap(pull)(torch.eye(problem.output_dim, dtype=torch.float64)[:, None])
         return rows
 
     jacobian: Tensor = vmap(one)(inputs)

@@ -108,7 +108,7 @@ class DiagonalBlock(SymmetricOperator):
 
     @property
     def size(self) -> int:
-        return self.place.stop - self.place.start
+        return int(self.place.stop - self.place.start)
 
     @property
     def scale(self) -> float | None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import Any
 
@@ -12,8 +13,9 @@ from torch.func import functional_call
 
 from hessmap.curvature.layout import Layout
 from hessmap.curvature.losses import AnyLoss, as_loss
+from hessmap.curvature.pullback import pullback
 from hessmap.curvature.samples import gather
-from hessmap.curvature.untouched import private_copy, random_state_kept
+from hessmap.curvature.untouched import private_copy, random_state_kept, twice_differentiable_attention
 from hessmap.errors import InvalidInput, NotReproducible, require, sentence
 from hessmap.results import Provenance, data_hash, provenance
 
@@ -60,14 +62,15 @@ class Problem:
         penalty = (f"the loss Hessian includes {2 * l2:g} times the identity from l2={l2:g}",) if l2 else ()
         frozen = (f"{len(self._fixed)} frozen parameters were left out",) if self._fixed else ()
         self.notes: tuple[str, ...] = notes + samples.notes + frozen + penalty
-        require(bool(torch.isfinite(torch.tensor(self.risk()))), "the loss must be finite", f"the risk is {self.risk()}")
+        require(math.isfinite(self.risk()), "the loss must be finite", f"the risk is {self.risk()}")
 
     def _set_parameters(self) -> None:
         everything = dict(self.model.named_parameters())
         trainable = {name: value.detach() for name, value in everything.items() if value.requires_grad}
         self.named: dict[str, Tensor] = trainable
         self._fixed = {name: value.detach() for name, value in everything.items() if not value.requires_grad}
-        require(bool(self.named), "the model must have a parameter to differentiate", "all are frozen, or there is none")
+        must = "the model must have a parameter to differentiate"
+        require(bool(self.named), must, "all are frozen, or there is none")
         for value in everything.values():
             value.requires_grad_(False)
         self.layout = Layout(tuple((name, tuple(value.shape)) for name, value in self.named.items()))
@@ -114,13 +117,15 @@ class Problem:
     def forward(self, named: dict[str, Tensor], inputs: Tensor) -> Tensor:
         """Outputs (num_samples, output_dim) of the model with these parameters in place of its own."""
         try:
-            outputs = functional_call(self.model, named | self._fixed, (inputs,))
+            with twice_differentiable_attention():
+                outputs: Tensor = functional_call(self.model, named | self._fixed, (inputs,))
         except (RuntimeError, ValueError) as error:
             if "shape" not in str(error) and "size" not in str(error):
                 raise
             must, got = "the inputs must fit the model", f"inputs of shape {tuple(inputs.shape)} gave: {error}"
             raise InvalidInput(sentence(must, got)) from error
-        require(isinstance(outputs, Tensor), "the model must return a tensor", f"it returned a {type(outputs).__name__}")
+        kind = type(outputs).__name__
+        require(isinstance(outputs, Tensor), "the model must return a tensor", f"it returned a {kind}")
         if outputs.ndim == 1 and len(outputs) == len(inputs):
             return outputs[:, None]
         require(
@@ -129,6 +134,10 @@ class Problem:
             f"inputs of shape {tuple(inputs.shape)} gave outputs of shape {tuple(outputs.shape)}",
         )
         return outputs
+
+    def function(self, inputs: Tensor) -> Callable[[Tensor], Tensor]:
+        """The outputs as a function of the flat parameters."""
+        return lambda flat: self.forward(self.unflatten(flat), inputs)
 
     def batches(self, size: int | None = None) -> Iterator[Batch]:
         """The data in order, as (inputs, targets, weights); the weights of all batches together average the data."""
@@ -154,8 +163,8 @@ class Problem:
         """Gradient of the risk, flat."""
         total = 2 * self.l2 * self.parameters
         for inputs, targets, weights in self.batches(4096):
-            outputs, pull = torch.func.vjp(lambda flat, x=inputs: self.forward(self.unflatten(flat), x), self.parameters)
-            total = total + pull(weights[:, None] * self.loss.gradient(outputs, targets))[0]
+            outputs, pull = pullback(self.function(inputs), self.parameters)
+            total = total + pull(weights[:, None] * self.loss.gradient(outputs, targets))
         return total
 
     def gradient_by_name(self) -> dict[str, Tensor | None]:

@@ -9,9 +9,10 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor
-from torch.func import grad, vjp, vmap
+from torch.func import grad, vmap
 
 from hessmap.curvature.problem import Batch, Problem
+from hessmap.curvature.pullback import pullback
 from hessmap.results import Part
 
 Product = Callable[[Tensor], Tensor]
@@ -33,7 +34,8 @@ _BLOCK = 64
 
 def _batch_size(problem: Problem) -> int:
     """Samples whose activations, times a block of vectors, stay inside the budget (a rough count of 4 copies)."""
-    width = problem.output_dim + problem.inputs[0].numel() + sum(shape[0] for _, shape in problem.layout.shapes if shape)
+    rows = sum(shape[0] for _, shape in problem.layout.shapes if shape)
+    width = problem.output_dim + problem.inputs[0].numel() + rows
     return max(1, min(problem.num_samples, problem.memory_budget // (32 * _BLOCK * width)))
 
 
@@ -41,33 +43,32 @@ def _loss_product(problem: Problem, batch: Batch) -> Product:
     inputs, targets, weights = batch
 
     def risk(flat: Tensor) -> Tensor:
-        return weights @ problem.loss.value(problem.forward(problem.unflatten(flat), inputs), targets)
+        return weights @ problem.loss.value(problem.function(inputs)(flat), targets)
 
     # The Hessian is symmetric: pulling back through the gradient is the product.
-    _, pull = vjp(grad(risk), problem.parameters)
-    return lambda vector: pull(vector)[0]
+    return pullback(grad(risk), problem.parameters)[1]
 
 
 def _outer_product(problem: Problem, batch: Batch) -> Product:
     inputs, targets, weights = batch
-    outputs, pull = vjp(lambda flat: problem.forward(problem.unflatten(flat), inputs), problem.parameters)
+    outputs, pull = pullback(problem.function(inputs), problem.parameters)
     hessian = weights[:, None, None] * problem.loss.hessian(outputs, targets)
     # J v is the pull-back of the pull-back: reverse mode only, which every module has.
-    _, push = vjp(lambda cotangent: pull(cotangent)[0], torch.zeros_like(outputs))
-    return lambda vector: pull((hessian @ push(vector)[0][:, :, None])[:, :, 0])[0]
+    _, push = pullback(pull, torch.zeros_like(outputs))
+    return lambda vector: pull((hessian @ push(vector)[:, :, None])[:, :, 0])
 
 
 def _functional(problem: Problem, batch: Batch) -> Product:
     inputs, targets, weights = batch
     with torch.no_grad():
-        outputs = problem.forward(problem.unflatten(problem.parameters), inputs)
+        outputs = problem.forward(problem.named, inputs)
         residual = weights[:, None] * problem.loss.gradient(outputs, targets)
 
     def linearised(flat: Tensor) -> Tensor:
-        return (residual * problem.forward(problem.unflatten(flat), inputs)).sum()
+        return (residual * problem.function(inputs)(flat)).sum()
 
-    _, pull = vjp(grad(linearised), problem.parameters)
-    return lambda vector: pull(vector)[0]
+    # The added zero keeps the gradient a function of the parameters where the outputs are linear in them.
+    return pullback(lambda flat: grad(linearised)(flat) + 0.0 * flat, problem.parameters)[1]
 
 
 _PRODUCTS: dict[Part, Callable[[Problem, Batch], Product]] = {

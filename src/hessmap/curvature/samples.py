@@ -48,8 +48,8 @@ def gather(inputs: Any, targets: Tensor | None, weights: Tensor | None) -> Sampl
 
 def _real(values: Tensor, name: str) -> Tensor:
     if not values.dtype.is_floating_point:
-        return values.detach()
-    values = values.detach().to("cpu", torch.float64)
+        return values.detach().to("cpu", copy=True)
+    values = values.detach().to("cpu", torch.float64, copy=True)
     if not torch.isfinite(values).all():
         bad = int((~torch.isfinite(values)).reshape(len(values), -1).any(1).nonzero()[0])
         raise InvalidInput(sentence(f"{name} must be finite", f"sample {bad} has NaN or inf"))
@@ -60,9 +60,11 @@ def _weights(weights: Tensor | None, count: int) -> Tensor:
     if weights is None:
         return torch.ones(count, dtype=torch.float64)
     weights = torch.as_tensor(weights, dtype=torch.float64).detach()
-    require(weights.shape == (count,), f"weights must be one per sample, {count} of them", f"got {tuple(weights.shape)}")
+    shape = tuple(weights.shape)
+    require(shape == (count,), f"weights must be one per sample, {count} of them", f"got shape {shape}")
     valid = bool(torch.isfinite(weights).all() and (weights >= 0).all() and weights.sum() > 0)
-    require(valid, "weights must be finite, not negative and not all zero", f"the smallest is {float(weights.min()):.3g}")
+    got = f"the smallest is {float(weights.min()):.3g}"
+    require(valid, "weights must be finite, not negative and not all zero", got)
     return weights
 
 
@@ -71,6 +73,7 @@ def _read_twice(loader: Iterable[Any]) -> tuple[Tensor, Tensor]:
     if isinstance(loader, DataLoader):
         _refuse_drop_last(loader)
     first, second = _one_pass(loader, seed=0), _one_pass(loader, seed=1)
+    require(len(first[0]) > 0, "the data must hold at least one sample", "it is empty")
     if len(first[0]) != len(second[0]):
         got = f"two passes over the loader gave {len(first[0])} and {len(second[0])} samples"
         remedy = "A generator can be read only once: pass a list of batches, or tensors"

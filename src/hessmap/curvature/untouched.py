@@ -10,6 +10,7 @@ from contextlib import contextmanager
 import numpy as np
 import torch
 from torch import nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from hessmap.errors import InvalidInput, UnsupportedNetwork, require, sentence
 
@@ -35,6 +36,18 @@ def random_state_kept(seed: int | None = None, generator: torch.Generator | None
             np.random.set_state(numpy_state)  # noqa: NPY002
             if generator is not None and own_state is not None:
                 generator.set_state(own_state)
+
+
+@contextmanager
+def twice_differentiable_attention() -> Iterator[None]:
+    """Attention by torch's math kernel: the fused ones have no second derivative."""
+    fast = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        with sdpa_kernel(SDPBackend.MATH):
+            yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(fast)
 
 
 def private_copy(model: nn.Module) -> tuple[nn.Module, tuple[str, ...]]:

@@ -165,7 +165,7 @@ def add_symmetric(canvas: Canvas, own: Side, curvature: Tensor) -> None:
     """
     inputs, samples = own.inputs[:, 0], len(own.inputs)
     size, features = own.call.num_outputs, own.num_features
-    fresh = all([canvas.is_new(rows, columns) for _, rows in own.pieces for _, columns in own.pieces])
+    fresh = _freshness(canvas, own, own)
     squares = canvas.scratch("squares", samples, features, features)
     torch.mul(inputs[:, :, None], inputs[:, None, :], out=squares)
     for start in range(0, size, _GROUP):

@@ -16,6 +16,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
+Kind = Literal["dense", "diagonal"]
+
 
 @dataclass(frozen=True)
 class Call:
@@ -25,7 +27,7 @@ class Call:
     parameters are None.
     """
 
-    kind: Literal["dense", "diagonal"]
+    kind: Kind
     weight: str | None
     bias: str | None
     num_positions: int
@@ -89,9 +91,7 @@ class Lift(TorchFunctionMode):
         leaving = self._lift("diagonal", weight, bias, entering, leaving)
         return leaving.reshape(normalised.shape) if func is F.layer_norm else leaving.movedim(-1, 1)
 
-    def _lift(
-        self, kind: Literal["dense", "diagonal"], weight: str | None, bias: str | None, entering: Tensor, leaving: Tensor
-    ) -> Tensor:
+    def _lift(self, kind: Kind, weight: str | None, bias: str | None, entering: Tensor, leaving: Tensor) -> Tensor:
         shape = self.num_samples, -1
         place = len(self.calls)
         self.inputs.append(entering.reshape(*shape, entering.shape[-1]))

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -65,7 +66,8 @@ class Sweep:
 
 def lift(network: Network, data: Tensor, residual: Tensor, with_jacobians: bool) -> Lifted:
     """First derivatives: one pull-back of the residual, and one per output of the network if Jacobians are wanted."""
-    _, pull, inputs = vjp(lambda moves: network.perturbed(data, moves), network.still(data), has_aux=True)
+    linearised: Any = vjp(lambda moves: network.perturbed(data, moves), network.still(data), has_aux=True)
+    _, pull, inputs = linearised
     slopes = pull(residual)[0]
     jacobians: list[Tensor] = []
     if with_jacobians:
@@ -83,9 +85,9 @@ def sweep(network: Network, lifted: Lifted, first: int, directions: slice) -> Sw
     silent: list[Tensor | None] = [None] * first
 
     def gradient(perturbation: Tensor) -> tuple[list[Tensor], list[Tensor]]:
-        _, pull, inputs = vjp(
-            lambda moves: network.perturbed(data, silent + moves), [perturbation, *later], has_aux=True
-        )
+        moved = [perturbation, *later]
+        linearised: Any = vjp(lambda moves: network.perturbed(data, silent + moves), moved, has_aux=True)
+        _, pull, inputs = linearised
         return pull(lifted.residual)[0], inputs[first:]
 
     basis = torch.eye(call.output_size, dtype=torch.float64)[directions]

@@ -41,7 +41,8 @@ class Loss(ABC):
         if lowest < -1e-12 * highest:
             must = f"a square-root factor needs a loss that is convex in the outputs, which '{self.name}' is not here"
             raise InvalidInput(sentence(must, f"an output Hessian has the eigenvalue {lowest:.3g}"))
-        return vectors * eigenvalues.clamp(min=0).sqrt()[:, None, :]
+        root: Tensor = vectors * eigenvalues.clamp(min=0).sqrt()[:, None, :]
+        return root
 
     def mass(self, targets: Tensor) -> Tensor:
         """What each sample adds to the denominator of the mean; one, unless the loss ignores or weights samples."""

@@ -21,7 +21,7 @@ class FunctionLoss(Loss):
 
     def __init__(self, function: PerSample, name: str | None = None) -> None:
         self.function = function
-        self.name = name or getattr(function, "__name__", type(function).__name__)
+        self.name = name or str(getattr(function, "__name__", type(function).__name__))
 
     def value(self, outputs: Tensor, targets: Tensor) -> Tensor:
         values = self.function(outputs, targets)
@@ -34,10 +34,12 @@ class FunctionLoss(Loss):
         return values
 
     def gradient(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        return vmap(grad(self._one))(outputs, targets)
+        gradient: Tensor = vmap(grad(self._one))(outputs, targets)
+        return gradient
 
     def hessian(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        return vmap(hessian(self._one))(outputs, targets)
+        matrices: Tensor = vmap(hessian(self._one))(outputs, targets)
+        return matrices
 
     def _one(self, output: Tensor, target: Tensor) -> Tensor:
         return self.function(output[None], target[None])[0]
@@ -55,8 +57,9 @@ class ModuleLoss(FunctionLoss):
             f"{type(module).__name__} has reduction={reduction!r}",
             "Use reduction='mean', or pass a function (outputs, targets) -> one value per sample",
         )
-        self.module: Any = copy.deepcopy(module).double()
-        self.module.reduction = "none"
+        own: Any = copy.deepcopy(module).double()
+        own.reduction = "none"
+        self.module = own
         super().__init__(self._per_sample, type(module).__name__)
 
     def _per_sample(self, outputs: Tensor, targets: Tensor) -> Tensor:
