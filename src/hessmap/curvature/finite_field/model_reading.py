@@ -46,8 +46,9 @@ def _leaves(name: str, module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
     if type(module).forward is not nn.Sequential.forward:
         yield name, module
         return
-    for child_name, child in module.named_children():
-        yield from _leaves(f"{name}.{child_name}".lstrip("."), child)
+    for child_name, child in module._modules.items():  # named_children would show a repeated module only once
+        if child is not None:
+            yield from _leaves(f"{name}.{child_name}".lstrip("."), child)
 
 
 def _affine(module: nn.Linear, places: dict[int, slice]) -> Affine[Floats]:

@@ -12,7 +12,7 @@ from hessmap.curvature.finite_field.dyadic import Integers, scaled_integers
 from hessmap.networks import Polynomial
 
 _ROUNDING = 2.0**-53
-_UNDERFLOW = 2.0**-1074
+_UNDERFLOW = 2.0**-1022  # even if subnormal numbers are flushed to zero
 
 Pattern = NDArray[np.bool_]
 
