@@ -68,7 +68,7 @@ def certified_data_ranks(problem: Problem, *, seed: int = 0) -> DataRanks:
 def certified_matrix_rank(matrix: NDArray[np.float64], *, seed: int = 0) -> RankCertificate:
     """The exact rank of a matrix of float64 numbers.
 
-    >>> certified_matrix_rank(np.array([[0.1, 0.2], [0.3, 0.6]])).value    # 0.3 and 3 * 0.1 differ in float64
+    >>> certified_matrix_rank(np.array([[0.1, 0.3], [0.3, 0.9]])).value    # 0.3 is not 3 * 0.1 in float64
     2
     >>> certified_matrix_rank(np.array([[0.5, 0.25], [1.5, 0.75]])).value
     1
