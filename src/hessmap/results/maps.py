@@ -27,13 +27,18 @@ class PartCurvature(Record):
     summary_fields: ClassVar[tuple[str, ...]] = ("part", "measurement", "prediction", "certificate")
 
     @property
+    def rank(self) -> int:
+        """The certified rank where there is one, else the measured."""
+        return self.measurement.value if self.certificate is None else self.certificate.value
+
+    @property
     def agrees(self) -> bool | None:
-        """Whether the measured rank is what the theorem says; None where there is none to hold it against."""
+        """Whether the rank is what the theorem says; None where there is none to hold it against."""
         if self.prediction is None or self.prediction.kind == "numerical":
             return None
         if self.prediction.kind == "upper_bound":
-            return self.measurement.value <= self.prediction.value
-        return self.measurement.value == self.prediction.value
+            return self.rank <= self.prediction.value
+        return self.rank == self.prediction.value
 
 
 @dataclass(frozen=True, eq=False, repr=False)

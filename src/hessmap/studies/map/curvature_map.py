@@ -21,6 +21,7 @@ def curvature_map(
     loss: AnyLoss = "cross_entropy",
     *,
     twin: bool = True,
+    certify: bool | None = None,
     title: str = "",
     progress: Progress | None = None,
 ) -> CurvatureMap:
@@ -30,13 +31,16 @@ def curvature_map(
     activations) is mapped too unless ``twin`` is False: the ranks of the twin are a theorem, and the measured
     ones must equal them. All Hessians are formed densely; a model too large for it is refused with the bytes.
 
+    ``certify`` asks for ranks in exact arithmetic as well, which networks of linear layers with identity, ReLU
+    or polynomial activations under squared loss have: True for all, None for those whose measured value is not
+    decidable while the network is small, False for none.
     ``data`` is (inputs, targets) or a loader; ``progress`` is told in words what is done next.
     """
     say = progress or _silent
     problem = _problem(model, loss, data)
-    network = network_curvature(problem, "network", say)
+    network = network_curvature(problem, "network", say, certify)
     twin_problem = linear_twin(problem) if twin else None
-    other = None if twin_problem is None else network_curvature(twin_problem, "linear twin", say)
+    other = None if twin_problem is None else network_curvature(twin_problem, "linear twin", say, certify)
     return CurvatureMap(
         title=title or f"{network.description}, {network.loss} loss, {network.num_samples:,} samples",
         network=network,

@@ -12,7 +12,7 @@ from hessmap.networks import FullyConnected, describe
 
 def linear_twin(problem: Problem) -> Problem | None:
     """The problem with every activation replaced by the identity and the outputs scaled to unit mean square; None
-    where the network is linear already or is not a chain of linear layers.
+    where the network is linear already, is not a chain of linear layers, or has frozen parameters.
 
     The rank formulas are theorems for the twin, and its weights are generic: it is not the twin that was trained,
     so neither its residual nor its gradient is small. The outputs are scaled by one factor common to all layers,
@@ -23,7 +23,7 @@ def linear_twin(problem: Problem) -> Problem | None:
         network = describe(problem.model)
     except UnsupportedNetwork:
         return None
-    if network.is_linear:
+    if network.is_linear or network.num_parameters != problem.num_parameters:
         return None
     twin = FullyConnected(network.widths, bias=network.bias).build()
     inputs = problem.inputs.flatten(1)

@@ -12,8 +12,9 @@ from hessmap.curvature.memory import readable_bytes
 from hessmap.errors import InvalidInput, UnsupportedNetwork
 from hessmap.measurement import effective_dimension, numerical_rank, spectrum
 from hessmap.networks import describe
-from hessmap.results import PARTS, Part, RankPrediction, Spectrum
+from hessmap.results import PARTS, RankPrediction
 from hessmap.results.maps import DataRankMeasurement, LayerCurvature, NetworkCurvature, PartCurvature
+from hessmap.studies.map.certificates import certified_parts
 from hessmap.studies.map.data_ranks import measured_data_ranks
 from hessmap.theory import predict_ranks
 
@@ -22,7 +23,9 @@ Progress = Callable[[str], None]
 _HESSIANS = {"outer_product": outer_product_hessian, "functional": functional_hessian, "loss": loss_hessian}
 
 
-def network_curvature(problem: Problem, name: str, say: Progress) -> NetworkCurvature:
+def network_curvature(
+    problem: Problem, name: str, say: Progress, certify: bool | None = None
+) -> NetworkCurvature:
     """Everything the map holds of one network; ``say`` is told in words what is done next."""
     size = readable_bytes(8 * problem.num_parameters**2)
     say(f"{name}: three dense Hessians of {problem.num_parameters:,} parameters, {size} each")
@@ -33,6 +36,8 @@ def network_curvature(problem: Problem, name: str, say: Progress) -> NetworkCurv
     say(f"{name}: the block of each layer")
     layers = tuple(_layers(problem, dense["loss"], dense["outer_product"], loss.norm))
     prediction, gap = _prediction(problem, ranks := measured_data_ranks(problem))
+    measured = {part: numerical_rank(spectra[part]) for part in PARTS}
+    certificates, refusal = certified_parts(problem, measured, certify, lambda text: say(f"{name}: {text}"))
     return NetworkCurvature(
         name=name,
         description=_description(problem.model),
@@ -41,19 +46,23 @@ def network_curvature(problem: Problem, name: str, say: Progress) -> NetworkCurv
         num_parameters=problem.num_parameters,
         risk=problem.risk(),
         gradient_norm=float(problem.gradient().norm()),
-        parts=tuple(_part(part, spectra[part], prediction) for part in PARTS),
+        parts=tuple(
+            PartCurvature(
+                part,
+                measured[part],
+                spectra[part],
+                None if prediction is None else getattr(prediction, part),
+                certificates.get(part),
+            )
+            for part in PARTS
+        ),
         layers=layers,
         effective_dimension=effective_dimension(spectra["outer_product"], 1 / problem.num_samples),
         data_ranks=ranks,
         prediction=prediction,
         prediction_gap=gap,
-        notes=problem.notes,
+        notes=problem.notes + ((refusal,) if refusal else ()),
     )
-
-
-def _part(part: Part, found: Spectrum, prediction: RankPrediction | None) -> PartCurvature:
-    predicted = None if prediction is None else getattr(prediction, part)
-    return PartCurvature(part, numerical_rank(found), found, predicted)
 
 
 def _layers(problem: Problem, loss: Tensor, outer_product: Tensor, scale: float) -> Iterator[LayerCurvature]:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from hessmap.results import RankMeasurement
-from hessmap.results.maps import NetworkCurvature
+from hessmap.results.maps import NetworkCurvature, PartCurvature
 
 _SYMBOLS = {"outer_product": "H_o", "functional": "H_f", "loss": "H_L"}
 # A gradient below this fraction of the norm of H_L marks a point that may be stationary: weights trained that
@@ -28,7 +27,7 @@ def held_against_theory(network: NetworkCurvature) -> str:
         return ""
     broken = [part for part in held if not part.agrees]
     if not broken:
-        ranks = ", ".join(f"{_SYMBOLS[part.part]} {part.measurement.value:,}" for part in held)
+        ranks = ", ".join(f"{_SYMBOLS[part.part]} {part.rank:,}" for part in held)
         is_exact = all(part.prediction is not None and part.prediction.kind == "exact" for part in held)
         gap = min(part.measurement.gap for part in held)
         return (
@@ -37,7 +36,7 @@ def held_against_theory(network: NetworkCurvature) -> str:
             f"with a gap of at least {gap:.1e} at every cut."
         )
     texts = [
-        f"{_SYMBOLS[part.part]} has rank {part.measurement.value:,}, predicted {part.prediction.value:,}"
+        f"{_SYMBOLS[part.part]} has rank {part.rank:,}, predicted {part.prediction.value:,}"
         for part in broken
         if part.prediction is not None
     ]
@@ -63,15 +62,18 @@ def bulk(network: NetworkCurvature) -> str:
     total = float(magnitudes.sum())
     covered = float(magnitudes[: part.prediction.value].sum()) / total if total > 0 else 1.0
     return (
-        f"H_L of the {network.name} has rank {_rank(part.measurement)}; the linear formula gives "
+        f"H_L of the {network.name} has rank {_rank(part)}; the linear formula gives "
         f"{part.prediction.value:,}, the size of the bulk: that many eigenvalues hold {covered:.3%} of the "
         "sum of all magnitudes. It is no bound for a network with activations."
     )
 
 
-def _rank(measurement: RankMeasurement) -> str:
-    clear = f"gap {measurement.gap:.1e}" if measurement.decidable else "no clear cut"
-    return f"{measurement.value:,} of {measurement.size:,} ({clear})"
+def _rank(part: PartCurvature) -> str:
+    """The rank with what makes it believable: a certificate, a gap, or nothing."""
+    trust = f"gap {part.measurement.gap:.1e}" if part.measurement.decidable else "no clear cut"
+    if part.certificate is not None:
+        trust = f"certified, wrong with probability {part.certificate.failure_bound:.0e} at most"
+    return f"{part.rank:,} of {part.measurement.size:,} ({trust})"
 
 
 def curvature_sign(network: NetworkCurvature) -> str:

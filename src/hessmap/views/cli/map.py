@@ -1,2 +1,108 @@
-EXAMPLES=""
-def map_curvature(): pass
+"""``hessmap map``: train a small network or take the user's own, and map its curvature."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+EXAMPLES = """
+[bold]Examples[/bold]
+
+  hessmap map                                   [dim]# 64-30-20-10 relu on digits[/dim]\n
+  hessmap map --loss squared --certify          [dim]# exact ranks beside the measured ones[/dim]\n
+  hessmap map --widths 64-16-16-10 --activation tanh --epochs 20\n
+  hessmap map --data mnist --side 8 --samples 2000\n
+  hessmap map my_models:net --data my_data:train [dim]# your own, from this folder[/dim]\n
+  hessmap map --json > map.json
+"""
+
+
+def map_curvature(
+    model: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[PACKAGE.MODULE:ATTRIBUTE]",
+            help="A model of your own: an nn.Module, or a callable without arguments that returns one. "
+            "It is taken as it is. Without it, a fully connected network is trained.",
+        ),
+    ] = None,
+    data: Annotated[
+        str,
+        typer.Option(
+            help="A data set that 'hessmap data' lists, or PACKAGE.MODULE:ATTRIBUTE of your own: "
+            "(inputs, targets), a loader, or a callable without arguments that returns one."
+        ),
+    ] = "digits",
+    samples: Annotated[int | None, typer.Option(help="Use that many samples of a listed data set.")] = None,
+    side: Annotated[int | None, typer.Option(help="Scale listed images down to side x side pixels.")] = None,
+    loss: Annotated[str, typer.Option(help="cross_entropy, squared or log_cosh.")] = "cross_entropy",
+    widths: Annotated[
+        str | None, typer.Option(help="Widths of the trained network; unless given, two hidden layers, 30-20.")
+    ] = None,
+    activation: Annotated[str, typer.Option(help="Activation of the trained network.")] = "relu",
+    bias: Annotated[bool, typer.Option("--bias", help="The trained network has biases.")] = False,
+    epochs: Annotated[int, typer.Option(min=0, help="Passes over the data in training.")] = 40,
+    seed: Annotated[int, typer.Option(help="Seed of weights and batches.")] = 0,
+    twin: Annotated[
+        bool, typer.Option("--twin/--no-twin", help="Also map the network without its activations.")
+    ] = True,
+    certify: Annotated[
+        bool | None,
+        typer.Option(
+            "--certify/--no-certify",
+            help="Find the ranks in exact arithmetic too; unless given, where the measured ones are not clear "
+            "and it takes seconds. Needs the squared loss and a piecewise linear network.",
+            show_default=False,
+        ),
+    ] = None,
+    name: Annotated[str | None, typer.Option(help="Name of the run; unless given, the time.")] = None,
+    output: Annotated[
+        Path | None, typer.Option(help="Folder for figures and record; unless given, hessmap-runs/map-NAME.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON on stdout, nothing else.")] = False,
+) -> None:
+    """Map the curvature of a network: ranks, spectra, layers, verdicts.
+
+    Forms the three Hessians of the network on the data exactly, and holds
+    their ranks against the formulas. The linear twin (the same weights
+    without activations) is where the formulas are theorems. Figures and
+    the record are written into a folder that is named at the end.
+    """
+    from rich.console import Console
+
+    from hessmap.errors import require
+    from hessmap.views.cli.references import referenced_model
+    from hessmap.views.cli.run_folder import new_folder, write_map
+    from hessmap.views.cli.steps import Steps
+    from hessmap.views.cli.subject import chosen_data, chosen_network, trained_model
+
+    require(
+        model is None or widths is None,
+        "a model of your own has its own widths",
+        f"--widths {widths} was given with {model}",
+        "Leave one of the two out",
+    )
+    folder = new_folder(output, name)
+    aside = Console(stderr=True)
+    with Steps(aside) as say:
+        say(f"loading torch and the data ({data})")
+        from hessmap.studies.map import curvature_map
+
+        samples_of = chosen_data(data, samples, side)
+        if model is not None:
+            mapped = referenced_model(model)
+        else:
+            network = chosen_network(samples_of, widths, activation, bias)
+            mapped = trained_model(network, samples_of, loss, epochs, seed, say)
+        found = curvature_map(mapped, samples_of, loss, twin=twin, certify=certify, title=name or "", progress=say)
+        say("writing the record and the figures")
+        paths = write_map(found, folder)
+    if as_json:
+        typer.echo(found.to_json())
+    else:
+        from hessmap.views.tables import map_view
+
+        Console().print(map_view(found))
+    aside.print(f"Written to {folder}: {', '.join(path.name for path in paths)}", highlight=False)

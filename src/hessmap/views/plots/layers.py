@@ -25,7 +25,7 @@ def layers_figure(curvature_map: CurvatureMap) -> Figure:
     for (label, values), colour, shift in zip(shares.items(), BAR_COLOURS, (-0.19, 0.19), strict=True):
         axes.barh([place + shift for place in range(len(layers))], values, 0.36, color=colour, label=label)
     axes.set_ylim(len(layers) - 0.45, -0.55)
-    axes.set_yticks(range(len(layers)), [f"{layer.name}  ({layer.shape})" for layer in layers])
+    axes.set_yticks(range(len(layers)), [f"layer {layer.name}\n{layer.shape}" for layer in layers])
     axes.xaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
     axes.set_xlabel("share of the whole network", fontsize=9, color=INK)
     dress(axes, title=f"{network.description}: where the parameters are, and where the curvature is")

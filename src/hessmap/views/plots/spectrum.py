@@ -11,7 +11,7 @@ from hessmap.results.maps import CurvatureMap, NetworkCurvature, PartCurvature
 from hessmap.views.plots.style import FAINT, HESSIAN_COLOURS, HESSIAN_SYMBOLS, INK, dress, new_figure
 from hessmap.views.tables.words import TRUTH_NAMES
 
-# Zeros of a float64 eigensolver lie near 1e-16 of the norm; what is smaller is drawn on this floor.
+# Zeros of a float64 eigensolver lie near 1e-16 of the norm; what is below this floor is not drawn.
 _FLOOR = 1e-19
 
 
@@ -33,7 +33,7 @@ def _draw_network(axes: Axes, network: NetworkCurvature) -> None:
     cut = loss.threshold / loss.scale if loss.scale > 0 else 0.0
     axes.axhspan(_FLOOR, cut, color="#f4f4f4", zorder=0)
     axes.text(
-        0.985, cut, "counted as zero", fontsize=7.5, color=FAINT, ha="right", va="top",
+        0.015, cut / 2, "counted as zero", fontsize=7.5, color=FAINT, ha="left", va="top",
         transform=axes.get_yaxis_transform(),
     )  # fmt: skip
     axes.set_yscale("log")
@@ -53,7 +53,7 @@ def _draw_part(axes: Axes, part: PartCurvature) -> None:
     colour = HESSIAN_COLOURS[part.part]
     axes.plot(
         np.arange(1, magnitudes.size + 1),
-        np.maximum(magnitudes, _FLOOR),
+        np.where(magnitudes > _FLOOR, magnitudes, np.nan),
         color=colour,
         linewidth=1.6,
         label=_label(part),

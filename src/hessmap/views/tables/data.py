@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rich.box import SIMPLE_HEAD
 from rich.console import Group, RenderableType
 from rich.padding import Padding
-from rich.table import Table
 from rich.text import Text
 
 from hessmap.results.datasets import DataSetStatus
+from hessmap.views.tables.style import new_table
 
 
 def data_view(statuses: Sequence[DataSetStatus], folders: Sequence[str]) -> RenderableType:
     """A row per data set, then how to get each that is missing, then the folders that were searched."""
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
+    table = new_table()
     table.add_column("data set")
     table.add_column("here")
     for head in ("training", "test", "image", "classes"):
@@ -33,7 +32,7 @@ def data_view(statuses: Sequence[DataSetStatus], folders: Sequence[str]) -> Rend
         )
     missing = [_how_to_get(status) for status in statuses if not status.is_present]
     searched = Text("Files are looked for in: " + ", ".join(folders), style="dim")
-    return Group(table, *missing, searched)
+    return Group(Padding(table, (0, 0, 1, 0)), *missing, searched)
 
 
 def _presence(status: DataSetStatus) -> Text:

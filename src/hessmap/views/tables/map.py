@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from rich.box import SIMPLE_HEAD
 from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from hessmap.results.maps import CurvatureMap, NetworkCurvature, PartCurvature
+from hessmap.views.tables.style import new_table
 from hessmap.views.tables.words import HESSIAN_NAMES, TRUTH_NAMES, number, ratio
 
 _AGREEMENT = {
@@ -32,19 +32,21 @@ def network_view(network: NetworkCurvature) -> RenderableType:
     )
     head = Text.assemble((network.name, "bold"), f": {network.description}\n", (facts, "dim"))
     lines = [Text(f"No prediction: {network.prediction_gap}")] if network.prediction_gap else []
+    if not all(part.measurement.decidable for part in network.parts):
+        lines.append(Text("? no clear cut: the measured rank depends on the threshold", style="yellow"))
+    lines += [Text(note, style="dim") for note in network.notes]
     return Padding(Group(head, ranks_table(network), *lines), (1, 0, 0, 0))
 
 
 def ranks_table(network: NetworkCurvature) -> Table:
     """Predicted, measured and (where there is one) certified ranks, with the gap around the measured cut."""
     has_certificate = any(part.certificate is not None for part in network.parts)
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
+    table = new_table()
     table.add_column("Hessian", no_wrap=True)
     table.add_column("predicted", justify="right")
     table.add_column("truth")
     for head in ("measured", *(["certified"] if has_certificate else []), "gap"):
         table.add_column(head, justify="right")
-    table.add_column("clear")
     table.add_column("agrees")
     for part in network.parts:
         table.add_row(*_rank_cells(part, has_certificate))
@@ -60,15 +62,14 @@ def _rank_cells(part: PartCurvature, has_certificate: bool) -> list[str | Text]:
         "–" if predicted is None else TRUTH_NAMES[predicted.kind],
         f"{measured.value:,}",
         *proof,
-        ratio(measured.gap),
-        "yes" if measured.decidable else Text("no", style="yellow"),
+        ratio(measured.gap) if measured.decidable else Text(f"{ratio(measured.gap)} ?", style="yellow"),
         _AGREEMENT[part.agrees],
     ]
 
 
 def layers_table(network: NetworkCurvature) -> RenderableType:
     """One row per layer: the layer's block of the loss Hessian, and its share of the curvature."""
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
+    table = new_table()
     table.add_column("layer")
     table.add_column("shape")
     for head in ("parameters", "rank", "top eigenvalue", "trace", "share"):

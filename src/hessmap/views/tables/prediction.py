@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from rich.box import SIMPLE_HEAD
 from rich.console import Group, RenderableType
 from rich.padding import Padding
-from rich.table import Table
 from rich.text import Text
 
 from hessmap.results import PARTS, RankPrediction, RankValue
+from hessmap.views.tables.style import new_table
 from hessmap.views.tables.words import HESSIAN_NAMES, HESSIAN_SYMBOLS, TRUTH_NAMES
 
 _IN_THE_TITLE = {"widths", "bias", "activation", "loss"}
@@ -19,7 +18,7 @@ _IN_THE_TITLE = {"widths", "bias", "activation", "loss"}
 def prediction_view(prediction: RankPrediction, title: str = "") -> RenderableType:
     """The three ranks with their kind of truth, then their sources, the integers behind them, the assumptions."""
     ranks: dict[str, RankValue] = {part: getattr(prediction, part) for part in PARTS}
-    table = Table(title=title or None, title_justify="left", box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
+    table = new_table(title)
     table.add_column("Hessian", no_wrap=True)
     for head in ("rank", "of", "share"):
         table.add_column(head, justify="right")

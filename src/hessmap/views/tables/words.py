@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 HESSIAN_SYMBOLS = {"outer_product": "H_o", "functional": "H_f", "loss": "H_L"}
-HESSIAN_NAMES = {part: f"{symbol}  {part.replace('_', ' ')}" for part, symbol in HESSIAN_SYMBOLS.items()}
+HESSIAN_NAMES = {part: f"{symbol} {part.replace('_', ' ')}" for part, symbol in HESSIAN_SYMBOLS.items()}
 TRUTH_NAMES = {"exact": "exact", "upper_bound": "upper bound", "numerical": "numerical"}
 
 

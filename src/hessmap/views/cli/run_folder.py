@@ -1,0 +1,41 @@
+"""The folder of a run: figures for people, the record for programs."""
+
+from __future__ import annotations
+
+import re
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hessmap.errors import InvalidInput, require, sentence
+
+if TYPE_CHECKING:
+    from hessmap.results.maps import CurvatureMap
+
+
+def new_folder(output: Path | None, name: str | None) -> Path:
+    """Make the folder before any work is done, so that a wrong path costs nothing."""
+    require(
+        name is None or re.fullmatch(r"[\w.-]+", name) is not None,
+        "a name of a run must be made of letters, digits, '.', '-' and '_'",
+        f"got {name!r}",
+        "Use --output for a path",
+    )
+    folder = output or Path("hessmap-runs") / f"map-{name or time.strftime('%Y%m%d-%H%M%S')}"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InvalidInput(
+            sentence("the output folder must be writable", f"{folder} is not ({error.strerror})", "Give --output")
+        ) from error
+    return folder
+
+
+def write_map(curvature_map: CurvatureMap, folder: Path) -> list[Path]:
+    """The record and the figures; the paths that were written."""
+    from hessmap.views.plots import layers_figure, save_figure, spectrum_figure
+
+    record = folder / "map.json"
+    record.write_text(curvature_map.to_json(), encoding="utf-8")
+    spectra = save_figure(spectrum_figure(curvature_map), folder, "spectrum")
+    return [record, *spectra, *save_figure(layers_figure(curvature_map), folder, "layers")]

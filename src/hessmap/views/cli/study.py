@@ -1,0 +1,203 @@
+"""``hessmap study``: list, describe, run, show and export the questions of the papers."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, cast
+
+import typer
+
+if TYPE_CHECKING:
+    from hessmap.studies.engines import EngineName
+    from hessmap.studies.store import Summary
+    from hessmap.studies.study import Study
+
+EXAMPLES = """
+[bold]Examples[/bold]
+
+  hessmap study list\n
+  hessmap study describe fcn/simulate\n
+  hessmap study run fcn/simulate\n
+  hessmap study show fcn/simulate --html simulate.html\n
+  hessmap study run my_package.my_study:STUDY  [dim]# one of your own[/dim]
+"""
+
+study_app = typer.Typer(
+    name="study",
+    help="Run and show studies: each answers one question of a paper, case by case.",
+    epilog=EXAMPLES,
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+Name = Annotated[str, typer.Argument(help="The name of a study, or package.module:attribute for one of your own.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, nothing else.")]
+Data = Annotated[str | None, typer.Option(help="The data set to use; unless given, the study's default.")]
+StorePath = Annotated[Path, typer.Option("--store", envvar="HESSMAP_STORE", help="The SQLite file with the records.")]
+Results = Annotated[Path | None, typer.Option("--results", help="Read the exported JSON of this folder instead.")]
+_STORE = Path("hessmap-runs/hessmap.sqlite")
+
+
+@study_app.command("list")
+def list_studies(store: StorePath = _STORE, as_json: AsJson = False) -> None:
+    """List the studies and how much of each is in the store."""
+    from hessmap.studies.registry import listing
+    from hessmap.studies.store import Store
+
+    summaries: tuple[Summary, ...] = ()
+    if store.exists():
+        with Store(store) as opened:
+            summaries = opened.summaries()
+    if as_json:
+        stored = [summary.__dict__ for summary in summaries]
+        _echo_json({"studies": [listed.__dict__ for listed in listing()], "stored": stored})
+        return
+    from hessmap.views.study_text import listing_view
+
+    _print(listing_view(listing(), summaries))
+
+
+@study_app.command()
+def describe(name: Name, data: Data = None, store: StorePath = _STORE, as_json: AsJson = False) -> None:
+    """Say what a study asks, the paper's item, its cases, the data it wants and the predicted cost."""
+    from hessmap.studies.description import described
+
+    description = described(_found(name), data, store)
+    if as_json:
+        typer.echo(description.to_json(indent=2))
+        return
+    from hessmap.views.study_text import description_view
+
+    _print(description_view(description))
+
+
+@study_app.command()
+def run(
+    name: Name,
+    data: Data = None,
+    store: StorePath = _STORE,
+    engine: Annotated[str, typer.Option(help="processes, inline (this process) or dask.")] = "processes",
+    workers: Annotated[int | None, typer.Option(help="Worker processes; unless given, one for each core.")] = None,
+    scheduler: Annotated[str | None, typer.Option(help="With --engine dask: address of its scheduler.")] = None,
+    case: Annotated[str | None, typer.Option(help="Run one case alone, spelled as JSON.")] = None,
+    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Take failed cases again.")] = False,
+    again: Annotated[bool, typer.Option("--again", help="Take all cases again and replace their records.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Run the cases of a study that are not stored yet.
+
+    Ctrl-C finishes the cases under way and leaves; a second one leaves at
+    once. The same command continues where it stopped.
+    """
+    from hessmap.studies.encoding import case_of_key
+    from hessmap.studies.run import run as run_study
+    from hessmap.views.study_progress import ProgressBar
+    from hessmap.views.study_text import summary_view
+
+    _found(name)
+    with ProgressBar() as bar:
+        summary = run_study(
+            name,
+            store,
+            data=data,
+            engine=cast("EngineName", engine),
+            workers=workers,
+            scheduler=scheduler,
+            case=case_of_key(case) if case is not None else None,
+            retry_failed=retry_failed,
+            again=again,
+            progress=bar,
+        )
+    if as_json:
+        typer.echo(summary.to_json(indent=2))
+    else:
+        _print(summary_view(summary))
+    if summary.is_interrupted:
+        raise typer.Exit(130)
+    if summary.num_failed:
+        raise typer.Exit(1)
+
+
+@study_app.command()
+def show(
+    name: Name,
+    data: Data = None,
+    store: StorePath = _STORE,
+    results: Results = None,
+    figure: Annotated[Path | None, typer.Option(help="Write the figures to this .png, .svg or .pdf file.")] = None,
+    html: Annotated[Path | None, typer.Option(help="Write a self-contained page to this file.")] = None,
+    rows: Annotated[int, typer.Option(help="Lines of the table to print; 0 for all.")] = 40,
+    as_json: AsJson = False,
+) -> None:
+    """Show the verdict, the table and the figures of a study, from the store or from exported results.
+
+    Unless --figure or --html is given, the figures go to a file beside the store.
+    """
+    from hessmap.studies.collection import collected
+
+    study = _found(name)
+    collection = collected(study, store, results, data)
+    written: list[Path] = []
+    if figure is None and html is None and not as_json:
+        figure = store.parent / "figures" / f"{study.name.replace('/', '-')}.png"
+    if figure is not None:
+        from hessmap.views.study_figure import save_study_figure
+
+        written.append(save_study_figure(collection, figure))
+    if html is not None:
+        from hessmap.views.study_page import write_study_page
+
+        written.append(write_study_page(collection, html, name))
+    if as_json:
+        from hessmap.studies.results_file import results_text
+
+        content = json.loads(results_text(study, collection.stored))
+        _echo_json({**content, "verdict": collection.verdict.to_dict(), "source": collection.source})
+        return
+    from hessmap.views.study_text import collection_view
+
+    _print(collection_view(collection, rows, written))
+
+
+@study_app.command()
+def export(
+    name: Name,
+    data: Data = None,
+    store: StorePath = _STORE,
+    results: Annotated[Path, typer.Option("--results", help="The folder to write to.")] = Path("results"),
+    as_json: AsJson = False,
+) -> None:
+    """Write the records of a study to results/NAME.json, in a stable order, to be committed."""
+    from hessmap.studies.collection import collected_from_store
+    from hessmap.studies.results_file import write_results
+
+    study = _found(name)
+    collection = collected_from_store(study, store, data)
+    path = write_results(study, collection.stored, results)
+    if as_json:
+        _echo_json({"path": str(path), "num_records": len(collection.stored.rows), "notes": collection.notes})
+        return
+    _print(f"{len(collection.stored.rows)} records written to {path}.", *collection.notes)
+
+
+def _found(name: str) -> Study:
+    """The study, with modules of the current folder within reach, as for ``python -m``."""
+    from hessmap.studies.registry import find
+
+    here = str(Path.cwd())
+    if ":" in name and here not in sys.path:
+        sys.path.insert(0, here)
+    return find(name)
+
+
+def _echo_json(content: Any) -> None:
+    typer.echo(json.dumps(content, indent=2))
+
+
+def _print(*parts: Any) -> None:
+    from rich.console import Console
+
+    Console().print(*parts, sep="\n")

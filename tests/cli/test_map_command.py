@@ -1,0 +1,103 @@
+"""``hessmap map``: from a command to tables, figures and a record."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from hessmap.results.maps import CurvatureMap
+from hessmap.views.cli import app
+
+runner = CliRunner()
+SMALL = ["--widths", "64-4-10", "--samples", "120", "--epochs", "2"]
+
+OWN = """
+import torch
+from torch import nn
+
+def data():
+    generator = torch.Generator().manual_seed(0)
+    return torch.randn(30, 5, generator=generator), torch.randint(3, (30,), generator=generator)
+
+net = nn.Sequential(nn.Linear(5, 4), nn.Tanh(), nn.Linear(4, 3))
+"""
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    (tmp_path / "own_map_subject.py").write_text(OWN)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    yield tmp_path
+    sys.modules.pop("own_map_subject", None)
+
+
+def mapped(*arguments: str) -> Result:
+    done = runner.invoke(app, ["map", *arguments])
+    assert done.exit_code == 0, done.stderr
+    return done
+
+
+def test_a_small_network_is_trained_mapped_and_written(folder: Path) -> None:
+    done = mapped(*SMALL, "--name", "small")
+    for shown in ("network: 64-4-10 relu", "linear twin: 64-4-10", "Layers", "Verdicts", "obeys the theorem"):
+        assert shown in done.stdout
+    assert "three dense Hessians of 296 parameters" in done.stderr
+    assert "Written to hessmap-runs/map-small" in done.stderr
+    written = folder / "hessmap-runs" / "map-small"
+    names = sorted(path.name for path in written.iterdir())
+    assert names == ["layers.png", "layers.svg", "map.json", "spectrum.png", "spectrum.svg"]
+    assert CurvatureMap.from_json((written / "map.json").read_text()).network.num_samples == 120
+
+
+def test_json_is_the_record_and_nothing_else(folder: Path) -> None:
+    done = mapped(*SMALL, "--json", "--output", "there", "--loss", "squared", "--no-twin", "--bias")
+    found = CurvatureMap.from_json(done.stdout)
+    assert found.network.description == "64-4-10 relu bias"
+    assert found.network.loss == "squared"
+    assert found.linear_twin is None
+    assert (folder / "there" / "map.json").read_text() == done.stdout.strip()
+
+
+def test_the_same_seed_gives_the_same_map() -> None:
+    first, second, other = (
+        CurvatureMap.from_json(mapped(*SMALL, "--json", "--no-twin", "--seed", seed).stdout) for seed in "001"
+    )
+    assert first == second
+    assert first != other
+
+
+def test_a_model_and_data_of_the_users_own_are_mapped_as_they_are() -> None:
+    done = mapped("own_map_subject:net", "--data", "own_map_subject:data", "--name", "mine")
+    assert "network: 5-4-3 tanh bias" in done.stdout
+    assert "training" not in done.stderr
+
+
+def test_widths_follow_the_data_unless_given() -> None:
+    done = mapped("--samples", "60", "--side", "4", "--epochs", "1", "--json", "--no-twin")
+    assert CurvatureMap.from_json(done.stdout).network.description == "16-30-20-10 relu"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["own_map_subject:nett"], "Near names in own_map_subject: net"),
+        (["own_map_subject:net"], "must fit"),
+        (["own_map_subject:net", "--widths", "5-4-3"], "a model of your own has its own widths"),
+        (["--data", "digitz"], "Did you mean 'digits'?"),
+        (["--data", "own_map_subject:data", "--samples", "3"], "choose from a listed data set"),
+        (["--name", "a/b"], "made of letters"),
+        (["--output", "own_map_subject.py"], "the output folder must be writable"),
+        ([*SMALL, "--loss", "sqared"], "Did you mean 'squared'?"),
+        ([*SMALL, "--activation", "rellu"], "Did you mean 'relu'"),
+    ],
+)
+def test_what_cannot_be_mapped_is_one_sentence(arguments: list[str], message: str) -> None:
+    done = runner.invoke(app, ["map", *arguments])
+    assert done.exit_code == 2, done.output
+    assert message in done.stderr
+    assert done.stdout == ""

@@ -1,0 +1,64 @@
+"""``hessmap predict``: the same numbers as predict_ranks, as a table or as JSON."""
+
+from __future__ import annotations
+
+import pytest
+from typer.testing import CliRunner
+
+from hessmap.networks import FullyConnected
+from hessmap.results import RankPrediction
+from hessmap.theory import predict_ranks
+from hessmap.views.cli import app
+
+runner = CliRunner()
+
+
+def predicted(*arguments: str) -> RankPrediction:
+    done = runner.invoke(app, ["predict", *arguments, "--json"])
+    assert done.exit_code == 0, done.stderr
+    return RankPrediction.from_json(done.stdout)
+
+
+def test_the_table_shows_the_three_ranks() -> None:
+    done = runner.invoke(app, ["predict", "64-30-20-10", "--loss", "squared", "--input-rank", "61"])
+    assert done.exit_code == 0
+    for shown in ("610", "900", "1,410", "2,720", "exact"):
+        assert shown in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "network", "options"),
+    [
+        (["64-30-20-10", "--input-rank", "61"], FullyConnected((64, 30, 20, 10)), {"input_rank": 61}),
+        (["6-5-4", "--residual-rank", "1"], FullyConnected((6, 5, 4)), {"residual_rank": 1}),
+        (["6-5-4", "--loss", "cross_entropy"], FullyConnected((6, 5, 4)), {"loss": "cross_entropy"}),
+        (
+            ["6-5-4", "--bias", "--centred-input-rank", "5", "--mean-residual-is-zero"],
+            FullyConnected((6, 5, 4), bias=True),
+            {"centred_input_rank": 5, "mean_residual_is_zero": True},
+        ),
+        (["6-5-4", "--activation", "relu"], FullyConnected((6, 5, 4), activation="relu"), {}),
+        (["6-5-4 relu bias"], FullyConnected((6, 5, 4), bias=True, activation="relu"), {}),
+        (
+            ["6-5-4 relu", "--kind", "upper_bound"],
+            FullyConnected((6, 5, 4), activation="relu"),
+            {"kind": "upper_bound"},
+        ),
+    ],
+)
+def test_every_option_reaches_the_formula(
+    arguments: list[str], network: FullyConnected, options: dict[str, object]
+) -> None:
+    assert predicted(*arguments) == predict_ranks(network, **options)  # type: ignore[arg-type]
+
+
+def test_a_text_that_is_no_network_is_refused_with_the_shape_that_is() -> None:
+    done = runner.invoke(app, ["predict", "64x30x10"])
+    assert done.exit_code == 2
+    assert "64-30-20-10" in done.stderr
+
+
+def test_a_rank_above_the_input_width_is_refused() -> None:
+    done = runner.invoke(app, ["predict", "6-5-4", "--input-rank", "7"])
+    assert done.exit_code == 2
+    assert "input_rank must be at most 6" in done.stderr

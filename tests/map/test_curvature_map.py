@@ -1,0 +1,232 @@
+"""The map of curvature: prediction and measurement side by side, on networks small enough to check by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from hessmap.curvature import Problem, loss_hessian, outer_product_hessian
+from hessmap.errors import InvalidInput, TooLarge
+from hessmap.networks import FullyConnected
+from hessmap.results.maps import CurvatureMap
+from hessmap.studies.map import curvature_map, linear_twin
+
+Data = tuple[Tensor, Tensor]
+
+
+def labelled(num_samples: int, input_dim: int, num_classes: int, seed: int = 0) -> Data:
+    generator = torch.Generator().manual_seed(seed)
+    inputs = torch.randn(num_samples, input_dim, generator=generator, dtype=torch.float64)
+    return inputs, torch.randint(num_classes, (num_samples,), generator=generator)
+
+
+@pytest.fixture(scope="module")
+def relu_map() -> CurvatureMap:
+    model = FullyConnected((6, 5, 4, 3), activation="relu").build(seed=1)
+    return curvature_map(model, labelled(60, 6, 3), "squared")
+
+
+@pytest.mark.parametrize("loss", ["squared", "cross_entropy", "log_cosh"])
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("widths", [(5, 4, 3), (6, 5, 4, 3), (4, 2, 5, 3), (3, 6, 2)])
+def test_the_ranks_of_the_linear_twin_are_the_predicted_ones(
+    widths: tuple[int, ...], bias: bool, loss: str
+) -> None:
+    model = FullyConnected(widths, bias=bias, activation="tanh").build(seed=3)
+    found = curvature_map(model, labelled(80, widths[0], widths[-1]), loss)
+    twin = found.linear_twin
+    assert twin is not None
+    assert [part.prediction.kind for part in twin.parts if part.prediction] == ["exact"] * 3
+    for part in twin.parts:
+        assert part.prediction is not None
+        assert part.measurement.value == part.prediction.value, part
+    assert found.verdicts[0].startswith("The linear twin obeys the theorem")
+
+
+def test_inputs_of_lower_rank_lower_the_prediction_and_the_measurement() -> None:
+    inputs, labels = labelled(50, 3, 3)
+    inputs = torch.cat([inputs, inputs[:, :2], torch.zeros(50, 1, dtype=torch.float64)], dim=1)
+    twin = curvature_map(FullyConnected((6, 4, 3), activation="relu").build(), (inputs, labels), "squared").linear_twin
+    assert twin is not None
+    assert twin.data_ranks.input_rank.value == 3
+    assert twin.prediction is not None
+    assert twin.prediction.outer_product.value == 3 * (3 + 3 - 3)
+    assert all(part.agrees for part in twin.parts)
+
+
+def test_a_linear_network_needs_no_twin_and_is_held_against_the_theorem_itself() -> None:
+    found = curvature_map(FullyConnected((5, 4, 3)).build(), labelled(40, 5, 3), "squared")
+    assert found.linear_twin is None
+    assert [part.agrees for part in found.network.parts] == [True, True, True]
+    assert found.verdicts[0].startswith("The network obeys the theorem")
+
+
+def test_a_disagreement_is_said_and_explained() -> None:
+    """Weights that are not generic: two layers whose product vanishes have fewer directions than the theorem says."""
+    model = FullyConnected((4, 3, 3, 2)).build(seed=0)
+    with torch.no_grad():
+        model[0].weight[1:] = 0.0
+    found = curvature_map(model, labelled(40, 4, 2), "squared")
+    assert not all(part.agrees for part in found.network.parts)
+    assert "departs from the theorem" in found.verdicts[0]
+    assert "generic weights" in found.verdicts[0]
+
+
+def test_the_formula_of_an_activated_network_is_neither_exact_nor_held_against_it(relu_map: CurvatureMap) -> None:
+    assert {part.prediction.kind for part in relu_map.network.parts if part.prediction} == {"numerical"}
+    assert [part.agrees for part in relu_map.network.parts] == [None, None, None]
+    assert any("It is no bound" in verdict for verdict in relu_map.verdicts)
+
+
+def test_spectra_and_layers_are_those_of_the_hessians(relu_map: CurvatureMap) -> None:
+    model = FullyConnected((6, 5, 4, 3), activation="relu").build(seed=1)
+    problem = Problem(model, "squared", *labelled(60, 6, 3))
+    whole = loss_hessian(problem).to_dense().numpy()
+    outer = outer_product_hessian(problem).to_dense().numpy()
+    spectrum = relu_map.network["loss"].spectrum
+    assert np.allclose(spectrum.eigenvalues, np.linalg.eigvalsh(whole)[::-1], atol=1e-12 * spectrum.norm)
+    first = slice(0, 30)
+    layer = relu_map.network.layers[0]
+    assert (layer.name, layer.shape, layer.num_parameters) == ("0", "5×6", 30)
+    assert layer.trace == pytest.approx(np.trace(whole[first, first]))
+    assert layer.top_eigenvalue == pytest.approx(np.linalg.eigvalsh(whole[first, first])[-1])
+    assert layer.curvature_share == pytest.approx(np.trace(outer[first, first]) / np.trace(outer))
+    assert sum(layer.curvature_share for layer in relu_map.network.layers) == pytest.approx(1.0)
+    assert relu_map.network.gradient_norm == pytest.approx(float(problem.gradient().norm()))
+
+
+def test_weights_and_biases_of_a_layer_share_its_row() -> None:
+    found = curvature_map(FullyConnected((4, 3, 2), bias=True, activation="relu").build(), labelled(30, 4, 2))
+    assert [(layer.name, layer.shape) for layer in found.network.layers] == [("0", "3×4 + 3"), ("2", "2×3 + 2")]
+    assert sum(layer.num_parameters for layer in found.network.layers) == found.network.num_parameters
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_the_twin_is_the_network_without_activations_up_to_one_factor(bias: bool) -> None:
+    model = FullyConnected((5, 4, 3, 2), bias=bias, activation="relu").build(seed=2)
+    problem = Problem(model, "cross_entropy", *labelled(40, 5, 2))
+    twin = linear_twin(problem)
+    assert twin is not None
+    expected = problem.inputs
+    for layer in (model[0], model[2], model[4]):
+        expected = layer(expected)
+    expected = expected.detach()
+    assert torch.allclose(twin.outputs(), expected / expected.square().mean().sqrt(), rtol=1e-12)
+    assert twin.outputs().square().mean().item() == pytest.approx(1.0)
+
+
+def test_without_a_description_the_map_says_why_there_is_no_prediction() -> None:
+    model = nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 3), nn.Tanh(), nn.Linear(3, 2)).double()
+    found = curvature_map(model, labelled(30, 4, 2))
+    assert found.network.prediction is None
+    assert "the same activation" in found.network.prediction_gap
+    assert found.linear_twin is None
+    assert all(part.prediction is None and part.agrees is None for part in found.network.parts)
+    assert len(found.network.layers) == 3
+
+
+def test_a_convolutional_network_is_measured_layer_by_layer() -> None:
+    generator = torch.Generator().manual_seed(0)
+    images = torch.randn(20, 1, 5, 5, generator=generator, dtype=torch.float64)
+    model = nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU(), nn.Flatten(), nn.Linear(18, 2)).double()
+    found = curvature_map(model, (images, torch.randint(2, (20,), generator=generator)))
+    assert [layer.shape for layer in found.network.layers] == ["2×1×3×3 + 2", "2×18 + 2"]
+    assert "nn.Linear" in found.network.prediction_gap
+
+
+def test_frozen_parameters_leave_the_prediction_out() -> None:
+    model = FullyConnected((4, 3, 2)).build()
+    model[0].weight.requires_grad_(False)
+    found = curvature_map(model, labelled(30, 4, 2), "squared")
+    assert found.network.num_parameters == 6
+    assert "0.weight is frozen" in found.network.prediction_gap
+
+
+def test_an_activated_network_with_frozen_parameters_has_no_twin() -> None:
+    model = FullyConnected((4, 3, 2), activation="relu").build()
+    model[0].weight.requires_grad_(False)
+    assert curvature_map(model, labelled(30, 4, 2), "squared").linear_twin is None
+
+
+def test_an_own_loss_is_measured_without_a_prediction() -> None:
+    def cubic(outputs: Tensor, targets: Tensor) -> Tensor:
+        return (outputs**3).sum(1) + outputs.square().sum(1)
+
+    found = curvature_map(FullyConnected((4, 3, 2)).build(), labelled(30, 4, 2), cubic)
+    assert found.network.prediction is None
+    assert "loss must be one of" in found.network.prediction_gap
+
+
+def test_a_loader_gives_the_same_map_as_its_tensors() -> None:
+    inputs, labels = labelled(30, 4, 2)
+    model = FullyConnected((4, 3, 2), activation="relu").build()
+    loader = DataLoader(TensorDataset(inputs, labels), batch_size=7)
+    from_loader, from_tensors = curvature_map(model, loader), curvature_map(model, (inputs, labels))
+    found, expected = (made.network["loss"].spectrum.eigenvalues for made in (from_loader, from_tensors))
+    assert np.allclose(found, expected, rtol=0, atol=1e-12)
+
+
+def test_the_certified_ranks_stand_beside_the_measured_ones() -> None:
+    model = FullyConnected((6, 5, 3), activation="relu").build(seed=1)
+    found = curvature_map(model, labelled(60, 6, 3), "squared", certify=True)
+    for network in found.networks:
+        for part in network.parts:
+            assert part.certificate is not None
+            assert part.certificate.value == part.measurement.value
+    assert curvature_map(model, labelled(60, 6, 3), "squared", certify=False).network["loss"].certificate is None
+
+
+def test_a_certificate_that_cannot_be_had_leaves_a_note() -> None:
+    found = curvature_map(FullyConnected((4, 3, 2)).build(), labelled(30, 4, 2), "cross_entropy", certify=True)
+    assert found.network["loss"].certificate is None
+    assert any("no certified rank" in note and "squared loss" in note for note in found.network.notes)
+
+
+def test_exact_arithmetic_is_asked_where_the_measured_rank_is_in_doubt() -> None:
+    """A feature scaled by 3e-6 puts eigenvalues near 1e-11 of the norm: floats cannot tell, the field can."""
+    inputs, labels = labelled(40, 4, 2)
+    inputs[:, 0] *= 2.0**-18
+    found = curvature_map(FullyConnected((4, 3, 2)).build(seed=5), (inputs, labels), "squared").network
+    assert not found["outer_product"].measurement.decidable
+    assert found["outer_product"].certificate is not None
+    assert found["outer_product"].agrees
+
+
+def test_a_model_too_large_is_refused_with_the_bytes() -> None:
+    model = FullyConnected((3000, 3000, 10), activation="relu").build()
+    with pytest.raises(TooLarge, match=r"GiB|TiB"):
+        curvature_map(model, labelled(4, 3000, 10))
+
+
+def test_the_model_stays_as_it_was() -> None:
+    model = FullyConnected((4, 3, 2), activation="relu").build().float().train()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    curvature_map(model, labelled(30, 4, 2))
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert model.training
+    assert all(parameter.grad is None and parameter.requires_grad for parameter in model.parameters())
+
+
+def test_progress_is_told_of_every_network_with_the_bytes() -> None:
+    told: list[str] = []
+    curvature_map(FullyConnected((4, 3, 2), activation="relu").build(), labelled(30, 4, 2), progress=told.append)
+    assert any("linear twin" in text for text in told)
+    assert any("18 parameters" in text and "KiB" in text for text in told)
+
+
+def test_the_map_goes_to_json_and_back(relu_map: CurvatureMap) -> None:
+    assert CurvatureMap.from_json(relu_map.to_json()) == relu_map
+
+
+def test_the_map_is_html_in_a_notebook(relu_map: CurvatureMap) -> None:
+    shown = relu_map._repr_html_()
+    assert shown.count("<table>") == 2
+    assert "linear twin" in shown
+
+
+def test_an_unknown_loss_is_named() -> None:
+    with pytest.raises(InvalidInput, match="loss must be one of"):
+        curvature_map(FullyConnected((4, 3, 2)).build(), labelled(30, 4, 2), "sqared")
