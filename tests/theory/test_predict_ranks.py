@@ -186,6 +186,15 @@ def test_integers_that_cannot_be_are_refused(options, message):
         predict_ranks(FullyConnected((6, 5, 4)), **options)
 
 
+def test_without_bias_a_residual_of_zero_mean_sees_the_centred_inputs_only():
+    network, data = FullyConnected((5, 4, 4)), {"input_rank": 3, "centred_input_rank": 2, "mean_residual_is_zero": True}
+    prediction = predict_ranks(network, **data)
+    assert prediction.inputs["residual_rank"] == 2
+    assert ranks(prediction) == generic_hessians(network.widths, **data).ranks()
+    with pytest.raises(InvalidInput, match=r"residual_rank must be at most 2, .*; got 3"):
+        predict_ranks(network, residual_rank=3, **data)
+
+
 def test_bias_lets_the_residual_have_one_rank_more():
     assert predict_ranks(FullyConnected((2, 5, 4), bias=True), residual_rank=3).loss.kind == "exact"
     with pytest.raises(InvalidInput, match=r"residual_rank must be at most 2, .*; got 3"):
