@@ -77,6 +77,12 @@ def large(case: Case) -> dict[str, Any]:
     return {**square(case), "text": "x" * 20_000}
 
 
+def num_threads(case: Case) -> dict[str, Any]:
+    import torch
+
+    return {"environment": os.environ["OMP_NUM_THREADS"], "torch": torch.get_num_threads()}
+
+
 def cases_on_data(data: str) -> tuple[dict[str, Any], ...]:
     return grid(width=range(3 if data == "digits" else 5))
 
@@ -89,4 +95,5 @@ STUCK = _toy("stuck", grid(width=range(2)), stuck_in_c)
 MANY = _toy("many", grid(width=range(2000)), square, seconds=1e-4)
 LARGE = _toy("large", grid(width=range(200)), large)
 ON_DATA = _toy("on-data", cases_on_data, square, data=("digits", "mnist"))
+THREADS = _toy("threads", grid(width=[1]), num_threads, threads=2)
 NOT_A_STUDY = 3

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 from collections.abc import Mapping
@@ -38,7 +39,10 @@ def case_of_key(key: str) -> dict[str, Any]:
 
 
 def encode(record: Mapping[str, Any]) -> str:
-    """A record as strict JSON: arrays keep shape and number format, inf and nan are spelled ``{"float": "inf"}``."""
+    """A record as strict JSON: arrays keep shape and number format, inf and nan are spelled ``{"float": "inf"}``.
+
+    Of Records inside it only the fields that are compared are kept: the store has a provenance of its own.
+    """
     return json.dumps(_plain("record", record), separators=(",", ":"), allow_nan=False)
 
 
@@ -48,7 +52,7 @@ def decode(text: str) -> dict[str, Any]:
     >>> decode(encode({"gap": float("inf"), "values": np.array([1.0, np.inf])}))
     {'gap': inf, 'values': array([ 1., inf])}
     """
-    decoded: dict[str, Any] = _restored(json.loads(text))
+    decoded: dict[str, Any] = restored(json.loads(text))
     return decoded
 
 
@@ -67,7 +71,7 @@ def _tuples(value: Any) -> Any:
 def _plain(name: str, value: Any) -> Any:
     """``value`` in the types of strict JSON; ``name`` is the place that an error speaks of."""
     if isinstance(value, Record):
-        return _plain(name, {"record": type(value).__name__, **{key: getattr(value, key) for key in _fields(value)}})
+        return _plain(name, {"record": type(value).__name__, **_compared(value)})
     if isinstance(value, Mapping):
         return {str(key): _plain(f"{name}.{key}", item) for key, item in value.items()}
     if isinstance(value, tuple | list):
@@ -84,8 +88,9 @@ def _plain(name: str, value: Any) -> Any:
     raise InvalidInput(sentence(must, f"{name} is a {type(value).__name__}"))
 
 
-def _fields(record: Record) -> tuple[str, ...]:
-    return tuple(record.__dataclass_fields__)
+def _compared(record: Record) -> dict[str, Any]:
+    """The fields that make two records equal: not the moment they were found at, which would make no two exports equal."""
+    return {field.name: getattr(record, field.name) for field in dataclasses.fields(record) if field.compare}
 
 
 def _plain_array(name: str, array: np.ndarray[Any, Any]) -> Any:
@@ -99,13 +104,13 @@ def _plain_array(name: str, array: np.ndarray[Any, Any]) -> Any:
     return {"array": items, "shape": list(array.shape), "dtype": str(array.dtype)}
 
 
-def _restored(value: Any) -> Any:
+def restored(value: Any) -> Any:
     if isinstance(value, list):
-        return tuple(map(_restored, value))
+        return tuple(map(restored, value))
     if not isinstance(value, dict):
         return value
     if value.keys() == {"float"}:
         return float(value["float"])
     if value.keys() == {"array", "shape", "dtype"}:
         return np.array(value["array"], dtype=value["dtype"]).reshape(value["shape"])
-    return {name: _restored(item) for name, item in value.items()}
+    return {name: restored(item) for name, item in value.items()}

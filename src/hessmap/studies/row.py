@@ -41,6 +41,9 @@ class Row:
             return False
         return True
 
+    def get(self, name: str, default: Any = None) -> Any:
+        return self[name] if name in self else default  # noqa: SIM401 - this is what get is made of
+
     def names(self) -> tuple[str, ...]:
         """Every dotted name that leads to a value, of the case first."""
         return (*self.case, *_walk(self.record))

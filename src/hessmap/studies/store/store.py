@@ -105,7 +105,7 @@ class Store:
         with store_errors(self.path):
             (verdict,) = self._connection.execute("PRAGMA quick_check(1)").fetchone()
         if verdict != "ok":
-            raise corrupted(self.path, verdict)
+            raise corrupted(self.path, " ".join(verdict.split()))
 
     def study_id(self, name: str, version: int) -> int:
         """The number of a study's version in this store, given to it at its first run."""

@@ -1,0 +1,85 @@
+"""A self-contained HTML page for a study: verdict, figures, table, and how to reproduce it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from hessmap import __version__
+from hessmap.studies.collection import Collection
+from hessmap.studies.encoding import case_key
+from hessmap.studies.verdict import Judgement, Verdict
+from hessmap.views.study_figure import inline_drawings
+from hessmap.views.study_table import study_table
+
+_MAX_LINES = 500
+
+
+def page(template: str, **values: Any) -> str:
+    """Fill a template of ``views/templates``; every page is framed by ``page.html.j2``."""
+    loader = PackageLoader("hessmap.views", "templates")
+    environment = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True)
+    return environment.get_template(template).render(version=__version__, **values)
+
+
+def write_study_page(collection: Collection, path: Path, address: str) -> Path:
+    """Write the page of a study; ``address`` is what the commands on it call the study."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(study_page(collection, address), encoding="utf-8")
+    return path
+
+
+def study_page(collection: Collection, address: str) -> str:
+    verdict, table = collection.verdict, study_table(collection)
+    failures = collection.stored.failures
+    return page(
+        "study.html.j2",
+        title=collection.study.question,
+        study=collection.study,
+        verdict=verdict,
+        verdict_class=_verdict_class(verdict),
+        figures=inline_drawings(collection),
+        judgements=(
+            ("Cases that disagree", _lines(verdict.disagreements)),
+            ("Cases that cannot be decided", _lines(verdict.undecidable)),
+        ),
+        failures=[{"case": failure.key, "error": failure.error.split("\n")[0]} for failure in failures[:_MAX_LINES]],
+        table={"labels": table.labels, "lines": table.lines[:_MAX_LINES], "is_number": table.is_number},
+        num_hidden=max(0, len(table.lines) - _MAX_LINES),
+        commands=_commands(collection, address),
+        source=collection.source,
+        provenances=[_made_with(content) for content in collection.stored.provenances],
+        notes=collection.notes,
+    )
+
+
+def _verdict_class(verdict: Verdict) -> str:
+    if verdict.num_disagree or not all(finding.holds for finding in verdict.findings):
+        return "fails"
+    return "holds" if verdict.holds else "open"
+
+
+def _lines(judgements: Sequence[Judgement]) -> list[dict[str, str]]:
+    return [
+        {
+            "case": case_key(judgement.case),
+            "name": judgement.measured_name,
+            "measured": f"{judgement.measured:.6g}",
+            "predicted": f"{judgement.predicted:.6g}",
+            "gap": "" if judgement.gap is None else f"{judgement.gap:.3g}",
+        }
+        for judgement in judgements[:_MAX_LINES]
+    ]
+
+
+def _commands(collection: Collection, address: str) -> list[str]:
+    names = dict.fromkeys(row.case["data"] for row in collection.stored.rows if collection.study.data)
+    runs = [f"hessmap study run {address}{f' --data {name}' if name else ''}" for name in names or [""]]
+    return ["pip install hessmap", *runs, f"hessmap study show {address} --html study.html"]
+
+
+def _made_with(provenance: dict[str, Any]) -> str:
+    return ", ".join(f"{name} {version}" for name, version in sorted(provenance["versions"].items()))

@@ -1,0 +1,68 @@
+"""The table of a study: cells as text, for the terminal and for the page alike."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from hessmap.studies import Column, Row
+from hessmap.studies.collection import Collection
+from hessmap.views.study_panels.panels import words
+
+
+@dataclass(frozen=True)
+class Table:
+    """Labels above, lines of text below, and which columns hold numbers."""
+
+    labels: tuple[str, ...]
+    lines: tuple[tuple[str, ...], ...]
+    is_number: tuple[bool, ...]
+
+
+def study_table(collection: Collection) -> Table:
+    """One line for each row of a study, or for each group of them where the view groups."""
+    view = collection.study.view
+    groups: dict[object, list[Row]] = {}
+    for place, row in enumerate(collection.stored.rows):
+        key: object = tuple(row[name] for name in view.group_by) if view.group_by else place
+        groups.setdefault(key, []).append(row)
+    lines = tuple(tuple(_cell(column, rows) for column in view.columns) for rows in groups.values())
+    labels = tuple(column.label or words(column.name) for column in view.columns)
+    is_number = tuple(_is_number(column, collection.stored.rows) for column in view.columns)
+    return Table(labels, lines, is_number)
+
+
+def _is_number(column: Column, rows: Sequence[Row]) -> bool:
+    return all(isinstance(_plain(row, column.name), int | float | None) for row in rows)
+
+
+def _plain(row: Row, name: str) -> object:
+    """The value under a name; a rank counts as its value, and a name that the row lacks as None."""
+    value = row.get(name)
+    return value["value"] if isinstance(value, dict) and "value" in value else value
+
+
+def _cell(column: Column, rows: Sequence[Row]) -> str:
+    """One value, or the mean and the range of different numbers, or the different words of several rows."""
+    values = [value for row in rows if (value := _plain(row, column.name)) is not None]
+    texts = list(dict.fromkeys(_text(value, column.spec) for value in values))
+    numbers = [float(value) for value in values if isinstance(value, int | float) and not isinstance(value, bool)]
+    if len(texts) < 2 or len(numbers) < len(values):
+        return ", ".join(texts)
+    return f"{np.mean(numbers):{column.spec}} ({min(numbers):{column.spec}} to {max(numbers):{column.spec}})"
+
+
+def _text(value: object, spec: str) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, float):
+        return f"{value:{spec}}"
+    if isinstance(value, tuple):
+        return "-".join(_text(item, spec) for item in value)
+    if isinstance(value, np.ndarray):
+        return f"{' x '.join(map(str, value.shape))} numbers"
+    return str(value)

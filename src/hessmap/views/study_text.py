@@ -1,0 +1,139 @@
+"""Studies in the terminal: the listing, a description, the summary of a run, and the records."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Group, RenderableType
+from rich.table import Table as RichTable
+from rich.text import Text
+
+from hessmap.studies.collection import Collection
+from hessmap.studies.description import StudyDescription
+from hessmap.studies.registry import Listing
+from hessmap.studies.run_summary import RunSummary
+from hessmap.studies.store import Summary
+from hessmap.studies.verdict import Judgement, Verdict
+from hessmap.views.study_panels.panels import words
+from hessmap.views.study_table import study_table
+
+_MAX_JUDGEMENTS = 20
+
+
+def listing_view(listed: Sequence[Listing], summaries: Sequence[Summary]) -> RenderableType:
+    """One line a study, with what the store holds of its newest version; then stored studies of the user's own."""
+    newest = {summary.study: summary for summary in summaries}  # sorted by version: the last one stays
+    table = _table("study", "question", "reference", numbers=("stored", "failed"))
+    for study in listed:
+        table.add_row(study.name, study.question, study.reference, *_counts(newest.pop(study.name, None)))
+    for name, summary in newest.items():
+        table.add_row(name, Text("not part of hessmap", style="dim"), "", *_counts(summary))
+    return table
+
+
+def description_view(description: StudyDescription) -> RenderableType:
+    table = _table("", "")
+    table.show_header = False
+    for label, value in _description_lines(description):
+        table.add_row(label, value)
+    return Group(Text(description.question, style="bold"), table)
+
+
+def summary_view(summary: RunSummary) -> RenderableType:
+    """What a run did; each failed case with its error and the command that repeats it alone."""
+    counts = {"done": summary.num_done, "failed": summary.num_failed, "stored before": summary.num_skipped}
+    said = ", ".join(f"{number:,} {what}" for what, number in counts.items() if number) or "nothing to do"
+    parts: list[RenderableType] = [Text(f"{summary.study}: {said} in {summary.seconds:.1f} s.", style="bold")]
+    if summary.num_left:
+        parts.append(Text(f"{summary.num_left:,} cases are left; the same command continues.", style="yellow"))
+    for failure in summary.failures:
+        parts.append(Text(failure.error.split("\n")[0], style="red"))
+        parts.append(Text(f"  {failure.command}", overflow="fold"))
+    return Group(*parts, *(Text(note, style="yellow") for note in summary.notes))
+
+
+def collection_view(collection: Collection, num_lines: int, written: Sequence[Path]) -> RenderableType:
+    """The question, the table, the verdict, and where the figures are."""
+    contents = study_table(collection)
+    table = RichTable(box=SIMPLE_HEAD, pad_edge=False)
+    for label, is_number in zip(contents.labels, contents.is_number, strict=True):
+        table.add_column(label, justify="right" if is_number else "left")
+    shown = contents.lines[:num_lines] if num_lines else contents.lines
+    for line in shown:
+        table.add_row(*line)
+    hidden = len(contents.lines) - len(shown)
+    more = [Text(f"{hidden:,} more lines; --rows 0 prints all.", style="dim")] if hidden else []
+    return Group(
+        Text(collection.study.question, style="bold"),
+        Text(collection.study.reference, style="dim"),
+        table,
+        *more,
+        verdict_view(collection.verdict),
+        *(Text(note, style="yellow") for note in collection.notes),
+        Text(f"From {collection.source}.", style="dim"),
+        *(Text(f"Written: {path}", overflow="fold") for path in written),
+    )
+
+
+def verdict_view(verdict: Verdict) -> RenderableType:
+    """The verdict in a sentence, each claim, and the cases that disagree or cannot be decided."""
+    style = "bold green" if verdict.holds else "bold yellow"
+    parts = [Text(verdict.sentence, style=style)]
+    for finding in verdict.findings:
+        detail = f" ({finding.detail})" if finding.detail else ""
+        parts.append(Text(f"  {'holds' if finding.holds else 'does not hold'}: {finding.claim}{detail}"))
+    for what, judgements in (("disagrees", verdict.disagreements), ("undecidable", verdict.undecidable)):
+        parts += [Text(f"  {what}: {_judgement(judgement)}") for judgement in judgements[:_MAX_JUDGEMENTS]]
+        if len(judgements) > _MAX_JUDGEMENTS:
+            parts.append(Text(f"  and {len(judgements) - _MAX_JUDGEMENTS} more", style="dim"))
+    return Group(*parts)
+
+
+def _judgement(judgement: Judgement) -> str:
+    case = ", ".join(f"{words(name)} {value}" for name, value in judgement.case.items())
+    gap = "" if judgement.gap is None else f", gap {judgement.gap:.3g}"
+    values = f"measured {judgement.measured:.6g}, predicted {judgement.predicted:.6g}"
+    return f"{words(judgement.measured_name)} {values}{gap} ({case})"
+
+
+def _description_lines(description: StudyDescription) -> list[tuple[str, str]]:
+    lines = [("study", f"{description.name}, version {description.version}"), ("reference", description.reference)]
+    lines.append(("cases", f"{description.num_cases:,}, {description.num_done:,} of them done"))
+    lines += [(f"  {words(name)}", values) for name, values in description.axes.items()]
+    lines.append(("data", _data_line(description)))
+    cost = f"{_duration(description.predicted_seconds)} of one core, about "
+    wall = f"{_duration(description.predicted_wall_seconds)} with {description.num_workers} workers"
+    threads = f", {description.threads} threads each" if description.threads > 1 else ""
+    lines.append(("predicted cost", f"{cost}{wall}{threads}"))
+    lines.append(("figures", "; ".join(description.figures)))
+    return lines
+
+
+def _data_line(description: StudyDescription) -> str:
+    if not description.data_choices:
+        return "none"
+    marked = [f"{name} (not here)" if name in description.missing_data else name for name in description.data_choices]
+    return f"{description.data}; can use {', '.join(marked)}"
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 120:
+        return f"{seconds:.3g} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+
+
+def _counts(summary: Summary | None) -> tuple[str, str]:
+    if summary is None:
+        return "", ""
+    return f"{summary.num_done:,}", f"{summary.num_failed:,}" if summary.num_failed else ""
+
+
+def _table(*labels: str, numbers: Sequence[str] = ()) -> RichTable:
+    table = RichTable(box=SIMPLE_HEAD, pad_edge=False)
+    for label in labels:
+        table.add_column(label, overflow="fold")
+    for label in numbers:
+        table.add_column(label, justify="right")
+    return table

@@ -1,0 +1,94 @@
+"""Finding studies without running them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import toy_studies
+
+import hessmap.studies
+from hessmap.errors import InvalidInput, UnknownName
+from hessmap.studies import registry
+from hessmap.studies.registry import find, listing
+from hessmap.studies.study import Study
+
+ROOT = Path(hessmap.studies.__file__).parent
+
+
+@pytest.mark.parametrize("listed", listing(), ids=lambda listed: listed.name)
+def test_a_listed_study_lives_where_its_name_says_and_says_the_same_when_imported(listed: registry.Listing) -> None:
+    study = find(listed.name)
+    assert (study.name, study.question, study.reference) == (listed.name, listed.question, listed.reference)
+    assert (ROOT / f"{listed.name.replace('-', '_')}.py").exists()
+
+
+def test_the_listing_is_sorted_and_holds_the_simulation() -> None:
+    names = [listed.name for listed in listing()]
+    assert names == sorted(names)
+    assert "fcn/simulate" in names
+
+
+def test_listing_and_importing_studies_loads_neither_torch_nor_matplotlib() -> None:
+    program = (
+        "import sys; from hessmap.studies.registry import find, listing; listed = listing();"
+        "assert not any(name.startswith('hessmap.studies.fcn') for name in sys.modules);"
+        "[find(study.name) for study in listed];"
+        "print(sorted({'torch', 'matplotlib', 'sklearn'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_a_study_of_the_users_own_is_found_by_its_address() -> None:
+    assert find("toy_studies:SQUARE") is toy_studies.SQUARE
+
+
+def test_an_unknown_study_offers_the_near_one() -> None:
+    with pytest.raises(UnknownName, match="Did you mean 'fcn/simulate'"):
+        find("fcn/simulation")
+
+
+@pytest.mark.parametrize(
+    ("address", "message"),
+    [
+        ("toy_studies:NOT_A_STUDY", "must lead to a Study; toy_studies:NOT_A_STUDY is a int"),
+        ("toy_studies:NOWHERE", "must lead to a Study; toy_studies:NOWHERE is a NoneType"),
+        ("no_such_module.at_all:STUDY", "must be importable; no module 'no_such_module'"),
+    ],
+)
+def test_a_wrong_address_is_one_sentence(address: str, message: str) -> None:
+    with pytest.raises(InvalidInput, match=message):
+        find(address)
+
+
+def test_a_declaration_that_cannot_be_listed_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "odd.py"
+    path.write_text("STUDY = Study(name='a/b', question='why' + '?', reference='none')")
+    with pytest.raises(InvalidInput, match=r"the question of a study must be one plain string; odd\.py"):
+        registry._declaration(path)
+    path.write_text("HELPER = dict(name='a/b')")
+    assert registry._declaration(path) is None
+
+
+@pytest.mark.parametrize("name", ["simulate", "FCN/simulate", "fcn/rank_vs_width", "fcn/", "/a", "fcn/a--b"])
+def test_a_name_of_another_shape_is_refused(name: str) -> None:
+    with pytest.raises(InvalidInput, match="must be family/question in small letters"):
+        Study(name=name, question="", reference="", cases=(), measure=toy_studies.square, view=toy_studies.VIEW)
+
+
+def test_the_data_choice_is_the_default_the_wanted_or_an_error() -> None:
+    assert toy_studies.ON_DATA.data_choice(None) == "digits"
+    assert toy_studies.ON_DATA.data_choice("mnist") == "mnist"
+    assert toy_studies.SQUARE.data_choice(None) == ""
+    with pytest.raises(UnknownName, match="data of study toy/on-data must be one of digits, mnist"):
+        toy_studies.ON_DATA.data_choice("cifar10")
+    with pytest.raises(InvalidInput, match="study toy/square uses no data"):
+        toy_studies.SQUARE.data_choice("digits")
+
+
+def test_cases_depend_on_the_data_and_carry_its_name() -> None:
+    assert [len(toy_studies.ON_DATA.cases_on(data)) for data in ("digits", "mnist")] == [3, 5]
+    assert toy_studies.ON_DATA.cases_on("digits")[0] == {"data": "digits", "width": 0}

@@ -1,0 +1,152 @@
+"""Local processes: workers, the parent, Ctrl-C and the disk, each failing in turn."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import sqlite3
+import sys
+from pathlib import Path
+
+import pytest
+from toy_processes import is_running, said, study_program, until
+
+from hessmap.studies.encoding import case_of_key
+from hessmap.studies.engines.processes import WorkerError
+from hessmap.studies.run import run
+from hessmap.studies.store import Store
+
+NEEDS_PRCTL = pytest.mark.skipif(sys.platform != "linux", reason="only Linux kills a worker that is stuck in C code")
+
+
+def test_processes_give_the_records_that_this_process_gives(store_path: Path, tmp_path: Path) -> None:
+    summary = run("toy_studies:MANY", store_path, workers=2)
+    assert (summary.num_done, summary.num_failed, summary.num_left) == (2000, 0, 0)
+    run("toy_studies:MANY", tmp_path / "here.sqlite", engine="inline")
+    with Store(store_path) as there, Store(tmp_path / "here.sqlite") as here:
+        both = [{row["width"]: row["square"] for row in store.rows("toy/many", 1)} for store in (there, here)]
+    assert both[0] == both[1] == {width: width**2 for width in range(2000)}
+
+
+def test_a_killed_worker_costs_its_case_which_is_tried_again_and_then_failed(store_path: Path, scratch: Path) -> None:
+    summary = run("toy_studies:DEADLY", store_path, workers=2)
+    assert (summary.num_done, summary.num_failed, summary.num_left) == (7, 1, 0)
+    (failure,) = summary.failures
+    assert failure.case == {"width": 5}
+    assert failure.error.startswith("WorkerDied: the worker process ended with signal 9, 2 times out of 2")
+    with Store(store_path) as store:
+        assert {row["width"] for row in store.rows("toy/deadly", 1)} == {0, 1, 2, 3, 4, 6, 7}
+        (stored,) = store.failures("toy/deadly", 1)
+        assert stored.attempts == 2
+    attempts = dict(sqlite3.connect(store_path).execute("SELECT case_key, attempts FROM result").fetchall())
+    assert {case_of_key(key)["width"] for key, number in attempts.items() if number == 2} == {2, 5}
+    tries = (scratch / "said").read_text().split()
+    assert {width: tries.count(width) for width in set(tries)} == {**dict.fromkeys("013467", 1), "2": 2, "5": 2}
+
+
+def test_workers_that_cannot_start_are_an_error_with_their_last_words(
+    store_path: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    broken = tmp_path / "broken"
+    broken.write_text("#!/bin/sh\necho no luck >&2\nexit 7\n")
+    broken.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(broken))
+    with pytest.raises(WorkerError, match=r"worker processes must start; one ended with code 7\. no luck"):
+        run("toy_studies:SQUARE", store_path)
+
+
+@pytest.mark.parametrize("name", ["SLOW", pytest.param("STUCK", marks=NEEDS_PRCTL)])
+def test_a_killed_parent_leaves_no_process_and_the_next_run_continues(
+    store_path: Path, scratch: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setenv("TOY_SECONDS", "0.4")
+    program = study_program("run", f"toy_studies:{name}", "--store", str(store_path), "--workers", "2")
+    until(lambda: len(said(scratch, "start")) >= (4 if name == "SLOW" else 2))
+    program.kill()
+    program.communicate()
+    workers = {pid for _, pid in said(scratch, "start")}
+    assert len(workers) == 2
+    until(lambda: not any(map(is_running, workers)), seconds=10)
+    if name == "STUCK":
+        return
+    monkeypatch.setenv("TOY_SECONDS", "0")
+    summary = run("toy_studies:SLOW", store_path, engine="inline")
+    assert summary.num_skipped >= 1
+    assert summary.num_skipped + summary.num_done == 8
+    with Store(store_path) as store:
+        store.require_sound()
+        assert sorted(row["width"] for row in store.rows("toy/slow", 1)) == list(range(8))
+
+
+def test_ctrl_c_finishes_the_cases_under_way_and_leaves(
+    store_path: Path, scratch: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TOY_SECONDS", "1.0")
+    program = study_program("run", "toy_studies:SLOW", "--store", str(store_path), "--workers", "2")
+    until(lambda: len(said(scratch, "start")) >= 2)
+    program.send_signal(signal.SIGINT)
+    out, err = program.communicate(timeout=30)
+    assert program.returncode == 130, err
+    assert "Finishing the cases under way" in err
+    assert "cases are left; the same command continues" in out
+    finished = {width for width, _ in said(scratch, "end")}
+    assert finished == {width for width, _ in said(scratch, "start")}
+    assert len(finished) < 8
+    with Store(store_path) as store:
+        assert {row["width"] for row in store.rows("toy/slow", 1)} == finished
+
+
+def test_a_second_ctrl_c_leaves_at_once(store_path: Path, scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOY_SECONDS", "60")
+    program = study_program("run", "toy_studies:SLOW", "--store", str(store_path), "--workers", "2")
+    until(lambda: len(said(scratch, "start")) >= 2)
+    program.send_signal(signal.SIGINT)
+    assert program.stderr is not None
+    assert "Finishing" in program.stderr.readline()
+    program.send_signal(signal.SIGINT)
+    program.communicate(timeout=15)
+    assert program.returncode == 130
+    until(lambda: not any(is_running(pid) for _, pid in said(scratch, "start")), seconds=10)
+    with Store(store_path) as store:
+        store.require_sound()
+
+
+def test_ctrl_c_lets_the_case_of_this_process_finish(
+    store_path: Path, scratch: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TOY_SECONDS", "0.5")
+    program = study_program("run", "toy_studies:SLOW", "--store", str(store_path), "--engine", "inline")
+    until(lambda: said(scratch, "start"))
+    program.send_signal(signal.SIGINT)
+    _, err = program.communicate(timeout=30)
+    assert program.returncode == 130, err
+    assert said(scratch, "start") == said(scratch, "end")
+    assert len(said(scratch, "end")) < 8
+
+
+def _only_small_files() -> None:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (400_000, 400_000))
+
+
+@pytest.mark.parametrize("engine", ["inline", "processes"])
+def test_a_full_disk_ends_the_run_with_a_clear_error_and_the_store_intact(store_path: Path, engine: str) -> None:
+    words = ("run", "toy_studies:LARGE", "--store", str(store_path), "--engine", engine)
+    out, err = study_program(*words, preexec_fn=_only_small_files).communicate(timeout=60)
+    assert "hessmap: the disk must have room for the store" in err, (out, err)
+    assert "Traceback" not in err
+    with Store(store_path) as store:
+        store.require_sound()
+        num_stored = len(store.rows("toy/large", 1))
+    assert 0 < num_stored < 200
+    summary = run("toy_studies:LARGE", store_path, engine="inline")
+    assert (summary.num_skipped, summary.num_done) == (num_stored, 200 - num_stored)
+
+
+def test_workers_hold_blas_to_the_threads_of_the_study(store_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "7")
+    run("toy_studies:THREADS", store_path, workers=1)
+    with Store(store_path) as store:
+        (row,) = store.rows("toy/threads", 1)
+    assert (row["environment"], row["torch"]) == ("2", 2)
+    assert os.environ["OMP_NUM_THREADS"] == "7"

@@ -1,0 +1,51 @@
+"""Programs and processes under test: started, watched, and waited for."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+
+
+def study_program(*words: str, **options: Any) -> subprocess.Popen[str]:
+    """Start ``hessmap study WORDS`` as a program of its own, with the toy studies within reach."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "study_program", "study", *words],
+        env={**os.environ, "PYTHONPATH": str(HERE), "COLUMNS": "200"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        **options,
+    )
+
+
+def said(scratch: Path, what: str) -> list[tuple[int, int]]:
+    """Width and process of every "start" or "end" that the toy cases have told."""
+    lines = [line.split() for line in (scratch / "said").read_text().splitlines()]
+    return [(int(line[1]), int(line[2])) for line in lines if line[0] == what]
+
+
+def is_running(pid: int) -> bool:
+    """A process that exists and is not a zombie waiting for its parent."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def until(condition: Callable[[], object], seconds: float = 30.0) -> None:
+    """Wait for a condition; the limit is generous, because the machine may be busy."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "the condition did not come true in time"
+        time.sleep(0.02)
