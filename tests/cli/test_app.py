@@ -28,7 +28,10 @@ def loaded_after(*arguments: str) -> set[str]:
     return set(done.stdout.rsplit("LOADED", 1)[1].split())
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["map", "--help"], ["predict", "--help"], ["--version"], []])
+@pytest.mark.parametrize(
+    "arguments",
+    [["--help"], ["map", "--help"], ["predict", "--help"], ["study", "--help"], ["--version"], []],
+)
 def test_help_and_version_load_nothing_heavy(arguments: list[str]) -> None:
     assert loaded_after(*arguments) == set()
 

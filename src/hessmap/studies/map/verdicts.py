@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from hessmap.results.maps import NetworkCurvature, PartCurvature
@@ -21,32 +23,36 @@ def verdicts(network: NetworkCurvature, twin: NetworkCurvature | None) -> tuple[
 
 
 def held_against_theory(network: NetworkCurvature) -> str:
-    """Whether every measured rank is what a theorem says of it; empty where no theorem speaks."""
-    held = [part for part in network.parts if part.agrees is not None and part.prediction is not None]
+    """Whether every rank is what a theorem says of it; empty where no theorem speaks."""
+    held = [part for part in network.parts if part.agrees is not None]
     if not held:
         return ""
-    broken = [part for part in held if not part.agrees]
-    if not broken:
-        ranks = ", ".join(f"{_SYMBOLS[part.part]} {part.rank:,}" for part in held)
-        is_exact = all(part.prediction is not None and part.prediction.kind == "exact" for part in held)
-        gap = min(part.measurement.gap for part in held)
-        return (
-            f"The {network.name} obeys the theorem: the measured ranks ({ranks} of "
-            f"{network.num_parameters:,}) are {'equal to' if is_exact else 'within'} the predicted ones, "
-            f"with a gap of at least {gap:.1e} at every cut."
-        )
     texts = [
         f"{_SYMBOLS[part.part]} has rank {part.rank:,}, predicted {part.prediction.value:,}"
-        for part in broken
-        if part.prediction is not None
+        for part in held
+        if part.prediction is not None and not part.agrees
     ]
-    return f"The {network.name} departs from the theorem: {'; '.join(texts)}. {_why_it_departs(network)}"
+    if texts:
+        return f"The {network.name} departs from the theorem: {'; '.join(texts)}. {_why_it_departs(network)}"
+    ranks = ", ".join(f"{_SYMBOLS[part.part]} {part.rank:,}" for part in held)
+    return (
+        f"The {network.name} obeys the theorem: its ranks ({ranks} of {network.num_parameters:,}) are the "
+        f"predicted ones, {_why_to_believe(held)}."
+    )
+
+
+def _why_to_believe(held: Sequence[PartCurvature]) -> str:
+    doubtful = [part for part in held if not part.measurement.decidable]
+    if not doubtful:
+        return f"with a gap of at least {min(part.measurement.gap for part in held):.1e} at every cut"
+    if all(part.certificate is not None for part in doubtful):
+        return "by exact arithmetic where the spectrum has no clear cut"
+    return "though not every cut is clear"
 
 
 def _why_it_departs(network: NetworkCurvature) -> str:
     """The likely cause of a disagreement, from what was measured."""
-    unclear = [part.measurement for part in network.parts if not part.measurement.decidable]
-    if unclear:
+    if any(not part.measurement.decidable and part.certificate is None for part in network.parts):
         return "Its spectrum has no clear cut there, so that the measured rank depends on the threshold."
     if network.gradient_norm <= _NEARLY_STATIONARY * network["loss"].measurement.scale:
         return "Its gradient is nearly zero, and the theorem is about generic weights."
@@ -59,12 +65,13 @@ def bulk(network: NetworkCurvature) -> str:
     if part.prediction is None or part.prediction.kind != "numerical":
         return ""
     magnitudes = np.sort(np.abs(part.spectrum.eigenvalues))[::-1]
-    total = float(magnitudes.sum())
-    covered = float(magnitudes[: part.prediction.value].sum()) / total if total > 0 else 1.0
+    rank = f"H_L of the {network.name} has rank {_rank(part)}; the linear formula gives {part.prediction.value:,}"
+    if part.prediction.value >= part.rank:
+        return f"{rank}, no less. For a network with activations it is the size of the bulk, not a bound."
+    covered = float(magnitudes[: part.prediction.value].sum() / magnitudes.sum())
     return (
-        f"H_L of the {network.name} has rank {_rank(part)}; the linear formula gives "
-        f"{part.prediction.value:,}, the size of the bulk: that many eigenvalues hold {covered:.3%} of the "
-        "sum of all magnitudes. It is no bound for a network with activations."
+        f"{rank}, the size of the bulk: that many eigenvalues hold {covered:.3%} of the sum of all magnitudes. "
+        "It is no bound for a network with activations."
     )
 
 

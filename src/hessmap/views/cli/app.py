@@ -9,6 +9,7 @@ from typer.core import TyperGroup
 
 from hessmap.errors import HessmapError
 from hessmap.views.cli import data, map, predict
+from hessmap.views.cli.study import study_app
 
 _EXAMPLES = """
 [bold]Examples[/bold]
@@ -16,6 +17,7 @@ _EXAMPLES = """
   hessmap map                                 [dim]# a small network on digits[/dim]\n
   hessmap map my_models:net --data my_data:train\n
   hessmap predict 64-30-20-10 --input-rank 61 [dim]# from integers alone[/dim]\n
+  hessmap study list                          [dim]# the papers' questions[/dim]\n
   hessmap data                                [dim]# what is here, how to get more[/dim]
 
 Every command has --help with examples of its own, and --json for programs.
@@ -50,6 +52,7 @@ app = typer.Typer(
 app.command("map", epilog=map.EXAMPLES)(map.map_curvature)
 app.command("predict", epilog=predict.EXAMPLES)(predict.predict)
 app.command("data", epilog=data.EXAMPLES)(data.data)
+app.add_typer(study_app)
 
 
 def _show_version(wanted: bool) -> None:

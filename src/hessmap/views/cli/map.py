@@ -11,7 +11,7 @@ EXAMPLES = """
 [bold]Examples[/bold]
 
   hessmap map                                   [dim]# 64-30-20-10 relu on digits[/dim]\n
-  hessmap map --loss squared --certify          [dim]# exact ranks beside the measured ones[/dim]\n
+  hessmap map --loss squared --certify          [dim]# exact ranks as well[/dim]\n
   hessmap map --widths 64-16-16-10 --activation tanh --epochs 20\n
   hessmap map --data mnist --side 8 --samples 2000\n
   hessmap map my_models:net --data my_data:train [dim]# your own, from this folder[/dim]\n
@@ -23,7 +23,7 @@ def map_curvature(
     model: Annotated[
         str | None,
         typer.Argument(
-            metavar="[PACKAGE.MODULE:ATTRIBUTE]",
+            metavar="PACKAGE.MODULE:ATTRIBUTE",
             help="A model of your own: an nn.Module, or a callable without arguments that returns one. "
             "It is taken as it is. Without it, a fully connected network is trained.",
         ),
@@ -31,8 +31,8 @@ def map_curvature(
     data: Annotated[
         str,
         typer.Option(
-            help="A data set that 'hessmap data' lists, or PACKAGE.MODULE:ATTRIBUTE of your own: "
-            "(inputs, targets), a loader, or a callable without arguments that returns one."
+            help="A data set that 'hessmap data' lists, or one of your own as PACKAGE.MODULE:ATTRIBUTE: "
+            "(inputs, targets), a loader, or a function that returns one."
         ),
     ] = "digits",
     samples: Annotated[int | None, typer.Option(help="Use that many samples of a listed data set.")] = None,
@@ -43,7 +43,7 @@ def map_curvature(
     ] = None,
     activation: Annotated[str, typer.Option(help="Activation of the trained network.")] = "relu",
     bias: Annotated[bool, typer.Option("--bias", help="The trained network has biases.")] = False,
-    epochs: Annotated[int, typer.Option(min=0, help="Passes over the data in training.")] = 40,
+    epochs: Annotated[int, typer.Option(help="Passes over the data in training.")] = 40,
     seed: Annotated[int, typer.Option(help="Seed of weights and batches.")] = 0,
     twin: Annotated[
         bool, typer.Option("--twin/--no-twin", help="Also map the network without its activations.")
