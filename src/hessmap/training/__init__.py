@@ -1,0 +1,21 @@
+"""A plain trainer: batches of gradients, stationary points, and checkpoints that go on to the same bits."""
+
+from hessmap.training.checkpoints import load_checkpoint, save_checkpoint
+from hessmap.training.course import OPTIMISERS
+from hessmap.training.history import Evaluation, Moment
+from hessmap.training.losses import LOSSES
+from hessmap.training.objective import TrainingDiverged
+from hessmap.training.stationary import train_to_stationary_point
+from hessmap.training.trainer import train
+
+__all__ = [
+    "LOSSES",
+    "OPTIMISERS",
+    "Evaluation",
+    "Moment",
+    "TrainingDiverged",
+    "load_checkpoint",
+    "save_checkpoint",
+    "train",
+    "train_to_stationary_point",
+]

@@ -1,0 +1,74 @@
+"""Checkpoints: written whole or not at all, and refused if they belong to another training."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from hessmap.errors import DataFileError, InvalidInput, sentence
+
+Location = str | os.PathLike[str]
+
+
+def save_checkpoint(path: Location, state: dict[str, Any]) -> None:
+    """Write a state of tensors and plain values so that the file is always a whole one, the old or the new.
+
+    It goes to a temporary file beside, is forced to the disk, and is then renamed, which is one step for the system.
+    """
+    target = Path(path)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            torch.save(state, file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, target)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+    _force_folder(target.parent)
+
+
+def load_checkpoint(path: Location) -> dict[str, Any]:
+    """Read a state; a damaged or foreign file is a DataFileError."""
+    try:
+        state = torch.load(path, weights_only=True)
+    except (OSError, RuntimeError, EOFError, pickle.UnpicklingError) as error:
+        cause = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise DataFileError(
+            sentence("a checkpoint must be readable", f"{path} is not ({cause})", "Delete it to start anew")
+        ) from error
+    if not isinstance(state, dict):
+        raise DataFileError(sentence("a checkpoint must hold a training", f"{path} holds a {type(state).__name__}"))
+    return state
+
+
+def check_same_settings(path: Location, found: Any, wanted: dict[str, Any]) -> None:
+    """Refuse to go on from a checkpoint that was made with other settings, and name the first that differs."""
+    found = found if isinstance(found, dict) else {}
+    for name, value in wanted.items():
+        if found.get(name) != value:
+            raise InvalidInput(
+                sentence(
+                    f"a training goes on only with the settings of its checkpoint {path}",
+                    f"{name} was {found.get(name)!r} and is {value!r}",
+                    "Delete the checkpoint to start anew, or use another path",
+                )
+            )
+
+
+def _force_folder(folder: Path) -> None:
+    """Force the renaming to the disk, where folders can be opened (not on Windows)."""
+    if os.name != "posix":
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,109 @@
+"""A model with its data and loss: the mean loss, its gradient and the accuracy over all samples."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from hessmap.datasets.data import Data
+from hessmap.errors import HessmapError, require, sentence
+from hessmap.training.history import Evaluation
+from hessmap.training.losses import PerSample, fitting_targets, per_sample
+from hessmap.training.modes import evaluation_mode
+
+_CHUNK = 8192  # samples differentiated at a time when all are
+
+
+class TrainingDiverged(HessmapError, ArithmeticError):
+    """The loss became NaN or infinite."""
+
+
+@dataclass(frozen=True, eq=False)
+class Objective:
+    """mean over samples of loss(model(input), target) + weight_decay / 2 * ||parameters||^2."""
+
+    model: nn.Module
+    loss: PerSample
+    inputs: Tensor
+    targets: Tensor
+    labels: Tensor | None
+    weight_decay: float = 0.0
+
+    @property
+    def parameters(self) -> list[nn.Parameter]:
+        return [parameter for parameter in self.model.parameters() if parameter.requires_grad]
+
+    @property
+    def num_parameters(self) -> int:
+        return sum(parameter.numel() for parameter in self.parameters)
+
+    @property
+    def num_samples(self) -> int:
+        return len(self.inputs)
+
+    def batch_loss(self, inputs: Tensor, targets: Tensor) -> Tensor:
+        """The mean loss of a batch, without penalty."""
+        values = self.loss(self.model(inputs), targets)
+        require(
+            values.shape == (len(inputs),),
+            f"the loss must give one value per sample, {len(inputs)} of them",
+            f"it gave shape {tuple(values.shape)}",
+            "Use reduction='none' for torch's losses",
+        )
+        return values.mean()
+
+    def value_and_gradient(self) -> tuple[Tensor, list[Tensor]]:
+        """Mean loss and its gradient with penalty, over all samples, in the mode the model is in."""
+        total = torch.zeros((), dtype=self.parameters[0].dtype)
+        gradient = [self.weight_decay * parameter.detach() for parameter in self.parameters]
+        for inputs, targets, share in self._chunks():
+            value = share * self.batch_loss(inputs, targets)
+            total += value.detach()
+            for entry, part in zip(gradient, torch.autograd.grad(value, self.parameters), strict=True):
+                entry += part
+        return total, gradient
+
+    def evaluate(self) -> Evaluation:
+        """Loss, accuracy and gradient norm over all samples, with the model in evaluation mode."""
+        with evaluation_mode(self.model):
+            loss, gradient = self.value_and_gradient()
+            norm = torch.stack([entry.norm() for entry in gradient]).norm()
+            return Evaluation(float(loss), self._accuracy(), float(norm))
+
+    @torch.no_grad()
+    def _accuracy(self) -> float | None:
+        if self.labels is None:
+            return None
+        guesses = torch.cat([self.model(inputs).argmax(dim=1) for inputs, _, _ in self._chunks()])
+        return float((guesses == self.labels).double().mean())
+
+    def _chunks(self) -> Iterator[tuple[Tensor, Tensor, float]]:
+        for start in range(0, self.num_samples, _CHUNK):
+            inputs = self.inputs[start : start + _CHUNK]
+            yield inputs, self.targets[start : start + _CHUNK], len(inputs) / self.num_samples
+
+
+def objective(model: nn.Module, data: Data, loss: str | PerSample, weight_decay: float = 0.0) -> Objective:
+    """The objective of training a model on (inputs, targets), both brought to the model's number format."""
+    inputs, targets = data
+    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    require(bool(parameters), "training needs a model with parameters to train", "it has none")
+    require(
+        0 < len(inputs) == len(targets),
+        "inputs and targets must hold the same number of samples, at least one",
+        f"there are {len(inputs)} inputs and {len(targets)} targets",
+    )
+    require(weight_decay >= 0, "weight_decay must not be negative", f"got {weight_decay}")
+    function = per_sample(loss)
+    inputs = inputs.to(parameters[0].dtype) if inputs.is_floating_point() else inputs
+    with torch.no_grad(), evaluation_mode(model):
+        outputs = model(inputs[:1])
+    labels = targets if targets.ndim == 1 and not targets.is_floating_point() and outputs.ndim == 2 else None
+    return Objective(model, function, inputs, fitting_targets(loss, targets, outputs), labels, weight_decay)
+
+
+def diverged(value: float, where: str, remedy: str) -> TrainingDiverged:
+    return TrainingDiverged(sentence("the loss must stay finite", f"it became {value} in {where}", remedy))

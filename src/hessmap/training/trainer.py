@@ -1,0 +1,115 @@
+"""Training by gradients of batches, with a history, and checkpoints from which it goes on to the same bits."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from hessmap.datasets.data import Data
+from hessmap.errors import require
+from hessmap.results.provenance import provenance
+from hessmap.results.training import TrainingRun
+from hessmap.training.checkpoints import Location
+from hessmap.training.course import Course
+from hessmap.training.history import Moment, history_arrays
+from hessmap.training.losses import PerSample, loss_name
+from hessmap.training.modes import training_mode
+from hessmap.training.objective import objective
+from hessmap.training.threads import threads
+
+
+def train(
+    model: nn.Module,
+    data: Data | tuple[torch.Tensor, torch.Tensor],
+    loss: str | PerSample = "cross_entropy",
+    *,
+    optimiser: str = "sgd",
+    epochs: int = 100,
+    batch_size: int | None = 32,
+    learning_rate: float = 0.05,
+    momentum: float = 0.9,
+    weight_decay: float = 0.0,
+    seed: int = 0,
+    stop_at_accuracy: float | None = None,
+    record_every: int = 1,
+    num_threads: int | None = None,
+    checkpoint: Location | None = None,
+    checkpoint_every: int = 10,
+    progress: Callable[[Moment], None] | None = None,
+) -> TrainingRun:
+    """Train the model that is given, in place, and return the course of the training.
+
+    Minimised is the mean loss + weight_decay / 2 * ||parameters||^2 (a Problem with l2 = weight_decay / 2 has
+    the same risk), by "sgd" with momentum or by "adam", which has no use for ``momentum``; ``batch_size`` None
+    means full batches. ``loss`` is "cross_entropy", "squared" (1/2 ||output - target||^2, labels one-hot),
+    "log_cosh" or a function (outputs, targets) -> one value per sample. Every epoch draws a new order of the
+    samples from ``seed``. The global random state and the model's mode stay as they were.
+
+    Loss, accuracy and gradient norm over all samples are recorded before the first epoch, then every
+    ``record_every`` epochs. Training ends after ``epochs``, or once a record reaches ``stop_at_accuracy``. With
+    a ``checkpoint`` path the state is saved every ``checkpoint_every`` epochs and at the end; if the file is
+    there, training goes on from it and ends with the same bits as one that was never interrupted.
+    ``num_threads`` None means one thread for small models.
+
+    >>> from hessmap.datasets import gaussian_mixture
+    >>> from hessmap.networks import FullyConnected
+    >>> model = FullyConnected((4, 8, 2), activation="relu").build(seed=0)
+    >>> run = train(model, gaussian_mixture(200, 4, num_classes=2, separation=4.0), epochs=20)
+    >>> run.final_accuracy > 0.95, run.ending
+    (True, '20 epochs done')
+    """
+    require(epochs >= 0, "epochs must not be negative", f"got {epochs}")
+    _check_positive(batch_size=batch_size, record_every=record_every, checkpoint_every=checkpoint_every)
+    require(learning_rate > 0, "learning_rate must be positive", f"got {learning_rate}")
+    goal = objective(model, Data(*data), loss, weight_decay)
+    settings = {
+        "loss": loss_name(loss),
+        "optimiser": optimiser,
+        "batch_size": batch_size,
+        "learning_rate": learning_rate,
+        "momentum": momentum,
+        "weight_decay": weight_decay,
+        "seed": seed,
+    }
+    course = Course(goal, settings)
+    started = time.perf_counter()
+    with threads(num_threads, course.batch_size * goal.num_parameters), training_mode(model, seed):
+        if checkpoint is not None and Path(checkpoint).exists():
+            course.restore(checkpoint)
+        else:
+            course.record()
+        while course.epoch < epochs and not course.has_reached(stop_at_accuracy):
+            course.run_epoch()
+            if course.epoch % record_every == 0 or course.epoch == epochs:
+                evaluation = course.record()
+                if progress is not None:
+                    progress(Moment(course.epoch, epochs, evaluation))
+            if checkpoint is not None and course.epoch % checkpoint_every == 0:
+                course.save(checkpoint)
+        if checkpoint is not None:
+            course.save(checkpoint)
+    return _result(course, stop_at_accuracy, time.perf_counter() - started)
+
+
+def _result(course: Course, stop_at_accuracy: float | None, seconds: float) -> TrainingRun:
+    reached = course.has_reached(stop_at_accuracy)
+    ending = (
+        f"accuracy {stop_at_accuracy} reached after {course.epoch} epochs" if reached else f"{course.epoch} epochs done"
+    )
+    return TrainingRun(
+        **history_arrays(course.history),
+        converged=None if stop_at_accuracy is None else reached,
+        ending=ending,
+        settings=course.settings,
+        seconds=seconds,
+        provenance=provenance(str(course.goal.inputs.dtype), course.settings["seed"], course.data_hash),
+    )
+
+
+def _check_positive(**counts: int | None) -> None:
+    for name, count in counts.items():
+        require(count is None or count >= 1, f"{name} must be at least 1", f"got {count}")

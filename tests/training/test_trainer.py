@@ -1,0 +1,215 @@
+"""Training: single steps by hand, whole runs, what stays untouched, and every refusal."""
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import hessmap.training.objective as objective_module
+from hessmap.datasets import Data, digits, gaussian, gaussian_mixture
+from hessmap.errors import InvalidInput, UnknownName
+from hessmap.networks import FullyConnected
+from hessmap.results import Record
+from hessmap.training import TrainingDiverged, train
+
+MIXTURE = gaussian_mixture(60, 4, num_classes=3, separation=3.0)
+
+
+def small(seed=0, **options):
+    return FullyConnected((4, 5, 3), activation="tanh", **options).build(seed)
+
+
+def flat(model):
+    return torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
+
+
+def risk_gradient(model, loss, data):
+    """The gradient of the mean loss, sample by sample."""
+    total = torch.zeros_like(flat(model))
+    for inputs, target in zip(data.inputs, data.targets, strict=True):
+        value = loss(model(inputs[None]), target[None])
+        total += torch.cat([part.flatten() for part in torch.autograd.grad(value, list(model.parameters()))])
+    return total / len(data.inputs)
+
+
+def test_a_full_batch_step_is_gradient_descent_with_decay_and_momentum():
+    model, rate, decay, momentum = small(bias=True), 0.1, 0.01, 0.8
+    reference = copy.deepcopy(model)
+    train(model, MIXTURE, epochs=2, batch_size=None, learning_rate=rate, momentum=momentum, weight_decay=decay)
+    velocity = torch.zeros_like(flat(reference))
+    for _ in range(2):
+        velocity = (
+            momentum * velocity + risk_gradient(reference, nn.CrossEntropyLoss(), MIXTURE) + decay * flat(reference)
+        )
+        nn.utils.vector_to_parameters(flat(reference) - rate * velocity, reference.parameters())
+    assert torch.allclose(flat(model), flat(reference), rtol=1e-12, atol=1e-15)
+
+
+def test_an_epoch_visits_every_sample_once_in_an_order_of_the_seed():
+    seen = []
+
+    def watching(outputs, targets):
+        if torch.is_grad_enabled() and len(targets) <= 7:
+            seen.append(targets[:, 0].tolist())
+        return 0.5 * (outputs - targets).square().sum(1)
+
+    data = Data(torch.ones(20, 2, dtype=torch.float64), torch.arange(20.0, dtype=torch.float64)[:, None])
+    for seed in (0, 0, 1):
+        train(FullyConnected((2, 1)).build(), data, watching, epochs=2, batch_size=7, learning_rate=1e-4, seed=seed)
+    runs = [seen[start : start + 6] for start in (0, 6, 12)]
+    for run in runs:
+        assert [len(batch) for batch in run] == [7, 7, 6, 7, 7, 6]
+        for epoch in (run[:3], run[3:]):
+            assert sorted(sample for batch in epoch for sample in batch) == list(range(20))
+        assert run[:3] != run[3:]
+    assert runs[0] == runs[1] != runs[2]
+
+
+@pytest.mark.parametrize("loss", ["squared", "cross_entropy", "log_cosh"])
+def test_the_record_holds_mean_loss_accuracy_and_gradient_norm_of_all_samples(loss, monkeypatch):
+    monkeypatch.setattr(objective_module, "_CHUNK", 7)
+    model = small(bias=True)
+    run = train(model, MIXTURE, loss, epochs=3, batch_size=16, learning_rate=0.02, weight_decay=0.1)
+    one_hot = torch.eye(3, dtype=torch.float64)[MIXTURE.targets]
+    functions = {
+        "squared": (lambda out, target: 0.5 * (out - target).square().sum(1), one_hot),
+        "cross_entropy": (nn.CrossEntropyLoss(reduction="none"), MIXTURE.targets),
+        "log_cosh": (lambda out, target: torch.log(torch.cosh(out - target)).sum(1), one_hot),
+    }
+    function, targets = functions[loss]
+    outputs = model(MIXTURE.inputs)
+    assert run.final_loss == pytest.approx(function(outputs, targets).mean().item(), rel=1e-13)
+    assert run.final_accuracy == (outputs.argmax(1) == MIXTURE.targets).double().mean().item()
+    gradient = risk_gradient(model, function, Data(MIXTURE.inputs, targets)) + 0.1 * flat(model)
+    assert run.final_gradient_norm == pytest.approx(gradient.norm().item(), rel=1e-12)
+    assert run.moments.tolist() == [0, 1, 2, 3]
+
+
+def test_digits_are_learned_to_99_percent_with_the_defaults():
+    model = FullyConnected((64, 30, 20, 10), activation="relu").build()
+    run = train(model, digits(), stop_at_accuracy=0.99, epochs=60)
+    assert run.final_accuracy >= 0.99
+    assert run.converged
+    assert run.ending.startswith("accuracy 0.99 reached after")
+    assert run.accuracy[-2] < 0.99
+    assert run.loss[-1] < run.loss[0] / 10
+
+
+def test_an_accuracy_that_is_not_reached_is_said():
+    run = train(small(), MIXTURE, epochs=2, learning_rate=1e-6, stop_at_accuracy=1.0)
+    assert (run.converged, run.ending) == (False, "2 epochs done")
+
+
+def test_adam_and_single_precision_train_too():
+    model = FullyConnected((4, 8, 3), activation="relu").build(dtype=torch.float32)
+    run = train(model, MIXTURE, optimiser="adam", learning_rate=0.01, epochs=30)
+    assert model[0].weight.dtype == torch.float32
+    assert run.final_loss < 0.3 * run.loss[0]
+
+
+def test_regression_has_no_accuracy_and_takes_a_vector_of_targets():
+    inputs, targets = gaussian(30, 3)
+    column = train(FullyConnected((3, 1)).build(), Data(inputs, targets), "squared", epochs=5, learning_rate=0.01)
+    vector = train(FullyConnected((3, 1)).build(), Data(inputs, targets[:, 0]), "squared", epochs=5, learning_rate=0.01)
+    assert column.accuracy.size == 0
+    assert column.final_accuracy is None
+    assert np.array_equal(column.loss, vector.loss)
+
+
+def test_a_run_is_a_record_that_reads_back_from_json():
+    run = train(small(), MIXTURE, epochs=4, record_every=3, learning_rate=0.01)
+    assert run.moments.tolist() == [0, 3, 4]
+    assert Record.from_json(run.to_json()) == run
+    assert run.settings["learning_rate"] == 0.01
+    assert run.provenance.data_hash
+
+
+def test_training_leaves_random_state_modes_gradients_and_threads_as_they_were():
+    model = nn.Sequential(nn.Linear(4, 5), nn.BatchNorm1d(5), nn.Dropout(0.3), nn.Linear(5, 3)).double()
+    model[1].eval()
+    modes = [module.training for module in model.modules()]
+    before, num_threads = torch.get_rng_state(), torch.get_num_threads()
+    first = train(model, MIXTURE, epochs=2, batch_size=20, learning_rate=0.01)
+    assert torch.equal(torch.get_rng_state(), before)
+    assert [module.training for module in model.modules()] == modes
+    assert torch.get_num_threads() == num_threads
+    assert all(parameter.grad is None for parameter in model.parameters())
+    assert first.final_loss < first.loss[0]
+
+
+def test_dropout_draws_from_the_seed_and_not_from_the_global_state():
+    base = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.5), nn.Linear(8, 3)).double()
+    runs = []
+    for global_seed, seed in ((1, 0), (2, 0), (2, 1)):
+        torch.manual_seed(global_seed)
+        runs.append(train(copy.deepcopy(base), MIXTURE, epochs=2, seed=seed, batch_size=None))
+    assert runs[0] == runs[1]
+    assert runs[0] != runs[2]
+
+
+def test_frozen_parameters_stay_and_do_not_count():
+    model = small(bias=True)
+    model[0].weight.requires_grad_(False)
+    frozen = model[0].weight.clone()
+    train(model, MIXTURE, epochs=2, weight_decay=0.1)
+    assert torch.equal(model[0].weight, frozen)
+    for parameter in model.parameters():
+        parameter.requires_grad_(False)
+    with pytest.raises(InvalidInput, match="a model with parameters to train; it has none"):
+        train(model, MIXTURE)
+
+
+def test_progress_is_told_every_recorded_epoch():
+    moments = []
+    run = train(small(), MIXTURE, epochs=4, record_every=2, progress=moments.append)
+    assert [(moment.done, moment.total) for moment in moments] == [(2, 4), (4, 4)]
+    assert moments[-1].evaluation.loss == run.final_loss
+
+
+def test_a_loss_that_becomes_infinite_is_an_error_that_names_the_step_and_the_remedy():
+    data = Data(1e6 * torch.ones(8, 4, dtype=torch.float64), torch.zeros(8, 3, dtype=torch.float64))
+    model = FullyConnected((4, 5, 5, 3)).build()
+    with pytest.raises(
+        TrainingDiverged, match=r"became (nan|inf) in epoch \d+, step \d+\. Lower the learning rate, which"
+    ):
+        train(model, data, "squared", epochs=50, batch_size=1, learning_rate=10.0)
+
+
+def test_a_model_that_starts_with_nan_is_an_error():
+    model = small()
+    with torch.no_grad():
+        model[0].weight[0, 0] = float("nan")
+    with pytest.raises(TrainingDiverged, match="became nan in epoch 0"):
+        train(model, MIXTURE)
+
+
+BAD = [
+    ({"loss": "cros_entropy"}, UnknownName, "Did you mean 'cross_entropy'"),
+    ({"optimiser": "sgdd"}, UnknownName, "Did you mean 'sgd'"),
+    ({"epochs": -1}, InvalidInput, "epochs must not be negative"),
+    ({"batch_size": 0}, InvalidInput, "batch_size must be at least 1"),
+    ({"record_every": 0}, InvalidInput, "record_every must be at least 1"),
+    ({"checkpoint_every": 0}, InvalidInput, "checkpoint_every must be at least 1"),
+    ({"learning_rate": 0.0}, InvalidInput, "learning_rate must be positive"),
+    ({"weight_decay": -1.0}, InvalidInput, "weight_decay must not be negative"),
+    ({"num_threads": 0}, InvalidInput, "num_threads must be at least 1; got 0"),
+    ({"loss": nn.CrossEntropyLoss()}, InvalidInput, r"one value per sample, 60 of them; it gave shape \(\)"),
+    ({"data": (MIXTURE.inputs, MIXTURE.targets[:5])}, InvalidInput, "there are 60 inputs and 5 targets"),
+    ({"data": (MIXTURE.inputs[:0], MIXTURE.targets[:0])}, InvalidInput, "there are 0 inputs and 0 targets"),
+    (
+        {"data": (MIXTURE.inputs, MIXTURE.inputs), "loss": "squared"},
+        InvalidInput,
+        r"one value per output .* has \(4,\)",
+    ),
+]
+
+
+@pytest.mark.parametrize(("options", "error", "message"), BAD)
+def test_a_training_that_cannot_be_is_refused_and_leaves_the_model_alone(options, error, message):
+    model = small()
+    before = flat(model)
+    with pytest.raises(error, match=message):
+        train(model, options.pop("data", MIXTURE), **options)
+    assert torch.equal(flat(model), before)
