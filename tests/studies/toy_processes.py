@@ -16,7 +16,7 @@ HERE = Path(__file__).parent
 def study_program(*words: str, **options: Any) -> subprocess.Popen[str]:
     """Start ``hessmap study WORDS`` as a program of its own, with the toy studies within reach."""
     return subprocess.Popen(
-        [sys.executable, "-m", "study_program", "study", *words],
+        [sys.executable, "-c", "from hessmap.views.cli import main; main()", "study", *words],
         env={**os.environ, "PYTHONPATH": str(HERE), "COLUMNS": "200"},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -32,6 +32,10 @@ def square(case: Case) -> dict[str, Any]:
     return {"square": case["width"] ** 2, "predicted": case["width"] ** 2}
 
 
+def almost_square(case: Case) -> dict[str, Any]:
+    return {**square(case), "square": -1}
+
+
 def square_or_fail(case: Case) -> dict[str, Any]:
     if case["width"] % 4 == 3:
         raise ArithmeticError(f"{case['width']} is one below a multiple of four")

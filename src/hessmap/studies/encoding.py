@@ -89,7 +89,7 @@ def _plain(name: str, value: Any) -> Any:
 
 
 def _compared(record: Record) -> dict[str, Any]:
-    """The fields that make two records equal: not the moment they were found at, which would make no two exports equal."""
+    """The fields that make two records equal; the moment a record was found at would make no two exports equal."""
     return {field.name: getattr(record, field.name) for field in dataclasses.fields(record) if field.compare}
 
 

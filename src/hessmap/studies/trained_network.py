@@ -31,7 +31,13 @@ class TrainedNetwork(NamedTuple):
 
 
 def trained_network(
-    architecture: Architecture, data: Data, *, seed: int = 0, init: str = "gaussian", **training: Any
+    architecture: Architecture,
+    data: Data,
+    *,
+    seed: int = 0,
+    init: str = "gaussian",
+    checkpoint_every: int = 10,
+    **training: Any,
 ) -> TrainedNetwork:
     """Build the architecture from ``seed`` and train it; ``training`` goes to `hessmap.training.train`.
 
@@ -43,7 +49,8 @@ def trained_network(
 
     def fit(checkpoints: Path) -> dict[str, Any]:
         model = architecture.build(seed=seed, init=init)
-        run = train(model, data, seed=seed, checkpoint=checkpoints / "training.pt", **training)
+        path = checkpoints / "training.pt"
+        run = train(model, data, seed=seed, checkpoint=path, checkpoint_every=checkpoint_every, **training)
         return {"parameters": model.state_dict(), "run": run.to_json()}
 
     settings = {

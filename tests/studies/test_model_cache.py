@@ -1,0 +1,176 @@
+"""Trained models: one training for each setting, whoever asks, and no half of one."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import hessmap.training
+from hessmap.datasets import gaussian_mixture
+from hessmap.errors import DataFileError
+from hessmap.networks import FullyConnected
+from hessmap.studies.model_cache import model_key, models_folder, trained, use_models_folder
+from hessmap.studies.trained_network import trained_network
+
+SETTINGS = {"architecture": "4-3-2", "seed": 0, "learning_rate": 0.1}
+
+
+@pytest.fixture(autouse=True)
+def models(tmp_path: Path) -> Iterator[Path]:
+    use_models_folder(tmp_path / "models")
+    yield tmp_path / "models"
+    use_models_folder(None)
+
+
+class Trainer:
+    """Counts how often it is asked."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def __call__(self, checkpoints: Path) -> dict[str, Any]:
+        assert checkpoints.is_dir()
+        self.calls += 1
+        return {"weight": torch.full((2, 2), float(self.calls)), "accuracy": 0.5}
+
+
+def test_a_model_is_trained_once_and_comes_back_as_it_was() -> None:
+    trainer = Trainer()
+    first, second = trained(SETTINGS, trainer), trained(dict(reversed(SETTINGS.items())), trainer)
+    assert trainer.calls == 1
+    assert torch.equal(first["weight"], second["weight"])
+    assert second["accuracy"] == 0.5
+
+
+def test_any_other_setting_is_another_model() -> None:
+    trainer = Trainer()
+    for settings in (SETTINGS, {**SETTINGS, "seed": 1}, {**SETTINGS, "learning_rate": 0.2}):
+        trained(settings, trainer)
+    assert trainer.calls == 3
+
+
+def test_a_training_that_fails_leaves_nothing_behind_but_its_checkpoints(models: Path) -> None:
+    def interrupted(checkpoints: Path) -> dict[str, Any]:
+        (checkpoints / "half").write_text("half way")
+        raise ArithmeticError("diverged")
+
+    with pytest.raises(ArithmeticError, match="diverged"):
+        trained(SETTINGS, interrupted)
+
+    def resumed(checkpoints: Path) -> dict[str, Any]:
+        return {"found": (checkpoints / "half").read_text()}
+
+    assert trained(SETTINGS, resumed) == {"found": "half way"}
+    left = {path.name for path in (models / model_key(SETTINGS)).iterdir()}
+    assert left == {"lock", "model.pt", "settings.json"}
+
+
+def test_a_damaged_model_is_reported(models: Path) -> None:
+    trained(SETTINGS, Trainer())
+    path = models / model_key(SETTINGS) / "model.pt"
+    path.write_bytes(path.read_bytes()[:-10])
+    with pytest.raises(DataFileError, match=r"must be as it was written; .*model\.pt is not\. Delete"):
+        trained(SETTINGS, Trainer())
+
+
+def test_the_folder_is_the_runs_else_the_environments(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert models_folder() == tmp_path / "models"
+    use_models_folder(None)
+    monkeypatch.setenv("HESSMAP_MODELS", str(tmp_path / "mine"))
+    assert models_folder() == tmp_path / "mine"
+    monkeypatch.delenv("HESSMAP_MODELS")
+    assert models_folder() == Path.cwd() / "hessmap-runs" / "models"
+
+
+PROGRAM = """
+    import sys, time
+    from pathlib import Path
+    from hessmap.studies.model_cache import trained, use_models_folder
+
+    use_models_folder(sys.argv[1])
+    log = Path(sys.argv[1]).parent / "log"
+
+    def train(checkpoints):
+        with log.open("a") as file:
+            file.write("training\\n")
+        time.sleep(1.0)
+        return {"accuracy": 0.25}
+
+    print(trained({"seed": 7}, train)["accuracy"])
+"""
+
+
+def test_of_processes_that_want_the_same_model_one_trains_and_the_others_wait(models: Path) -> None:
+    command = [sys.executable, "-c", textwrap.dedent(PROGRAM), str(models)]
+    programs = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(3)]
+    assert [program.communicate(timeout=60)[0].strip() for program in programs] == ["0.25"] * 3
+    assert (models.parent / "log").read_text() == "training\n"
+
+
+NETWORK = FullyConnected((4, 6, 2), activation="tanh")
+OPTIONS: dict[str, Any] = {"seed": 3, "epochs": 6, "checkpoint_every": 1, "learning_rate": 0.1}
+
+
+def data() -> Any:
+    return gaussian_mixture(60, 4, num_classes=2, separation=3.0)
+
+
+def test_a_network_is_trained_once_for_its_architecture_data_and_options(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = trained_network(NETWORK, data(), **OPTIONS)
+    monkeypatch.setattr("hessmap.training.train", lambda *arguments, **options: pytest.fail("trained twice"))
+    again = trained_network(NETWORK, data(), **OPTIONS)
+    for one, other in zip(first.model.parameters(), again.model.parameters(), strict=True):
+        assert torch.equal(one, other)
+    assert first.run == again.run
+    assert first.run.final_accuracy is not None
+    assert first.run.final_accuracy > 0.9
+
+
+def test_a_killed_training_goes_on_to_the_same_bits(
+    tmp_path: Path, models: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = """
+        import os, sys
+        import test_model_cache as case
+        from hessmap.studies.model_cache import use_models_folder
+        from hessmap.studies.trained_network import trained_network
+        import hessmap.training
+
+        use_models_folder(sys.argv[1])
+        train = hessmap.training.train
+
+        def killed(*arguments, **options):
+            def watch(moment):
+                if moment.done == 4:
+                    os._exit(9)
+            return train(*arguments, **options, progress=watch)
+
+        hessmap.training.train = killed
+        trained_network(case.NETWORK, case.data(), **case.OPTIONS)
+    """
+    here = str(Path(__file__).parent)
+    command = [sys.executable, "-c", textwrap.dedent(program), str(models)]
+    done = subprocess.run(command, env={"PYTHONPATH": here, "OMP_NUM_THREADS": "1"}, check=False, timeout=60)
+    assert done.returncode == 9
+    (checkpoint,) = models.glob("*/checkpoints/training.pt")
+    epochs: list[int] = []
+    train = hessmap.training.train
+
+    def watched(*arguments: Any, **options: Any) -> Any:
+        return train(*arguments, **options, progress=lambda moment: epochs.append(moment.done))
+
+    monkeypatch.setattr("hessmap.training.train", watched)
+    resumed = trained_network(NETWORK, data(), **OPTIONS)
+    assert not checkpoint.exists()
+    assert epochs == [4, 5, 6]
+    use_models_folder(tmp_path / "fresh")
+    straight = trained_network(NETWORK, data(), **OPTIONS)
+    for one, other in zip(resumed.model.parameters(), straight.model.parameters(), strict=True):
+        assert torch.equal(one, other)
