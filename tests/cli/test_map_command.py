@@ -77,6 +77,13 @@ def test_a_model_and_data_of_the_users_own_are_mapped_as_they_are() -> None:
     assert "training" not in done.stderr
 
 
+def test_a_network_too_large_to_map_is_refused_before_it_is_trained() -> None:
+    done = runner.invoke(app, ["map", "--widths", "64-20000-10"])
+    assert done.exit_code == 2
+    assert "a map of 1,480,000 parameters must fit the memory" in done.stderr
+    assert "training" not in done.stderr
+
+
 def test_widths_follow_the_data_unless_given() -> None:
     done = mapped("--samples", "60", "--side", "4", "--epochs", "1", "--json", "--no-twin")
     assert CurvatureMap.from_json(done.stdout).network.description == "16-30-20-10 relu"

@@ -201,6 +201,16 @@ def test_a_model_too_large_is_refused_with_the_bytes() -> None:
         curvature_map(model, labelled(4, 3000, 10))
 
 
+def test_a_flat_network_has_rank_zero_everywhere() -> None:
+    model = FullyConnected((4, 3, 3, 2), activation="relu").build()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.zero_()
+    found = curvature_map(model, labelled(30, 4, 2))
+    assert [part.measurement.value for network in found.networks for part in network.parts] == [0] * 6
+    assert "no negative eigenvalue" in " ".join(found.verdicts)
+
+
 def test_the_model_stays_as_it_was() -> None:
     model = FullyConnected((4, 3, 2), activation="relu").build().float().train()
     before = {name: value.clone() for name, value in model.state_dict().items()}

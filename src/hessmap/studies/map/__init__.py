@@ -2,7 +2,8 @@
 
 from hessmap.studies.map.curvature_map import curvature_map
 from hessmap.studies.map.linear_twin import linear_twin
+from hessmap.studies.map.plan import MapPlan
 
 map = curvature_map  # the public name: hessmap.map(model, data, loss)
 
-__all__ = ["curvature_map", "linear_twin", "map"]
+__all__ = ["MapPlan", "curvature_map", "linear_twin", "map"]

@@ -64,14 +64,15 @@ def bulk(network: NetworkCurvature) -> str:
     part = network["loss"]
     if part.prediction is None or part.prediction.kind != "numerical":
         return ""
+    formula = part.prediction.value
+    rank = f"H_L of the {network.name} has rank {_rank(part)}"
+    if formula >= part.rank:
+        return f"{rank}; the linear formula, {formula:,}, the size of a bulk and no bound, is not exceeded."
     magnitudes = np.sort(np.abs(part.spectrum.eigenvalues))[::-1]
-    rank = f"H_L of the {network.name} has rank {_rank(part)}; the linear formula gives {part.prediction.value:,}"
-    if part.prediction.value >= part.rank:
-        return f"{rank}, no less. For a network with activations it is the size of the bulk, not a bound."
-    covered = float(magnitudes[: part.prediction.value].sum() / magnitudes.sum())
+    covered = float(magnitudes[:formula].sum() / magnitudes.sum())
     return (
-        f"{rank}, the size of the bulk: that many eigenvalues hold {covered:.3%} of the sum of all magnitudes. "
-        "It is no bound for a network with activations."
+        f"{rank}; the linear formula gives {formula:,}, the size of the bulk: that many eigenvalues hold "
+        f"{covered:.3%} of the sum of all magnitudes. It is no bound for a network with activations."
     )
 
 

@@ -39,5 +39,6 @@ class Steps:
     def _finish(self) -> None:
         if self._step:
             seconds = time.monotonic() - self._started
-            self._console.print(f"[green]done[/green] {self._step} [dim]({seconds:.1f} s)[/dim]", highlight=False)
+            taken = f" [dim]({seconds:.1f} s)[/dim]" if seconds >= 0.05 else ""
+            self._console.print(f"{self._step}{taken}", highlight=False)
             self._step = ""
