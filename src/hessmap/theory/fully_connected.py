@@ -14,7 +14,7 @@ from hessmap.theory.prediction import RankQuestion, rank_rule
 _PAPER = "Singh, Bachmann & Hofmann 2021"
 _REFERENCES = (
     f"{_PAPER}, Corollary 4, for products of weights of maximal rank (A1 alone fails: 2-3-2-3-2)",
-    f"{_PAPER}, Corollary 6, an equality for generic weights",
+    f"{_PAPER}, Corollary 6, an equality in exact arithmetic",
     f"{_PAPER}, Fact 7, corrected for residual rank < bottleneck rank (6-5-4, residual rank 1: 33, printed 48)",
 )
 _REFERENCES_WITH_BIAS = (

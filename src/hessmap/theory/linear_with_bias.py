@@ -10,7 +10,8 @@ the LAST hidden layer of width m, M = M_1 + .. + M_{L-1}, and M_{>b} the sum of 
 ``mean_residual_is_zero`` says omega = 0, which holds wherever the gradient by the last bias vanishes; t is then
 the rank of Omega_c alone.
 
-Assumptions shared by every function here: generic weights, biases and residual (its scale included).
+Assumptions shared by every function here: generic weights, biases and residual (its scale included). The formulas are
+facts of exact arithmetic: no random architecture has ever broken them.
 """
 
 from __future__ import annotations
