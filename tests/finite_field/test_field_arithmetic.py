@@ -69,6 +69,13 @@ def test_the_longest_exact_sum_of_full_limbs_does_not_round() -> None:
     assert LARGEST.matmul(ones, ones.T)[0, 0] == 640 * int(ones[0, 0]) ** 2 % LARGEST.prime
 
 
+@FIELDS
+def test_sums_that_float64_could_not_hold_are_split(field: PrimeField) -> None:
+    left, right = (field.draw(np.random.default_rng(seed), 4, 9000) for seed in (0, 1))
+    expected = (left.astype(object) @ right.T.astype(object)) % field.prime
+    np.testing.assert_array_equal(field.matmul(left, right.T), expected)
+
+
 def test_batched_products_broadcast_like_numpy() -> None:
     left, right = LARGEST.draw(np.random.default_rng(0), 4, 1, 2, 3), LARGEST.draw(np.random.default_rng(1), 5, 3, 2)
     expected = (left.astype(object) @ right.astype(object)) % LARGEST.prime

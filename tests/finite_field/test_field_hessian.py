@@ -12,9 +12,13 @@ from torch import Tensor, nn
 
 from hessmap.curvature import Problem, memory
 from hessmap.curvature.finite_field import hessian as hessian_module
+from hessmap.curvature.finite_field.chain import Affine, Chain, LeakyRelu, in_field
+from hessmap.curvature.finite_field.evaluation import evaluate
 from hessmap.curvature.finite_field.exact_problem import exact_problem
 from hessmap.curvature.finite_field.field_array import FieldArray, from_floats
+from hessmap.curvature.finite_field.hessian import OutputDerivatives, field_hessian
 from hessmap.curvature.finite_field.prime_field import PrimeField
+from hessmap.curvature.finite_field.signs import signs
 from hessmap.errors import TooLarge
 from hessmap.networks import Polynomial, PolynomialActivation
 from hessmap.results import PARTS, Part
@@ -117,6 +121,26 @@ def test_the_split_into_chunks_does_not_matter(name: str, monkeypatch: pytest.Mo
     whole = exact_problem(problem, FIELD).hessian("loss").residues
     monkeypatch.setattr(hessian_module, "_CHUNK_NUMBERS", 2 * 5**2)
     np.testing.assert_array_equal(exact_problem(problem, FIELD).hessian("loss").residues, whole)
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_a_convolution_is_an_affine_layer_with_repeated_positions(part: Part) -> None:
+    """Two filters of size 3 on 6 inputs, four places each: one parameter stands in four places, zeros in all others."""
+    model = nn.Sequential(
+        nn.Unflatten(1, (1, 6)), nn.Conv1d(1, 2, 3, bias=False), nn.Flatten(), nn.ReLU(), nn.Linear(8, 2, bias=False)
+    ).double()
+    problem = Problem(with_integers(model, 9), "squared", *integer_data(5, 6, 2, seed=9))
+    expanded, positions = np.zeros((8, 6)), np.full((8, 6), -1)
+    for channel, place, tap in np.ndindex(2, 4, 3):
+        expanded[4 * channel + place, place + tap] = problem.parameters[3 * channel + tap]
+        positions[4 * channel + place, place + tap] = 3 * channel + tap
+    dense = Affine(problem.parameters[6:].numpy().reshape(2, 8), np.arange(6, 22).reshape(2, 8), has_bias=False)
+    chain = Chain((Affine(expanded, positions, has_bias=False), dense), (LeakyRelu(),), problem.num_parameters)
+    inputs, targets = problem.inputs.numpy(), problem.targets.numpy()
+    exact = in_field(chain, FIELD)
+    evaluation = evaluate(exact, from_floats(FIELD, inputs), signs(chain, inputs).patterns)
+    derivatives = OutputDerivatives(evaluation.outputs - from_floats(FIELD, targets))
+    assert_equal(field_hessian(exact, evaluation, derivatives, part), naive_hessians(problem)[part])
 
 
 def test_labels_are_one_hot() -> None:

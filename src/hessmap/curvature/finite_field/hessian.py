@@ -18,6 +18,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import reduce
+from operator import add
 
 from hessmap.curvature.finite_field.chain import Chain
 from hessmap.curvature.finite_field.evaluation import Evaluation
@@ -113,7 +115,7 @@ class _Piece:
             terms.append(_sum_over_samples(change, self.gradients[later], right).transpose(2, 0, 1, 3))
         if not terms:
             return None
-        total = terms[0] if len(terms) == 1 else terms[0] + terms[1]
+        total = reduce(add, terms)
         rows, columns = total.shape[0] * total.shape[1], total.shape[2] * total.shape[3]
         return total.reshape(rows, columns)
 
@@ -132,10 +134,7 @@ class _Piece:
                 for place, bend in self.bends.items()
                 if place >= later
             ]
-        total = terms[0] if terms else None
-        for term in terms[1:]:
-            total = total + term if total is not None else term
-        return total
+        return reduce(add, terms) if terms else None
 
     def _pulled(self, residuals: FieldArray, layer: int) -> FieldArray:
         """d loss / d z_l, (num_samples, width)."""
@@ -147,8 +146,8 @@ class _Piece:
 
 def _sum_over_samples(shared: FieldArray, left: FieldArray, right: FieldArray) -> FieldArray:
     """sum_n shared[n] (x) left[n] (x) right[n], shape (x, y, u, v) from (n or 1, x, y), (n, u), (n, v)."""
-    shape = (*shared.shape[1:], left.shape[1], right.shape[1])
     if len(shared) == 1:
         return shared[0][:, :, None, None] * (left.mT @ right)
     pairs = (left[:, :, None] * right[:, None, :]).reshape(len(left), -1)
-    return (shared.reshape(len(left), -1).mT @ pairs).reshape(*shape)
+    total = shared.reshape(len(left), -1).mT @ pairs
+    return total.reshape(*shared.shape[1:], left.shape[1], right.shape[1])
