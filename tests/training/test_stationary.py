@@ -81,6 +81,34 @@ def test_a_minimum_on_a_kink_is_not_called_stationary():
     assert abs(model[0].weight.item()) < 1e-3
 
 
+def test_an_interrupted_search_leaves_the_model_at_an_accepted_point():
+    model = FullyConnected((5, 2, 4), activation="tanh").build()
+    told = []
+
+    def interrupt(moment):
+        told.append((moment.evaluation.loss, [parameter.clone() for parameter in model.parameters()]))
+        if len(told) == 4:
+            raise KeyboardInterrupt("by the user")
+
+    with pytest.raises(KeyboardInterrupt, match="by the user"):
+        train_to_stationary_point(model, TEACHER, record_every=1, progress=interrupt)
+    assert all(torch.equal(one, two) for one, two in zip(model.parameters(), told[-1][1], strict=True))
+
+
+def test_parameters_that_the_outputs_do_not_use_are_no_obstacle():
+    class Partly(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.used, self.idle = FullyConnected((5, 4)).build()[0], nn.Parameter(torch.ones(2, dtype=torch.float64))
+
+        def forward(self, inputs):
+            return self.used(inputs)
+
+    model = Partly()
+    assert train_to_stationary_point(model, TEACHER).converged
+    assert torch.equal(model.idle, torch.ones(2))
+
+
 def test_a_model_at_a_stationary_point_is_left_where_it_is():
     model = FullyConnected((5, 4)).build()
     train_to_stationary_point(model, TEACHER, tolerance=1e-10)

@@ -126,17 +126,37 @@ def test_a_run_is_a_record_that_reads_back_from_json():
     assert run.provenance.data_hash
 
 
-def test_training_leaves_random_state_modes_gradients_and_threads_as_they_were():
+def test_training_leaves_random_state_modes_and_gradients_as_they_were():
     model = nn.Sequential(nn.Linear(4, 5), nn.BatchNorm1d(5), nn.Dropout(0.3), nn.Linear(5, 3)).double()
     model[1].eval()
     modes = [module.training for module in model.modules()]
-    before, num_threads = torch.get_rng_state(), torch.get_num_threads()
+    before = torch.get_rng_state()
     first = train(model, MIXTURE, epochs=2, batch_size=20, learning_rate=0.01)
     assert torch.equal(torch.get_rng_state(), before)
     assert [module.training for module in model.modules()] == modes
-    assert torch.get_num_threads() == num_threads
     assert all(parameter.grad is None for parameter in model.parameters())
     assert first.final_loss < first.loss[0]
+
+
+def test_a_small_model_is_trained_by_one_thread_and_the_old_number_comes_back():
+    before = torch.get_num_threads()
+    during = []
+    torch.set_num_threads(2)
+    try:
+        for num_threads in (None, 2):
+            train(
+                small(),
+                MIXTURE,
+                epochs=1,
+                num_threads=num_threads,
+                progress=lambda _: during.append(torch.get_num_threads()),
+            )
+        with pytest.raises(UnknownName, match="loss must be one of"):
+            train(small(), MIXTURE, "none")
+        assert during == [1, 2]
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_dropout_draws_from_the_seed_and_not_from_the_global_state():
@@ -181,7 +201,7 @@ def test_a_model_that_starts_with_nan_is_an_error():
     model = small()
     with torch.no_grad():
         model[0].weight[0, 0] = float("nan")
-    with pytest.raises(TrainingDiverged, match="became nan in epoch 0"):
+    with pytest.raises(TrainingDiverged, match=r"became nan in epoch 0\. No step was made yet"):
         train(model, MIXTURE)
 
 

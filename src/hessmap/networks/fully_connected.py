@@ -35,9 +35,7 @@ class FullyConnected:
     bias: bool
     activation: Activation
 
-    def __init__(
-        self, widths: Iterable[int], bias: bool = False, activation: Activation = "identity"
-    ) -> None:
+    def __init__(self, widths: Iterable[int], bias: bool = False, activation: Activation = "identity") -> None:
         checked = _checked_widths(widths)
         require(isinstance(bias, bool), "bias must be True or False", f"got {bias!r}")
         applied = activation_of(activation)

@@ -1,5 +1,6 @@
 """Frozen records that carry their own doubt."""
 
+from hessmap.results.datasets import DataSetStatus
 from hessmap.results.provenance import Provenance, data_hash, provenance
 from hessmap.results.ranks import (
     PARTS,
@@ -19,10 +20,12 @@ from hessmap.results.spectra import (
     Spectrum,
     SubspaceOverlap,
 )
+from hessmap.results.training import TrainingRun
 
 __all__ = [
     "PARTS",
     "DataRanks",
+    "DataSetStatus",
     "EffectiveDimension",
     "LinearSolution",
     "Part",
@@ -35,6 +38,7 @@ __all__ = [
     "Record",
     "Spectrum",
     "SubspaceOverlap",
+    "TrainingRun",
     "Truth",
     "data_hash",
     "provenance",

@@ -96,6 +96,8 @@ class Course:
 
     @property
     def _remedy(self) -> str:
+        if self.epoch == 0 and not self.history:
+            return "No step was made yet: look for NaN or infinite values in the data and the model"
         return f"Lower the learning rate, which is {self.settings['learning_rate']}, or scale the inputs"
 
 

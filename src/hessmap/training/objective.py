@@ -62,7 +62,8 @@ class Objective:
         for inputs, targets, share in self._chunks():
             value = share * self.batch_loss(inputs, targets)
             total += value.detach()
-            for entry, part in zip(gradient, torch.autograd.grad(value, self.parameters), strict=True):
+            parts = torch.autograd.grad(value, self.parameters, materialize_grads=True)
+            for entry, part in zip(gradient, parts, strict=True):
                 entry += part
         return total, gradient
 

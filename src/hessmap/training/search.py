@@ -18,7 +18,6 @@ from hessmap.training.objective import Objective, diverged
 
 Floats = NDArray[np.float64]
 
-
 _MAX_REJECTED = 25  # steps in a row; the trust region is 4^-25 of its size by then
 
 
@@ -82,16 +81,15 @@ class Search:
     def _run(self, method: str, options: Mapping[str, float], **functions: object) -> None:
         if self.has_arrived:
             return
-        with suppress(_Ended):
+        value_and_gradient, start = self._value_and_gradient, self._point
+        try:
             minimize(
-                self._value_and_gradient,
-                self._point,
-                jac=True,
-                method=method,
-                callback=self._accept,
-                options=options,
-                **functions,
+                value_and_gradient, start, jac=True, method=method, callback=self._accept, options=options, **functions
             )
+        except _Ended:
+            pass
+        finally:
+            self._move(self._point)  # also when the user interrupts: a trial point is no result
         self._end()
 
     def _polishing_step(self) -> bool:

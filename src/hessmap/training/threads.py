@@ -9,7 +9,7 @@ import torch
 
 from hessmap.errors import require
 
-_SMALL_WORK = 2**26  # multiplications of a step below which one thread was the fastest
+_SMALL_WORK = 2**24  # multiplications of a step, about 3 ms on one core: a rule of thumb, not a tuned value
 
 
 @contextmanager
