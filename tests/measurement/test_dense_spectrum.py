@@ -12,6 +12,7 @@ from known_spectra import KNOWN_MATRICES, NAMES, KnownMatrix
 from hessmap.curvature.operator import DenseOperator
 from hessmap.errors import InvalidInput
 from hessmap.measurement import spectrum
+from hessmap.measurement.matrices import asymmetry
 from hessmap.results import Spectrum
 
 each_known_matrix = pytest.mark.parametrize("case", KNOWN_MATRICES, ids=NAMES)
@@ -93,7 +94,14 @@ def test_rounding_asymmetry_is_averaged_and_enters_the_error_bound() -> None:
     assert found.eigenvalue_error is not None
     assert averaged.eigenvalue_error is not None
     # ||(H - H^T) / 2|| of one pair of entries that differ by 1e-11
-    assert found.eigenvalue_error - averaged.eigenvalue_error == pytest.approx(1e-11 / 2**0.5, rel=1e-3)
+    assert found.eigenvalue_error - averaged.eigenvalue_error == pytest.approx(1e-11 / 2**0.5, rel=1e-3, abs=0)
+
+
+@pytest.mark.parametrize("size", [1, 5, 256, 600])
+def test_asymmetry_is_measured_over_all_tiles(size: int) -> None:
+    matrix = np.random.default_rng(0).standard_normal((size, size))
+    known = np.linalg.norm(matrix - matrix.T) / 2 / np.linalg.norm(matrix)
+    assert asymmetry(matrix) == pytest.approx(known, rel=1e-12)
 
 
 @pytest.mark.parametrize("scale", [1e-200, 1e-14, 1.0, 1e14, 1e200])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -10,7 +12,7 @@ from hypothesis import strategies as st
 from known_spectra import KNOWN_MATRICES, NAMES, KnownMatrix, random_orthogonal
 
 from hessmap.curvature.layout import Layout
-from hessmap.curvature.operator import DenseOperator
+from hessmap.curvature.operator import DenseOperator, LinearOperator
 from hessmap.errors import InvalidInput
 from hessmap.measurement import numerical_rank, spectrum
 from hessmap.results import RankMeasurement, Spectrum
@@ -99,7 +101,19 @@ def test_a_block_inherits_the_scale_of_the_whole() -> None:
     matrix = torch.diag(torch.tensor([1.0, 1.0, 1e-15, 1e-15], dtype=torch.float64))
     whole = DenseOperator(matrix, Layout((("first", (2,)), ("second", (2,)))), scale=1.0)
     assert numerical_rank(whole.block("second")).value == 0
-    assert numerical_rank(whole.block("first", "second")).value == 0
+
+
+@pytest.mark.parametrize("columns", [2, 3], ids=["square", "rectangular"])
+def test_an_operator_that_is_not_symmetric_may_carry_a_scale_too(columns: int) -> None:
+    class Scaled(LinearOperator):
+        shape = (2, columns)
+        scale = 1.0
+
+        def matmat(self, vectors: torch.Tensor) -> torch.Tensor:
+            return 1e-15 * vectors[:2]
+
+    assert numerical_rank(Scaled()).value == 0
+    assert numerical_rank(Scaled(), scale=1e-15).value == 2
 
 
 def test_rounding_above_the_grey_zone_makes_the_rank_undecidable() -> None:
@@ -108,6 +122,9 @@ def test_rounding_above_the_grey_zone_makes_the_rank_undecidable() -> None:
     found = numerical_rank(matrix, scale=1e-6)
     assert found.value >= 3
     assert not found.decidable
+    clear = Spectrum(np.array([1.0, 1e-3, 0.0]), "dense", True, np.zeros(0), 1.0, eigenvalue_error=1e-12)
+    assert numerical_rank(clear).decidable
+    assert not numerical_rank(replace(clear, eigenvalue_error=1e-4)).decidable
 
 
 def test_the_default_tolerance_grows_with_the_rounding_bound_of_large_matrices() -> None:
@@ -115,7 +132,7 @@ def test_the_default_tolerance_grows_with_the_rounding_bound_of_large_matrices()
     eigenvalues = np.zeros(size)
     eigenvalues[0] = 1.0
     large = Spectrum(eigenvalues, "dense", True, np.zeros(0), 1.0)
-    assert numerical_rank(large).threshold == pytest.approx(size * np.finfo(float).eps)
+    assert numerical_rank(large).threshold == pytest.approx(size * np.finfo(float).eps, rel=1e-12, abs=0)
 
 
 def test_a_wider_tolerance_moves_threshold_and_grey_zone_together() -> None:

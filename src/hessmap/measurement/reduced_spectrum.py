@@ -18,13 +18,14 @@ def reduced_spectrum(reduction: Reduction) -> Spectrum:
     kernel K moves no eigenvalue by more than ||H K||, which is added to ``eigenvalue_error``.
     """
     kept = spectrum(reduction.matrix)
-    place = int((kept.eigenvalues > 0).sum())
-    eigenvalues = np.insert(kept.eigenvalues, place, np.zeros(reduction.num_zeros))
+    if not reduction.is_reduced:
+        return replace(kept, method=f"dense: {reduction.obstacle}")
     assert kept.eigenvalue_error is not None
+    place = int((kept.eigenvalues > 0).sum())
     return replace(
         kept,
-        eigenvalues=eigenvalues,
-        method="reduced by the explicit kernel" if reduction.is_reduced else f"dense: {reduction.obstacle}",
+        eigenvalues=np.insert(kept.eigenvalues, place, np.zeros(reduction.num_zeros)),
+        method="reduced by the explicit kernel",
         num_zeros=reduction.num_zeros,
         kernel_residual=reduction.kernel_residual,
         eigenvalue_error=kept.eigenvalue_error + reduction.kernel_residual * kept.norm,

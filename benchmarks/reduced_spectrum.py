@@ -1,0 +1,162 @@
+"""How much faster is the spectrum of a deep linear loss Hessian without its explicit kernel?
+
+Question: the whole spectrum and the rank of H_L of a linear network, from its weights and data, by the explicit kernel
+(building the reduced matrix included), against LAPACK ``dsyevd`` for eigenvalues alone on the finished dense matrix
+(building it not included). Both run in turn in one process, the best of several rounds counts. The driver is also run
+from MKL (torch) on both matrices, so that the gain of the reduction is seen apart from that of a library.
+
+    python benchmarks/reduced_spectrum.py            # writes benchmarks/results/reduced_spectrum.json
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.linalg
+import torch
+
+from hessmap.curvature.deep_linear import DeepLinear, DeepLinearHessian, reduce_deep_linear
+from hessmap.measurement import numerical_rank, reduced_spectrum
+from hessmap.networks import FullyConnected
+from hessmap.results import RankMeasurement, Spectrum, provenance
+
+CASES = (
+    {"widths": (64, 30, 20, 10), "num_samples": 300, "wanted_speedup": 3.0},
+    {"widths": (49, 50, 40, 30, 10), "num_samples": 200, "wanted_speedup": 8.0},
+)
+WANTED_ERROR = 1e-9
+ROUNDS = 3
+RESULTS = Path(__file__).parent / "results" / "reduced_spectrum.json"
+
+
+def drawn(widths: tuple[int, ...], num_samples: int) -> tuple[list[torch.Tensor], torch.Tensor, torch.Tensor]:
+    """Gaussian weights, standard normal inputs and targets."""
+    generator = torch.Generator().manual_seed(0)
+    model = FullyConnected(widths).build(seed=0)
+    inputs = torch.randn(num_samples, widths[0], generator=generator, dtype=torch.float64)
+    targets = torch.randn(num_samples, widths[-1], generator=generator, dtype=torch.float64)
+    return [weight.detach() for weight in model.parameters()], inputs, targets
+
+
+def timed(work: Callable[[], Any]) -> tuple[float, Any]:
+    start = time.perf_counter()
+    result = work()
+    return time.perf_counter() - start, result
+
+
+def without_kernel(
+    weights: list[torch.Tensor], inputs: torch.Tensor, targets: torch.Tensor
+) -> tuple[Spectrum, RankMeasurement]:
+    found = reduced_spectrum(reduce_deep_linear(DeepLinear.from_data(weights, None, inputs, targets)))
+    return found, numerical_rank(found)
+
+
+def lapack(matrix: np.ndarray) -> Any:
+    """dsyevd on a column-major copy that it may overwrite, made before the clock starts."""
+    copy = np.array(matrix, order="F")
+    return timed(lambda: scipy.linalg.eigh(copy, eigvals_only=True, driver="evd", overwrite_a=True, check_finite=False))
+
+
+def measure(widths: tuple[int, ...], num_samples: int, wanted_speedup: float) -> dict[str, Any]:
+    data = drawn(widths, num_samples)
+    network = DeepLinear.from_data(data[0], None, *data[1:])
+    dense = DeepLinearHessian(network).to_dense()
+    reduction = reduce_deep_linear(network)
+    seconds: dict[str, list[float]] = {name: [] for name in ("ours", "dense", "reduced", "dense_mkl", "reduced_mkl")}
+    for _ in range(ROUNDS):
+        spent, (found, rank) = timed(lambda: without_kernel(*data))
+        seconds["ours"].append(spent)
+        spent, ascending = lapack(dense.numpy())
+        seconds["dense"].append(spent)
+        seconds["reduced"].append(lapack(reduction.matrix.numpy())[0])
+        seconds["dense_mkl"].append(timed(lambda: torch.linalg.eigvalsh(dense))[0])
+        seconds["reduced_mkl"].append(timed(lambda: torch.linalg.eigvalsh(reduction.matrix))[0])
+    best = {name: min(times) for name, times in seconds.items()}
+    errors = compared(found, ascending[::-1])
+    speedup = best["dense"] / best["ours"]
+    return {
+        "widths": widths,
+        "num_samples": num_samples,
+        "num_parameters": network.num_parameters,
+        "reduced_size": len(reduction.matrix),
+        "rank": rank.to_dict(),
+        "kernel_residual": reduction.kernel_residual,
+        "seconds": seconds,
+        "best_seconds": best,
+        "speedup": speedup,
+        "wanted_speedup": wanted_speedup,
+        "speedup_mkl": best["dense_mkl"] / best["reduced_mkl"],
+        **errors,
+        "passes": speedup >= wanted_speedup and errors["largest_error_relative_to_norm"] <= WANTED_ERROR,
+    }
+
+
+def compared(found: Spectrum, dense: np.ndarray) -> dict[str, float]:
+    """Errors against the dense spectrum, relative to the norm and to each non-zero eigenvalue.
+
+    Neither spectrum knows an eigenvalue better than a few eps ||H||: relative to the smallest one that is
+    ``rounding_over_smallest``, below which a per-eigenvalue error says nothing about either of them.
+    """
+    differences = np.abs(found.eigenvalues - dense)
+    non_zero = found.eigenvalues != 0
+    relative = differences[non_zero] / np.abs(found.eigenvalues[non_zero])
+    return {
+        "norm": found.norm,
+        "smallest_kept": found.smallest_kept,
+        "largest_error_relative_to_norm": float(differences.max() / found.norm),
+        "largest_error_relative_to_each": float(relative.max()),
+        "rounding_over_smallest": float(np.finfo(float).eps * found.norm / found.smallest_kept),
+    }
+
+
+def environment() -> dict[str, Any]:
+    return {
+        "processor": processor(),
+        "num_cores": os.cpu_count(),
+        "torch_threads": torch.get_num_threads(),
+        "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "not set"),
+        "load_before": os.getloadavg(),
+        "system": platform.platform(),
+        "versions": provenance().versions,
+        "rounds": ROUNDS,
+    }
+
+
+def processor() -> str:
+    cpuinfo = Path("/proc/cpuinfo")
+    names = [line.partition(":")[2].strip() for line in cpuinfo.read_text().splitlines() if "model name" in line]
+    return names[0] if names else platform.processor()
+
+
+def line(result: dict[str, Any]) -> str:
+    best = result["best_seconds"]
+    return (
+        f"{'-'.join(map(str, result['widths']))}: {result['num_parameters']} -> {result['reduced_size']}, "
+        f"dense {best['dense']:.2f} s, ours {best['ours']:.2f} s: {result['speedup']:.1f}x "
+        f"(wanted {result['wanted_speedup']:g}x, in MKL {result['speedup_mkl']:.1f}x); "
+        f"error {result['largest_error_relative_to_norm']:.1e} of the norm, "
+        f"{result['largest_error_relative_to_each']:.1e} of each eigenvalue; "
+        f"rank {result['rank']['value']}; {'passes' if result['passes'] else 'FAILS'}"
+    )
+
+
+def main() -> None:
+    report: dict[str, Any] = {"environment": environment(), "cases": []}
+    for case in CASES:
+        result = measure(**case)
+        report["cases"].append(result)
+        print(line(result))
+    report["environment"]["load_after"] = os.getloadavg()
+    RESULTS.parent.mkdir(exist_ok=True)
+    RESULTS.write_text(json.dumps(report, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
