@@ -5,7 +5,9 @@ from __future__ import annotations
 import subprocess
 import sys
 import textwrap
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -89,29 +91,18 @@ def test_the_folder_is_the_runs_else_the_environments(monkeypatch: pytest.Monkey
     assert models_folder() == Path.cwd() / "hessmap-runs" / "models"
 
 
-PROGRAM = """
-    import sys, time
-    from pathlib import Path
-    from hessmap.studies.model_cache import trained, use_models_folder
+def test_of_several_that_want_the_same_model_one_trains_and_the_others_wait() -> None:
+    """In threads, because the kernel's lock belongs to an opened file: it parts threads as it parts processes."""
+    trainer = Trainer()
 
-    use_models_folder(sys.argv[1])
-    log = Path(sys.argv[1]).parent / "log"
+    def slowly(checkpoints: Path) -> dict[str, Any]:
+        time.sleep(0.3)
+        return trainer(checkpoints)
 
-    def train(checkpoints):
-        with log.open("a") as file:
-            file.write("training\\n")
-        time.sleep(1.0)
-        return {"accuracy": 0.25}
-
-    print(trained({"seed": 7}, train)["accuracy"])
-"""
-
-
-def test_of_processes_that_want_the_same_model_one_trains_and_the_others_wait(models: Path) -> None:
-    command = [sys.executable, "-c", textwrap.dedent(PROGRAM), str(models)]
-    programs = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(3)]
-    assert [program.communicate(timeout=60)[0].strip() for program in programs] == ["0.25"] * 3
-    assert (models.parent / "log").read_text() == "training\n"
+    with ThreadPoolExecutor(3) as pool:
+        found = list(pool.map(lambda _: trained(SETTINGS, slowly), range(3)))
+    assert trainer.calls == 1
+    assert [model["accuracy"] for model in found] == [0.5] * 3
 
 
 NETWORK = FullyConnected((4, 6, 2), activation="tanh")

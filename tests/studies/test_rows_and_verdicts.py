@@ -97,7 +97,7 @@ def test_a_verdict_counts_cases_and_lists_what_speaks_against() -> None:
     assert [judgement.case["width"] for judgement in verdict.disagreements] == [1, 3]
     assert [(judgement.case["width"], judgement.gap) for judgement in verdict.undecidable] == [(2, 3.0), (3, 1e9)]
     assert not verdict.holds
-    expected = "1 of 4 cases agree with the prediction, 2 disagree, 1 cannot be decided, 2 failed."
+    expected = "1 of 4 cases agree with the prediction, 2 disagree, 1 undecidable, 2 failed."
     assert verdict.sentence == expected
 
 

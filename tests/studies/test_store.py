@@ -118,6 +118,12 @@ def test_a_missing_store_is_not_made_by_reading(store_path: Path) -> None:
     assert not store_path.exists()
 
 
+def test_a_place_that_cannot_hold_a_store_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(StoreError, match="the store must be readable and writable; .*hessmap.sqlite: "):
+        Store(tmp_path / "file" / "hessmap.sqlite", create=True)
+
+
 def test_making_a_store_leaves_nothing_beside_it(store_path: Path) -> None:
     Store(store_path, create=True).close()
     assert [path.name for path in store_path.parent.iterdir()] == [store_path.name]

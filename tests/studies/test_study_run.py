@@ -89,7 +89,7 @@ def test_failures_are_skipped_and_said_until_they_are_asked_for(store_path: Path
     run_here("FAILING", store_path)
     summary = run_here("FAILING", store_path)
     assert counts(summary) == (8, 0, 0, 0)
-    assert "2 cases failed in an earlier run and are skipped; --retry-failed takes them again." in summary.notes
+    assert "Failed in an earlier run and skipped: 2; --retry-failed takes them again." in summary.notes
     assert counts(run_here("FAILING", store_path, retry_failed=True)) == (6, 0, 2, 0)
 
 

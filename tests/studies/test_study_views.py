@@ -242,7 +242,7 @@ def test_a_page_is_whole_self_contained_light_and_dark_and_fits_a_phone(text: st
 
 
 def test_a_page_says_verdict_disagreements_failures_and_how_to_reproduce(text: str) -> None:
-    assert "4 of 12 cases agree with the prediction, 4 disagree, 4 cannot be decided, 1 failed" in text
+    assert "4 of 12 cases agree with the prediction, 4 disagree, 4 undecidable, 1 failed" in text
     assert 'class="verdict fails"' in text
     assert "Does not hold: widths grow (they do not)" in text
     assert "Cases that disagree" in text

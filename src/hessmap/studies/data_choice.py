@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 import hashlib
 from pathlib import Path
 
 from hessmap.results import data_hash
 
 
-@functools.lru_cache(maxsize=16)
 def hash_of_data(name: str) -> str:
     """A hash of the files of a data set, of its samples where it has no files, or "" for no data."""
     if not name:

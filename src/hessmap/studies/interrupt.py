@@ -21,7 +21,8 @@ def finishing_first(on_first: Callable[[], None]) -> Iterator[threading.Event]:
         if stop.is_set():
             raise KeyboardInterrupt
         stop.set()
-        on_first()
+        # Not here: a handler may interrupt a write to the terminal, and must not write to it again.
+        threading.Thread(target=on_first).start()
 
     if threading.current_thread() is not threading.main_thread():
         yield stop

@@ -29,10 +29,11 @@ def models_folder() -> Path:
     return _folder or Path(os.environ.get("HESSMAP_MODELS", "hessmap-runs/models")).absolute()
 
 
-def use_models_folder(folder: str | Path | None) -> None:
-    """Keep the models of this process in a folder; None returns to the default."""
+def use_models_folder(folder: str | Path | None) -> Path | None:
+    """Keep the models of this process in a folder, or for None in the default one; returns what was set before."""
     global _folder
-    _folder = Path(folder).absolute() if folder is not None else None
+    before, _folder = _folder, Path(folder).absolute() if folder is not None else None
+    return before
 
 
 def model_key(settings: Mapping[str, Any]) -> str:

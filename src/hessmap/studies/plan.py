@@ -66,7 +66,7 @@ def _key_in(keys: tuple[str, ...], case: Case, study: Study) -> str:
 def _notes_on_failures(num_failed: int) -> tuple[str, ...]:
     if not num_failed:
         return ()
-    return (f"{num_failed} cases failed in an earlier run and are skipped; --retry-failed takes them again.",)
+    return (f"Failed in an earlier run and skipped: {num_failed}; --retry-failed takes them again.",)
 
 
 def _notes_on_source(study: Study, store: Store) -> tuple[str, ...]:

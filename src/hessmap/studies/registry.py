@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from hessmap.studies.study import Study
 
 _ROOT = Path(__file__).parent
+_PACKAGE = "hessmap.studies"
 _LISTED = ("name", "question", "reference")
 
 
@@ -31,17 +32,17 @@ class Listing:
 
 def listing() -> tuple[Listing, ...]:
     """All studies of the project, sorted by name; nothing is imported."""
-    return tuple(sorted(_declared(_ROOT, __package__ or "hessmap.studies"), key=lambda listed: listed.name))
+    return tuple(sorted(_declared(_ROOT, _PACKAGE), key=lambda listed: listed.name))
 
 
 def find(address: str) -> Study:
     """The study of a name ("fcn/simulate"), or of an address ("package.module:attribute") for one of the user's own."""
     if ":" in address:
         return _imported(address)
-    known = {listed.name: listed.module for listed in listing()}
-    if address not in known:
-        raise unknown_name("study", address, known)
-    return _imported(f"{known[address]}:STUDY")
+    file = _ROOT.joinpath(*address.replace("-", "_").split("/")).with_suffix(".py")
+    if not file.is_file() or _declaration(file) is None:
+        raise unknown_name("study", address, [listed.name for listed in listing()])
+    return _imported(f"{_PACKAGE}.{address.replace('-', '_').replace('/', '.')}:STUDY")
 
 
 def _imported(address: str) -> Study:

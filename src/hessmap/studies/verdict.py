@@ -109,11 +109,10 @@ class Verdict(Record):
     def sentence(self) -> str:
         if not self.num_cases and not self.num_failed:
             return "No case has been run."
-        judged_cases = self.num_agree + self.num_disagree + self.num_undecidable
-        parts = [f"{self.num_agree} of {judged_cases} cases agree with the prediction"] if judged_cases else []
-        parts += [f"{self.num_disagree} disagree"] if self.num_disagree else []
-        parts += [f"{self.num_undecidable} cannot be decided"] if self.num_undecidable else []
-        parts += [f"{self.num_failed} failed"] if self.num_failed else []
+        num_judged = self.num_agree + self.num_disagree + self.num_undecidable
+        counts = {"disagree": self.num_disagree, "undecidable": self.num_undecidable, "failed": self.num_failed}
+        parts = [f"{self.num_agree} of {num_judged} cases agree with the prediction"] if num_judged else []
+        parts += [f"{number} {what}" for what, number in counts.items() if number]
         if self.findings:
             parts.append(f"{sum(finding.holds for finding in self.findings)} of {len(self.findings)} claims hold")
         return ", ".join(parts or [f"{self.num_cases} cases recorded, nothing to compare"]) + "."

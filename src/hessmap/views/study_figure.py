@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import io
-import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,8 +10,9 @@ from matplotlib.figure import Figure
 
 from hessmap.errors import require
 from hessmap.studies.collection import Collection
-from hessmap.views.plots.style import GRID, INK, new_figure
-from hessmap.views.study_panels import Panel, draw, panels
+from hessmap.views.page import inline_svg
+from hessmap.views.plots.style import new_figure
+from hessmap.views.study_panels import draw, panels
 
 FIGURE_SUFFIXES = (".png", ".svg", ".pdf")
 _MAX_COLUMNS = 3
@@ -53,19 +52,9 @@ def save_study_figure(collection: Collection, path: Path) -> Path:
 
 def inline_drawings(collection: Collection) -> list[Drawing]:
     """Every panel as a drawing of its own, so that a narrow page shows them one below the other."""
-    opened = panels(collection.study.view.figures, collection.stored.rows)
-    return [Drawing(panel.title, _inline_svg(panel, f"panel{place}")) for place, panel in enumerate(opened)]
-
-
-def _inline_svg(panel: Panel, salt: str) -> str:
-    figure = new_figure(*_PANEL_INCHES)
-    draw(figure.add_subplot(), panel)
-    buffer = io.StringIO()
-    with rc_context({"svg.fonttype": "none", "svg.hashsalt": salt, "font.family": "sans-serif"}):
-        figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
-    svg = buffer.getvalue()
-    svg = svg[svg.index("<svg") :]
-    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, count=1, flags=re.DOTALL)
-    svg = re.sub(r'<g id="\w+_\d+">', "<g>", svg)  # matplotlib counts from 1 in every drawing of the page
-    svg = re.sub(r'(<svg [^>]*?)width="[^"]*" height="[^"]*"', r'\1role="img"', svg, count=1)
-    return svg.replace(INK, "currentColor").replace(GRID, "var(--rule)")
+    drawings: list[Drawing] = []
+    for place, panel in enumerate(panels(collection.study.view.figures, collection.stored.rows)):
+        figure = new_figure(*_PANEL_INCHES)
+        draw(figure.add_subplot(), panel)
+        drawings.append(Drawing(panel.title, inline_svg(figure, salt=f"panel{place}")))
+    return drawings

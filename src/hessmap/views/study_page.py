@@ -6,23 +6,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
-
-from hessmap import __version__
 from hessmap.studies.collection import Collection
 from hessmap.studies.encoding import case_key
 from hessmap.studies.verdict import Judgement, Verdict
+from hessmap.views.page import page
 from hessmap.views.study_figure import inline_drawings
 from hessmap.views.study_table import study_table
 
 _MAX_LINES = 500
-
-
-def page(template: str, **values: Any) -> str:
-    """Fill a template of ``views/templates``; every page is framed by ``page.html.j2``."""
-    loader = PackageLoader("hessmap.views", "templates")
-    environment = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True)
-    return environment.get_template(template).render(version=__version__, **values)
 
 
 def write_study_page(collection: Collection, path: Path, address: str) -> Path:

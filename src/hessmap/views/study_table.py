@@ -9,7 +9,7 @@ import numpy as np
 
 from hessmap.studies import Column, Row
 from hessmap.studies.collection import Collection
-from hessmap.views.study_panels.panels import words
+from hessmap.views.study_words import words
 
 
 @dataclass(frozen=True)

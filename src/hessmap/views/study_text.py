@@ -16,8 +16,8 @@ from hessmap.studies.registry import Listing
 from hessmap.studies.run_summary import RunSummary
 from hessmap.studies.store import Summary
 from hessmap.studies.verdict import Judgement, Verdict
-from hessmap.views.study_panels.panels import words
 from hessmap.views.study_table import study_table
+from hessmap.views.study_words import words
 
 _MAX_JUDGEMENTS = 20
 

@@ -21,11 +21,11 @@ class Inline:
         self._models = models
 
     def outcomes(self, keys: Sequence[str], stop: Event) -> Generator[Outcome]:
-        use_models_folder(self._models)
+        before = use_models_folder(self._models)
         try:
             for key in keys:
                 if stop.is_set():
                     return
                 yield carried_out(self._study, key)
         finally:
-            use_models_folder(None)
+            use_models_folder(before)

@@ -20,11 +20,15 @@ _NO_ROOM = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR)
 
 @contextmanager
 def store_errors(path: Path) -> Iterator[None]:
-    """Turn an error of SQLite into a StoreError that says what to do about it."""
+    """Turn an error of SQLite or of the file system into a StoreError that says what to do about it."""
     try:
         yield
     except sqlite3.Error as error:
         raise StoreError(_explained(path, error)) from error
+    except StoreError:
+        raise
+    except OSError as error:
+        raise StoreError(sentence("the store must be readable and writable", f"{path}: {error.strerror}")) from error
 
 
 def corrupted(path: Path, detail: str) -> StoreError:

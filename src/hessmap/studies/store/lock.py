@@ -9,14 +9,16 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from hessmap.errors import sentence
-from hessmap.studies.store.failures import StoreError
+from hessmap.studies.store.failures import StoreError, store_errors
 
 
 @contextmanager
 def only_run(store: Path, study: str) -> Iterator[None]:
     """Hold the right to run a study into a store; an error names the process that holds it already."""
     path = store.with_name(f"{store.name}.{study.replace('/', '-')}.lock")
-    with path.open("a+") as file:
+    with store_errors(store):
+        file = path.open("a+")
+    with file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:

@@ -6,7 +6,7 @@ import os
 import sqlite3
 import tempfile
 import time
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -64,13 +64,13 @@ class Store:
     def __init__(self, path: Path, create: bool = False) -> None:
         self.path = path
         self._provenance: dict[str, int] = {}
-        if create and not path.exists():
-            _create(path)
-        if not path.exists():
-            raise StoreError(sentence("the store must exist", f"there is none at {path}", "Run a study first"))
-        if path.stat().st_size == 0:
-            raise corrupted(path, "the file is empty")
         with store_errors(path):
+            if create and not path.exists():
+                _create(path)
+            if not path.exists():
+                raise StoreError(sentence("the store must exist", f"there is none at {path}", "Run a study first"))
+            if path.stat().st_size == 0:
+                raise corrupted(path, "the file is empty")
             self._connection = sqlite3.connect(path, timeout=30.0, isolation_level=None)
             try:
                 self._open()
@@ -189,18 +189,14 @@ class Store:
 
 def _create(path: Path) -> None:
     """Make an empty store whole, then put it in its place: nobody ever sees half a store."""
-    with store_errors(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}-") as folder:
-            fresh = Path(folder) / path.name
-            connection = sqlite3.connect(fresh, isolation_level=None)
-            try:
-                connection.execute("PRAGMA journal_mode = WAL")
-                connection.executescript(SCHEMA)
-            finally:
-                connection.close()
-            with suppress(FileExistsError):  # another run was quicker: its store is as good
-                os.link(fresh, path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}-") as folder:
+        fresh = Path(folder) / path.name
+        with closing(sqlite3.connect(fresh, isolation_level=None)) as connection:
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.executescript(SCHEMA)
+        with suppress(FileExistsError):  # another run was quicker: its store is as good
+            os.link(fresh, path)
 
 
 _FROM = "FROM result JOIN study ON study.id = result.study_id WHERE study.name = ? AND study.version = ?"

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from hessmap.studies import Cloud, Row
 from hessmap.views.study_panels.palette import colour
-from hessmap.views.study_panels.panels import words
+from hessmap.views.study_words import words
 
 
 def draw_cloud(axes: Axes, figure: Cloud, rows: Sequence[Row]) -> None:

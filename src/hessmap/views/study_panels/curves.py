@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from hessmap.errors import unknown_name
 from hessmap.studies import INDEX, Lines, Row, Series
-from hessmap.views.study_panels.panels import grouped, words
+from hessmap.views.study_panels.panels import grouped
+from hessmap.views.study_words import words
 
 Style = Literal["line", "points", "dashed"]
 _STYLES: tuple[Style, ...] = ("dashed", "line", "points")

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
 from hessmap.studies import Heatmap, Row
-from hessmap.views.study_panels.panels import words
+from hessmap.views.study_words import words
 
 Floats = NDArray[np.float64]
 

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 
 from hessmap.studies import Histogram, Row
 from hessmap.views.study_panels.palette import colour
-from hessmap.views.study_panels.panels import words
+from hessmap.views.study_words import words
 
 
 def draw_histogram(axes: Axes, figure: Histogram, rows: Sequence[Row]) -> None:

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from hessmap.studies import Lines, Row
 from hessmap.views.study_panels.curves import Curve, curves
 from hessmap.views.study_panels.palette import colour
-from hessmap.views.study_panels.panels import words
+from hessmap.views.study_words import words
 
 _FEW = 60  # more points than this are drawn small
 

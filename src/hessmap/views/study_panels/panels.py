@@ -8,6 +8,7 @@ from typing import Any
 
 from hessmap.studies import Row
 from hessmap.studies.view import Figure
+from hessmap.views.study_words import words
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,16 +37,6 @@ def grouped(rows: Sequence[Row], name: str) -> dict[Any, list[Row]]:
     for row in rows:
         groups.setdefault(row[name] if name else "", []).append(row)
     return groups
-
-
-def words(name: str) -> str:
-    """A dotted name as words.
-
-    >>> words("predicted.outer_product"), words("num_layers")
-    ('predicted outer product', 'number of layers')
-    """
-    parts = [f"number of {part[4:]}" if part.startswith("num_") else part for part in name.split(".")]
-    return " ".join(parts).replace("_", " ")
 
 
 def _matches(row: Row, where: Mapping[str, Any]) -> bool:

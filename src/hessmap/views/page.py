@@ -1,0 +1,37 @@
+"""Self-contained HTML pages: templates of ``views/templates``, all framed by ``page.html.j2``."""
+
+from __future__ import annotations
+
+import io
+import re
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from matplotlib import rc_context
+from matplotlib.figure import Figure
+
+from hessmap import __version__
+from hessmap.views.plots.style import GRID, INK
+
+
+def page(template: str, **values: Any) -> str:
+    """Fill a template; whatever is put into it is escaped unless the template says otherwise."""
+    loader = PackageLoader("hessmap.views", "templates")
+    environment = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True)
+    return environment.get_template(template).render(version=__version__, **values)
+
+
+def inline_svg(figure: Figure, salt: str) -> str:
+    """A figure as SVG to stand inside a page, as wide as its place, in the ink and with the grid of the page.
+
+    ``salt`` keeps the inner names of two drawings on one page apart.
+    """
+    buffer = io.StringIO()
+    with rc_context({"svg.fonttype": "none", "svg.hashsalt": salt, "font.family": "sans-serif"}):
+        figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
+    svg = buffer.getvalue()
+    svg = svg[svg.index("<svg") :]
+    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, count=1, flags=re.DOTALL)
+    svg = re.sub(r'<g id="\w+_\d+">', "<g>", svg)  # matplotlib counts from 1 in every drawing
+    svg = re.sub(r'(<svg [^>]*?)width="[^"]*" height="[^"]*"', r'\1role="img"', svg, count=1)
+    return svg.replace(INK, "currentColor").replace(GRID, "var(--rule)")
