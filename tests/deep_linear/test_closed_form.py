@@ -118,6 +118,23 @@ def test_moments_are_means_with_the_weights_of_the_samples() -> None:
     assert torch.allclose(uniform.input_second_moment, extended.T @ extended / len(extended))
 
 
+def test_data_that_do_not_fit_the_network_are_refused() -> None:
+    weights, three, four = [torch.eye(2).double()], torch.ones(3, 2).double(), torch.ones(4, 2).double()
+    with pytest.raises(InvalidInput, match=r"one sample a row; got shapes \(3, 2\) and \(4, 2\)"):
+        DeepLinear.from_data(weights, None, three, four)
+    with pytest.raises(InvalidInput, match=r"must hold 2 and 2 numbers per sample.* got shapes \(3, 1\) and \(3, 2\)"):
+        DeepLinear.from_data(weights, None, three[:, :1], three)
+    with pytest.raises(InvalidInput, match="3 numbers, none negative, that sum to 1; got shape .* and sum 3"):
+        DeepLinear.from_data(weights, None, three, three, torch.ones(3).double())
+
+
+def test_the_norm_of_a_vanishing_hessian_is_zero() -> None:
+    """At the origin of three layers every second derivative vanishes."""
+    weights = [torch.zeros(9, 9, dtype=torch.float64)] * 3
+    network = DeepLinear.from_data(weights, None, torch.ones(4, 9).double(), torch.ones(4, 9).double())
+    assert DeepLinearHessian(network).norm == 0
+
+
 def test_what_is_no_deep_linear_network_is_refused() -> None:
     eye = torch.eye(2, dtype=torch.float64)
     with pytest.raises(InvalidInput, match="at least one layer; got no weights"):
@@ -134,7 +151,7 @@ def test_what_is_no_deep_linear_network_is_refused() -> None:
         DeepLinear((eye,), None, torch.eye(3, dtype=torch.float64), eye)
     with pytest.raises(InvalidInput, match="residual_input_moment must be finite; there is NaN or inf"):
         DeepLinear((eye,), None, eye, eye * torch.nan)
-    with pytest.raises(InvalidInput, match="one row per sample; got shapes"):
-        DeepLinear.from_data([eye], None, torch.ones(3, 2, dtype=torch.float64), torch.ones(4, 2, dtype=torch.float64))
+    with pytest.raises(InvalidInput, match="input_second_moment must be symmetric; it is not"):
+        DeepLinear((eye,), None, torch.ones(2, 2, dtype=torch.float64).tril(), eye)
     with pytest.raises(UnknownName, match="part must be one of outer_product, functional, loss; got 'fisher'"):
         DeepLinearHessian(DeepLinear((eye,), None, eye, eye), "fisher")  # type: ignore[arg-type]

@@ -7,10 +7,11 @@ import torch
 from linear_networks import relative_error
 from torch import nn
 
-from hessmap.curvature import Problem
+from hessmap.curvature import Problem, functional_hessian, loss_hessian, outer_product_hessian
 from hessmap.curvature.deep_linear import DeepLinearHessian, deep_linear_of
 from hessmap.errors import InvalidInput, UnsupportedNetwork
 from hessmap.networks import FullyConnected
+from hessmap.results import PARTS
 
 
 def data(num_samples: int = 30, input_dim: int = 5, output_dim: int = 3) -> tuple[torch.Tensor, torch.Tensor]:
@@ -31,6 +32,18 @@ def test_closed_form_equals_the_hessian_of_the_risk(bias: bool) -> None:
     found = DeepLinearHessian(deep_linear_of(problem))
     assert found.layout == problem.layout
     assert relative_error(found.to_dense(), torch.func.hessian(risk)(problem.parameters)) < 1e-12
+
+
+@pytest.mark.parametrize("bias", [False, True], ids=["plain", "bias"])
+@pytest.mark.parametrize("widths", [(5, 3), (5, 7, 3), (5, 4, 2, 6, 3)])
+def test_closed_form_equals_the_three_hessians_of_the_problem(widths: tuple[int, ...], bias: bool) -> None:
+    """Two roads that share no formula: small factors here, differentiated layer outputs there."""
+    problem = Problem(FullyConnected(widths, bias=bias).build(seed=1), "squared", *data())
+    network = deep_linear_of(problem)
+    for part, hessian in zip(PARTS, (outer_product_hessian, functional_hessian, loss_hessian), strict=True):
+        found, known = DeepLinearHessian(network, part), hessian(problem)
+        assert (found.to_dense() - known.to_dense()).abs().max() <= 1e-12 * known.scale
+        assert found.scale == pytest.approx(known.scale, rel=2e-3)
 
 
 def test_labels_become_one_hot_and_images_are_flattened() -> None:

@@ -180,6 +180,16 @@ def test_a_residual_tuned_to_lose_rank_shows_in_the_smallest_kept_eigenvalue() -
     assert numerical_rank(found).value == 1
 
 
+def test_a_vanishing_hessian_has_only_zeros() -> None:
+    case = drawn((5, 4, 3, 2))
+    network = replace(case, weights=[torch.zeros_like(weight) for weight in case.weights]).network
+    for allow_partial in (False, True):
+        found = reduced_spectrum(reduce_deep_linear(network, allow_partial=allow_partial))
+        assert not found.eigenvalues.any()
+        assert len(found.eigenvalues) == network.num_parameters
+        assert numerical_rank(found).value == 0
+
+
 @pytest.mark.parametrize("factor", [1e-10, 1e6, 1e12])
 def test_the_size_of_the_residual_does_not_make_the_check_bite(factor: float) -> None:
     network = drawn((8, 6, 5, 3)).network

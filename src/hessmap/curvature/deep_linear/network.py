@@ -42,6 +42,9 @@ class DeepLinear:
             moment = _real(getattr(self, name), name)
             object.__setattr__(self, name, moment)
             require(tuple(moment.shape) == shape, f"{name} must have shape {shape}", f"got {tuple(moment.shape)}")
+        second = self.input_second_moment
+        is_symmetric = torch.allclose(second, second.T, rtol=0, atol=1e-10 * float(second.abs().max()))
+        require(is_symmetric, "input_second_moment must be symmetric", "it is not")
 
     @classmethod
     def from_data(
@@ -53,21 +56,21 @@ class DeepLinear:
         sample_weights: Tensor | None = None,
     ) -> DeepLinear:
         """The network on data, one sample a row; ``sample_weights`` sum to 1 and are uniform by default."""
+        layers = _checked_weights(weights)
+        shifts = None if biases is None else _checked_biases(biases, layers)
         inputs, targets = _real(inputs, "inputs"), _real(targets, "targets")
+        shapes = (len(inputs), layers[0].shape[1]), (len(inputs), layers[-1].shape[0])
         require(
-            inputs.ndim == 2 and targets.ndim == 2 and len(inputs) == len(targets) > 0,
-            "inputs and targets must be matrices with one row per sample",
+            len(inputs) > 0 and (inputs.shape, targets.shape) == shapes,
+            f"inputs and targets must hold {shapes[0][1]} and {shapes[1][1]} numbers per sample, one sample a row",
             f"got shapes {tuple(inputs.shape)} and {tuple(targets.shape)}",
         )
-        mass = inputs.new_full((len(inputs),), 1 / len(inputs)) if sample_weights is None else sample_weights
         outputs = inputs
-        for place, weight in enumerate(weights):
-            outputs = outputs @ weight.T if biases is None else outputs @ weight.T + biases[place]
-        if biases is not None:
-            inputs = torch.cat([inputs, inputs.new_ones(len(inputs), 1)], dim=1)
-        weighted = mass[:, None] * inputs
-        moments = inputs.T @ weighted, (outputs - targets).T @ weighted
-        return cls(tuple(weights), None if biases is None else tuple(biases), *moments)
+        for place, weight in enumerate(layers):
+            outputs = outputs @ weight.T if shifts is None else outputs @ weight.T + shifts[place]
+        data = inputs if shifts is None else torch.cat([inputs, inputs.new_ones(len(inputs), 1)], dim=1)
+        weighted = _masses(sample_weights, len(inputs))[:, None] * data
+        return cls(layers, shifts, data.T @ weighted, (outputs - targets).T @ weighted)
 
     @property
     def widths(self) -> tuple[int, ...]:
@@ -90,7 +93,7 @@ class DeepLinear:
     def num_parameters(self) -> int:
         return self.layout.size
 
-    @property
+    @cached_property
     def layout(self) -> Layout:
         """The layout of the network as an nn.Sequential of Linear, Identity, .., Linear."""
         shapes: list[tuple[str, tuple[int, ...]]] = []
@@ -140,6 +143,16 @@ def _real(values: Tensor, name: str) -> Tensor:
     require(values.dtype == torch.float64, f"{name} must be float64", f"got {values.dtype}", "Call .double() on it")
     require(bool(torch.isfinite(values).all()), f"{name} must be finite", "there is NaN or inf")
     return values.detach()
+
+
+def _masses(sample_weights: Tensor | None, num_samples: int) -> Tensor:
+    if sample_weights is None:
+        return torch.full((num_samples,), 1 / num_samples, dtype=torch.float64)
+    masses = _real(sample_weights, "sample_weights")
+    fits = masses.shape == (num_samples,) and bool((masses >= 0).all()) and abs(float(masses.sum()) - 1) < 1e-9
+    must = f"sample_weights must be {num_samples} numbers, none negative, that sum to 1"
+    require(fits, must, f"got shape {tuple(masses.shape)} and sum {float(masses.sum()):.6g}")
+    return masses
 
 
 def _checked_weights(weights: Sequence[Tensor]) -> tuple[Tensor, ...]:

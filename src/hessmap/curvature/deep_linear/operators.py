@@ -58,6 +58,8 @@ class DeepLinearHessian(SymmetricOperator):
         def product(vector: np.ndarray) -> np.ndarray:
             return (self @ torch.from_numpy(vector.reshape(-1))).numpy()
 
+        if not product(start).any():
+            return 0.0
         scipy_operator = ScipyOperator((self.size, self.size), matvec=product, dtype=np.float64)
         # Both ends, not the largest magnitude: where they are equal but for the sign, that one never settles.
         ends = eigsh(scipy_operator, k=2, which="BE", v0=start, tol=1e-10, return_eigenvectors=False)
