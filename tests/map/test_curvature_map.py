@@ -31,7 +31,7 @@ def relu_map() -> CurvatureMap:
 
 @pytest.mark.parametrize("loss", ["squared", "cross_entropy", "log_cosh"])
 @pytest.mark.parametrize("bias", [False, True])
-@pytest.mark.parametrize("widths", [(5, 4, 3), (6, 5, 4, 3), (4, 2, 5, 3), (3, 6, 2)])
+@pytest.mark.parametrize("widths", [(5, 4, 3), (6, 5, 4, 3), (4, 2, 5, 3), (2, 6, 5)])
 def test_the_ranks_of_the_linear_twin_are_the_predicted_ones(
     widths: tuple[int, ...], bias: bool, loss: str
 ) -> None:
@@ -44,6 +44,7 @@ def test_the_ranks_of_the_linear_twin_are_the_predicted_ones(
         assert part.prediction is not None
         assert part.measurement.value == part.prediction.value, part
     assert found.verdicts[0].startswith("The linear twin obeys the theorem")
+    assert "with a gap of at least" in found.verdicts[0]
 
 
 def test_inputs_of_lower_rank_lower_the_prediction_and_the_measurement() -> None:
@@ -55,6 +56,27 @@ def test_inputs_of_lower_rank_lower_the_prediction_and_the_measurement() -> None
     assert twin.prediction is not None
     assert twin.prediction.outer_product.value == 3 * (3 + 3 - 3)
     assert all(part.agrees for part in twin.parts)
+
+
+@pytest.mark.parametrize("loss", ["squared", "cross_entropy"])
+def test_with_bias_a_constant_feature_lowers_the_rank_of_the_inputs_that_counts(loss: str) -> None:
+    inputs, labels = labelled(50, 3, 5)
+    inputs[:, 0] = 1.5
+    model = FullyConnected((3, 6, 5), bias=True, activation="tanh").build(seed=1)
+    twin = curvature_map(model, (inputs, labels), loss).linear_twin
+    assert twin is not None
+    assert (twin.data_ranks.input_rank.value, twin.data_ranks.centred_input_rank.value) == (3, 2)
+    assert all(part.agrees for part in twin.parts)
+
+
+def test_a_stationary_last_bias_is_noticed_and_predicted() -> None:
+    inputs, labels = labelled(50, 4, 3)
+    model = FullyConnected((4, 5, 3), bias=True).build(seed=1)
+    with torch.no_grad():
+        model[2].bias += (nn.functional.one_hot(labels, 3) - model(inputs)).mean(0)
+    network = curvature_map(model, (inputs, labels), "squared").network
+    assert network.data_ranks.mean_residual_is_zero
+    assert all(part.agrees for part in network.parts)
 
 
 def test_a_linear_network_needs_no_twin_and_is_held_against_the_theorem_itself() -> None:
@@ -96,6 +118,18 @@ def test_spectra_and_layers_are_those_of_the_hessians(relu_map: CurvatureMap) ->
     assert layer.curvature_share == pytest.approx(np.trace(outer[first, first]) / np.trace(outer))
     assert sum(layer.curvature_share for layer in relu_map.network.layers) == pytest.approx(1.0)
     assert relu_map.network.gradient_norm == pytest.approx(float(problem.gradient().norm()))
+
+
+def test_verdicts_quote_what_was_measured(relu_map: CurvatureMap) -> None:
+    network = relu_map.network
+    text = " ".join(relu_map.verdicts)
+    heaviest = max(network.layers, key=lambda layer: layer.curvature_share)
+    negative = int((network["loss"].spectrum.eigenvalues < -network["loss"].measurement.threshold).sum())
+    assert negative > 0
+    assert f"Layer {heaviest.name} holds {heaviest.curvature_share:.0%} of the curvature" in text
+    assert f"H_L has {negative} negative eigenvalues" in text
+    assert f"The data determine {network.effective_dimension.value:.0f} of 62 directions" in text
+    assert f"rank {network['loss'].rank} of 62" in text
 
 
 def test_weights_and_biases_of_a_layer_share_its_row() -> None:
@@ -189,10 +223,12 @@ def test_exact_arithmetic_is_asked_where_the_measured_rank_is_in_doubt() -> None
     """A feature scaled by 3e-6 puts eigenvalues near 1e-11 of the norm: floats cannot tell, the field can."""
     inputs, labels = labelled(40, 4, 2)
     inputs[:, 0] *= 2.0**-18
-    found = curvature_map(FullyConnected((4, 3, 2)).build(seed=5), (inputs, labels), "squared").network
-    assert not found["outer_product"].measurement.decidable
-    assert found["outer_product"].certificate is not None
-    assert found["outer_product"].agrees
+    found = curvature_map(FullyConnected((4, 3, 2)).build(seed=5), (inputs, labels), "squared")
+    part = found.network["outer_product"]
+    assert not part.measurement.decidable
+    assert part.certificate is not None
+    assert part.agrees
+    assert "by exact arithmetic" in found.verdicts[0]
 
 
 def test_a_model_too_large_is_refused_with_the_bytes() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 from hessmap.curvature import Problem
 from hessmap.errors import UnsupportedNetwork
-from hessmap.measurement.certified_rank import certified_rank
+from hessmap.measurement import certified_rank
 from hessmap.results import PARTS, Part, RankCertificate, RankMeasurement
 
 # Elimination costs about p^3: some ten seconds per Hessian here, on one core.

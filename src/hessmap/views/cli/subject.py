@@ -55,7 +55,7 @@ def trained_model(
 ) -> nn.Module:
     """The network after training by Adam, as good a minimum as a practitioner would stop at."""
     from hessmap.studies.map import MapPlan
-    from hessmap.training.trainer import train
+    from hessmap.training import train
 
     MapPlan(network.num_parameters, num_samples=0).require_room()  # before the training, not after it
     say(f"training {network} ({network.num_parameters:,} parameters) for {epochs} epochs, {loss} loss")

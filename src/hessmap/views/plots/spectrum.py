@@ -63,9 +63,11 @@ def _draw_part(axes: Axes, part: PartCurvature) -> None:
 
 
 def _label(part: PartCurvature) -> str:
-    """The symbol, the measured rank and, where there is one, the predicted rank with its kind."""
-    measured = f"{HESSIAN_SYMBOLS[part.part]}  rank {part.measurement.value:,}"
+    """The symbol, the rank and, where there is one, the predicted rank with its kind."""
+    rank = f"{HESSIAN_SYMBOLS[part.part]}  rank {part.rank:,}"
+    if part.certificate is not None:
+        rank += " (certified)"
     if part.prediction is None:
-        return measured
+        return rank
     word = "linear formula" if part.prediction.kind == "numerical" else TRUTH_NAMES[part.prediction.kind]
-    return f"{measured}   (dashed: {word} {part.prediction.value:,})"
+    return f"{rank}   (dashed: {word} {part.prediction.value:,})"
