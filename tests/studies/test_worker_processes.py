@@ -83,9 +83,10 @@ def test_ctrl_c_finishes_the_cases_under_way_and_leaves(
     store_path: Path, scratch: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TOY_SECONDS", "1.0")
-    program = study_program("run", "toy_studies:SLOW", "--store", str(store_path), "--workers", "2")
+    words = ("run", "toy_studies:SLOW", "--store", str(store_path), "--workers", "2")
+    program = study_program(*words, process_group=0)
     until(lambda: len(said(scratch, "start")) >= 2)
-    program.send_signal(signal.SIGINT)
+    os.killpg(program.pid, signal.SIGINT)  # as a terminal does it: to the whole group
     out, err = program.communicate(timeout=30)
     assert program.returncode == 130, err
     assert "Finishing the cases under way" in err

@@ -69,9 +69,13 @@ class Cluster:
         return self.lanes * (_SHORT_CASES_AHEAD if seconds is not None and seconds < _SHORT_SECONDS else 1)
 
     def _count_workers(self) -> None:
-        if time.monotonic() - self._counted >= _COUNT_SECONDS:
+        if time.monotonic() - self._counted < _COUNT_SECONDS:
+            return
+        try:
             self.lanes = max(1, sum(self._client.nthreads().values()))
-            self._counted = time.monotonic()
+        except OSError as error:
+            raise self._lost("it is gone") from error
+        self._counted = time.monotonic()
 
     def _outcome(self, future: Any, key: str) -> Outcome:
         from distributed.scheduler import KilledWorker
@@ -83,9 +87,11 @@ class Cluster:
         error = future.exception() if future.status == "error" else None
         if isinstance(error, KilledWorker):
             return Outcome(key, None, f"KilledWorker: {error}", 0.0, provenance_of(self._study))
-        got = f"it answered {future.status} ({error!r})" if error else "it is gone"
+        raise self._lost(f"a case ended with {error!r}" if error else "it is gone")
+
+    def _lost(self, got: str) -> ClusterError:
         must = f"the scheduler at {self._scheduler} must be there and its workers must have hessmap and the study"
-        raise ClusterError(sentence(must, got))
+        return ClusterError(sentence(must, got))
 
 
 def _connected(scheduler: str) -> Any:

@@ -55,10 +55,6 @@ class Worker:
         self.is_told_to_end = False
         self._send((sys.path, address, str(models)))
 
-    @property
-    def pid(self) -> int:
-        return self._process.pid
-
     def _send(self, message: object) -> None:
         with suppress(OSError):  # it has died: reading from it says so, and what it held is given out again
             self.connection.send(message)
@@ -156,8 +152,7 @@ class Processes:
         if not worker.is_ready:
             raise WorkerError(sentence("worker processes must start", f"one ended with code {code}", words))
         if worker.is_told_to_end and code == 0:
-            todo.extendleft(reversed(worker.held))
-            return
+            return  # what it still holds is left for the next run
         if worker.held:
             key = worker.held.popleft()
             self._deaths[key] = self._deaths.get(key, 0) + 1
