@@ -14,9 +14,9 @@ from typing import Any
 
 import torch
 from harness import best_seconds, environment, timed, write
-from networks import SIZES, jax_risk, problem, torch_risk
 
 from hessmap.curvature import functional_hessian, loss_hessian, outer_product_hessian
+from networks import SIZES, jax_risk, problem, torch_risk
 
 WANTED = {"torch": 20.0, "jax": 8.0, "gemm": {1: 1.5, 2: 2.0}, "parts": 2.5, "agreement": 1e-12}
 
@@ -64,9 +64,11 @@ def main() -> int:
     where = environment()
     rows = [measure(widths, count, threads) for threads in (1, 2) for widths, count in SIZES]
     for row in rows:
-        speed = "".join(f", {name} {row[f'{name}_speedup']:.1f}x" for name in ("torch", "jax") if f"{name}_speedup" in row)
+        peers = [name for name in ("torch", "jax") if f"{name}_speedup" in row]
+        speed = "".join(f", {name} {row[f'{name}_speedup']:.1f}x" for name in peers)
+        widths = "-".join(map(str, row["widths"]))
         print(
-            f"{'-'.join(map(str, row['widths']))} on {row['threads']} threads: H_L {row['seconds']['loss'] * 1e3:.0f} ms, "
+            f"{widths} on {row['threads']} threads: H_L {row['seconds']['loss'] * 1e3:.0f} ms, "
             f"{row['over_gemm']:.2f} GEMM, parts {row['parts_over_loss']:.2f}{speed}: "
             f"{'passes' if row['passes'] else 'FAILS'}"
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -42,7 +43,7 @@ def jax_risk(made: Problem, widths: tuple[int, ...], activation: str) -> tuple[C
 
     def risk(flat: Any) -> Any:
         values, start = inputs, 0
-        for layer, (fan_in, fan_out) in enumerate(zip(widths, widths[1:], strict=False)):
+        for layer, (fan_in, fan_out) in enumerate(itertools.pairwise(widths)):
             weight = flat[start : start + fan_in * fan_out].reshape(fan_out, fan_in)
             start += fan_in * fan_out
             values = values @ weight.T

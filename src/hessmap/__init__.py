@@ -10,31 +10,30 @@ from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
-_HOMES = {
-    "hessmap.networks": ("FullyConnected", "Polynomial", "describe"),
-    "hessmap.theory": ("predict_ranks",),
-    "hessmap.curvature": (
-        "Problem",
-        "loss_hessian",
-        "outer_product_hessian",
-        "functional_hessian",
-        "output_jacobian",
-        "tangent_kernel",
-    ),
-    "hessmap.measurement": (
-        "spectrum",
-        "numerical_rank",
-        "effective_dimension",
-        "reconstruction_error",
-        "subspace_overlap",
-        "solve",
-        "certified_rank",
-        "generic_rank",
-    ),
-    "hessmap.studies.map": ("map",),
+_HOME_OF = {
+    "FullyConnected": "networks",
+    "Polynomial": "networks",
+    "describe": "networks",
+    "predict_ranks": "theory",
+    "train": "training",
+    "train_to_stationary_point": "training",
+    "Problem": "curvature",
+    "loss_hessian": "curvature",
+    "outer_product_hessian": "curvature",
+    "functional_hessian": "curvature",
+    "output_jacobian": "curvature",
+    "tangent_kernel": "curvature",
+    "spectrum": "measurement",
+    "numerical_rank": "measurement",
+    "certified_rank": "measurement",
+    "generic_rank": "measurement",
+    "effective_dimension": "measurement",
+    "reconstruction_error": "measurement",
+    "subspace_overlap": "measurement",
+    "solve": "measurement",
+    "map": "studies.map",
 }
-_ROOMS = ("datasets", "networks", "curvature", "measurement", "theory", "training", "studies", "results", "errors")
-_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+_ROOMS = ("curvature", "datasets", "errors", "measurement", "networks", "results", "studies", "theory", "training")
 
 __all__ = [*sorted(_HOME_OF), *_ROOMS]
 
@@ -43,7 +42,7 @@ def __getattr__(name: str) -> Any:
     if name in _ROOMS:
         return import_module(f"hessmap.{name}")
     if name in _HOME_OF:
-        return getattr(import_module(_HOME_OF[name]), name)
+        return getattr(import_module(f"hessmap.{_HOME_OF[name]}"), name)
     raise AttributeError(f"module 'hessmap' has no attribute {name!r}; it has {', '.join(__all__)}")
 
 
@@ -51,5 +50,34 @@ def __dir__() -> list[str]:
     return sorted([*globals(), *__all__])
 
 
-if TYPE_CHECKING:
-    from hessmap import curvature, datasets, errors, measurement, networks, results, studies, theory, training
+if TYPE_CHECKING:  # what editors and type checkers see
+    from hessmap import curvature as curvature
+    from hessmap import datasets as datasets
+    from hessmap import errors as errors
+    from hessmap import measurement as measurement
+    from hessmap import networks as networks
+    from hessmap import results as results
+    from hessmap import studies as studies
+    from hessmap import theory as theory
+    from hessmap import training as training
+    from hessmap.curvature import Problem as Problem
+    from hessmap.curvature import functional_hessian as functional_hessian
+    from hessmap.curvature import loss_hessian as loss_hessian
+    from hessmap.curvature import outer_product_hessian as outer_product_hessian
+    from hessmap.curvature import output_jacobian as output_jacobian
+    from hessmap.curvature import tangent_kernel as tangent_kernel
+    from hessmap.measurement import certified_rank as certified_rank
+    from hessmap.measurement import effective_dimension as effective_dimension
+    from hessmap.measurement import generic_rank as generic_rank
+    from hessmap.measurement import numerical_rank as numerical_rank
+    from hessmap.measurement import reconstruction_error as reconstruction_error
+    from hessmap.measurement import solve as solve
+    from hessmap.measurement import spectrum as spectrum
+    from hessmap.measurement import subspace_overlap as subspace_overlap
+    from hessmap.networks import FullyConnected as FullyConnected
+    from hessmap.networks import Polynomial as Polynomial
+    from hessmap.networks import describe as describe
+    from hessmap.studies.map import map as map
+    from hessmap.theory import predict_ranks as predict_ranks
+    from hessmap.training import train as train
+    from hessmap.training import train_to_stationary_point as train_to_stationary_point

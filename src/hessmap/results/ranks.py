@@ -76,7 +76,7 @@ class RankCertificate(Record):
     num_ties: int = 0
     method: str = "dense"
     provenance: Provenance | None = field(default=None, compare=False)
-    summary_fields: ClassVar[tuple[str, ...]] = ("value", "part", "prime", "failure_bound", "size", "num_ties", "method")
+    summary_fields: ClassVar[tuple[str, ...]] = ("value", "part", "prime", "failure_bound", "size", "num_ties")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
