@@ -1,6 +1,7 @@
 """Frozen records that carry their own doubt."""
 
 from hessmap.results.datasets import DataSetStatus
+from hessmap.results.maps import CurvatureMap, LayerCurvature, NetworkCurvature, PartCurvature
 from hessmap.results.provenance import Provenance, data_hash, provenance
 from hessmap.results.ranks import (
     PARTS,
@@ -24,11 +25,15 @@ from hessmap.results.training import TrainingRun
 
 __all__ = [
     "PARTS",
+    "CurvatureMap",
     "DataRanks",
     "DataSetStatus",
     "EffectiveDimension",
+    "LayerCurvature",
     "LinearSolution",
+    "NetworkCurvature",
     "Part",
+    "PartCurvature",
     "Provenance",
     "RankCertificate",
     "RankMeasurement",

@@ -13,6 +13,8 @@ from hessmap.results.ranks import Part, RankCertificate, RankMeasurement, RankPr
 from hessmap.results.record import Record
 from hessmap.results.spectra import EffectiveDimension, Spectrum
 
+HESSIAN_SYMBOLS: dict[Part, str] = {"outer_product": "H_o", "functional": "H_f", "loss": "H_L"}
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class PartCurvature(Record):
@@ -155,11 +157,10 @@ class CurvatureMap(Record):
 
 
 def rank_text(part: PartCurvature) -> str:
-    """The measured rank with what it was held against, in a few words.
-
-    "1,410 of 2,720 (predicted 1,410, exact)"
-    """
-    text = f"{part.measurement.value:,} of {part.measurement.size:,}"
+    """The rank with what it was held against: "1,410 of 2,720 (predicted 1,410, exact)"."""
+    text = f"{part.rank:,} of {part.measurement.size:,}"
+    if part.certificate is not None:
+        text = f"{text}, certified"
     if part.prediction is None:
         return text
     return f"{text} (predicted {part.prediction.value:,}, {part.prediction.kind.replace('_', ' ')})"

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from hessmap.results.maps import NetworkCurvature, PartCurvature
+from hessmap.results.maps import HESSIAN_SYMBOLS, NetworkCurvature, PartCurvature
 
-_SYMBOLS = {"outer_product": "H_o", "functional": "H_f", "loss": "H_L"}
 # A gradient below this fraction of the norm of H_L marks a point that may be stationary: weights trained that
 # far are not generic, and the formulas need not hold.
 _NEARLY_STATIONARY = 1e-6
@@ -28,13 +27,13 @@ def held_against_theory(network: NetworkCurvature) -> str:
     if not held:
         return ""
     texts = [
-        f"{_SYMBOLS[part.part]} has rank {part.rank:,}, predicted {part.prediction.value:,}"
+        f"{HESSIAN_SYMBOLS[part.part]} has rank {part.rank:,}, predicted {part.prediction.value:,}"
         for part in held
         if part.prediction is not None and not part.agrees
     ]
     if texts:
         return f"The {network.name} departs from the theorem: {'; '.join(texts)}. {_why_it_departs(network)}"
-    ranks = ", ".join(f"{_SYMBOLS[part.part]} {part.rank:,}" for part in held)
+    ranks = ", ".join(f"{HESSIAN_SYMBOLS[part.part]} {part.rank:,}" for part in held)
     return (
         f"The {network.name} obeys the theorem: its ranks ({ranks} of {network.num_parameters:,}) are the "
         f"predicted ones, {_why_to_believe(held)}."

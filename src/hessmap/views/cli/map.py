@@ -90,13 +90,13 @@ def map_curvature(
         say(f"loading torch and the data ({data})")
         from hessmap.studies.map import curvature_map
 
-        samples_of = chosen_data(data, samples, side)
+        mapped_on = chosen_data(data, samples, side)
         if model is not None:
             mapped = referenced_model(model)
         else:
-            network = chosen_network(samples_of, widths, activation, bias)
-            mapped = trained_model(network, samples_of, loss, epochs, seed, say)
-        found = curvature_map(mapped, samples_of, loss, twin=twin, certify=certify, title=name or "", progress=say)
+            network = chosen_network(mapped_on, widths, activation, bias)
+            mapped = trained_model(network, mapped_on, loss, epochs, seed, say)
+        found = curvature_map(mapped, mapped_on, loss, twin=twin, certify=certify, title=name or "", progress=say)
         say("writing the record and the figures")
         paths = write_map(found, folder)
     if as_json:

@@ -7,8 +7,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullLocator
 
-from hessmap.results.maps import CurvatureMap, NetworkCurvature, PartCurvature
-from hessmap.views.plots.style import FAINT, HESSIAN_COLOURS, HESSIAN_SYMBOLS, INK, dress, new_figure
+from hessmap.results.maps import HESSIAN_SYMBOLS, CurvatureMap, NetworkCurvature, PartCurvature
+from hessmap.views.plots.style import FAINT, HESSIAN_COLOURS, INK, dress, new_figure
 from hessmap.views.tables.words import TRUTH_NAMES
 
 # Zeros of a float64 eigensolver lie near 1e-16 of the norm; what is below this floor is not drawn.
@@ -64,7 +64,7 @@ def _draw_part(axes: Axes, part: PartCurvature) -> None:
 
 def _label(part: PartCurvature) -> str:
     """The symbol, the rank and, where there is one, the predicted rank with its kind."""
-    rank = f"{HESSIAN_SYMBOLS[part.part]}  rank {part.rank:,}"
+    rank = f"${HESSIAN_SYMBOLS[part.part]}$  rank {part.rank:,}"
     if part.certificate is not None:
         rank += " (certified)"
     if part.prediction is None:

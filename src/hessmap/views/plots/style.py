@@ -15,7 +15,6 @@ GRID = "#e6e6e6"
 # The order of Okabe and Ito, darkest first: H_L, H_o, H_f.
 HESSIAN_COLOURS = {"loss": "#222222", "outer_product": "#0072b2", "functional": "#d55e00"}
 BAR_COLOURS = ("#c9d6df", "#0072b2")
-HESSIAN_SYMBOLS = {"loss": r"$H_L$", "outer_product": r"$H_o$", "functional": r"$H_f$"}
 
 
 def new_figure(width: float, height: float) -> Figure:

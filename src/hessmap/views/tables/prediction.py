@@ -8,16 +8,17 @@ from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from hessmap.results import PARTS, RankPrediction, RankValue
+from hessmap.results import PARTS, Part, RankPrediction, RankValue
+from hessmap.results.maps import HESSIAN_SYMBOLS
 from hessmap.views.tables.style import new_table
-from hessmap.views.tables.words import HESSIAN_NAMES, HESSIAN_SYMBOLS, TRUTH_NAMES
+from hessmap.views.tables.words import HESSIAN_NAMES, TRUTH_NAMES
 
 _IN_THE_TITLE = {"widths", "bias", "activation", "loss"}
 
 
 def prediction_view(prediction: RankPrediction, title: str = "") -> RenderableType:
     """The three ranks with their kind of truth, then their sources, the integers behind them, the assumptions."""
-    ranks: dict[str, RankValue] = {part: getattr(prediction, part) for part in PARTS}
+    ranks: dict[Part, RankValue] = {part: getattr(prediction, part) for part in PARTS}
     table = new_table(title)
     table.add_column("Hessian", no_wrap=True)
     for head in ("rank", "of", "share"):

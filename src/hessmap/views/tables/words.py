@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
+from hessmap.results.maps import HESSIAN_SYMBOLS
 
-HESSIAN_SYMBOLS = {"outer_product": "H_o", "functional": "H_f", "loss": "H_L"}
-HESSIAN_NAMES = {part: f"{symbol} {part.replace('_', ' ')}" for part, symbol in HESSIAN_SYMBOLS.items()}
+HESSIAN_NAMES: dict[str, str] = {part: f"{symbol} {part.replace('_', ' ')}" for part, symbol in HESSIAN_SYMBOLS.items()}
 TRUTH_NAMES = {"exact": "exact", "upper_bound": "upper bound", "numerical": "numerical"}
 
 
@@ -15,8 +14,6 @@ def ratio(value: float) -> str:
     >>> ratio(12345678.9), ratio(3.2), ratio(float("inf"))
     ('1.2e+07', '3.2', 'inf')
     """
-    if math.isinf(value):
-        return "inf"
     return f"{value:.2g}"
 
 
