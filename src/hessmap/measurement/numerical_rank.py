@@ -14,8 +14,8 @@ from hessmap.measurement.matrices import ASYMMETRY_TOLERANCE, EPS, Floats, Matri
 from hessmap.results import RankMeasurement, Spectrum
 
 RELATIVE_TOLERANCE = 1e-12
-# A singular value between tolerance / 10 and tolerance * 100 could be taken for either: [1e-13, 1e-10] by default.
-GREY_BELOW, GREY_ABOVE = 10.0, 100.0
+# What is dropped must be below a tenth of the threshold, and what is kept a thousand times above what is dropped.
+GREY_BELOW, CLEAR_GAP = 10.0, 1e3
 
 
 def numerical_rank(
@@ -29,9 +29,9 @@ def numerical_rank(
     few thousand parameters the kept values were above 2e-9 and the dropped ones below 5e-16 of that scale, and 1e-12
     is the middle of the two; from n = 4504 on the bound of the rounding error, n eps, is larger.
 
-    The rank is ``decidable`` when no singular value is inside the grey zone [tolerance / 10, tolerance * 100] * scale
-    and the error bound of the singular values is below that zone's upper end, so that none of the kept ones can be
-    zero. ``gap`` is smallest_kept / largest_dropped; inf if nothing is kept, or nothing but exact zeros is dropped.
+    ``gap`` is smallest_kept / largest_dropped; inf if nothing is kept, or nothing but exact zeros is dropped. The rank
+    is ``decidable`` when every dropped singular value is below a tenth of the threshold, the gap is at least 1000, and
+    the kept ones exceed the error bound of the singular values, so that none of them can be zero.
 
     A Spectrum is used as it is. Arrays that are not symmetric (data matrices) go through their singular values.
 
@@ -86,16 +86,16 @@ def _counted(found: _SingularValues, threshold: float, scale: float) -> RankMeas
     kept, dropped = values[values > threshold], values[values <= threshold]
     smallest_kept = float(kept.min()) if kept.size else 0.0
     largest_dropped = float(dropped.max(initial=0.0))
-    grey = (values > 0) & (values >= threshold / GREY_BELOW) & (values <= threshold * GREY_ABOVE)
-    is_resolved = found.error is None or not kept.size or found.error < threshold * GREY_ABOVE
+    gap = smallest_kept / largest_dropped if kept.size and largest_dropped > 0 else float("inf")
+    is_resolved = found.error is None or not kept.size or found.error < smallest_kept
     return RankMeasurement(
         value=int(kept.size),
         threshold=threshold,
         scale=scale,
         smallest_kept=smallest_kept,
         largest_dropped=largest_dropped,
-        gap=smallest_kept / largest_dropped if kept.size and largest_dropped > 0 else float("inf"),
-        decidable=is_resolved and not bool(grey.any()),
+        gap=gap,
+        decidable=is_resolved and largest_dropped <= threshold / GREY_BELOW and gap >= CLEAR_GAP,
         size=min(found.shape),
         method=found.method,
     )

@@ -42,8 +42,8 @@ class RankPrediction(Record):
 class RankMeasurement(Record):
     """A numerical rank: how many singular values exceed ``threshold`` = relative tolerance * ``scale``.
 
-    ``gap`` is smallest_kept / largest_dropped; the rank is ``decidable`` when no singular value lies in the
-    grey zone, so that every reasonable threshold gives the same value.
+    ``gap`` is smallest_kept / largest_dropped; the rank is ``decidable`` when the gap is wide and what was dropped lies
+    well below the threshold, so that every reasonable threshold gives the same value.
     """
 
     value: int
