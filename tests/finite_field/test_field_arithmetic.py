@@ -142,6 +142,13 @@ def test_heights_bound_the_numbers_and_residues_follow_them(a: np.ndarray, b: np
         assert is_bounded(number, found.height)
 
 
+@pytest.mark.parametrize("length", [1, 2, 3, 100, 1025])
+def test_heights_count_the_terms_of_sums(length: int) -> None:
+    row = from_integers(LARGEST, [[1] * length])
+    assert length <= 2 ** (row @ row.mT).height.magnitude_bits <= 8 * length
+    assert (drawn(LARGEST, np.random.default_rng(0), 1, length) @ row.mT).height.degree == 1
+
+
 def test_joined_and_selected_arrays_keep_the_larger_height() -> None:
     small, large = from_floats(LARGEST, np.array([[0.5]])), from_integers(LARGEST, [[1000]])
     assert joined([small, large], axis=1).height == Height(1, 10)

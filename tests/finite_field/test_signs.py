@@ -100,6 +100,18 @@ def test_rounding_in_the_first_layer_cannot_flip_a_sign_in_the_second(slope: flo
     assert signs(chain, symmetric).num_ties >= 400
 
 
+def test_integers_of_a_leaky_layer_meet_the_next_bias_at_the_same_scale() -> None:
+    """The unit comes out at -0.5: a bias of 0.5 makes a tie, one bit more a positive sign, one less a negative."""
+    first = np.array([[-2.0, 0.0]])
+    second = np.array([[1.0, 0.5], [1.0, 0.5 + 2.0**-52], [1.0, 0.5 - 2.0**-53]])
+    chain = chain_of([first, second, np.ones((1, 4))], [LeakyRelu(0.25), LeakyRelu()], has_bias=True)
+    assert check(chain, np.array([[1.0]])) == 1
+    found = signs(chain, np.array([[1.0]]))
+    assert found.num_ties == 1
+    assert found.patterns[1] is not None
+    assert found.patterns[1].tolist() == [[False, True, False]]
+
+
 small = st.integers(-3, 3).map(float)
 
 
