@@ -29,5 +29,14 @@ unit: install
 test-slow: install
 	$(BIN)/pytest -q -m 'slow or data'
 
+bench: .venv-bench/.installed
+	cd benchmarks && for question in dense_hessian reduced_spectrum papers_way certified_rank study_store; do \
+		../.venv-bench/bin/python $$question.py || failed=1; done; test -z "$$failed"
+
+.venv-bench/.installed: pyproject.toml constraints.txt benchmarks/requirements.txt
+	test -x .venv-bench/bin/python || $(PYTHON) -m venv .venv-bench
+	.venv-bench/bin/pip install --quiet --constraint constraints.txt --editable . --requirement benchmarks/requirements.txt
+	touch $@
+
 clean:
 	rm -rf $(VENV) .venv-bench .mypy_cache .ruff_cache .pytest_cache

@@ -4,8 +4,9 @@ For calls k <= l with inputs a, and the curvature S, motion A and slope g of ``s
 
     d2 / dW_k[j,b] dW_l[i,a]  =  sum_n ( S_n[j,i] a_l[n,a]  +  A_n[j,a] g_l[n,i] ) a_k[n,b]
 
-share the last factor, so one product per block does: rows[j, n, (i,a)] against a_k[n, b]. A bias is an input that is
-always one; a diagonal layer keeps only a = i. Positions (tokens) are summed over like samples.
+share the last factor, so one product per block does: rows[j, (i,a), n] against a_k[n, b], samples innermost because
+they are many. A bias is an input that is always one; a diagonal layer keeps only a = i. Positions (tokens) are summed
+over like samples.
 """
 
 from __future__ import annotations
@@ -99,22 +100,27 @@ def _freshness(canvas: Canvas, early: Side, late: Side) -> bool:
 
 
 def _rows(canvas: Canvas, late: Side, curvature: Tensor, motion: Tensor | None, slope: Tensor) -> Tensor:
-    """The bracket of the formula, shape (directions, samples, outputs * features of the later call)."""
+    """The bracket of the formula, shape (directions, outputs * features of the later call, samples)."""
     call = late.call
     directions, samples = curvature.shape[:2]
     curvature = curvature.reshape(directions, samples, call.num_positions, call.num_outputs)
     if call.kind == "diagonal":
         return _diagonal_rows(late, curvature, motion, slope)
     if not late.has_one_position:
-        rows = torch.einsum("dnti,nta->dnia", curvature, late.inputs)
+        rows = torch.einsum("dnti,nta->dian", curvature, late.inputs)
         if motion is not None and call.weight is not None:
-            rows[..., : motion.shape[3]] += torch.einsum("dnta,nti->dnia", motion, slope)
-        return rows.flatten(2)
-    rows = canvas.scratch("rows", directions, samples, call.num_outputs, late.num_features)
-    torch.mul(curvature[:, :, 0, :, None], late.inputs[None, :, 0, None, :], out=rows)
+            rows[:, :, : motion.shape[3]] += torch.einsum("dnta,nti->dian", motion, slope)
+        return rows.flatten(1, 2)
+    rows = canvas.scratch("rows", directions, call.num_outputs, late.num_features, samples)
+    torch.mul(_samples_last(curvature)[:, :, None], _samples_last(late.inputs[None])[:, None], out=rows)
     if motion is not None and call.weight is not None:
-        rows[..., : motion.shape[3]].addcmul_(motion[:, :, 0, None, :], slope[None, :, 0, :, None])
-    return rows.flatten(2)
+        rows[:, :, : motion.shape[3]].addcmul_(_samples_last(motion)[:, None], _samples_last(slope[None])[:, :, None])
+    return rows.flatten(1, 2)
+
+
+def _samples_last(values: Tensor) -> Tensor:
+    """(directions, samples, one position, features) as (directions, features, samples)."""
+    return values[:, :, 0].transpose(1, 2).contiguous()
 
 
 def _diagonal_rows(late: Side, curvature: Tensor, motion: Tensor | None, slope: Tensor) -> Tensor:
@@ -124,19 +130,19 @@ def _diagonal_rows(late: Side, curvature: Tensor, motion: Tensor | None, slope: 
         features.append(scaled if motion is None else scaled + torch.einsum("dnti,nti->dni", motion, slope))
     if late.call.bias is not None:
         features.append(curvature.sum(2))
-    return torch.stack(features, 3).flatten(2)
+    return torch.stack(features, 3).flatten(2).transpose(1, 2)
 
 
 def _contract(canvas: Canvas, early: Side, position: int, first: int, rows: Tensor) -> Tensor:
     """Rows of consecutive outputs against the earlier call's inputs, (outputs, features, columns of the later)."""
     inputs = early.inputs[:, position]
     if early.call.kind == "dense":
-        block = canvas.scratch("block", len(rows), early.num_features, rows.shape[2])
-        return torch.bmm(inputs.T.expand(len(rows), -1, -1), rows, out=block)
+        block = canvas.scratch("block", len(rows), early.num_features, rows.shape[1])
+        return torch.bmm(inputs.T.expand(len(rows), -1, -1), rows.mT, out=block)
     own = inputs[:, first : first + len(rows)].T
     features = [own] if early.call.weight is not None else []
     features += [torch.ones_like(own)] if early.call.bias is not None else []
-    return torch.bmm(torch.stack(features, 1), rows)
+    return torch.bmm(torch.stack(features, 1), rows.mT)
 
 
 def _write(canvas: Canvas, early: Side, late: Side, first: int, block: Tensor, fresh: bool) -> None:
