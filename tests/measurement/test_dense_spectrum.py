@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from known_spectra import KNOWN_MATRICES, NAMES, KnownMatrix
 
 from hessmap.curvature.operator import DenseOperator
-from hessmap.errors import InvalidInput
+from hessmap.errors import InvalidInput, TooLarge
 from hessmap.measurement import spectrum
 from hessmap.measurement.matrices import asymmetry
 from hessmap.results import Spectrum
@@ -133,6 +133,13 @@ def test_what_is_no_square_float64_matrix_is_refused() -> None:
         spectrum([[1.0]])  # type: ignore[arg-type]
     with pytest.raises(InvalidInput, match="scale must be finite and not negative; got -1"):
         spectrum(np.eye(2), scale=-1.0)
+
+
+def test_a_spectrum_that_does_not_fit_the_memory_is_refused_before_it_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hessmap.curvature.memory.available_bytes", lambda: 2 * 8 * 30**2)
+    spectrum(np.eye(30))
+    with pytest.raises(TooLarge, match=r"a matrix of size 30 must fit the memory, 14\.1 KiB .* needs 28\.1 KiB"):
+        spectrum(np.eye(30), vectors=True)
 
 
 def test_a_spectrum_survives_json() -> None:

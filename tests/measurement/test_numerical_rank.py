@@ -77,7 +77,7 @@ def test_gap_is_infinite_where_nothing_or_only_exact_zeros_are_dropped_or_nothin
         (0.0, False, True),
     ],
 )
-def test_a_dropped_value_near_the_threshold_makes_the_rank_undecidable(value: float, kept: bool, decidable: bool) -> None:
+def test_dropping_a_value_near_the_threshold_is_undecidable(value: float, kept: bool, decidable: bool) -> None:
     for matrix in (np.diag([1.0, value]), np.diag([-1.0, -value]), np.diag([1e-14, 1e-14 * value])):
         found = numerical_rank(matrix)
         assert found.value == 1 + kept

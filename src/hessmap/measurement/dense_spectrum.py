@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import scipy.linalg
 
+from hessmap.curvature.memory import require_memory
 from hessmap.errors import require
 from hessmap.measurement.matrices import EPS, Floats, Matrix, carried_scale, symmetric_array
 from hessmap.results import Spectrum
@@ -24,6 +25,9 @@ def spectrum(matrix: Matrix, vectors: bool = False, scale: float | None = None) 
     array([ 2., -2.])
     """
     array, asymmetry = symmetric_array(matrix)
+    # LAPACK works on a copy; with vectors it needs two more, and the product for the residuals one.
+    needed = 8 * array.size * (4 if vectors else 1)
+    require_memory(f"the spectrum of a matrix of size {len(array)}", needed, "Use a Krylov or stochastic method")
     eigenvalues, eigenvectors = _eigenpairs(array) if vectors else (_eigenvalues(array), None)
     residuals = np.zeros(0)
     if eigenvectors is not None:
