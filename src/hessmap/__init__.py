@@ -26,6 +26,8 @@ _HOME_OF = {
     "spectrum": "measurement",
     "numerical_rank": "measurement",
     "certified_rank": "measurement",
+    "certified_data_ranks": "measurement",
+    "certified_matrix_rank": "measurement",
     "generic_rank": "measurement",
     "effective_dimension": "measurement",
     "reconstruction_error": "measurement",
@@ -66,6 +68,8 @@ if TYPE_CHECKING:  # what editors and type checkers see
     from hessmap.curvature import outer_product_hessian as outer_product_hessian
     from hessmap.curvature import output_jacobian as output_jacobian
     from hessmap.curvature import tangent_kernel as tangent_kernel
+    from hessmap.measurement import certified_data_ranks as certified_data_ranks
+    from hessmap.measurement import certified_matrix_rank as certified_matrix_rank
     from hessmap.measurement import certified_rank as certified_rank
     from hessmap.measurement import effective_dimension as effective_dimension
     from hessmap.measurement import generic_rank as generic_rank

@@ -7,6 +7,7 @@ import platform
 import sys
 import time
 from dataclasses import dataclass
+from functools import cache
 from importlib import metadata
 
 import numpy as np
@@ -33,14 +34,20 @@ def provenance(
     dtype: str = "float64", seed: int | None = None, data_hash: str | None = None, notes: tuple[str, ...] = ()
 ) -> Provenance:
     """The provenance of something made now."""
-    versions = {"python": platform.python_version(), "platform": sys.platform}
+    created = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    return Provenance(dict(_versions()), dtype, seed, data_hash, created, notes)
+
+
+@cache
+def _versions() -> tuple[tuple[str, str], ...]:
+    """Read once a process: the files behind it cost milliseconds."""
+    versions = [("python", platform.python_version()), ("platform", sys.platform)]
     for name in _PACKAGES:
         try:
-            versions[name] = metadata.version(name)
+            versions.append((name, metadata.version(name)))
         except metadata.PackageNotFoundError:
-            versions[name] = "not installed"
-    created = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    return Provenance(versions, dtype, seed, data_hash, created, notes)
+            versions.append((name, "not installed"))
+    return tuple(versions)
 
 
 def data_hash(*arrays: NDArray[np.generic]) -> str:
