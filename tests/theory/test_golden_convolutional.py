@@ -40,7 +40,7 @@ def test_printed_convolution_formulas_give_what_was_printed(case):
 @pytest.mark.parametrize("case", golden("cnn1_r_lt_d"))
 def test_inputs_of_low_rank_give_the_stored_ranks_and_a_valid_bound(case):
     net, (outer, functional, loss) = convolution(case), stored_ranks(case, "true")
-    assert convolutional.outer_product_rank(net, case["r"]) == outer == case["corrected"]["Ho"]
+    assert outer <= convolutional.outer_product_upper_bound(net, case["r"]) == case["corrected"]["Ho"]
     assert convolutional.functional_rank(net, case["s"]) == functional == case["corrected"]["Hf"]
     assert loss <= convolutional.loss_rank_upper_bound(net, case["r"], case["s"])
 

@@ -91,16 +91,14 @@ def sum_over_balanced(term: Callable[[int], int], total: int, parts: int) -> int
     return (parts - num_high) * term(low) + num_high * term(low + 1)
 
 
-def outer_product_rank(net: OneHiddenConvolution, input_rank: int | None = None) -> int:
-    """The outer-product Hessian of one convolution and one dense layer, exactly.
+def outer_product_rank(net: OneHiddenConvolution) -> int:
+    """The outer-product Hessian of one convolution and one dense layer, exactly, for inputs of full rank.
 
     Formula, D visible inputs, kt taps, n phases: K D if m d1 >= D or m >= kt; otherwise K m d1 + extra, at most K D,
-    where extra = sum over b in balanced(kt - m, m - n) of min(K (b - d1 + 1)+, m b) if m > n; (kt - m) min(K, m) if
-    m = n; sum over a in balanced(kt - m, n - m) of min(m a, K (a + d1 - 1)) if m < n. For inputs of rank r
-    (``input_rank``; m0 d0 unless given) and r' = min(r, D): the smallest of this, K r', and q (r' + K - q) with
-    q = min(r', m d1, K).
+    where extra = sum over b in balanced(kt - m, m - n) of min(K (b - d1 + 1)+, m b) if m > n; (kt - m) m if m = n;
+    sum over a in balanced(kt - m, n - m) of min(m a, K (a + d1 - 1)) if m < n.
 
-    Assumptions: generic weights, and inputs in general position within their rank.
+    Assumptions: generic weights, inputs of full rank m0 d0.
 
     Reference: Singh, Hofmann & Schoelkopf 2023, Theorem 7, there an upper bound for stride 1 and one channel, and no
     equality: (d0, k, m, K) = (9, 8, 3, 5) has rank 44, the bound is 45; (7, 6, 3, 9) has 60, the bound is 63.
@@ -112,10 +110,42 @@ def outer_product_rank(net: OneHiddenConvolution, input_rank: int | None = None)
     >>> outer_product_rank(OneHiddenConvolution(9, kernel=8, filters=3, outputs=5))
     44
     """
-    full = _full_outer_product_rank(net)
-    rank = min(_checked_input_rank(net, input_rank), net.num_visible_inputs)
+    outputs, positions, filters = net.outputs, net.positions, net.filters
+    taps, phases, most = net.num_taps, net.num_phases, outputs * net.num_visible_inputs
+    if filters * positions >= net.num_visible_inputs or filters >= taps:
+        return most
+    left = taps - filters
+    if filters > phases:
+        parts = filters - phases
+        extra = sum_over_balanced(lambda b: min(outputs * max(b - positions + 1, 0), filters * b), left, parts)
+    elif filters == phases:
+        extra = left * filters
+    else:
+        parts = phases - filters
+        extra = sum_over_balanced(lambda a: min(filters * a, outputs * (a + positions - 1)), left, parts)
+    return min(most, outputs * filters * positions + extra)
+
+
+def outer_product_upper_bound(net: OneHiddenConvolution, input_rank: int) -> int:
+    """For inputs of rank r the outer-product Hessian has rank at most min(full, q (r + K - q)).
+
+    Here full is ``outer_product_rank`` and q = min(r, m d1, K); ``input_rank`` is r. Nearly always reached, but no
+    equality: (d0, k, m, K) = (11, 10, 3, 5) with r = 10 has rank 49, the bound is 50.
+
+    Assumptions: none on the inputs; the full value is that of generic weights, the largest for any weights.
+
+    Reference: Singh, Hofmann & Schoelkopf 2023, Theorems 5 and 7, each with r for d0.
+
+    By hand for three inputs of rank 1, two taps, one filter, one output: one direction is left.
+
+    >>> outer_product_upper_bound(OneHiddenConvolution(3, kernel=2, filters=1, outputs=1), input_rank=1)
+    1
+    >>> outer_product_upper_bound(OneHiddenConvolution(11, kernel=10, filters=3, outputs=5), input_rank=10)
+    50
+    """
+    rank = _checked_input_rank(net, input_rank)
     q = min(rank, net.filters * net.positions, net.outputs)
-    return min(full, net.outputs * rank, q * (rank + net.outputs - q))
+    return min(outer_product_rank(net), q * (rank + net.outputs - q))
 
 
 def functional_rank(net: OneHiddenConvolution, residual_rank: int | None = None) -> int:
@@ -144,9 +174,9 @@ def loss_rank(net: OneHiddenConvolution) -> int:
     """The loss Hessian of one convolution and one dense layer, exactly, for full input rank and generic residual.
 
     Formula: the functional rank, plus, for kt <= K d1, the sum over x in balanced(sum_y (d1 + y), K + n) of
-    min(min(m, kt)(d1 - x)+, sum_y (d1 + y - 1 - x)+), y over the taps of the phases; for kt > K d1, the sum over x in
-    balanced(K (dmax + 1) + sum_y (kmax - y), K + n) of min(min(m, K d1)(kmax - x)+, K (dmax - x)+), where kmax is the
-    most taps of a phase and dmax = d1 + kmax - 1.
+    min(m (d1 - x)+, sum_y (d1 + y - 1 - x)+), y over the taps of the phases; for kt > K d1, the sum over x in
+    balanced(K (dmax + 1) + sum_y (kmax - y), K + n) of min(m (kmax - x)+, K (dmax - x)+), where kmax is the most taps
+    of a phase and dmax = d1 + kmax - 1.
 
     Assumptions: generic weights, full input rank, generic residual.
 
@@ -160,32 +190,33 @@ def loss_rank(net: OneHiddenConvolution) -> int:
     >>> loss_rank(OneHiddenConvolution(7, kernel=4, filters=3, outputs=2))
     35
     """
-    outputs, positions, most = net.outputs, net.positions, net.most_taps
+    outputs, positions, most, filters = net.outputs, net.positions, net.most_taps, net.filters
     parts = outputs + net.num_phases
     if net.num_taps <= outputs * positions:
-        rows = min(net.filters, net.num_taps)
         total = net.sum_over_phases(lambda taps: positions + taps)
 
         def term(x: int) -> int:
             inputs = net.sum_over_phases(lambda taps: max(positions + taps - 1 - x, 0))
-            return min(rows * max(positions - x, 0), inputs)
+            return min(filters * max(positions - x, 0), inputs)
 
     else:
-        rows, longest = min(net.filters, outputs * positions), positions + most - 1
+        longest = positions + most - 1
         total = outputs * (longest + 1) + net.sum_over_phases(lambda taps: most - taps)
 
         def term(x: int) -> int:
-            return min(rows * max(most - x, 0), outputs * max(longest - x, 0))
+            return min(filters * max(most - x, 0), outputs * max(longest - x, 0))
 
     return functional_rank(net) + sum_over_balanced(term, total, parts)
 
 
 def loss_rank_upper_bound(net: OneHiddenConvolution, input_rank: int, residual_rank: int) -> int:
-    """For inputs of rank r < m0 d0 the loss Hessian has rank at most min(p, H_f + K r - 1, H_o + H_f - 1).
+    """For inputs of rank r < m0 d0 the loss Hessian has rank at most min(p, H_o + H_f - 1).
 
-    H_o and H_f are the ranks of the two parts; without residual it is H_o itself. No closed form is known.
+    H_o is ``outer_product_upper_bound``, H_f the functional rank; without residual it is H_o alone. The one comes off
+    because H_f maps the parameters themselves to the gradient, which lies in the range of both parts. No closed form
+    is known.
 
-    Assumptions: generic weights, residual of rank s, inputs in general position within their rank.
+    Assumptions: residual of rank s and a gradient that is not zero.
 
     Reference: Singh, Hofmann & Schoelkopf 2023, Section 6, bounds it by H_o + H_f. Their "r < d without loss of
     generality" is false for convolutions: a change of input coordinates does not keep the sharing of weights.
@@ -198,29 +229,11 @@ def loss_rank_upper_bound(net: OneHiddenConvolution, input_rank: int, residual_r
     rank = _checked_input_rank(net, input_rank)
     why = "the smaller of input rank and outputs"
     residual = checked_count("residual_rank", residual_rank, at_most=min(rank, net.outputs), why=why)
-    outer, functional = outer_product_rank(net, rank), functional_rank(net, residual)
+    outer, functional = outer_product_upper_bound(net, rank), functional_rank(net, residual)
     if functional == 0:
         return outer
-    return min(net.num_parameters, functional + net.outputs * rank - 1, outer + functional - 1)
+    return min(net.num_parameters, outer + functional - 1)
 
 
-def _full_outer_product_rank(net: OneHiddenConvolution) -> int:
-    outputs, positions, filters = net.outputs, net.positions, net.filters
-    taps, phases, most = net.num_taps, net.num_phases, outputs * net.num_visible_inputs
-    if filters * positions >= net.num_visible_inputs or filters >= taps:
-        return most
-    left = taps - filters
-    if filters > phases:
-        extra = sum_over_balanced(
-            lambda b: min(outputs * max(b - positions + 1, 0), filters * b), left, filters - phases
-        )
-    elif filters == phases:
-        extra = left * min(outputs, filters)
-    else:
-        extra = sum_over_balanced(lambda a: min(filters * a, outputs * (a + positions - 1)), left, phases - filters)
-    return min(most, outputs * filters * positions + extra)
-
-
-def _checked_input_rank(net: OneHiddenConvolution, input_rank: int | None) -> int:
-    rank = net.num_inputs if input_rank is None else input_rank
-    return checked_count("input_rank", rank, at_most=net.num_inputs, why="the number of inputs")
+def _checked_input_rank(net: OneHiddenConvolution, input_rank: int) -> int:
+    return checked_count("input_rank", input_rank, at_most=net.num_inputs, why="the number of inputs")
