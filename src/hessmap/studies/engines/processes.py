@@ -65,9 +65,8 @@ class Worker:
 
     def tell_to_end(self) -> None:
         """Finish the case under way and leave."""
-        if not self.is_told_to_end:
-            self.is_told_to_end = True
-            self._send(None)
+        self.is_told_to_end = True
+        self._send(None)
 
     def has_ended(self) -> bool:
         return self._process.poll() is not None
@@ -122,6 +121,8 @@ class Processes:
 
     def _share_out(self, todo: deque[str], workers: Sequence[Worker], is_stopping: bool) -> None:
         for worker in workers:
+            if worker.is_told_to_end:
+                continue  # what comes back from a dead one is for others
             if is_stopping or not (todo or worker.held):
                 worker.tell_to_end()
             elif worker.is_ready or not worker.held:
