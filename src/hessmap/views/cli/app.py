@@ -10,6 +10,7 @@ from typer.core import TyperGroup
 from hessmap.errors import HessmapError
 from hessmap.views.cli import data, map, predict
 from hessmap.views.cli.study import study_app
+from hessmap.views.cli.threads import leave_busy_cores_alone
 
 _EXAMPLES = """
 [bold]Examples[/bold]
@@ -75,4 +76,5 @@ def _options(
 
 def main() -> None:
     """The ``hessmap`` program."""
+    leave_busy_cores_alone()
     app()
