@@ -119,6 +119,14 @@ def test_claims_count_in_the_verdict() -> None:
     assert verdict.sentence == "1 of 2 claims hold."
 
 
+def test_a_check_judges_the_rows_that_have_its_names_and_a_misspelled_one_is_an_error() -> None:
+    rows = [Row({"width": 1}, {"a": 1}), Row({"width": 2}, {"b": 1})]
+    verdict = study_of(Check("a", 1.0)).verdict(rows)
+    assert (verdict.num_cases, verdict.num_agree) == (2, 1)
+    with pytest.raises(UnknownName, match="a name of a check must be one of width, a; got 'c'"):
+        study_of(Check("a", "c")).verdict(rows)
+
+
 def test_nothing_run_is_not_a_verdict_that_holds() -> None:
     verdict = study_of(Check("a", 1.0)).verdict([])
     assert not verdict.holds

@@ -95,3 +95,10 @@ def test_a_mistake_is_one_sentence_and_exit_code_2(words: tuple[str, ...], messa
     result = study(*words, *STORE, code=2)
     assert message in result.stderr
     assert "Traceback" not in result.output
+
+
+def test_the_default_store_is_the_one_of_the_room() -> None:
+    from hessmap.studies.run_summary import DEFAULT_STORE
+    from hessmap.views.cli.study import _STORE
+
+    assert _STORE == DEFAULT_STORE

@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 
 from hessmap.errors import InvalidInput, sentence, unknown_name
 
+_MISSING = object()
+
 
 @dataclass(frozen=True, eq=False)
 class Row:
@@ -27,22 +29,23 @@ class Row:
     record: Mapping[str, Any]
 
     def __getitem__(self, name: str) -> Any:
-        value: Any = self.record if name.split(".")[0] in self.record else self.case
-        for part in name.split("."):
-            if not isinstance(value, Mapping) or part not in value:
-                raise unknown_name("a name in a record", name, self.names())
-            value = value[part]
+        value = self.get(name, _MISSING)
+        if value is _MISSING:
+            raise unknown_name("a name in a record", name, self.names())
         return value
 
     def __contains__(self, name: str) -> bool:
-        try:
-            self[name]
-        except InvalidInput:
-            return False
-        return True
+        return self.get(name, _MISSING) is not _MISSING
 
     def get(self, name: str, default: Any = None) -> Any:
-        return self[name] if name in self else default  # noqa: SIM401 - this is what get is made of
+        """The value under a dotted name, of the record first, or the default where there is none."""
+        first, *rest = name.split(".")
+        value: Any = self.record.get(first, _MISSING)
+        if value is _MISSING:
+            value = self.case.get(first, _MISSING)
+        for part in rest:
+            value = value.get(part, _MISSING) if isinstance(value, Mapping) else _MISSING
+        return default if value is _MISSING else value
 
     def names(self) -> tuple[str, ...]:
         """Every dotted name that leads to a value, of the case first."""

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
+from hessmap.errors import unknown_name
 from hessmap.results import Record
 from hessmap.studies.row import Row
 
@@ -26,6 +27,10 @@ class Check:
     predicted: str | float
     relation: Relation = "by_kind"
     tolerance: float = 0.0
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return (self.measured, self.predicted) if isinstance(self.predicted, str) else (self.measured,)
 
     def judge(self, row: Row) -> Judgement:
         measured = row.number(self.measured)
@@ -121,9 +126,13 @@ class Verdict(Record):
 def judged(
     study: str, checks: Sequence[Check], rows: Sequence[Row], findings: tuple[Finding, ...], num_failed: int
 ) -> Verdict:
-    """The verdict on rows under checks; without checks only the findings count."""
-    by_case = [[check.judge(row) for check in checks] for row in rows] if checks else []
-    outcomes = [_case_outcome(judgements) for judgements in by_case]
+    """The verdict on rows under checks; a row that lacks the names of a check is not judged by it."""
+    for check in checks:
+        for name in check.names:
+            if rows and not any(name in row for row in rows):
+                raise unknown_name("a name of a check", name, rows[0].names())
+    by_case = [[check.judge(row) for check in checks if all(name in row for name in check.names)] for row in rows]
+    outcomes = [_case_outcome(judgements) for judgements in by_case if judgements]
     every = [judgement for judgements in by_case for judgement in judgements]
     return Verdict(
         study=study,

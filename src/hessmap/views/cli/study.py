@@ -38,7 +38,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, nothing else."
 Data = Annotated[str | None, typer.Option(help="The data set to use; unless given, the study's default.")]
 StorePath = Annotated[Path, typer.Option("--store", envvar="HESSMAP_STORE", help="The SQLite file with the records.")]
 Results = Annotated[Path | None, typer.Option("--results", help="Read the exported JSON of this folder instead.")]
-_STORE = Path("hessmap-runs/hessmap.sqlite")
+_STORE = Path("hessmap-runs/hessmap.sqlite")  # studies.run_summary.DEFAULT_STORE, without loading the room for --help
 
 
 @study_app.command("list")
