@@ -82,6 +82,12 @@ def test_every_bound_holds_and_the_columns_add_up(case, seed):
     assert whole <= deep_convolutional.loss_upper_bound(sizes, parameters)
 
 
+def test_a_column_is_no_larger_than_all_the_other_layers_together():
+    sizes, parameters = deep_convolutional.convolutional_sizes(9, (1, 2, 3), (4, 1), outputs=4)
+    assert parameters == (8, 6, 72)
+    assert deep_convolutional.functional_column_upper_bounds(sizes, parameters) == (8, 6, 14)
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [

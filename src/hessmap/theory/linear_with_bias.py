@@ -11,7 +11,7 @@ the LAST hidden layer of width m, M = M_1 + .. + M_{L-1}, and M_{>b} the sum of 
 the rank of Omega_c alone.
 
 Assumptions shared by every function here: generic weights, biases and residual (its scale included). The formulas are
-facts of exact arithmetic: no random architecture has ever broken them.
+not proved; they held for every random architecture tried in exact arithmetic.
 """
 
 from __future__ import annotations
