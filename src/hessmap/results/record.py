@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from hessmap.errors import InvalidInput, sentence, unknown_name
+from hessmap.results.strict_json import plain, restored
 
 _RECORDS: dict[str, type[Record]] = {}
 
@@ -38,22 +39,22 @@ class Record:
         )
 
     def __hash__(self) -> int:
-        return hash((type(self).__name__, self.to_json()))
+        return hash(json.dumps(plain(type(self).__name__, self, compared_fields)))
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain dictionaries, lists, numbers and strings, with the record's name under ``"record"``."""
-        fields = {field.name: _encode(getattr(self, field.name)) for field in dataclasses.fields(self)}
-        return {"record": type(self).__name__, **fields}
+        """Dictionaries, lists, numbers and strings of strict JSON."""
+        made: dict[str, Any] = plain(type(self).__name__, self, all_fields)
+        return made
 
     def to_json(self, indent: int | None = None) -> str:
-        return json.dumps(self.to_dict(), indent=indent, allow_nan=True)
+        return json.dumps(self.to_dict(), indent=indent, allow_nan=False)
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Self:
         name = data.get("record")
         if name not in _RECORDS:
             raise unknown_name("record", name, sorted(_RECORDS))
-        record = _decode(data)
+        record = restored(data, _built)
         if not isinstance(record, cls):
             raise InvalidInput(sentence(f"the JSON must hold a {cls.__name__}", f"it holds a {name}"))
         return record
@@ -87,31 +88,26 @@ def _equal(left: Any, right: Any) -> bool:
     return bool(left == right)
 
 
-def _encode(value: Any) -> Any:
-    if isinstance(value, Record):
-        return value.to_dict()
-    if isinstance(value, np.ndarray):
-        return {"array": value.ravel().tolist(), "shape": list(value.shape), "dtype": str(value.dtype)}
-    if isinstance(value, np.generic):
-        return value.item()
-    if isinstance(value, tuple | list):
-        return [_encode(item) for item in value]
-    if isinstance(value, dict):
-        return {str(key): _encode(item) for key, item in value.items()}
-    return value
+def all_fields(value: object) -> dict[str, Any] | None:
+    """The fields of a record by name, with its own name under ``"record"``; None for anything else."""
+    return _named(value, dataclasses.fields(value)) if isinstance(value, Record) else None
 
 
-def _decode(value: Any) -> Any:
-    if isinstance(value, list):
-        return tuple(_decode(item) for item in value)
-    if not isinstance(value, dict):
-        return value
-    if "array" in value and "dtype" in value:
-        return np.array(value["array"], dtype=value["dtype"]).reshape(value["shape"])
-    fields = {key: _decode(item) for key, item in value.items() if key != "record"}
-    if value.get("record") in _RECORDS:
-        return _RECORDS[value["record"]](**fields)
-    return fields
+def compared_fields(value: object) -> dict[str, Any] | None:
+    """The same for the fields that make two records equal: without the moment and the machine of its provenance."""
+    if not isinstance(value, Record):
+        return None
+    return _named(value, tuple(field for field in dataclasses.fields(value) if field.compare))
+
+
+def _named(record: Record, fields: tuple[dataclasses.Field[Any], ...]) -> dict[str, Any]:
+    return {"record": type(record).__name__, **{field.name: getattr(record, field.name) for field in fields}}
+
+
+def _built(fields: dict[str, Any]) -> Any:
+    if fields.get("record") not in _RECORDS:
+        return fields
+    return _RECORDS[fields["record"]](**{name: value for name, value in fields.items() if name != "record"})
 
 
 def _readable(value: Any) -> str:

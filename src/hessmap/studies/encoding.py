@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import math
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-
 from hessmap.errors import InvalidInput, sentence
-from hessmap.results import Record
+from hessmap.results.record import compared_fields
+from hessmap.results.strict_json import plain, restored
 
 
 def case_key(case: Mapping[str, Any]) -> str:
@@ -43,14 +41,14 @@ def encode(record: Mapping[str, Any]) -> str:
 
     Of Records inside it only the fields that are compared are kept: the store has a provenance of its own.
     """
-    return json.dumps(_plain("record", record), separators=(",", ":"), allow_nan=False)
+    return json.dumps(plain("record", record, compared_fields), separators=(",", ":"), allow_nan=False)
 
 
 def decode(text: str) -> dict[str, Any]:
     """What ``encode`` wrote: arrays are arrays, inf is inf, Records are dictionaries with the key ``"record"``.
 
-    >>> decode(encode({"gap": float("inf"), "values": np.array([1.0, np.inf])}))
-    {'gap': inf, 'values': array([ 1., inf])}
+    >>> decode(encode({"gap": float("inf"), "width": (2, 3)}))
+    {'gap': inf, 'width': (2, 3)}
     """
     decoded: dict[str, Any] = restored(json.loads(text))
     return decoded
@@ -66,51 +64,3 @@ def _is_case_value(value: object) -> bool:
 
 def _tuples(value: Any) -> Any:
     return tuple(map(_tuples, value)) if isinstance(value, list) else value
-
-
-def _plain(name: str, value: Any) -> Any:
-    """``value`` in the types of strict JSON; ``name`` is the place that an error speaks of."""
-    if isinstance(value, Record):
-        return _plain(name, {"record": type(value).__name__, **_compared(value)})
-    if isinstance(value, Mapping):
-        return {str(key): _plain(f"{name}.{key}", item) for key, item in value.items()}
-    if isinstance(value, tuple | list):
-        return [_plain(f"{name}[{place}]", item) for place, item in enumerate(value)]
-    if value is None or isinstance(value, str | bool | int):
-        return value
-    if isinstance(value, np.generic):
-        return _plain(name, value.item())
-    if isinstance(value, float):
-        return value if math.isfinite(value) else {"float": str(value)}
-    if hasattr(value, "__array__"):
-        return _plain_array(name, np.asarray(value))
-    must = "a record must hold numbers, strings, arrays, Records and containers of them"
-    raise InvalidInput(sentence(must, f"{name} is a {type(value).__name__}"))
-
-
-def _compared(record: Record) -> dict[str, Any]:
-    """The fields that make two records equal; the moment a record was found at would make no two exports equal."""
-    return {field.name: getattr(record, field.name) for field in dataclasses.fields(record) if field.compare}
-
-
-def _plain_array(name: str, array: np.ndarray[Any, Any]) -> Any:
-    if array.ndim == 0:
-        return _plain(name, array.item())
-    if array.dtype.kind not in "biuf":
-        raise InvalidInput(sentence("an array of a record must hold real numbers", f"{name} holds {array.dtype}"))
-    items: list[Any] = array.ravel().tolist()
-    if array.dtype.kind == "f" and not np.isfinite(array).all():
-        items = [item if math.isfinite(item) else str(item) for item in items]
-    return {"array": items, "shape": list(array.shape), "dtype": str(array.dtype)}
-
-
-def restored(value: Any) -> Any:
-    if isinstance(value, list):
-        return tuple(map(restored, value))
-    if not isinstance(value, dict):
-        return value
-    if value.keys() == {"float"}:
-        return float(value["float"])
-    if value.keys() == {"array", "shape", "dtype"}:
-        return np.array(value["array"], dtype=value["dtype"]).reshape(value["shape"])
-    return {name: restored(item) for name, item in value.items()}

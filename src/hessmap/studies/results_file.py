@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from hessmap.errors import DataFileError, sentence
-from hessmap.studies.encoding import case_key, case_of_key, encode, restored
+from hessmap.results.strict_json import restored
+from hessmap.studies.encoding import case_key, case_of_key, encode
 from hessmap.studies.row import Row
 from hessmap.studies.store import Failure
 from hessmap.studies.study import Study

@@ -1,0 +1,69 @@
+"""Values in the types of strict JSON, and back: arrays keep shape and number format, inf and nan are spelled out.
+
+Python's own ``json`` writes ``Infinity``, which no other client reads; here it is ``{"float": "inf"}``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from hessmap.errors import InvalidInput, sentence
+
+Expand = Callable[[object], Mapping[str, Any] | None]
+
+
+def plain(name: str, value: Any, expand: Expand) -> Any:
+    """``value`` in the types of strict JSON; ``name`` is the place that an error speaks of.
+
+    ``expand`` gives the fields of an object that is a record, and None for anything else.
+    """
+    fields = expand(value)
+    if fields is not None:
+        return plain(name, fields, expand)
+    if isinstance(value, Mapping):
+        return {str(key): plain(f"{name}.{key}", item, expand) for key, item in value.items()}
+    if isinstance(value, tuple | list):
+        return [plain(f"{name}[{place}]", item, expand) for place, item in enumerate(value)]
+    if value is None or isinstance(value, str | bool | int):
+        return value
+    if isinstance(value, np.generic):
+        return plain(name, value.item(), expand)
+    if isinstance(value, float):
+        return value if math.isfinite(value) else {"float": str(value)}
+    if hasattr(value, "__array__"):
+        return _plain_array(name, np.asarray(value))
+    must = "a record must hold numbers, strings, arrays, Records and containers of them"
+    raise InvalidInput(sentence(must, f"{name} is a {type(value).__name__}"))
+
+
+def _plain_array(name: str, array: np.ndarray[Any, Any]) -> Any:
+    if array.ndim == 0:
+        return plain(name, array.item(), lambda _: None)
+    if array.dtype.kind not in "biuf":
+        raise InvalidInput(sentence("an array of a record must hold real numbers", f"{name} holds {array.dtype}"))
+    items: list[Any] = array.ravel().tolist()
+    if array.dtype.kind == "f" and not np.isfinite(array).all():
+        items = [item if math.isfinite(item) else str(item) for item in items]
+    return {"array": items, "shape": list(array.shape), "dtype": str(array.dtype)}
+
+
+def restored(value: Any, build: Callable[[dict[str, Any]], Any] | None = None) -> Any:
+    """What ``plain`` made: arrays are arrays, inf is inf, lists are tuples; ``build`` may turn dictionaries into more.
+
+    >>> restored(plain("record", {"gap": float("inf"), "values": np.array([1.0, np.inf])}, lambda _: None))
+    {'gap': inf, 'values': array([ 1., inf])}
+    """
+    if isinstance(value, list):
+        return tuple(restored(item, build) for item in value)
+    if not isinstance(value, dict):
+        return value
+    if value.keys() == {"float"}:
+        return float(value["float"])
+    if value.keys() == {"array", "shape", "dtype"}:
+        return np.array(value["array"], dtype=value["dtype"]).reshape(value["shape"])
+    fields = {name: restored(item, build) for name, item in value.items()}
+    return build(fields) if build is not None else fields
