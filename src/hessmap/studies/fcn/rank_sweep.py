@@ -1,60 +1,32 @@
-"""What the studies of rank against samples, width and depth share: their data, losses and initialisations, their view.
-
-Images are scaled down by area means to the input dimension of the network. The first 300 samples are standardised
-pixel by pixel, and smaller sample sizes are the first of these: rare pixels then weigh as much as common ones, and
-the smallest kept eigenvalues stay clear of the threshold (on raw digits they come down to 1e-11 of the norm).
-"""
+"""What the studies of rank against samples, width and depth share: data, losses, initialisations, doubts and view."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import pairwise, product
-from math import isqrt
-from typing import TYPE_CHECKING, Any
+from itertools import product
+from typing import Any
 
 from hessmap.results import PARTS
-from hessmap.studies import Case, Column, Finding, Lines, Row, Series, View
-from hessmap.studies.fcn.rank_record import SYMBOLS, rank_record
-
-if TYPE_CHECKING:
-    from hessmap.curvature import Problem
-    from hessmap.networks import FullyConnected
+from hessmap.studies import Column, Finding, Lines, Row, Series, View
+from hessmap.studies.fcn.rank_record import SYMBOLS
 
 DATA = ("digits", "mnist", "fashion_mnist", "cifar10")
 LOSSES = ("squared", "cross_entropy", "log_cosh")
 INITS = ("gaussian", "uniform", "orthogonal")
-NUM_SAMPLES = 300
-_PAPERS_PAIRS = (*((loss, "gaussian") for loss in LOSSES), ("squared", "uniform"), ("squared", "orthogonal"))
+RANKS = tuple(Series(SYMBOLS[part], line=f"predicted.{part}", points=f"measured.{part}") for part in PARTS)
+FRACTIONS = tuple(
+    Series(SYMBOLS[part], line=f"predicted_fraction.{part}", points=f"measured_fraction.{part}") for part in PARTS
+)
 
 
-def settings(data: str) -> tuple[dict[str, Any], ...]:
-    """All pairs of loss and initialisation on the digits, the paper's on the larger networks of the other sets."""
-    pairs = product(LOSSES, INITS) if data == "digits" else _PAPERS_PAIRS
-    return tuple({"loss": loss, "init": init, "seed": 0} for loss, init in pairs)
+def settings(data: str) -> Iterator[dict[str, Any]]:
+    """Every pair of loss and initialisation on the digits; on the larger networks of the other sets the paper's pairs.
 
-
-def measure(case: Case) -> dict[str, Any]:
-    return rank_record(*network_and_problem(case))
-
-
-def network_and_problem(case: Case) -> tuple[FullyConnected, Problem]:
-    """The network of a case with its weights, and its data: the first ``num_samples`` of a standardised pool."""
-    from hessmap.curvature import Problem
-    from hessmap.datasets import by_name
-    from hessmap.networks import FullyConnected
-
-    network = FullyConnected(case["widths"], bias=case.get("bias", False))
-    side, classes = isqrt(network.input_dim), range(network.output_dim)
-    pool = by_name(case["data"], num_samples=NUM_SAMPLES, side=side, classes=classes, standardise=True)
-    count = case.get("num_samples", NUM_SAMPLES)
-    model = network.build(seed=case["seed"], init=case["init"])
-    return network, Problem(model, case["loss"], pool.inputs[:count], pool.targets[:count])
-
-
-def seconds(case: Case) -> float:
-    """Three dense spectra, cubic in the number of parameters."""
-    num_parameters: int = sum(before * after for before, after in pairwise(case["widths"]))
-    return 0.15 + 0.4 * float(num_parameters / 1000) ** 3
+    These are all losses with Gaussian weights, and on CIFAR-10 the squared loss with uniform and orthogonal ones.
+    """
+    for loss, init in product(LOSSES, INITS):
+        if data == "digits" or init == "gaussian" or (data == "cifar10" and loss == "squared"):
+            yield {"loss": loss, "init": init, "seed": 0}
 
 
 def doubts(rows: Sequence[Row]) -> Iterator[Finding]:
@@ -79,18 +51,18 @@ def curves_of(rows: Sequence[Row], x: str) -> Iterator[list[Row]]:
 
 def sweep_view(x: str, x_label: str) -> View:
     """For each data set: the ranks over ``x`` for each loss, then the same as fractions of the parameters."""
-    kinds = {"rank": ("predicted", "measured"), "rank / parameters": ("predicted_fraction", "measured_fraction")}
+    kinds = (("rank", RANKS, None), ("rank / parameters", FRACTIONS, (0.0, 1.03)))
     figures = tuple(
         Lines(
-            title=f"{label}, {loss.replace('_', '-')}, {data.replace('_', '-')}",
+            title=f"{kind}, {loss.replace('_', '-')}, {data.replace('_', '-')}",
             where={"data": data, "loss": loss},
             x=x,
-            series=tuple(Series(SYMBOLS[part], line=f"{line}.{part}", points=f"{points}.{part}") for part in PARTS),
+            series=series,
             x_label=x_label,
-            y_label=label,
-            y_limits=(0.0, 1.03) if line == "predicted_fraction" else None,
+            y_label=kind,
+            y_limits=limits,
         )
-        for data, (label, (line, points)), loss in product(DATA, kinds.items(), LOSSES)
+        for data, (kind, series, limits), loss in product(DATA, kinds, LOSSES)
     )
     fields = (x, "data", "loss")
     ranks = tuple(

@@ -7,10 +7,10 @@ from itertools import pairwise, product
 
 from hessmap.results import PARTS
 from hessmap.studies import Case, Finding, Row, Study
-from hessmap.studies.fcn.rank_record import RANK_CHECKS
-from hessmap.studies.fcn.rank_sweep import DATA, curves_of, doubts, measure, seconds, settings, sweep_view
+from hessmap.studies.fcn.rank_record import RANK_CHECKS, measure, seconds
+from hessmap.studies.fcn.rank_sweep import DATA, curves_of, doubts, settings, sweep_view
 
-_NUM_SAMPLES = (2, 5, 10, 20, 30, 40, 50, 60, 80, 100, 200, 300)
+_NUM_SAMPLES = (2, 5, 10, 20, 30, 40, 50, 60, 100, 200, 300)
 _PAPERS_WIDTHS = (64, 50, 20, 20, 20, 10)
 _WIDTHS = {"digits": (64, 14, 12, 12, 12, 10)}  # 1,472 parameters in place of 5,200
 

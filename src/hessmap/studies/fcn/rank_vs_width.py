@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise, product
 
 from hessmap.studies import Case, Finding, Row, Study
-from hessmap.studies.fcn.rank_record import RANK_CHECKS
-from hessmap.studies.fcn.rank_sweep import DATA, curves_of, doubts, measure, seconds, settings, sweep_view
+from hessmap.studies.fcn.rank_record import RANK_CHECKS, measure, seconds
+from hessmap.studies.fcn.rank_sweep import DATA, curves_of, doubts, settings, sweep_view
 
-_PAPERS_WIDTHS = (2, 5, 10, 15, 20, 25, 30, 35, 40, 45, 50)
-_WIDTHS = {"digits": (2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 14, 16)}  # up to 1,440 parameters in place of 6,200
+_PAPERS_WIDTHS = (2, 5, 10, 15, 20, 25, 30, 35, 40, 45)
+_WIDTHS = {"digits": (2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 14, 16)}  # up to 1,440 parameters in place of 5,355
 
 
 def cases(data: str) -> tuple[Case, ...]:
