@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 from hessmap.errors import unknown_name
 
@@ -28,6 +29,12 @@ class Setting:
     @property
     def effective_output_dim(self) -> int:
         return self.widths[-1] - (self.loss == "cross_entropy")
+
+    @property
+    def data_ranks(self) -> dict[str, Any]:
+        """What is known of the data, as ``generic_rank`` and ``predict_ranks`` take it."""
+        names = ("input_rank", "centred_input_rank", "residual_rank", "mean_residual_is_zero")
+        return {name: getattr(self, name) for name in names}
 
     @property
     def num_parameters(self) -> int:

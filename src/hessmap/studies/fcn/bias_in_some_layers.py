@@ -1,0 +1,77 @@
+"""Random networks with a bias in some layers only, against the formulas of `theory.partial_bias`."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+from hessmap.results import PARTS
+from hessmap.studies import Case, Column, Study, View, grid
+from hessmap.studies.encoding import case_key
+from hessmap.studies.fcn.random_setting import Setting, random_setting
+from hessmap.studies.fcn.right_counts import CHECKS, all_right, right_columns
+
+
+def measure(case: Case) -> dict[str, Any]:
+    """How many of the networks each formula gets right; every network that it does not."""
+    draw = random.Random(case_key(case))
+    right = dict.fromkeys(PARTS, 0)
+    counterexamples = []
+    for _ in range(case["num_networks"]):
+        family = draw.choice(("deep, bias", "deep, bias, bottleneck"))
+        setting = random_setting(draw, family, case["inputs"], case["residual"], case["loss"])
+        layers = range(1, len(setting.widths))
+        biased = tuple(sorted(draw.sample(layers, draw.randint(1, len(layers)))))
+        exact, claimed = _exact(setting, biased, draw.randrange(2**32)), _claimed(setting, biased)
+        for part in PARTS:
+            right[part] += exact[part] == claimed[part]
+        if exact != claimed:
+            counterexamples.append({"widths": setting.widths, "biased": biased, "exact": exact, "claimed": claimed})
+    return {"right": right, "counterexamples": counterexamples}
+
+
+def _exact(setting: Setting, biased: tuple[int, ...], seed: int) -> dict[str, int]:
+    from hessmap.measurement import generic_rank
+    from hessmap.studies.fcn.special_networks import PartlyBiased
+
+    network = PartlyBiased(setting.widths, biased)
+    return {part: generic_rank(network, part, setting.loss, **setting.data_ranks, seed=seed).value for part in PARTS}
+
+
+def _claimed(setting: Setting, biased: tuple[int, ...]) -> dict[str, int]:
+    from hessmap.theory import partial_bias
+
+    residual = setting.data_ranks
+    widths, rank, centred = setting.widths, residual.pop("input_rank"), residual.pop("centred_input_rank")
+    shared: dict[str, Any] = {
+        "centred_input_rank": centred,
+        "effective_output_dim": setting.effective_output_dim,
+    }
+    return {
+        "outer_product": partial_bias.outer_product_rank(widths, biased, rank, **shared),
+        "functional": partial_bias.functional_rank(widths, biased, rank, **shared, **residual),
+        "loss": partial_bias.loss_rank(widths, biased, rank, **shared, **residual),
+    }
+
+
+STUDY = Study(
+    name="fcn/bias-in-some-layers",
+    question="Do the rank formulas for a bias in an arbitrary subset of layers survive random networks?",
+    reference="beyond Singh, Bachmann & Hofmann 2021, who have a bias in every layer or in none",
+    cases=grid(
+        inputs=["rc = r", "rc = r - 1"],
+        residual=["generic", "low rank", "zero mean"],
+        loss=["squared", "cross_entropy", "log_cosh"],
+        num_networks=[25],
+        batch=range(4),
+    ),
+    measure=measure,
+    checks=CHECKS,
+    findings=all_right,
+    view=View(
+        figures=(),
+        table=("inputs", "residual", "loss", *right_columns("right", "right"), Column("num_networks", "of")),
+        group_by=("inputs", "residual", "loss"),
+    ),
+    seconds=3.0,
+)

@@ -1,0 +1,151 @@
+"""Linear networks whose products of weights lose rank: the formulas against an exact oracle and against `linear`."""
+
+from __future__ import annotations
+
+import random
+from itertools import pairwise
+
+import pytest
+from exact_oracle import Matrix, product, random_matrix, rank
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from polarised_oracle import Data, ranks
+
+from hessmap.errors import InvalidInput
+from hessmap.theory import linear
+from hessmap.theory.cyclic_strings import String, pairing_rank
+from hessmap.theory.deficient_products import functional_rank, loss_rank, outer_product_rank
+from hessmap.theory.nested_spaces import nested_sum_dimension
+from hessmap.theory.product_ranks import generic_product_ranks, interval_counts
+
+# The weights that meet the paper's assumption A1 while their products lose rank.
+A1_IS_NOT_ENOUGH: list[Matrix] = [
+    [[1, 0], [0, 1], [0, 0]],
+    [[1, 0, 0], [0, 0, 1]],
+    [[1, 0], [0, 0], [0, 1]],
+    [[1, 0, 0], [0, 1, 0]],
+]
+
+
+def product_ranks(weights: list[Matrix]) -> list[list[int]]:
+    widths = [len(weights[0][0]), *map(len, weights)]
+    table = []
+    for stop in range(len(widths)):
+        row = []
+        for start in range(stop):
+            current = weights[start]
+            for matrix in weights[start + 1 : stop]:
+                current = product(matrix, current)
+            row.append(rank(current))
+        table.append([*row, widths[stop]])
+    return table
+
+
+def exact_ranks(weights: list[Matrix], moment: Matrix) -> tuple[int, int, int]:
+    size = len(weights[0][0])
+    identity = [[int(i == j) for j in range(size)] for i in range(size)]
+    return ranks(weights, {}, Data(identity, [0] * size, moment))
+
+
+def predicted_ranks(table: list[list[int]], residual_rank: int) -> tuple[int, int, int]:
+    return outer_product_rank(table), functional_rank(table, residual_rank), loss_rank(table, residual_rank)
+
+
+@st.composite
+def networks(draw: st.DrawFn) -> list[Matrix]:
+    """A direct sum of random intervals, its structure hidden by a random change of basis at every vertex."""
+    num_layers = draw(st.integers(1, 4))
+    vertices = st.integers(0, num_layers)
+    drawn = draw(st.lists(st.tuples(vertices, vertices).map(sorted), min_size=2, max_size=4 + num_layers))
+    anchor = [[vertex, vertex] for vertex in range(num_layers + 1)]
+    intervals = [*drawn, *(pair for pair in anchor if not any(a <= pair[0] <= b for a, b in drawn))]
+    at = [[n for n, (a, b) in enumerate(intervals) if a <= vertex <= b] for vertex in range(num_layers + 1)]
+    weights = [[[int(n == m) for m in before] for n in after] for before, after in pairwise(at)]
+    randomness = random.Random(draw(st.integers(0, 2**32)))
+    return _hidden(weights, randomness)
+
+
+def _hidden(weights: list[Matrix], randomness: random.Random) -> list[Matrix]:
+    """A random change of basis at every hidden vertex, by a shear with a known inverse."""
+    changed = [[list(row) for row in matrix] for matrix in weights]
+    for place in range(len(weights) - 1):
+        size = len(changed[place])
+        for _ in range(2 * size):
+            i, j, factor = randomness.randrange(size), randomness.randrange(size), randomness.randrange(1, 10)
+            if i != j:
+                changed[place][i] = [a + factor * b for a, b in zip(changed[place][i], changed[place][j], strict=True)]
+                for row in changed[place + 1]:
+                    row[j] -= factor * row[i]
+    return changed
+
+
+@given(networks(), st.data())
+@settings(max_examples=80, deadline=None)
+def test_the_three_ranks_of_any_weights_follow_from_the_ranks_of_their_products(
+    weights: list[Matrix], data: st.DataObject
+) -> None:
+    inputs, outputs = len(weights[0][0]), len(weights[-1])
+    residual_rank = data.draw(st.integers(0, min(inputs, outputs)))
+    randomness = random.Random(data.draw(st.integers(0, 2**32)))
+    moment = [[0] * inputs for _ in range(outputs)]
+    if residual_rank:
+        factors = random_matrix(randomness, outputs, residual_rank), random_matrix(randomness, residual_rank, inputs)
+        moment = product(*factors)
+    assert predicted_ranks(product_ranks(weights), residual_rank) == exact_ranks(weights, moment)
+
+
+@given(st.lists(st.integers(1, 7), min_size=2, max_size=7), st.data())
+@settings(max_examples=300, deadline=None)
+def test_generic_weights_give_the_formulas_of_linear_networks(widths: list[int], data: st.DataObject) -> None:
+    input_rank = data.draw(st.integers(0, widths[0]))
+    outputs = data.draw(st.integers(0, widths[-1]))
+    residual_rank = data.draw(st.integers(0, min(input_rank, outputs)))
+    table = generic_product_ranks(widths, input_rank, effective_output_dim=outputs)
+    assert outer_product_rank(table) == linear.outer_product_rank(widths, input_rank, effective_output_dim=outputs)
+    facts = (widths, input_rank, residual_rank)
+    assert functional_rank(table, residual_rank) == linear.functional_rank(*facts, effective_output_dim=outputs)
+    assert loss_rank(table, residual_rank) == linear.loss_rank(*facts, effective_output_dim=outputs)
+
+
+def test_the_counterexample_of_the_papers_assumption_is_settled() -> None:
+    table = product_ranks(A1_IS_NOT_ENOUGH)
+    assert table == [[2], [2, 3], [1, 2, 2], [1, 2, 2, 3], [1, 1, 1, 2, 2]]
+    moment = random_matrix(random.Random(0), 2, 2)
+    assert predicted_ranks(table, 2) == exact_ranks(A1_IS_NOT_ENOUGH, moment)
+    assert outer_product_rank(table) == 3
+    assert linear.outer_product_rank((2, 3, 2, 3, 2), 2) == 4
+
+
+def test_weights_of_zero_leave_what_two_layers_alone_can_do() -> None:
+    table = [[3], [0, 4], [0, 0, 2]]
+    assert predicted_ranks(table, 2) == (0, 2 * 2 * 4, 2 * 2 * 4)
+    assert predicted_ranks([[3], [0, 4], [0, 0, 4], [0, 0, 0, 2]], 2) == (0, 0, 0)
+
+
+def test_intervals_give_the_table_back() -> None:
+    table = product_ranks(A1_IS_NOT_ENOUGH)
+    counts = interval_counts(table)
+    for stop, row in enumerate(table):
+        for start, value in enumerate(row):
+            assert value == sum(count for (a, b), count in counts.items() if a <= start and b >= stop)
+
+
+@pytest.mark.parametrize("num_layers", [2, 3, 4, 5])
+def test_the_pairing_of_two_strings_does_not_depend_on_their_order(num_layers: int) -> None:
+    strings = [String(start, length) for start in range(num_layers) for length in range(1, 2 * num_layers)]
+    for left in strings:
+        for right in strings:
+            assert pairing_rank(left, right, num_layers) == pairing_rank(right, left, num_layers)
+
+
+def test_tables_that_no_weights_have_are_refused() -> None:
+    with pytest.raises(InvalidInput, match="vertices 0 to 0 would need -1 intervals"):
+        outer_product_rank([[1], [2, 2]])
+    with pytest.raises(InvalidInput, match="row j with the entries 0..j"):
+        outer_product_rank([[1], [1]])
+    with pytest.raises(InvalidInput, match=r"product_ranks\[1\]\[0\] must be at least 0"):
+        outer_product_rank([[1], [-1, 1]])
+    with pytest.raises(InvalidInput, match="residual_rank must be at most 1"):
+        loss_rank([[1], [1, 2]], 2)
+    with pytest.raises(InvalidInput, match="never falls"):
+        nested_sum_dimension([2, 1], [1, 1])

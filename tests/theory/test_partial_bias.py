@@ -1,0 +1,159 @@
+"""A bias in some layers: the formulas against an exact oracle, and against those for no bias and for all of them."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from exact_oracle import Matrix, random_matrix
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from polarised_oracle import Data, random_data, ranks
+
+from hessmap.errors import InvalidInput
+from hessmap.theory import linear, linear_with_bias, partial_bias
+
+KINDS = ("generic", "low rank", "zero mean", "own mean")
+
+
+@dataclass(frozen=True)
+class Network:
+    widths: tuple[int, ...]
+    biased_layers: frozenset[int]
+    input_rank: int
+    centred_input_rank: int
+
+    @property
+    def num_parameters(self) -> int:
+        layers = enumerate(pairwise(self.widths), start=1)
+        return sum((before + (layer in self.biased_layers)) * after for layer, (before, after) in layers)
+
+    def biases(self, draw: random.Random) -> dict[int, list[int]]:
+        return {layer: random_matrix(draw, 1, self.widths[layer])[0] for layer in self.biased_layers}
+
+    def data(self, draw: random.Random, kind: str) -> Data:
+        return random_data(draw, self.widths[0], self.widths[-1], self.input_rank, self.centred_input_rank, kind)
+
+
+@st.composite
+def networks(draw: st.DrawFn, max_width: int = 4, max_layers: int = 4) -> Network:
+    widths = draw(st.lists(st.integers(1, max_width), min_size=2, max_size=max_layers + 1))
+    biased = draw(st.sets(st.integers(1, len(widths) - 1)))
+    rank = draw(st.integers(1, widths[0]))
+    return Network(tuple(widths), frozenset(biased), rank, rank - draw(st.integers(0, 1)))
+
+
+def predicted(network: Network, **residual: Any) -> tuple[int, int, int]:
+    facts = network.widths, network.biased_layers, network.input_rank
+    centred = network.centred_input_rank
+    return (
+        partial_bias.outer_product_rank(*facts, centred_input_rank=centred),
+        partial_bias.functional_rank(*facts, centred_input_rank=centred, **residual),
+        partial_bias.loss_rank(*facts, centred_input_rank=centred, **residual),
+    )
+
+
+@given(networks(), st.sampled_from(KINDS), st.integers(0, 2**32))
+@settings(max_examples=80, deadline=None)
+def test_the_three_ranks_agree_with_the_oracle_for_every_kind_of_residual(
+    network: Network, kind: str, seed: int
+) -> None:
+    draw = random.Random(seed)
+    data = network.data(draw, kind)
+    weights = [random_matrix(draw, after, before) for before, after in pairwise(network.widths)]
+    residual = {
+        "residual_rank": data.residual_rank,
+        "uncentred_residual_rank": data.uncentred_residual_rank,
+        "mean_residual_is_zero": data.mean_residual_is_zero,
+    }
+    exact = ranks(weights, network.biases(draw), data)
+    assert predicted(network, **residual) == exact
+    if kind == "generic":
+        assert predicted(network) == exact
+
+
+def small_integers(draw: random.Random, rows: int, columns: int) -> Matrix:
+    return [[draw.choice([0, 0, 1, -1]) for _ in range(columns)] for _ in range(rows)]
+
+
+@given(networks(), st.sampled_from(KINDS), st.integers(0, 2**32))
+@settings(max_examples=40, deadline=None)
+def test_the_kernel_is_there_for_all_weights_and_residuals(network: Network, kind: str, seed: int) -> None:
+    draw = random.Random(seed)
+    weights = [small_integers(draw, after, before) for before, after in pairwise(network.widths)]
+    biases = {layer: small_integers(draw, 1, network.widths[layer])[0] for layer in network.biased_layers}
+    loss = ranks(weights, biases, network.data(draw, kind))[2]
+    kernel = partial_bias.kernel_dimensions(
+        network.widths, network.biased_layers, network.input_rank, centred_input_rank=network.centred_input_rank
+    )
+    assert loss <= network.num_parameters - sum(kernel)
+
+
+@given(networks(max_width=7, max_layers=6))
+@settings(max_examples=200, deadline=None)
+def test_a_generic_residual_leaves_the_explicit_kernel_alone(network: Network) -> None:
+    facts, centred = (network.widths, network.biased_layers, network.input_rank), network.centred_input_rank
+    kernel = partial_bias.kernel_dimensions(*facts, centred_input_rank=centred)
+    assert min(kernel) >= 0
+    assert partial_bias.loss_rank(*facts, centred_input_rank=centred) == network.num_parameters - sum(kernel)
+
+
+@given(networks(max_width=7, max_layers=6), st.data())
+@settings(max_examples=200, deadline=None)
+def test_without_bias_it_is_the_formula_of_linear_networks(network: Network, data: st.DataObject) -> None:
+    widths, rank = network.widths, network.input_rank
+    residual_rank = data.draw(st.integers(0, min(rank, widths[-1])))
+    plain = Network(widths, frozenset(), rank, rank)
+    expected = (
+        linear.outer_product_rank(widths, rank),
+        linear.functional_rank(widths, rank, residual_rank),
+        linear.loss_rank(widths, rank, residual_rank),
+    )
+    assert predicted(plain, residual_rank=residual_rank) == expected
+    assert sum(partial_bias.kernel_dimensions(widths, [], rank)) == linear.rank_deficiency(widths, rank)
+
+
+@given(networks(max_width=7, max_layers=6), st.booleans(), st.data())
+@settings(max_examples=200, deadline=None)
+def test_with_all_biases_it_is_the_formula_of_linear_networks_with_bias(
+    network: Network, mean_is_zero: bool, data: st.DataObject
+) -> None:
+    widths, centred = network.widths, network.centred_input_rank
+    residual_rank = data.draw(st.integers(0, min(centred + (not mean_is_zero), widths[-1])))
+    full = Network(widths, frozenset(range(1, len(widths))), network.input_rank, centred)
+    residual = {"mean_residual_is_zero": mean_is_zero}
+    expected = (
+        linear_with_bias.outer_product_rank(widths, centred),
+        linear_with_bias.functional_rank(widths, centred, residual_rank, **residual),
+        linear_with_bias.loss_rank(widths, centred, residual_rank, **residual),
+    )
+    assert predicted(full, residual_rank=residual_rank, **residual) == expected
+    kernel = partial_bias.kernel_dimensions(widths, full.biased_layers, network.input_rank, centred_input_rank=centred)
+    assert kernel == linear_with_bias.kernel_dimensions(widths, centred)
+
+
+def test_only_the_last_bias_counts_for_the_outer_product_hessian() -> None:
+    for biased in ({3}, {1, 3}, {2, 3}, {1, 2, 3}):
+        assert partial_bias.outer_product_rank((4, 3, 2, 3, 4), biased, 4) == partial_bias.outer_product_rank(
+            (4, 3, 2, 3, 4), {3}, 4
+        )
+
+
+def test_what_cannot_be_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="a biased layer must be at most 2"):
+        partial_bias.loss_rank((2, 2, 2), [3], 2)
+    with pytest.raises(InvalidInput, match="a biased layer must be at least 1"):
+        partial_bias.kernel_dimensions((2, 2, 2), [0], 2)
+    with pytest.raises(InvalidInput, match="centred_input_rank or one more"):
+        partial_bias.loss_rank((4, 2, 2), [1], 4, centred_input_rank=2)
+    with pytest.raises(InvalidInput, match="residual_rank must be at most 2"):
+        partial_bias.loss_rank((4, 2, 2), [1], 4, residual_rank=3)
+    with pytest.raises(InvalidInput, match="needs residual_rank beside it"):
+        partial_bias.loss_rank((4, 2, 2), [1], 4, uncentred_residual_rank=1)
+    with pytest.raises(InvalidInput, match="or one less where the constant"):
+        partial_bias.functional_rank(
+            (4, 2, 2), [1], 4, residual_rank=2, uncentred_residual_rank=1, mean_residual_is_zero=True
+        )
