@@ -9,6 +9,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import hessmap as hm
 from cases import CASES, Case, chain
+from hessmap.curvature.hessians import _spectral_norm
 from hessmap.curvature.lifted import dense_hessian
 from hessmap.curvature.products import hessian_product
 from hessmap.results import PARTS
@@ -200,7 +201,7 @@ def test_blocks_are_cut_from_the_whole():
     assert torch.allclose(matrix_free, dense @ vector, rtol=1e-10, atol=1e-12)
     assert torch.equal(hessian.block("0.weight", "2.weight").to_dense(), dense)
     assert hessian.block("2.bias").size == 6
-    assert hessian.block("2.bias").scale == hessian.scale
+    assert hessian.block("2.bias").scale == hessian.block("2.bias", "0.weight").scale == hessian.scale
     with pytest.raises(hm.errors.UnknownName, match=r"parameter must be one of .*Did you mean '0.weight'"):
         hessian.block("0.weigth")
 
@@ -211,6 +212,17 @@ def test_all_three_carry_the_norm_of_the_loss_hessian(case):
     norm = float(torch.linalg.matrix_norm(hm.loss_hessian(problem).to_dense(), 2))
     for operator in OPERATORS.values():
         assert operator(problem).scale == pytest.approx(norm, rel=1e-2)
+
+
+@pytest.mark.parametrize(
+    "eigenvalues",
+    [[1.0, -1.0, *[0.99] * 30, *[-0.99] * 30], [0.0] * 5, [3.0], [1e-200, -2e-200, 0.0], list(range(-60, 50))],
+    ids=["both ends", "zero", "one", "tiny", "wide"],
+)
+def test_the_norm_is_found_whatever_the_spectrum(eigenvalues):
+    matrix = torch.diag(torch.tensor(eigenvalues, dtype=torch.float64))
+    found = _spectral_norm(lambda vector: matrix @ vector, len(matrix))
+    assert found == pytest.approx(float(matrix.abs().max()), rel=1e-2, abs=0)
 
 
 def test_products_accept_many_columns_at_once():

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from functools import cached_property
 
 import torch
-from scipy.sparse.linalg import LinearOperator as ScipyOperator
-from scipy.sparse.linalg import eigsh
 from torch import Tensor
 
 from hessmap.curvature.lifted import DenseHessian, dense_hessian
 from hessmap.curvature.operator import SymmetricOperator
 from hessmap.curvature.problem import Problem
 from hessmap.curvature.products import hessian_product
-from hessmap.results import Part
+from hessmap.results import Part, Provenance
 
 
 class Hessian(SymmetricOperator):
@@ -39,6 +39,10 @@ class Hessian(SymmetricOperator):
         """How the dense form was found, once it was asked for, and what was done to the user's problem."""
         return self.problem.notes + (self._dense.notes if self._dense else ())
 
+    @property
+    def provenance(self) -> Provenance:
+        return replace(self.problem.provenance, notes=self.notes)
+
     @cached_property
     def dense(self) -> DenseHessian:
         self._dense = dense_hessian(self.problem, self.part)
@@ -50,6 +54,7 @@ class Hessian(SymmetricOperator):
         return hessian_product(self.problem, self.part, vectors)
 
     def to_dense(self) -> Tensor:
+        """The matrix that products use from now on, not a copy of it: change a clone."""
         return self.dense.matrix
 
     def __repr__(self) -> str:
@@ -72,22 +77,33 @@ def functional_hessian(problem: Problem) -> Hessian:
 
 
 def loss_norm(problem: Problem) -> float:
-    """||H_L||_2, by Lanczos to 1e-3: enough to anchor a threshold. Found once per problem."""
+    """||H_L||_2 to about 1e-3, enough to anchor a threshold. Found once per problem."""
     if problem.norm is None:
-        problem.norm = _spectral_norm(problem)
+        problem.norm = _spectral_norm(lambda vector: hessian_product(problem, "loss", vector), problem.num_parameters)
     return problem.norm
 
 
-def _spectral_norm(problem: Problem) -> float:
-    size = problem.num_parameters
+def _spectral_norm(product: Callable[[Tensor], Tensor], size: int, tolerance: float = 1e-3) -> float:
+    """The largest Ritz value in magnitude of a Lanczos space with full re-orthogonalisation.
 
-    def product(vector: object) -> object:
-        column = torch.as_tensor(vector, dtype=torch.float64).reshape(size, 1)
-        return hessian_product(problem, "loss", column)[:, 0].numpy()
-
-    start = torch.randn(size, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    if size <= 2 or float((first := hessian_product(problem, "loss", start[:, None])).norm()) == 0:
-        return float(torch.linalg.matrix_norm(hessian_product(problem, "loss", torch.eye(size).double()), 2))
-    operator = ScipyOperator((size, size), matvec=product, dtype="float64")
-    largest = eigsh(operator, k=1, which="LM", v0=first[:, 0].numpy(), tol=1e-3, return_eigenvectors=False)
-    return float(abs(largest[0]))
+    It ends when five more steps change it by less than the tolerance, or when the space is exhausted. Both ends of the
+    spectrum converge at once, so a nearly symmetric one (+norm, -norm) is no obstacle.
+    """
+    start = torch.randn(size, 1, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    basis = start / start.norm()
+    images = torch.empty(size, 0, dtype=torch.float64)
+    norm = 0.0
+    while True:
+        images = torch.cat([images, product(basis[:, -1:])], 1)
+        if images.shape[1] % 5 == 0 or images.shape[1] == size:
+            before, norm = norm, float(torch.linalg.eigvalsh(basis.T @ images).abs().max())
+            if abs(norm - before) <= tolerance * norm or images.shape[1] == size:
+                return norm
+        fresh = images[:, -1:]
+        for _ in range(2):
+            fresh = fresh - basis @ (basis.T @ fresh)
+        size_left = float(fresh.abs().max())
+        if size_left <= 1e-12 * float(images[:, -1].abs().max()):
+            return float(torch.linalg.eigvalsh(basis.T @ images).abs().max())
+        fresh = fresh / size_left  # first by the largest entry: squares of tiny ones would underflow
+        basis = torch.cat([basis, fresh / fresh.norm()], 1)

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from hessmap.curvature.layout import Layout
 from hessmap.errors import require
+from hessmap.results import Provenance
 
 
 class LinearOperator(ABC):
@@ -26,6 +27,7 @@ class LinearOperator(ABC):
         """The product with the columns of ``vectors``, shape (shape[1], count) -> (shape[0], count)."""
 
     def __matmul__(self, vectors: Tensor) -> Tensor:
+        require(isinstance(vectors, Tensor), "an operator multiplies tensors", f"got {type(vectors).__name__}")
         rows = self.shape[1]
         require(
             vectors.ndim in (1, 2) and vectors.shape[0] == rows,
@@ -55,6 +57,11 @@ class SymmetricOperator(LinearOperator):
     @property
     def scale(self) -> float | None:
         """The norm that thresholds are relative to; None leaves it to the operator's own spectrum."""
+        return None
+
+    @property
+    def provenance(self) -> Provenance | None:
+        """Where its numbers come from, for the results that are read off it; None if it does not know."""
         return None
 
     def block(self, row: str, column: str | None = None) -> LinearOperator:
@@ -114,6 +121,10 @@ class DiagonalBlock(SymmetricOperator):
     def scale(self) -> float | None:
         return self.whole.scale
 
+    @property
+    def provenance(self) -> Provenance | None:
+        return self.whole.provenance
+
     def matmat(self, vectors: Tensor) -> Tensor:
         return self.whole.matmat(_embed(vectors, self.place, self.whole.size))[self.place]
 
@@ -137,6 +148,10 @@ class RectangularBlock(LinearOperator):
     @property
     def shape(self) -> tuple[int, int]:
         return self.rows.stop - self.rows.start, self.columns.stop - self.columns.start
+
+    @property
+    def scale(self) -> float | None:
+        return self.whole.scale
 
     def matmat(self, vectors: Tensor) -> Tensor:
         return self.whole.matmat(_embed(vectors, self.columns, self.whole.size))[self.rows]
