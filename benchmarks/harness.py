@@ -35,6 +35,7 @@ def environment() -> dict[str, Any]:
         "processor": _processor(),
         "num_cores": os.cpu_count(),
         "torch_threads": torch.get_num_threads(),
+        "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "not set"),
         "load_before": [round(load, 2) for load in os.getloadavg()],
         "system": platform.platform(),
         "versions": provenance().versions,

@@ -12,30 +12,26 @@ seconds stand beside the clock's: with one thread they hold even where other pro
 
 from __future__ import annotations
 
-import json
-import os
-import platform
+import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import scipy.linalg
 import torch
+from harness import ROUNDS, environment, write
 
 from hessmap.curvature.deep_linear import DeepLinear, DeepLinearHessian, reduce_deep_linear
 from hessmap.measurement import numerical_rank, reduced_spectrum
 from hessmap.networks import FullyConnected
-from hessmap.results import RankMeasurement, Spectrum, provenance
+from hessmap.results import RankMeasurement, Spectrum
 
 CASES = (
     {"widths": (64, 30, 20, 10), "num_samples": 300, "wanted_speedup": 3.0},
     {"widths": (49, 50, 40, 30, 10), "num_samples": 200, "wanted_speedup": 8.0},
 )
 WANTED_ERROR = 1e-9
-ROUNDS = 3
-RESULTS = Path(__file__).parent / "results" / "reduced_spectrum.json"
 
 
 def drawn(widths: tuple[int, ...], num_samples: int) -> tuple[list[torch.Tensor], torch.Tensor, torch.Tensor]:
@@ -131,25 +127,6 @@ def compared(found: Spectrum, dense: np.ndarray) -> dict[str, float]:
     }
 
 
-def environment() -> dict[str, Any]:
-    return {
-        "processor": processor(),
-        "num_cores": os.cpu_count(),
-        "torch_threads": torch.get_num_threads(),
-        "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "not set"),
-        "load_before": os.getloadavg(),
-        "system": platform.platform(),
-        "versions": provenance().versions,
-        "rounds": ROUNDS,
-    }
-
-
-def processor() -> str:
-    cpuinfo = Path("/proc/cpuinfo")
-    names = [line.partition(":")[2].strip() for line in cpuinfo.read_text().splitlines() if "model name" in line]
-    return names[0] if names else platform.processor()
-
-
 def line(result: dict[str, Any]) -> str:
     best = result["best_seconds"]
     return (
@@ -163,16 +140,14 @@ def line(result: dict[str, Any]) -> str:
     )
 
 
-def main() -> None:
-    report: dict[str, Any] = {"environment": environment(), "cases": []}
-    for case in CASES:
-        result = measure(**case)
-        report["cases"].append(result)
-        print(line(result))
-    report["environment"]["load_after"] = os.getloadavg()
-    RESULTS.parent.mkdir(exist_ok=True)
-    RESULTS.write_text(json.dumps(report, indent=1) + "\n")
+def main() -> int:
+    where = environment()
+    rows = [measure(**case) for case in CASES]
+    for row in rows:
+        print(line(row))
+    write("reduced_spectrum", where, rows)
+    return 0 if all(row["passes"] for row in rows) else 1
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
