@@ -1,0 +1,122 @@
+"""Non-linear networks at initialisation: how many eigenvalues stand out of the bulk, and how many are not zero."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import product
+from typing import Any
+
+from hessmap.results import PARTS
+from hessmap.studies import Case, Column, Finding, Lines, Mark, Row, Series, Study, View, grid
+from hessmap.studies.fcn.drawn_curves import few_places, rounded
+from hessmap.studies.fcn.nonlinear_record import (
+    ACTIVATIONS,
+    CHECKS,
+    DATA,
+    DIGITS_NETWORKS,
+    LOSSES,
+    PAPERS_NETWORKS,
+    measured_case,
+    networks_on,
+    seconds,
+)
+from hessmap.studies.fcn.rank_record import SYMBOLS
+
+_SMALL = 0.01  # of the norm: what the text calls tiny
+
+
+def cases(data: str) -> tuple[Case, ...]:
+    """Three runs of the smaller network, as in Figure 1; one of the larger."""
+    smaller, larger = networks_on(data)
+    by_seed = grid(network=[smaller], loss=LOSSES, activation=ACTIVATIONS, seed=range(3))
+    return (*by_seed, *grid(network=[larger], loss=LOSSES, activation=ACTIVATIONS, seed=[0]))
+
+
+def measure(case: Case) -> dict[str, Any]:
+    import numpy as np
+
+    record, spectra = measured_case(case)
+    norm = spectra["loss"].norm
+    places = few_places(record["num_parameters"])
+    magnitudes = {part: np.sort(np.abs(spectra[part].eigenvalues))[::-1] for part in PARTS}
+    return record | {
+        "place": places,
+        "magnitude": {part: rounded(magnitudes[part][places - 1] / norm) for part in PARTS},
+        "first_beyond_formula": {
+            part: float(magnitudes[part][record["linear_formula"][part]] / magnitudes[part][0]) for part in PARTS
+        },
+    }
+
+
+def findings(rows: Sequence[Row]) -> Iterator[Finding]:
+    """Section 5.3: tiny eigenvalues beyond the linear rank, which inflate the rank at machine precision."""
+    curved = [row for row in rows if row["activation"] != "identity"]
+    if not curved:
+        return
+    for part in PARTS:
+        heights = [row[f"first_beyond_formula.{part}"] for row in curved]
+        detail = f"they are {min(heights):.1e} to {max(heights):.1e} of it in {len(curved)} cases"
+        claim = f"{SYMBOLS[part].strip('$')}: eigenvalues beyond the linear formula are below {_SMALL:.0%} of the norm"
+        yield Finding(claim, max(heights) < _SMALL, detail)
+    certified = [row for row in curved if "certified" in row]
+    if certified:
+        yield _inflated(certified)
+
+
+def _inflated(rows: Sequence[Row]) -> Finding:
+    above = [row for row in rows if row.number("certified.outer_product") > row["linear_formula.outer_product"]]
+    ratios = [row.number("certified.outer_product") / row["linear_formula.outer_product"] for row in rows]
+    detail = f"{len(above)} of {len(rows)} cases, by a factor of {min(ratios):.2g} to {max(ratios):.2g}"
+    return Finding("The exact rank of H_o under ReLU exceeds the linear formula", len(above) == len(rows), detail)
+
+
+def _figure(network: str, loss: str, part: str) -> Lines:
+    return Lines(
+        title=f"{SYMBOLS[part]}, {network}, {loss.replace('_', '-')}",
+        where={"network": network, "loss": loss},
+        facet="data",
+        x="place",
+        split="activation",
+        series=(Series("{activation}", line=f"magnitude.{part}"),),
+        marks=(
+            Mark(f"linear_formula.{part}", "linear formula"),
+            Mark(f"measured.{part}", "numerical rank"),
+            Mark(f"certified.{part}", "certified rank (ReLU)"),
+            Mark("sample_bound", "$N K$, a bound of $H_o$"),
+        ),
+        x_label="index",
+        y_label=r"$|\lambda| \,/\, \|H_L\|$",
+        y_scale="log",
+        y_limits=(1e-18, 3.0),
+    )
+
+
+STUDY = Study(
+    name="fcn/nonlinear-spectrum",
+    question="Does the linear rank formula give the size of the bulk of a non-linear network?",
+    reference="Singh, Bachmann & Hofmann 2021, Figures 1, 6 and S27 to S31",
+    cases=cases,
+    measure=measure,
+    data=DATA,
+    checks=CHECKS,
+    findings=findings,
+    seconds=seconds,
+    view=View(
+        figures=tuple(
+            _figure(network, loss, part)
+            for network, loss, part in product((*DIGITS_NETWORKS, *PAPERS_NETWORKS), LOSSES, PARTS)
+        ),
+        table=(
+            "data",
+            "network",
+            "loss",
+            "activation",
+            Column("num_parameters", "p"),
+            Column("linear_formula.loss", "linear formula"),
+            Column("measured.loss", "numerical rank"),
+            Column("certified.loss", "certified"),
+            Column("first_beyond_formula.loss", "beyond the formula", ".1e"),
+        ),
+        group_by=("data", "network", "loss", "activation"),
+    ),
+)

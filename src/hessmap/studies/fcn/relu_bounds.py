@@ -1,0 +1,162 @@
+"""What is provable for ReLU networks: bounds against exact ranks, no threshold anywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from hessmap.studies import Case, Check, Column, Finding, Lines, Row, Series, Study, View, grid
+
+if TYPE_CHECKING:
+    from hessmap.curvature import Problem
+    from hessmap.networks import FullyConnected
+
+_SIDE = 4
+_NUM_SAMPLES = (3, 6, 10, 16, 25, 40, 60, 100, 160, 250)
+
+
+def cases() -> tuple[Case, ...]:
+    """One hidden layer over width, outputs and samples (Theorem 9), and deeper networks (Fact 11)."""
+    axes: dict[str, Any] = {"activation": ["relu", "leaky_relu"], "num_samples": _NUM_SAMPLES, "seed": [0, 1]}
+    shallow = grid(hidden=[(2,), (5,), (12,)], output_dim=[2, 10], **axes)
+    return (*shallow, *grid(hidden=[(8, 6), (6, 8, 6)], output_dim=[3], **axes))
+
+
+def measure(case: Case) -> dict[str, Any]:
+    """Certified ranks of H_o and H_f, and what is proved for them; the ranks of the inputs are certified too.
+
+    ``failure_bound`` is the probability that any of the certified ranks is too small.
+    """
+    from hessmap.measurement import certified_data_ranks, certified_rank
+    from hessmap.theory import predict_ranks, sample_bounds
+
+    network, problem = _network_and_problem(case)
+    found = certified_data_ranks(problem)
+    known: dict[str, Any] = {"input_rank": found.input_rank, "residual_rank": found.residual_rank}
+    bounds = predict_ranks(network, "squared", **known, kind="upper_bound")
+    outer, functional = certified_rank(problem, "outer_product"), certified_rank(problem, "functional")
+    record: dict[str, Any] = {
+        "num_parameters": network.num_parameters,
+        "input_rank": found.input_rank,
+        "outer_product": outer.value,
+        "functional": functional.value,
+        "failure_bound": found.failure_bound + outer.failure_bound + functional.failure_bound,
+        "num_ties": outer.num_ties,
+        "linear_formula": int(predict_ranks(network, "squared", **known).outer_product),
+        "sample_bound": sample_bounds.outer_product_sample_upper_bound(problem.num_samples, network.output_dim),
+        "fact_11": int(bounds.outer_product),
+        "functional_theorem": bounds.functional,
+    }
+    return record if len(case["hidden"]) > 1 else record | _one_hidden_layer(problem, found.input_rank)
+
+
+def _network_and_problem(case: Case) -> tuple[FullyConnected, Problem]:
+    """Images of 4 x 4 pixels as they are. H_o does not know the targets; drawn ones make the residual of H_f generic,
+    where the labels of a few samples leave classes out."""
+    import torch
+
+    from hessmap.curvature import Problem
+    from hessmap.datasets import by_name
+    from hessmap.networks import FullyConnected
+
+    network = FullyConnected((_SIDE**2, *case["hidden"], case["output_dim"]), activation=case["activation"])
+    inputs = by_name(case["data"], num_samples=case["num_samples"], side=_SIDE).inputs
+    generator = torch.Generator().manual_seed(case["seed"])
+    targets = torch.randn(len(inputs), case["output_dim"], dtype=torch.float64, generator=generator)
+    return network, Problem(network.build(seed=case["seed"]), "squared", inputs, targets)
+
+
+def _one_hidden_layer(problem: Problem, input_rank: int) -> dict[str, Any]:
+    from hessmap.results import RankValue
+    from hessmap.studies.fcn.activation_patterns import activation_patterns
+    from hessmap.theory import piecewise_linear as theory
+
+    patterns, outputs = activation_patterns(problem), problem.output_dim
+    functional = theory.one_hidden_functional_rank(patterns.unit_input_ranks, outputs)
+    return {
+        "num_active_units": patterns.num_active_units,
+        "num_groups": len(patterns.groups),
+        "theorem_9": theory.active_units_upper_bound(patterns.num_active_units, input_rank, outputs),
+        "groups": theory.activation_groups_upper_bound(patterns.groups, problem.num_samples, outputs),
+        "functional_theorem": RankValue(functional, "exact", "2 sum_i min(K, r_i)"),
+    }
+
+
+def findings(rows: Sequence[Row]) -> Iterator[Finding]:
+    """How tight the bounds are, and that the linear formula is none."""
+    shallow, deep = ([row for row in rows if (len(row["hidden"]) > 1) is is_deep] for is_deep in (False, True))
+    if shallow:
+        by_groups, printed = (_num_tight(shallow, name) for name in ("groups", "theorem_9"))
+        detail = f"{by_groups} of {len(shallow)} cases reach it, {printed} reach Theorem 9"
+        yield Finding("The bound by groups is reached more often than Theorem 9", by_groups > printed, detail)
+    if deep:
+        detail = f"{_num_tight(deep, 'fact_11')} of {len(deep)} cases of three and four layers reach it"
+        yield Finding("Fact 11 is not tight in deeper networks", _num_tight(deep, "fact_11") < len(deep), detail)
+    above = [row for row in rows if row["outer_product"] > row["linear_formula"]]
+    detail = f"{len(above)} of {len(rows)} exact ranks of H_o are above it"
+    yield Finding("The linear formula is no upper bound", bool(above), detail)
+
+
+def _num_tight(rows: Sequence[Row], bound: str) -> int:
+    return sum(row["outer_product"] == row[bound] for row in rows)
+
+
+_CERTIFIED = Series("certified rank", points="outer_product")
+_LINEAR, _FACT = Series("linear formula", dashed="linear_formula"), Series("Fact 11", dashed="fact_11")
+_SHALLOW = (_CERTIFIED, Series("by groups", line="groups"), Series("Theorem 9", dashed="theorem_9"), _LINEAR)
+
+
+def _figure(title: str, hidden: tuple[int, ...], output_dim: int, series: tuple[Series, ...]) -> Lines:
+    where = {"hidden": hidden, "output_dim": output_dim, "activation": "relu"}
+    return Lines(
+        title=f"{title}, ReLU",
+        where=where,
+        facet="data",
+        x="num_samples",
+        series=series,
+        x_label="number of samples",
+        y_label="rank of $H_o$",
+        x_scale="log",
+    )
+
+
+STUDY = Study(
+    name="fcn/relu-bounds",
+    question="How close are the provable bounds to the exact ranks of ReLU networks?",
+    reference="Singh, Bachmann & Hofmann 2021, Theorem 9 and Fact 11",
+    cases=cases(),
+    measure=measure,
+    data=("digits", "mnist", "fashion_mnist", "cifar10"),
+    seconds=0.4,
+    checks=(
+        Check("outer_product", "theorem_9", "at_most"),
+        Check("outer_product", "groups", "at_most"),
+        Check("outer_product", "sample_bound", "at_most"),
+        Check("outer_product", "fact_11", "at_most"),
+        Check("functional", "functional_theorem"),
+    ),
+    findings=findings,
+    view=View(
+        figures=(
+            _figure("16-5-10", (5,), 10, _SHALLOW),
+            _figure("16-12-2", (12,), 2, _SHALLOW),
+            _figure("16-6-8-6-3", (6, 8, 6), 3, (_CERTIFIED, _FACT, _LINEAR)),
+        ),
+        table=(
+            "data",
+            "hidden",
+            Column("output_dim", "K"),
+            "activation",
+            Column("num_samples", "N"),
+            Column("num_parameters", "p"),
+            Column("linear_formula", "linear"),
+            Column("outer_product", "rank H_o", ".1f"),
+            Column("groups", "by groups", ".1f"),
+            Column("theorem_9", "Theorem 9", ".1f"),
+            Column("fact_11", "Fact 11"),
+            Column("functional", "rank H_f", ".1f"),
+            Column("functional_theorem", "theorem", ".1f"),
+        ),
+        group_by=("data", "hidden", "output_dim", "activation", "num_samples"),
+    ),
+)

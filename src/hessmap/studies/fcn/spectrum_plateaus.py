@@ -1,0 +1,146 @@
+"""Repeated eigenvalues: of H_o below a wide output, and of H_f with one hidden linear layer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from hessmap.studies import INDEX, Case, Check, Column, Finding, Lines, Row, Series, Study, View, grid
+
+if TYPE_CHECKING:
+    from hessmap.datasets import Data
+
+_NUM_SAMPLES = 300
+_MIXTURE = {"source": "mixture", "input_dim": 5}
+_IMAGES = {"source": "images", "input_dim": 25}
+_WITHOUT_PLATEAUS = ("cross_entropy", "log_cosh")
+
+
+def cases(data: str) -> tuple[Case, ...]:
+    """Figures S2 to S5, with more activations, depth and bias, and two losses that have no plateaus.
+
+    The Gaussian mixtures know nothing of the data set: they go with the default one.
+    """
+    settings: list[Case] = []
+    if data == "digits":
+        settings += _outer_product(_MIXTURE, 20, (2, 3, 4)) + _functional(_MIXTURE, hidden_width=15)
+    return (*settings, *_outer_product(_IMAGES, 10, (3, 4, 5)), *_functional(_IMAGES, hidden_width=10))
+
+
+def _outer_product(source: Case, output_dim: int, widths: Sequence[int]) -> list[Case]:
+    axes: dict[str, Any] = {"part": ["outer_product"], "penultimate_width": widths, "output_dim": [output_dim]}
+    with_plateaus = grid(
+        **axes, hidden=[(), (8,)], activation=["identity", "tanh", "relu"], bias=[False, True], loss=["squared"]
+    )
+    without = grid(**axes, hidden=[()], activation=["identity"], bias=[False], loss=_WITHOUT_PLATEAUS)
+    return [{**source, **case} for case in (*with_plateaus, *without)]
+
+
+def _functional(source: Case, hidden_width: int) -> list[Case]:
+    axes: dict[str, Any] = {"part": ["functional"], "penultimate_width": [hidden_width], "output_dim": [3, 4, 5]}
+    return [{**source, **case} for case in grid(**axes, hidden=[()], activation=["identity"], bias=[False])]
+
+
+def measure(case: Case) -> dict[str, Any]:
+    from hessmap.curvature import Problem, functional_hessian
+    from hessmap.measurement import spectrum
+    from hessmap.networks import FullyConnected
+    from hessmap.studies.fcn.drawn_curves import rounded
+    from hessmap.studies.fcn.plateau_record import functional_record, outer_product_record
+
+    widths = (case["input_dim"], *case["hidden"], case["penultimate_width"], case["output_dim"])
+    network = FullyConnected(widths, case["bias"], case["activation"])
+    data = _samples(case)
+    if case["part"] == "outer_product":
+        return outer_product_record(network, Problem(network.build(seed=0), case["loss"], *data))
+    curved = FullyConnected(widths, activation="relu").build(seed=0)
+    return functional_record(network, Problem(network.build(seed=0), "squared", *data)) | {
+        "with_relu": rounded(spectrum(functional_hessian(Problem(curved, "squared", *data))).eigenvalues)
+    }
+
+
+def _samples(case: Case) -> Data:
+    """A Gaussian mixture, or images of 5 x 5 pixels as they are; one class for each output."""
+    from hessmap.datasets import by_name, gaussian_mixture
+
+    if case["source"] == "mixture":
+        return gaussian_mixture(_NUM_SAMPLES, case["input_dim"], case["output_dim"])
+    return by_name(case["data"], num_samples=_NUM_SAMPLES, side=5, classes=range(case["output_dim"]))
+
+
+def findings(rows: Sequence[Row]) -> Iterator[Finding]:
+    """What no single case can show: the other losses have no plateaus, and only ReLU adds copies."""
+    others = [row for row in rows if row.get("loss") in _WITHOUT_PLATEAUS]
+    if others:
+        longest = max(row["longest_run"] for row in others)
+        detail = f"the longest run of equal ones is {longest} in {len(others)} cases"
+        yield Finding("Cross-entropy and log-cosh repeat no non-zero eigenvalue of H_o", longest == 1, detail)
+    more = [row for row in rows if row.get("most", 0) > row.get("multiplicity", 0)]
+    if more:
+        detail = f"in {len(more)} cases"
+        is_relu = all(row["activation"] == "relu" for row in more)
+        yield Finding("Eigenvalues repeat more often than K - M_{L-1} under ReLU alone", is_relu, detail)
+
+
+def _figure(symbol: str, part: str, source: str, **fields: Any) -> Lines:
+    series = {
+        "outer_product": (Series("eigenvalues", points="eigenvalues"), Series("on plateaus", points="on_plateaus")),
+        "functional": (Series("predicted", line="predicted", points="eigenvalues"), Series("ReLU", dashed="with_relu")),
+    }
+    facets = {"outer_product": "penultimate_width", "functional": "output_dim"}
+    return Lines(
+        title=f"{symbol}, {source}",
+        where={"part": part, "source": source, **fields},
+        facet=facets[part],
+        x=INDEX,
+        series=series[part],
+        x_label="index",
+        y_label="eigenvalue",
+        y_scale="log" if part == "outer_product" else "linear",
+    )
+
+
+_AS_PRINTED = {"hidden": (), "activation": "relu", "bias": False, "loss": "squared"}
+
+STUDY = Study(
+    name="fcn/spectrum-plateaus",
+    question="How often do eigenvalues repeat in the outer-product and in the functional Hessian?",
+    reference="Singh, Bachmann & Hofmann 2021, Figures 2 and S2 to S5",
+    cases=cases,
+    measure=measure,
+    data=("digits", "mnist", "fashion_mnist", "cifar10"),
+    seconds=0.2,
+    checks=(
+        Check("fewest", "multiplicity", "at_least"),
+        Check("fewest", "active_multiplicity", "at_least"),
+        Check("most", "exact_multiplicity"),
+        Check("num_plateaus", "expected_plateaus"),
+        Check("deviation", 1e-12, "at_most"),
+    ),
+    findings=findings,
+    view=View(
+        figures=(
+            _figure("$H_o$", "outer_product", "mixture", **_AS_PRINTED),
+            _figure("$H_o$", "outer_product", "images", **_AS_PRINTED),
+            _figure("$H_f$", "functional", "mixture"),
+            _figure("$H_f$", "functional", "images"),
+        ),
+        table=(
+            "data",
+            "part",
+            "source",
+            "activation",
+            "bias",
+            "loss",
+            Column("penultimate_width", "M_{L-1}"),
+            Column("output_dim", "K"),
+            Column("expected_plateaus", "plateaus"),
+            Column("num_plateaus", "found"),
+            Column("multiplicity", "K - M_{L-1}"),
+            Column("active_multiplicity", "K - active"),
+            Column("fewest", "fewest"),
+            Column("most", "most"),
+            Column("deviation", "deviation", ".1e"),
+        ),
+    ),
+)
