@@ -69,6 +69,9 @@ def test_a_declaration_that_cannot_be_listed_is_refused(tmp_path: Path) -> None:
     path.write_text("STUDY = Study(name='a/b', question='why' + '?', reference='none')")
     with pytest.raises(InvalidInput, match=r"the question of a study must be one plain string; odd\.py"):
         registry._declaration(path)
+    path.write_text("def broken:")
+    with pytest.raises(InvalidInput, match=r"must be Python; odd\.py line 1 is not"):
+        registry._declaration(path)
     path.write_text("HELPER = dict(name='a/b')")
     assert registry._declaration(path) is None
 

@@ -74,7 +74,12 @@ def _declared(folder: Path, package: str) -> Iterator[Listing]:
 
 
 def _declaration(path: Path) -> dict[str, str] | None:
-    for node in ast.parse(path.read_bytes()).body:
+    try:
+        statements = ast.parse(path.read_bytes()).body
+    except SyntaxError as error:
+        got = f"{path.name} line {error.lineno} is not ({error.msg})"
+        raise InvalidInput(sentence("the file of a study must be Python", got)) from error
+    for node in statements:
         if not (isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)):
             continue
         if [target.id for target in node.targets if isinstance(target, ast.Name)] == ["STUDY"]:
