@@ -15,7 +15,7 @@ from hessmap.curvature.layout import Layout
 from hessmap.curvature.losses import AnyLoss, as_loss
 from hessmap.curvature.pullback import pullback
 from hessmap.curvature.samples import gather
-from hessmap.curvature.untouched import private_copy, random_state_kept, twice_differentiable_attention
+from hessmap.curvature.untouched import private_copy, random_state_kept, twice_differentiable
 from hessmap.errors import InvalidInput, NotReproducible, require, sentence
 from hessmap.results import Provenance, data_hash, provenance
 
@@ -55,6 +55,7 @@ class Problem:
         self._probe(samples.inputs)
         self.output_dim = self.forward(self.named, samples.inputs[:1]).shape[1]
         self.targets = self.loss.prepare(samples.targets, self.output_dim)
+        self._probe_loss()
         mass = float(samples.weights @ self.loss.mass(self.targets))
         require(mass > 0, "at least one sample must count", "the loss ignores every one of them")
         self.weights = samples.weights / mass
@@ -81,17 +82,32 @@ class Problem:
         outputs = []
         for seed in (0, 1):
             with random_state_kept(seed):
+                before = torch.get_rng_state()
                 outputs.append(self.forward(self.named, few))
+                is_random = not torch.equal(torch.get_rng_state(), before)
         alone = self.forward(self.named, few[:1])
         require(bool(torch.isfinite(outputs[0]).all()), "the model's outputs must be finite", "there is NaN or inf")
-        if not torch.equal(outputs[0], outputs[1]):
-            got = "two evaluations on the same samples disagree"
+        differ = not torch.equal(outputs[0], outputs[1])
+        if differ or is_random:  # what is rarely random may agree twice by chance
+            got = "two evaluations on the same samples disagree" if differ else "it draws random numbers"
             remedy = "Switch off what is random in it (dropout, noise), for example with model.eval()"
             raise NotReproducible(sentence("the model must be a function of its inputs", got, remedy))
         if not torch.allclose(alone[0], outputs[0][0], rtol=1e-8, atol=1e-10 * float(outputs[0].abs().max())):
             got = "the output of a sample changes with the others in its batch"
             remedy = "Call model.eval() so that normalisation layers use their running statistics"
             raise NotReproducible(sentence("samples must not see each other", got, remedy))
+
+    def _probe_loss(self) -> None:
+        """The loss of a sample is the same alone and among others: no mean over the batch, no broadcasting."""
+        chosen = torch.linspace(0, self.num_samples - 1, min(self.num_samples, 16)).long()
+        outputs, targets = self.forward(self.named, self.inputs[chosen]), self.targets[chosen]
+        together = self.loss.value(outputs, targets)
+        alone = torch.cat([self.loss.value(outputs[n : n + 1], targets[n : n + 1]) for n in range(len(chosen))])
+        if not torch.allclose(together, alone, rtol=1e-8, atol=1e-10 * float(alone.abs().max()), equal_nan=True):
+            shapes = f"outputs of shape {tuple(outputs.shape)} with targets of shape {tuple(targets.shape)}"
+            got = f"'{self.loss.name}' gives a sample another loss among others than alone"
+            remedy = f"Look for means over the batch, and for broadcasting: it was given {shapes}"
+            raise NotReproducible(sentence("samples must not see each other in the loss", got, remedy))
 
     @property
     def num_samples(self) -> int:
@@ -117,17 +133,22 @@ class Problem:
     def forward(self, named: dict[str, Tensor], inputs: Tensor) -> Tensor:
         """Outputs (num_samples, output_dim) of the model with these parameters in place of its own."""
         try:
-            with twice_differentiable_attention():
+            with twice_differentiable():
                 outputs: Tensor = functional_call(self.model, named | self._fixed, (inputs,))
         except (RuntimeError, ValueError) as error:
-            if "shape" not in str(error) and "size" not in str(error):
+            if not any(word in str(error) for word in ("shape", "size", "dtype")):
                 raise
-            must, got = "the inputs must fit the model", f"inputs of shape {tuple(inputs.shape)} gave: {error}"
-            raise InvalidInput(sentence(must, got)) from error
+            kind = str(inputs.dtype).removeprefix("torch.")
+            got = f"inputs of shape {tuple(inputs.shape)} and type {kind} gave: {error}"
+            raise InvalidInput(sentence("the inputs must fit the model", got)) from error
         kind = type(outputs).__name__
         require(isinstance(outputs, Tensor), "the model must return a tensor", f"it returned a {kind}")
-        if outputs.ndim == 1 and len(outputs) == len(inputs):
-            return outputs[:, None]
+        if outputs.dtype != torch.float64:
+            got = f"the outputs of its float64 copy are {str(outputs.dtype).removeprefix('torch.')}"
+            remedy = "Remove casts (.float(), autocast) from its forward pass"
+            raise InvalidInput(sentence("the model must compute in float64", got, remedy))
+        if outputs.ndim <= 1 and outputs.numel() == len(inputs):
+            return outputs.reshape(-1, 1)
         require(
             outputs.ndim == 2 and len(outputs) == len(inputs),
             "the model must return one vector of outputs per sample",

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import copy
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.overrides import TorchFunctionMode
 
 from hessmap.errors import InvalidInput, UnsupportedNetwork, require, sentence
 
-_BATCH_NORMS = (nn.modules.batchnorm._BatchNorm, nn.modules.instancenorm._InstanceNorm)
+_INSTANCE_NORM = nn.modules.instancenorm._InstanceNorm
+_BATCH_NORMS = (nn.modules.batchnorm._BatchNorm, _INSTANCE_NORM)
 
 
 @contextmanager
@@ -38,13 +41,28 @@ def random_state_kept(seed: int | None = None, generator: torch.Generator | None
                 generator.set_state(own_state)
 
 
+class _WrittenOutWeightNorm(TorchFunctionMode):
+    """weight_norm as weight * (gain / norm): the second derivative of torch's fused one is wrong (not symmetric)."""
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if func is not torch._weight_norm:
+            return func(*args, **(kwargs or {}))
+        arguments = dict(zip(("v", "g", "dim"), args, strict=False)) | (kwargs or {})
+        direction, kept = arguments["v"], arguments.get("dim", 0)
+        others = [axis for axis in range(direction.ndim) if axis != kept]  # dim=-1: one norm for the whole weight
+        return direction * (arguments["g"] / torch.linalg.vector_norm(direction, dim=others, keepdim=True))
+
+
 @contextmanager
-def twice_differentiable_attention() -> Iterator[None]:
-    """Attention by torch's math kernel: the fused ones have no second derivative."""
+def twice_differentiable() -> Iterator[None]:
+    """Attention by torch's math kernel, because the fused ones have no second derivative, and weight_norm written out,
+    because its fused form has a wrong one."""
     fast = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
     try:
-        with sdpa_kernel(SDPBackend.MATH):
+        with sdpa_kernel(SDPBackend.MATH), _WrittenOutWeightNorm():
             yield
     finally:
         torch.backends.mha.set_fastpath_enabled(fast)
@@ -71,6 +89,8 @@ def private_copy(model: nn.Module) -> tuple[nn.Module, tuple[str, ...]]:
         must = "the model must be copyable, so that the original stays untouched"
         raise UnsupportedNetwork(sentence(must, f"copy.deepcopy failed with: {error}")) from error
     for module in twin.modules():
+        if isinstance(module, _INSTANCE_NORM) and module.running_mean is None:
+            continue  # it looks at one sample at a time, in both modes
         if isinstance(module, _BATCH_NORMS) and module.training:
             require(
                 module.running_mean is not None,
@@ -81,6 +101,8 @@ def private_copy(model: nn.Module) -> tuple[nn.Module, tuple[str, ...]]:
             module.eval()
             notes.append("batch-norm was taken frozen, with its running statistics")
     for name, parameter in twin.named_parameters():
+        must, got = "weights must be real", f"parameter '{name}' is {parameter.dtype}"
+        require(not parameter.is_complex(), must, got, "Use torch.view_as_real in the forward pass")
         require(bool(torch.isfinite(parameter).all()), "weights must be finite", f"parameter '{name}' has NaN or inf")
         parameter.grad = None
     return twin, tuple(dict.fromkeys(notes))

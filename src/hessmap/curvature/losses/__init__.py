@@ -9,6 +9,7 @@ from hessmap.curvature.losses.log_cosh import LogCosh
 from hessmap.curvature.losses.loss import Loss
 from hessmap.curvature.losses.own import FunctionLoss, ModuleLoss, PerSample
 from hessmap.curvature.losses.squared import Squared
+from hessmap.curvature.losses.torch_cross_entropy import TorchCrossEntropy
 from hessmap.errors import unknown_name
 
 LOSSES: dict[str, type[Loss]] = {loss.name: loss for loss in (Squared, CrossEntropy, LogCosh)}
@@ -29,10 +30,21 @@ def as_loss(loss: AnyLoss) -> Loss:
             raise unknown_name("loss", loss, LOSSES)
         return LOSSES[loss]()
     if isinstance(loss, nn.Module):
-        return ModuleLoss(loss)
+        return TorchCrossEntropy(loss) if TorchCrossEntropy.fits(loss) else ModuleLoss(loss)
     if callable(loss):
         return FunctionLoss(loss)
     raise unknown_name("loss", loss, LOSSES)
 
 
-__all__ = ["LOSSES", "AnyLoss", "CrossEntropy", "FunctionLoss", "LogCosh", "Loss", "ModuleLoss", "Squared", "as_loss"]
+__all__ = [
+    "LOSSES",
+    "AnyLoss",
+    "CrossEntropy",
+    "FunctionLoss",
+    "LogCosh",
+    "Loss",
+    "ModuleLoss",
+    "Squared",
+    "TorchCrossEntropy",
+    "as_loss",
+]

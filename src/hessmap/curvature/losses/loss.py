@@ -59,6 +59,12 @@ def one_hot_targets(targets: Tensor, output_dim: int) -> Tensor:
             f"each sample has {targets.shape[1]}",
         )
         return targets
+    require(
+        output_dim > 1,
+        "integer targets are labels, which need two outputs or more",
+        f"the network has {output_dim} and the targets are {str(targets.dtype).removeprefix('torch.')}",
+        "Pass targets.double() if they are numbers to be met",
+    )
     return torch.nn.functional.one_hot(checked_labels(targets, output_dim), output_dim).to(torch.float64)
 
 

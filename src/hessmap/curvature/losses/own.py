@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.func import grad, hessian, vmap
+from torch.func import grad, jacrev, vmap
 
-from hessmap.curvature.losses.loss import Loss
+from hessmap.curvature.losses.loss import Loss, checked_labels
 from hessmap.errors import require
 
 PerSample = Callable[[Tensor, Tensor], Tensor]
@@ -31,6 +31,12 @@ class FunctionLoss(Loss):
             f"it returned {tuple(values.shape) if isinstance(values, Tensor) else type(values).__name__}",
             "Do not average inside of it; the risk is the weighted mean over samples",
         )
+        require(
+            values.dtype == torch.float64,
+            f"the loss '{self.name}' must compute in float64",
+            f"it returned {str(values.dtype).removeprefix('torch.')}",
+            "Remove casts such as .float() from it",
+        )
         return values
 
     def gradient(self, outputs: Tensor, targets: Tensor) -> Tensor:
@@ -38,7 +44,8 @@ class FunctionLoss(Loss):
         return gradient
 
     def hessian(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        matrices: Tensor = vmap(hessian(self._one))(outputs, targets)
+        # Reverse over reverse: not every torch loss has a forward derivative of its gradient.
+        matrices: Tensor = vmap(jacrev(grad(self._one)))(outputs, targets)
         return matrices
 
     def _one(self, output: Tensor, target: Tensor) -> Tensor:
@@ -61,6 +68,18 @@ class ModuleLoss(FunctionLoss):
         own.reduction = "none"
         self.module = own
         super().__init__(self._per_sample, type(module).__name__)
+
+    def prepare(self, targets: Tensor, output_dim: int) -> Tensor:
+        """Real targets in the shape of the outputs, because torch would broadcast (N,) against (N, 1) to (N, N); class
+        labels checked, but for those that are ignored."""
+        if targets.dtype.is_floating_point:
+            fits = targets.numel() == len(targets) * output_dim
+            return targets.reshape(len(targets), output_dim) if fits else targets
+        if hasattr(self.module, "ignore_index") and targets.ndim == 1:
+            labels = targets.long()
+            checked_labels(labels.where(labels != self.module.ignore_index, 0), output_dim)
+            return labels
+        return targets
 
     def _per_sample(self, outputs: Tensor, targets: Tensor) -> Tensor:
         values: Tensor = self.module(outputs, targets)
