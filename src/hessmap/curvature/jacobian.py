@@ -54,7 +54,10 @@ def _rows(problem: Problem, inputs: Tensor) -> Tensor:
         rows: Tensor = vmap(pull)(torch.eye(problem.output_dim, dtype=torch.float64)[:, None])
         return rows
 
-    jacobian: Tensor = vmap(one)(inputs)
+    try:
+        jacobian: Tensor = vmap(one)(inputs)
+    except (RuntimeError, InvalidInput):  # modules that write in place or branch on values: one sample at a time
+        jacobian = torch.stack([one(sample) for sample in inputs])
     return jacobian.detach()
 
 

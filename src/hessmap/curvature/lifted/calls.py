@@ -78,7 +78,12 @@ class Lift(TorchFunctionMode):
         self, func: Callable[..., Any], arguments: dict[str, Any], weight: str | None, bias: str | None
     ) -> Tensor:
         """Normalise without scale and shift, features last; then scale and shift are a diagonal layer."""
-        normalised: Tensor = func(**(arguments | {"weight": None, "bias": None}))
+        if func is F.group_norm:  # the same through layer_norm, whose gradient can be pushed forward
+            groups = arguments["input"].reshape(len(arguments["input"]), arguments["num_groups"], -1)
+            normalised = F.layer_norm(groups, groups.shape[-1:], eps=arguments.get("eps", 1e-5))
+            normalised = normalised.reshape(arguments["input"].shape)
+        else:
+            normalised = func(**(arguments | {"weight": None, "bias": None}))
         scale, shift = arguments.get("weight"), arguments.get("bias")
         if func is F.layer_norm:
             size = prod(arguments["normalized_shape"])
