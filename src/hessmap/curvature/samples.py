@@ -6,9 +6,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from hessmap.curvature.untouched import random_state_kept
 from hessmap.errors import InvalidInput, NotReproducible, require, sentence
@@ -30,6 +31,7 @@ class Samples:
 def gather(inputs: Any, targets: Tensor | None, weights: Tensor | None) -> Samples:
     """Samples from tensors, from a loader or from any iterable of (inputs, targets) batches that can be read twice."""
     notes: tuple[str, ...] = ()
+    inputs = torch.as_tensor(inputs) if isinstance(inputs, np.ndarray) else inputs
     if not isinstance(inputs, Tensor):
         require(targets is None, "a loader brings its own targets", "targets were passed as well")
         inputs, targets = _read_twice(inputs)
@@ -62,14 +64,17 @@ def _weights(weights: Tensor | None, count: int) -> Tensor:
     weights = torch.as_tensor(weights, dtype=torch.float64).detach()
     shape = tuple(weights.shape)
     require(shape == (count,), f"weights must be one per sample, {count} of them", f"got shape {shape}")
-    valid = bool(torch.isfinite(weights).all() and (weights >= 0).all() and weights.sum() > 0)
+    valid = bool(torch.isfinite(weights).all() and (weights >= 0).all() and 0 < weights.sum() < torch.inf)
     got = f"the smallest is {float(weights.min()):.3g}"
-    require(valid, "weights must be finite, not negative and not all zero", got)
+    require(valid, "weights must be finite, not negative and not all zero, and their sum finite", got)
     return weights
 
 
 def _read_twice(loader: Iterable[Any]) -> tuple[Tensor, Tensor]:
     """One pass is kept; a second one, with other random numbers, must hold the same samples in any order."""
+    remedy = "Wrap it: torch.utils.data.DataLoader(dataset, batch_size=256)"
+    got = f"got a {type(loader).__name__}, which gives single samples"
+    require(not isinstance(loader, Dataset), "data must be tensors or a loader", got, remedy)
     if isinstance(loader, DataLoader):
         _refuse_drop_last(loader)
     first, second = _one_pass(loader, seed=0), _one_pass(loader, seed=1)
@@ -78,7 +83,7 @@ def _read_twice(loader: Iterable[Any]) -> tuple[Tensor, Tensor]:
         got = f"two passes over the loader gave {len(first[0])} and {len(second[0])} samples"
         remedy = "A generator can be read only once: pass a list of batches, or tensors"
         raise NotReproducible(sentence("every pass must give the same samples", got, remedy))
-    if not torch.allclose(_fingerprints(first), _fingerprints(second), rtol=1e-9, atol=0):
+    if not torch.allclose(_fingerprints(first), _fingerprints(second), rtol=1e-9, atol=0, equal_nan=True):
         got = "two passes over the loader gave different samples"
         remedy = "Switch off augmentation and sampling with replacement; shuffling is fine"
         raise NotReproducible(sentence("every pass must give the same samples", got, remedy))
@@ -86,15 +91,17 @@ def _read_twice(loader: Iterable[Any]) -> tuple[Tensor, Tensor]:
 
 
 def _refuse_drop_last(loader: DataLoader[Any]) -> None:
-    if loader.drop_last and loader.batch_size is not None:
-        count = len(loader.dataset)  # type: ignore[arg-type]
-        lost = count % loader.batch_size
-        require(
-            lost == 0,
-            "the loader must give every sample",
-            f"drop_last=True loses {lost} of {count} in batches of {loader.batch_size}",
-            "Build the loader with drop_last=False",
-        )
+    # Batches are made by the loader or by a batch sampler of the user's, from the samples that a sampler chose.
+    batches: Any = loader if loader.batch_size is not None else loader.batch_sampler
+    if not getattr(batches, "drop_last", False):
+        return
+    must, remedy = "the loader must give every sample", "Build the loader with drop_last=False"
+    sampler: Any = getattr(batches, "sampler", None)
+    known = hasattr(sampler, "__len__") and not isinstance(loader.dataset, IterableDataset)
+    require(known, must, "drop_last=True may lose some, and their number is not known", remedy)
+    count, size = len(sampler), batches.batch_size
+    got = f"drop_last=True loses {count % size} of {count} in batches of {size}"
+    require(count % size == 0, must, got, remedy)
 
 
 def _one_pass(loader: Iterable[Any], seed: int) -> tuple[Tensor, Tensor]:
@@ -110,8 +117,17 @@ def _one_pass(loader: Iterable[Any], seed: int) -> tuple[Tensor, Tensor]:
 def _pairs(loader: Iterable[Any]) -> Iterator[tuple[Tensor, Tensor]]:
     for batch in loader:
         fits = isinstance(batch, tuple | list) and len(batch) == 2 and all(isinstance(item, Tensor) for item in batch)
-        require(fits, "a loader must give (inputs, targets) pairs of tensors", f"it gave a {type(batch).__name__}")
-        yield batch[0].detach().cpu(), batch[1].detach().cpu()
+        require(
+            fits,
+            "a loader must give (inputs, targets) pairs of tensors",
+            f"it gave a {type(batch).__name__}",
+            "Pass a pair of tensors as two arguments, inputs and targets",
+        )
+        inputs, targets = batch
+        aligned = inputs.ndim > 0 and targets.ndim > 0 and len(inputs) == len(targets)
+        must, got = "a batch must hold as many targets as inputs", f"{tuple(inputs.shape)} and {tuple(targets.shape)}"
+        require(aligned, must, f"one holds shapes {got}", "Set a batch_size if these are single samples")
+        yield inputs.detach().cpu(), targets.detach().cpu()
 
 
 def _fingerprints(data: tuple[Tensor, Tensor]) -> Tensor:
