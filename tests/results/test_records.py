@@ -52,6 +52,16 @@ def test_equality_compares_arrays_and_leaves_provenance_out():
     assert hash(plain) == hash(sample(values=np.zeros(3), provenance=None))
 
 
+def test_equal_records_have_equal_hashes_however_their_numbers_are_stored():
+    one, other = sample(values=np.array([0.0, 2.0])), sample(values=np.array([-0.0, 2.0]))
+    assert one == other
+    assert hash(one) == hash(other)
+    whole = sample(values=np.array([0, 2]))
+    assert one == whole
+    assert hash(one) == hash(whole)
+    assert hash(one) != hash(sample(values=np.array([0.0, 3.0])))
+
+
 def test_a_record_is_frozen():
     with pytest.raises(dataclasses.FrozenInstanceError, match="cannot assign to field 'name'"):
         sample().name = "other"
@@ -74,6 +84,15 @@ def test_json_of_another_record_is_refused():
         RankPrediction.from_json(RankValue(3, "exact", "x").to_json())
     with pytest.raises(UnknownName, match="record must be one of .*; got 'RankVaule'. Did you mean 'RankValue'"):
         Record.from_dict({"record": "RankVaule"})
+
+
+def test_text_that_holds_no_record_is_refused():
+    with pytest.raises(InvalidInput, match="a record is read from JSON; the text is not"):
+        Record.from_json("{")
+    with pytest.raises(UnknownName, match="record must be one of .*; got None"):
+        Record.from_json("[]")
+    with pytest.raises(InvalidInput, match="must hold the fields of a RankValue; .* missing .*'reference'"):
+        Record.from_dict({"record": "RankValue", "value": 3, "kind": "exact"})
 
 
 def test_what_json_cannot_hold_is_refused_by_its_place():

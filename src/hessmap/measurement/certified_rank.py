@@ -73,7 +73,10 @@ def certified_matrix_rank(matrix: NDArray[np.float64], *, seed: int = 0) -> Rank
     >>> certified_matrix_rank(np.array([[0.5, 0.25], [1.5, 0.75]])).value
     1
     """
-    values = np.asarray(matrix, dtype=np.float64)
+    given = np.asarray(matrix)
+    values = np.asarray(given, dtype=np.float64)
+    is_exact = given.dtype.kind not in "iu" or bool((values.astype(object) == given.astype(object)).all())
+    require(is_exact, "an exact rank needs float64 numbers", "an integer above 2^53 has no float64")
     require(values.ndim == 2, "a rank needs a matrix", f"got an array of shape {values.shape}")
     generator = np.random.default_rng(seed)
     field = random_prime_field(generator)

@@ -8,7 +8,7 @@ import scipy.linalg
 from hessmap.curvature.memory import require_memory
 from hessmap.errors import require
 from hessmap.measurement.matrices import EPS, Floats, Matrix, carried_scale, symmetric_array
-from hessmap.results import Spectrum
+from hessmap.results import Spectrum, provenance
 
 
 def spectrum(matrix: Matrix, vectors: bool = False, scale: float | None = None) -> Spectrum:
@@ -42,6 +42,7 @@ def spectrum(matrix: Matrix, vectors: bool = False, scale: float | None = None) 
         residuals=residuals,
         scale=norm if carried is None else carried,
         eigenvectors=eigenvectors,
+        provenance=getattr(matrix, "provenance", None) or provenance(),
         eigenvalue_error=len(array) * EPS * norm + asymmetry,
     )
 

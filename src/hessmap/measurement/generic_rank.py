@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import SupportsIndex
+
 import numpy as np
 
 from hessmap.curvature.finite_field.drawn_data import drawn_derivatives, drawn_inputs, drawn_residuals
@@ -12,7 +14,7 @@ from hessmap.curvature.finite_field.hessian import field_hessian
 from hessmap.curvature.finite_field.prime_field import random_prime_field
 from hessmap.curvature.finite_field.rank import field_rank
 from hessmap.curvature.losses import LOSSES
-from hessmap.errors import unknown_name
+from hessmap.errors import require, unknown_name
 from hessmap.results import PARTS, Part, RankCertificate, provenance
 
 
@@ -44,6 +46,12 @@ def generic_rank(
         raise unknown_name("part", part, PARTS)
     if loss not in LOSSES:
         raise unknown_name("loss", loss, LOSSES)
+    is_bool = isinstance(mean_residual_is_zero, bool)
+    require(is_bool, "mean_residual_is_zero must be True or False", f"got {mean_residual_is_zero!r}")
+    counts = {"input_rank": input_rank, "residual_rank": residual_rank, "centred_input_rank": centred_input_rank}
+    for name, count in {**counts, "num_samples": num_samples}.items():
+        is_integer = count is None or isinstance(count, SupportsIndex)
+        require(is_integer, f"{name} must be an integer", f"got {count!r}")
     generator = np.random.default_rng(seed)
     field = random_prime_field(generator)
     chain = drawn_network(net, field, generator)

@@ -11,7 +11,7 @@ from hessmap.curvature.operator import SymmetricOperator
 from hessmap.errors import require
 from hessmap.measurement.dense_spectrum import spectrum, whole_spectrum
 from hessmap.measurement.matrices import ASYMMETRY_TOLERANCE, EPS, Floats, Matrix, asymmetry, carried_scale, dense_array
-from hessmap.results import RankMeasurement, Spectrum
+from hessmap.results import Provenance, RankMeasurement, Spectrum, provenance
 
 RELATIVE_TOLERANCE = 1e-12
 # What is dropped must be below a tenth of the threshold, and what is kept a thousand times above what is dropped.
@@ -61,12 +61,14 @@ class _SingularValues:
     error: float | None
     shape: tuple[int, int]
     method: str
+    provenance: Provenance | None
 
 
 def _of_spectrum(given: Spectrum) -> _SingularValues:
     found = whole_spectrum(given, "a rank")
     values = np.abs(found.eigenvalues)
-    return _SingularValues(values, found.scale, found.eigenvalue_error, (len(values), len(values)), found.method)
+    shape = len(values), len(values)
+    return _SingularValues(values, found.scale, found.eigenvalue_error, shape, found.method, found.provenance)
 
 
 def _of_matrix(matrix: Matrix) -> _SingularValues:
@@ -78,7 +80,7 @@ def _of_matrix(matrix: Matrix) -> _SingularValues:
         return _of_spectrum(spectrum(array, scale=carried_scale(matrix)))
     values = scipy.linalg.svdvals(array, check_finite=False) if array.size else np.zeros(0)
     error = max(rows, columns) * EPS * float(values.max(initial=0.0))
-    return _SingularValues(values, carried_scale(matrix), error, (rows, columns), "singular values")
+    return _SingularValues(values, carried_scale(matrix), error, (rows, columns), "singular values", provenance())
 
 
 def _counted(found: _SingularValues, threshold: float, scale: float) -> RankMeasurement:
@@ -98,4 +100,5 @@ def _counted(found: _SingularValues, threshold: float, scale: float) -> RankMeas
         decidable=is_resolved and largest_dropped <= threshold / GREY_BELOW and gap >= CLEAR_GAP,
         size=min(found.shape),
         method=found.method,
+        provenance=found.provenance,
     )

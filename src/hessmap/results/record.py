@@ -39,7 +39,7 @@ class Record:
         )
 
     def __hash__(self) -> int:
-        return hash(json.dumps(plain(type(self).__name__, self, compared_fields)))
+        return hash(_key(plain(type(self).__name__, self, compared_fields)))
 
     def to_dict(self) -> dict[str, Any]:
         """Dictionaries, lists, numbers and strings of strict JSON."""
@@ -51,17 +51,24 @@ class Record:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Self:
-        name = data.get("record")
+        name = data.get("record") if isinstance(data, dict) else None
         if name not in _RECORDS:
             raise unknown_name("record", name, sorted(_RECORDS))
-        record = restored(data, _built)
+        try:
+            record = restored(data, _built)
+        except TypeError as error:
+            raise InvalidInput(sentence(f"the JSON must hold the fields of a {name}", str(error))) from error
         if not isinstance(record, cls):
             raise InvalidInput(sentence(f"the JSON must hold a {cls.__name__}", f"it holds a {name}"))
         return record
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        return cls.from_dict(json.loads(text))
+        try:
+            data = json.loads(text)
+        except json.JSONDecodeError as error:
+            raise InvalidInput(sentence("a record is read from JSON", f"the text is not: {error}")) from error
+        return cls.from_dict(data)
 
     def rows(self) -> list[tuple[str, str]]:
         """Name and value, as the two readable forms show them."""
@@ -86,6 +93,13 @@ def _equal(left: Any, right: Any) -> bool:
     if isinstance(left, tuple) and isinstance(right, tuple):
         return len(left) == len(right) and all(map(_equal, left, right))
     return bool(left == right)
+
+
+def _key(value: Any) -> Any:
+    """Something hashable that is equal for equal values: 1 and 1.0, 0.0 and -0.0, arrays of other number formats."""
+    if isinstance(value, dict):
+        return tuple((name, _key(item)) for name, item in sorted(value.items()) if name != "dtype")
+    return tuple(map(_key, value)) if isinstance(value, list) else value
 
 
 def all_fields(value: object) -> dict[str, Any] | None:
