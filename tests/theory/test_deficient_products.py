@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from itertools import pairwise
 
 import pytest
@@ -59,10 +60,12 @@ def networks(draw: st.DrawFn) -> list[Matrix]:
     drawn = draw(st.lists(st.tuples(vertices, vertices).map(sorted), min_size=2, max_size=4 + num_layers))
     anchor = [[vertex, vertex] for vertex in range(num_layers + 1)]
     intervals = [*drawn, *(pair for pair in anchor if not any(a <= pair[0] <= b for a, b in drawn))]
+    return _hidden(sum_of_intervals(num_layers, intervals), random.Random(draw(st.integers(0, 2**32))))
+
+
+def sum_of_intervals(num_layers: int, intervals: Sequence[Sequence[int]]) -> list[Matrix]:
     at = [[n for n, (a, b) in enumerate(intervals) if a <= vertex <= b] for vertex in range(num_layers + 1)]
-    weights = [[[int(n == m) for m in before] for n in after] for before, after in pairwise(at)]
-    randomness = random.Random(draw(st.integers(0, 2**32)))
-    return _hidden(weights, randomness)
+    return [[[int(n == m) for m in before] for n in after] for before, after in pairwise(at)]
 
 
 def _hidden(weights: list[Matrix], randomness: random.Random) -> list[Matrix]:
@@ -114,6 +117,13 @@ def test_the_counterexample_of_the_papers_assumption_is_settled() -> None:
     assert predicted_ranks(table, 2) == exact_ranks(A1_IS_NOT_ENOUGH, moment)
     assert outer_product_rank(table) == 3
     assert linear.outer_product_rank((2, 3, 2, 3, 2), 2) == 4
+
+
+def test_the_residual_joins_the_earliest_start_to_the_latest_end() -> None:
+    weights = sum_of_intervals(4, [(0, 0), (0, 3), (1, 3), (2, 4), (4, 4)])
+    moment = random_matrix(random.Random(0), 2, 2)
+    assert exact_ranks(weights, moment)[1] == 16, "the other way to join them has rank 10"
+    assert predicted_ranks(product_ranks(weights), 2) == exact_ranks(weights, moment)
 
 
 def test_weights_of_zero_leave_what_two_layers_alone_can_do() -> None:

@@ -6,10 +6,10 @@ import random
 from typing import Any
 
 from hessmap.results import PARTS
-from hessmap.studies import Case, Column, Study, View, grid
+from hessmap.studies import Case, Column, Heatmap, Study, View, grid
 from hessmap.studies.encoding import case_key
 from hessmap.studies.fcn.random_setting import Setting, random_setting
-from hessmap.studies.fcn.right_counts import CHECKS, all_right, right_columns
+from hessmap.studies.fcn.right_counts import CHECKS, NAMES, all_right, right_columns
 
 
 def measure(case: Case) -> dict[str, Any]:
@@ -69,7 +69,10 @@ STUDY = Study(
     checks=CHECKS,
     findings=all_right,
     view=View(
-        figures=(),
+        figures=tuple(
+            Heatmap(title=f"${name}$: right of 25", value=f"right.{part}", x="residual", y="inputs", limits=(0, 25))
+            for part, name in NAMES.items()
+        ),
         table=("inputs", "residual", "loss", *right_columns("right", "right"), Column("num_networks", "of")),
         group_by=("inputs", "residual", "loss"),
     ),

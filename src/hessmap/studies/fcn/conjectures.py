@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
 from typing import Any
 
-from hessmap.results import Part
+from hessmap.results import PARTS, Part
 from hessmap.studies import Case, Check, Column, Finding, Heatmap, Row, Study, View, grid
 from hessmap.studies.encoding import case_key
 from hessmap.studies.fcn.printed_ranks import printed_ranks
 from hessmap.studies.fcn.random_setting import Setting, random_setting
+from hessmap.studies.fcn.right_counts import NAMES
 
-_NAMES = {"outer_product": "H_o", "functional": "H_f", "loss": "H_L"}
-_PARTS: tuple[Part, ...] = ("outer_product", "functional", "loss")
 _LOSSES = ("squared", "cross_entropy", "log_cosh")
 _RESIDUALS = ("generic", "low rank", "zero mean")
 _INPUTS = ("rc = r", "rc = r - 1")
@@ -29,16 +27,16 @@ def cases() -> tuple[Case, ...]:
 
 
 def measure(case: Case) -> dict[str, Any]:
-    """For each part how many networks each side gets right, and the smallest counterexample of each side."""
+    """How many networks each side gets right, every counterexample of ours, the smallest of each printed formula."""
     draw = random.Random(case_key(case))
     kind = [case[name] for name in ("family", "inputs", "residual", "loss")]
     settings = [random_setting(draw, *kind) for _ in range(case["num_networks"])]
-    ours_right, paper_right = dict.fromkeys(_PARTS, 0), dict.fromkeys(_PARTS, 0)
+    ours_right, paper_right = dict.fromkeys(PARTS, 0), dict.fromkeys(PARTS, 0)
     wrong: dict[str, list[dict[str, Any]]] = {"ours": [], "paper": []}
     doubt = 0.0
     for setting in sorted(settings, key=lambda setting: setting.num_parameters):
         ours, paper = _predicted(setting), printed_ranks(setting)
-        for part in _PARTS:
+        for part in PARTS:
             exact, bound = _exact_rank(setting, part, draw.randrange(2**32))
             doubt = max(doubt, bound)
             ours_right[part] += ours[part] == exact
@@ -60,19 +58,17 @@ def _predicted(setting: Setting) -> dict[str, int]:
     from hessmap.networks import FullyConnected
     from hessmap.theory import predict_ranks
 
-    facts = asdict(setting)
-    network = FullyConnected(facts.pop("widths"), bias=facts.pop("bias"))
-    prediction = predict_ranks(network, **facts)
-    return {part: int(getattr(prediction, part)) for part in _PARTS}
+    network = FullyConnected(setting.widths, bias=setting.bias)
+    prediction = predict_ranks(network, setting.loss, **setting.data_ranks)
+    return {part: int(getattr(prediction, part)) for part in PARTS}
 
 
 def _exact_rank(setting: Setting, part: Part, seed: int) -> tuple[int, float]:
     from hessmap.measurement import generic_rank
     from hessmap.networks import FullyConnected
 
-    facts = asdict(setting)
-    network = FullyConnected(facts.pop("widths"), bias=facts.pop("bias"))
-    certificate = generic_rank(network, part, **facts, seed=seed)
+    network = FullyConnected(setting.widths, bias=setting.bias)
+    certificate = generic_rank(network, part, setting.loss, **setting.data_ranks, seed=seed)
     return certificate.value, certificate.failure_bound
 
 
@@ -94,7 +90,7 @@ def _smallest_of_each_part(examples: Sequence[dict[str, Any]]) -> list[dict[str,
 def findings(rows: Sequence[Row]) -> Iterator[Finding]:
     """Ours are right everywhere; the paper's in the families that its proofs and measurements had in view."""
     num_networks = sum(row["num_networks"] for row in rows)
-    for part, name in _NAMES.items():
+    for part, name in NAMES.items():
         right = sum(row["ours_right"][part] for row in rows)
         detail = f"{right:,} of {num_networks:,}"
         yield Finding(f"Our formula of {name} is right on every network", right == num_networks, detail)
@@ -124,10 +120,10 @@ def _sizes(rows: Sequence[Row], is_in_view: bool) -> Iterator[int]:
 
 
 def _num_wrong_in_paper(row: Row) -> int:
-    return len(_PARTS) * int(row["num_networks"]) - int(sum(row["paper_right"].values()))
+    return len(PARTS) * int(row["num_networks"]) - int(sum(row["paper_right"].values()))
 
 
-_WHO = {"paper": "the paper's formula", "ours": "ours"}
+_WHO = {"paper": "the paper: right of 50", "ours": "ours: right of 50"}
 
 STUDY = Study(
     name="fcn/conjectures",
@@ -135,25 +131,25 @@ STUDY = Study(
     reference="Singh, Bachmann & Hofmann 2021, Corollaries 4 and 6, Facts 7 and 13, Theorem 12, S7.2 and S7.3",
     cases=cases(),
     measure=measure,
-    checks=tuple(Check(f"ours_right.{part}", "num_networks", "equal") for part in _PARTS),
+    checks=tuple(Check(f"ours_right.{part}", "num_networks", "equal") for part in PARTS),
     findings=findings,
     view=View(
         figures=tuple(
             Heatmap(
-                title=f"{name}: {words}",
+                title=f"${name}$, {words}",
                 value=f"{who}_right.{part}",
                 x="residual",
                 y="family",
                 limits=(0, 50),
             )
             for who, words in _WHO.items()
-            for part, name in _NAMES.items()
+            for part, name in NAMES.items()
         ),
         table=(
             "family",
             "inputs",
             "residual",
-            *(Column(f"{who}_right.{part}", f"{name}, {who}") for part, name in _NAMES.items() for who in _WHO),
+            *(Column(f"{who}_right.{part}", f"{name}, {who}") for part, name in NAMES.items() for who in _WHO),
             Column("num_networks", "of"),
         ),
         group_by=("family", "inputs", "residual"),

@@ -6,11 +6,11 @@ import random
 from typing import TYPE_CHECKING, Any
 
 from hessmap.results import PARTS
-from hessmap.studies import Case, Column, Study, View, grid
+from hessmap.studies import Case, Column, Lines, Series, Study, View, grid
 from hessmap.studies.encoding import case_key
 from hessmap.studies.fcn.printed_ranks import printed_ranks
 from hessmap.studies.fcn.random_setting import Setting
-from hessmap.studies.fcn.right_counts import CHECKS, all_right, right_columns
+from hessmap.studies.fcn.right_counts import CHECKS, NAMES, all_right, right_columns
 
 if TYPE_CHECKING:
     from hessmap.studies.fcn.special_networks import SumOfIntervals
@@ -86,7 +86,16 @@ STUDY = Study(
     checks=CHECKS,
     findings=all_right,
     view=View(
-        figures=(),
+        figures=tuple(
+            Lines(
+                title=f"${name}$",
+                x="num_layers",
+                series=(Series("printed", points=f"printed_right.{part}"), Series("ours", points=f"right.{part}")),
+                y_label="networks of 25 that are right",
+                y_limits=(0, 26),
+            )
+            for part, name in NAMES.items()
+        ),
         table=(
             "num_layers",
             "loss",
