@@ -113,7 +113,7 @@ def test_a_row_that_is_neither_record_nor_error_is_impossible(store: Store, stor
 
 
 def test_a_missing_store_is_not_made_by_reading(store_path: Path) -> None:
-    with pytest.raises(StoreError, match="there is none at .*Run a study first"):
+    with pytest.raises(StoreError, match="there is none at .*Run a study or a map first"):
         Store(store_path)
     assert not store_path.exists()
 
@@ -184,7 +184,7 @@ def test_a_store_of_a_later_hessmap_is_refused(store_path: Path) -> None:
     client = sqlite3.connect(store_path, isolation_level=None)
     client.execute("PRAGMA user_version = 99")
     client.close()
-    with pytest.raises(StoreError, match="reads stores of version 1; .* has version 99"):
+    with pytest.raises(StoreError, match="reads stores up to version 2; .* has version 99. Use the hessmap"):
         Store(store_path)
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import re
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -11,7 +13,28 @@ from matplotlib import rc_context
 from matplotlib.figure import Figure
 
 from hessmap import __version__
-from hessmap.views.plots.style import GRID, INK
+from hessmap.errors import InvalidInput, sentence
+from hessmap.views.plots.style import BAR_COLOURS, FAINT, GRID, INK, PAPER, SHADE
+
+# What is drawn in these colours follows the page, light or dark.
+_OF_THE_PAGE = {
+    INK: "currentColor",
+    "#000000": "currentColor",
+    GRID: "var(--rule)",
+    FAINT: "var(--soft)",
+    PAPER: "var(--paper)",
+    SHADE: "var(--panel)",
+    BAR_COLOURS[0]: "var(--pale)",
+    BAR_COLOURS[1]: "var(--blue)",
+}
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """A figure as inline SVG, which takes the ink and the grid of the page that it stands in, and its title."""
+
+    title: str
+    svg: str
 
 
 def page(template: str, **values: Any) -> str:
@@ -34,4 +57,16 @@ def inline_svg(figure: Figure, salt: str) -> str:
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, count=1, flags=re.DOTALL)
     svg = re.sub(r'<g id="\w+_\d+">', "<g>", svg)  # matplotlib counts from 1 in every drawing
     svg = re.sub(r'(<svg [^>]*?)width="[^"]*" height="[^"]*"', r'\1role="img"', svg, count=1)
-    return svg.replace(INK, "currentColor").replace(GRID, "var(--rule)")
+    for drawn, of_the_page in _OF_THE_PAGE.items():
+        svg = svg.replace(drawn, of_the_page)
+    return svg
+
+
+def write_page(text: str, path: Path) -> Path:
+    """Write a page, with the folder it lies in."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise InvalidInput(sentence("a page must have a writable file", f"{path} is not ({error.strerror})")) from error
+    return path

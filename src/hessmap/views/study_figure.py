@@ -2,29 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
-from matplotlib import rc_context
 from matplotlib.figure import Figure
 
-from hessmap.errors import require
 from hessmap.studies.collection import Collection
-from hessmap.views.page import inline_svg
-from hessmap.views.plots.style import new_figure
+from hessmap.views.page import Drawing, inline_svg
+from hessmap.views.plots.style import new_figure, write_figure
 from hessmap.views.study_panels import draw, panels
 
-FIGURE_SUFFIXES = (".png", ".svg", ".pdf")
 _MAX_COLUMNS = 3
 _PANEL_INCHES = (4.4, 3.3)
-
-
-@dataclass(frozen=True)
-class Drawing:
-    """A panel as inline SVG, which takes the ink and the grid of the page that it stands in, and its title."""
-
-    title: str
-    svg: str
 
 
 def study_figure(collection: Collection) -> Figure:
@@ -41,13 +29,7 @@ def study_figure(collection: Collection) -> Figure:
 
 def save_study_figure(collection: Collection, path: Path) -> Path:
     """Write the figure of a study as PNG, SVG or PDF, by the suffix of the path; equal records give equal files."""
-    suffixes = ", ".join(FIGURE_SUFFIXES)
-    require(path.suffix in FIGURE_SUFFIXES, f"a figure file must end in {suffixes}", f"got {path.name!r}")
-    undated = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}, ".png": {}}[path.suffix]
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with rc_context({"svg.hashsalt": collection.study.name}):
-        study_figure(collection).savefig(path, dpi=160, metadata=undated)
-    return path
+    return write_figure(study_figure(collection), path, salt=collection.study.name)
 
 
 def inline_drawings(collection: Collection) -> list[Drawing]:

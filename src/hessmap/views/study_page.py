@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from hessmap.studies.collection import Collection
 from hessmap.studies.encoding import case_key
 from hessmap.studies.verdict import Judgement, Verdict
-from hessmap.views.page import page
+from hessmap.views.page import page, write_page
 from hessmap.views.study_figure import inline_drawings
 from hessmap.views.study_table import study_table
 
@@ -18,9 +19,7 @@ _MAX_LINES = 500
 
 def write_study_page(collection: Collection, path: Path, address: str) -> Path:
     """Write the page of a study; ``address`` is what the commands on it call the study."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(study_page(collection, address), encoding="utf-8")
-    return path
+    return write_page(study_page(collection, address), path)
 
 
 def study_page(collection: Collection, address: str) -> str:
@@ -38,7 +37,7 @@ def study_page(collection: Collection, address: str) -> str:
             ("Cases that cannot be decided", _lines(verdict.undecidable)),
         ),
         failures=[{"case": failure.key, "error": failure.error.split("\n")[0]} for failure in failures[:_MAX_LINES]],
-        table={"labels": table.labels, "lines": table.lines[:_MAX_LINES], "is_number": table.is_number},
+        table=replace(table, lines=table.lines[:_MAX_LINES]),
         num_hidden=max(0, len(table.lines) - _MAX_LINES),
         commands=_commands(collection, address),
         source=collection.source,

@@ -3,22 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from hessmap.studies import Column, Row
 from hessmap.studies.collection import Collection
 from hessmap.views.study_words import words
-
-
-@dataclass(frozen=True)
-class Table:
-    """Labels above, lines of text below, and which columns hold numbers."""
-
-    labels: tuple[str, ...]
-    lines: tuple[tuple[str, ...], ...]
-    is_number: tuple[bool, ...]
+from hessmap.views.tables.contents import Table
 
 
 def study_table(collection: Collection) -> Table:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 APPLICATION_ID = 0x4845534D  # "HESM" in the header of the file: it says whose SQLite file this is
-SCHEMA_VERSION = 1
 
 SCHEMA = f"""
 PRAGMA application_id = {APPLICATION_ID};
-PRAGMA user_version = {SCHEMA_VERSION};
+PRAGMA user_version = 1;
 
 CREATE TABLE study (
     id         INTEGER PRIMARY KEY,
@@ -71,3 +70,45 @@ CREATE VIEW failures AS
 CREATE VIEW overview AS
     SELECT name AS study, version, num_done AS done, num_failed AS failed, round(seconds, 1) AS seconds FROM study;
 """
+
+_MAP = """
+CREATE TABLE map (
+    id             INTEGER PRIMARY KEY,
+    name           TEXT    NOT NULL UNIQUE,
+    created        TEXT    NOT NULL,
+    title          TEXT    NOT NULL,
+    network        TEXT    NOT NULL,
+    loss           TEXT    NOT NULL,
+    num_parameters INTEGER NOT NULL,
+    num_samples    INTEGER NOT NULL,
+    risk           REAL,
+    data_hash      TEXT    NOT NULL,
+    command        TEXT    NOT NULL,
+    record         TEXT    NOT NULL,
+    provenance_id  INTEGER NOT NULL REFERENCES provenance (id)
+)
+"""
+
+_MAPS = """
+CREATE VIEW maps AS
+    SELECT map.name, map.created, map.title, map.network, map.loss, map.num_parameters, map.num_samples, map.risk,
+           map.command, json_extract(provenance.content, '$.versions.hessmap') AS hessmap,
+           json_extract(provenance.content, '$.versions.torch') AS torch, map.data_hash
+    FROM map JOIN provenance ON provenance.id = map.provenance_id
+"""
+
+_MAP_LAYERS = """
+CREATE VIEW map_layers AS
+    SELECT map.name AS map, json_extract(layer.value, '$.name') AS layer, json_extract(layer.value, '$.shape') AS shape,
+           json_extract(layer.value, '$.num_parameters') AS num_parameters,
+           json_extract(layer.value, '$.rank.value') AS rank,
+           json_extract(layer.value, '$.top_eigenvalue') AS top_eigenvalue,
+           json_extract(layer.value, '$.trace') AS trace,
+           json_extract(layer.value, '$.curvature_share') AS curvature_share
+    FROM map, json_each(map.record, '$.network.layers') AS layer
+"""
+
+# SCHEMA is version 1. The statements at place n lead from version n + 1 to the next: a new store takes all of them,
+# an older one those that it lacks. What stands here has been released; a change is a new entry.
+UPGRADES: tuple[tuple[str, ...], ...] = ((_MAP, _MAPS, _MAP_LAYERS),)
+SCHEMA_VERSION = 1 + len(UPGRADES)

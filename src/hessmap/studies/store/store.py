@@ -6,7 +6,8 @@ import os
 import sqlite3
 import tempfile
 import time
-from contextlib import closing, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -16,6 +17,7 @@ from hessmap.studies.encoding import case_of_key, decode
 from hessmap.studies.row import Row
 from hessmap.studies.store.failures import StoreError, corrupted, store_errors
 from hessmap.studies.store.schema import APPLICATION_ID, SCHEMA, SCHEMA_VERSION
+from hessmap.studies.store.upgrade import transaction, upgrade
 
 
 @dataclass(frozen=True)
@@ -68,7 +70,8 @@ class Store:
             if create and not path.exists():
                 _create(path)
             if not path.exists():
-                raise StoreError(sentence("the store must exist", f"there is none at {path}", "Run a study first"))
+                got, remedy = f"there is none at {path}", "Run a study or a map first"
+                raise StoreError(sentence("the store must exist", got, remedy))
             if path.stat().st_size == 0:
                 raise corrupted(path, "the file is empty")
             self._connection = sqlite3.connect(path, timeout=30.0, isolation_level=None)
@@ -94,11 +97,25 @@ class Store:
         if owner != APPLICATION_ID:
             raise StoreError(sentence("the store must be a file of hessmap", f"{self.path} is another SQLite file"))
         (version,) = connection.execute("PRAGMA user_version").fetchone()
-        if version != SCHEMA_VERSION:
-            got = f"{self.path} has version {version}"
-            raise StoreError(sentence(f"this hessmap reads stores of version {SCHEMA_VERSION}", got))
+        if not 1 <= version <= SCHEMA_VERSION:
+            got, remedy = f"{self.path} has version {version}", "Use the hessmap that made it"
+            raise StoreError(sentence(f"this hessmap reads stores up to version {SCHEMA_VERSION}", got, remedy))
         connection.execute("PRAGMA synchronous = NORMAL")
         connection.execute("PRAGMA foreign_keys = ON")
+        if version < SCHEMA_VERSION:
+            self.require_sound()
+            upgrade(connection)
+
+    def execute(self, query: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """The rows that a statement yields."""
+        with store_errors(self.path):
+            return self._connection.execute(query, values).fetchall()
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """All of what is written inside, or nothing."""
+        with store_errors(self.path), transaction(self._connection):
+            yield
 
     def require_sound(self) -> None:
         """Walk the whole file and report damage: to be asked before writing to it."""
@@ -195,6 +212,7 @@ def _create(path: Path) -> None:
         with closing(sqlite3.connect(fresh, isolation_level=None)) as connection:
             connection.execute("PRAGMA journal_mode = WAL")
             connection.executescript(SCHEMA)
+            upgrade(connection)
         with suppress(FileExistsError):  # another run was quicker: its store is as good
             os.link(fresh, path)
 

@@ -8,7 +8,8 @@ import typer
 from typer.core import TyperGroup
 
 from hessmap.errors import HessmapError
-from hessmap.views.cli import data, map, predict
+from hessmap.views.cli import data, predict
+from hessmap.views.cli.map import map_app
 from hessmap.views.cli.study import study_app
 from hessmap.views.cli.threads import leave_busy_cores_alone
 
@@ -17,6 +18,7 @@ _EXAMPLES = """
 
   hessmap map                                 [dim]# a small network on digits[/dim]\n
   hessmap map my_models:net --data my_data:train\n
+  hessmap map compare run1 run3               [dim]# what changed, layer by layer[/dim]\n
   hessmap predict 64-30-20-10 --input-rank 61 [dim]# from integers alone[/dim]\n
   hessmap study list                          [dim]# the papers' questions[/dim]\n
   hessmap data                                [dim]# what is here, how to get more[/dim]
@@ -50,7 +52,7 @@ app = typer.Typer(
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command("map", epilog=map.EXAMPLES)(map.map_curvature)
+app.add_typer(map_app)
 app.command("predict", epilog=predict.EXAMPLES)(predict.predict)
 app.command("data", epilog=data.EXAMPLES)(data.data)
 app.add_typer(study_app)

@@ -1,4 +1,4 @@
-"""``hessmap map``: train a small network or take the user's own, and map its curvature."""
+"""``hessmap map``: train a small network or take the user's own, map its curvature, and keep the map."""
 
 from __future__ import annotations
 
@@ -7,10 +7,23 @@ from typing import Annotated
 
 import typer
 
+from hessmap.views.cli.default_command import DEFAULT, DefaultCommand, MapGroup, typed_command
+from hessmap.views.cli.options import STORE, StorePath
+from hessmap.views.cli.stored_maps import compare, list_maps, show
+
 EXAMPLES = """
+[bold]Stored maps[/bold]
+
+Every map is stored under its name. A model has a colon in its name; the words list, show and compare have none:
+
+  hessmap map list                              [dim]# what is stored[/dim]\n
+  hessmap map show run3 --html run3.html        [dim]# a map again, or its page[/dim]\n
+  hessmap map compare run1 run3                 [dim]# what changed, layer by layer[/dim]
+
 [bold]Examples[/bold]
 
   hessmap map                                   [dim]# 64-30-20-10 relu on digits[/dim]\n
+  hessmap map --name run3 --seed 3              [dim]# stored as run3[/dim]\n
   hessmap map --loss squared --certify          [dim]# exact ranks as well[/dim]\n
   hessmap map --widths 64-16-16-10 --activation tanh --epochs 20\n
   hessmap map --data mnist --side 8 --samples 2000\n
@@ -20,6 +33,7 @@ EXAMPLES = """
 
 
 def map_curvature(
+    context: typer.Context,
     model: Annotated[
         str | None,
         typer.Argument(
@@ -57,7 +71,9 @@ def map_curvature(
             show_default=False,
         ),
     ] = None,
-    name: Annotated[str | None, typer.Option(help="Name of the run; unless given, the time.")] = None,
+    name: Annotated[str | None, typer.Option(help="Name of the map in the store; unless given, the time.")] = None,
+    replace: Annotated[bool, typer.Option("--replace", help="Replace a stored map of that name.")] = False,
+    store: StorePath = STORE,
     output: Annotated[
         Path | None, typer.Option(help="Folder for figures and record; unless given, hessmap-runs/map-NAME.")
     ] = None,
@@ -68,13 +84,15 @@ def map_curvature(
     Forms the three Hessians of the network on the data exactly, and holds
     their ranks against the formulas. The linear twin (the same weights
     without activations) is where the formulas are theorems. Figures and
-    the record are written into a folder that is named at the end.
+    the record are written into a folder that is named at the end, and the
+    record into the store.
     """
     from rich.console import Console
 
     from hessmap.errors import require
+    from hessmap.studies.store import Store, add_map
     from hessmap.views.cli.references import referenced_model
-    from hessmap.views.cli.run_folder import new_folder, write_map
+    from hessmap.views.cli.run_folder import new_folder, new_name, write_map
     from hessmap.views.cli.steps import Steps
     from hessmap.views.cli.subject import chosen_data, chosen_network, trained_model
 
@@ -84,7 +102,8 @@ def map_curvature(
         f"--widths {widths} was given with {model}",
         "Leave one of the two out",
     )
-    folder = new_folder(output, name)
+    stored_as = new_name(store, name, replace)
+    folder = new_folder(output, stored_as)
     aside = Console(stderr=True)
     with Steps(aside) as say:
         say(f"loading torch and the data ({data})")
@@ -99,6 +118,8 @@ def map_curvature(
         found = curvature_map(mapped, mapped_on, loss, twin=twin, certify=certify, title=name or "", progress=say)
         say("writing the record and the figures")
         paths = write_map(found, folder)
+        with Store(store, create=True) as opened:
+            add_map(opened, stored_as, found, typed_command(context), replace)
     if as_json:
         typer.echo(found.to_json())
     else:
@@ -106,3 +127,16 @@ def map_curvature(
 
         Console().print(map_view(found))
     aside.print(f"Written to {folder}: {', '.join(path.name for path in paths)}", highlight=False)
+    aside.print(f"Stored as {stored_as} in {store}: hessmap map show {stored_as}", highlight=False)
+
+
+map_app = typer.Typer(
+    name="map",
+    cls=MapGroup,
+    help="Map the curvature of a network; list, show and compare stored maps.",
+    rich_markup_mode="rich",
+)
+map_app.command(DEFAULT, cls=DefaultCommand, epilog=EXAMPLES)(map_curvature)
+map_app.command("list")(list_maps)
+map_app.command("show")(show)
+map_app.command("compare")(compare)

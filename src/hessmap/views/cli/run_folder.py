@@ -13,15 +13,31 @@ if TYPE_CHECKING:
     from hessmap.results.maps import CurvatureMap
 
 
-def new_folder(output: Path | None, name: str | None) -> Path:
-    """Make the folder before any work is done, so that a wrong path costs nothing."""
+def new_name(store: Path, name: str | None, replace: bool) -> str:
+    """The name to store a map under: the given one, which must be free unless it is replaced, or the time.
+
+    It is asked for before any work is done, so that a wrong name or store costs nothing.
+    """
     require(
         name is None or re.fullmatch(r"[\w.-]+", name) is not None,
         "a name of a run must be made of letters, digits, '.', '-' and '_'",
         f"got {name!r}",
         "Use --output for a path",
     )
-    folder = output or Path("hessmap-runs") / f"map-{name or time.strftime('%Y%m%d-%H%M%S')}"
+    from hessmap.studies.store import Store, free_name, require_free
+
+    with Store(store, create=True) as opened:
+        opened.require_sound()
+        if name is None:
+            return free_name(opened, time.strftime("%Y%m%d-%H%M%S"))
+        if not replace:
+            require_free(opened, name)
+    return name
+
+
+def new_folder(output: Path | None, name: str) -> Path:
+    """Make the folder before any work is done, so that a wrong path costs nothing."""
+    folder = output or Path("hessmap-runs") / f"map-{name}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

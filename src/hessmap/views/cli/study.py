@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
+from hessmap.views.cli.options import STORE, AsJson, StorePath, echo_json
+
 if TYPE_CHECKING:
     from hessmap.studies.engines import EngineName
     from hessmap.studies.store import Summary
@@ -34,15 +36,12 @@ study_app = typer.Typer(
 )
 
 Name = Annotated[str, typer.Argument(help="The name of a study, or package.module:attribute for one of your own.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, nothing else.")]
 Data = Annotated[str | None, typer.Option(help="The data set to use; unless given, the study's default.")]
-StorePath = Annotated[Path, typer.Option("--store", envvar="HESSMAP_STORE", help="The SQLite file with the records.")]
 Results = Annotated[Path | None, typer.Option("--results", help="Read the exported JSON of this folder instead.")]
-_STORE = Path("hessmap-runs/hessmap.sqlite")  # studies.run_summary.DEFAULT_STORE, without loading the room for --help
 
 
 @study_app.command("list")
-def list_studies(store: StorePath = _STORE, as_json: AsJson = False) -> None:
+def list_studies(store: StorePath = STORE, as_json: AsJson = False) -> None:
     """List the studies and how much of each is in the store."""
     from hessmap.studies.registry import listing
     from hessmap.studies.store import Store
@@ -53,7 +52,7 @@ def list_studies(store: StorePath = _STORE, as_json: AsJson = False) -> None:
             summaries = opened.summaries()
     if as_json:
         stored = [summary.__dict__ for summary in summaries]
-        _echo_json({"studies": [listed.__dict__ for listed in listing()], "stored": stored})
+        echo_json({"studies": [listed.__dict__ for listed in listing()], "stored": stored})
         return
     from hessmap.views.study_text import listing_view
 
@@ -61,7 +60,7 @@ def list_studies(store: StorePath = _STORE, as_json: AsJson = False) -> None:
 
 
 @study_app.command()
-def describe(name: Name, data: Data = None, store: StorePath = _STORE, as_json: AsJson = False) -> None:
+def describe(name: Name, data: Data = None, store: StorePath = STORE, as_json: AsJson = False) -> None:
     """Say what a study asks, the paper's item, its cases, the data it wants and the predicted cost."""
     from hessmap.studies.description import described
 
@@ -78,7 +77,7 @@ def describe(name: Name, data: Data = None, store: StorePath = _STORE, as_json: 
 def run(
     name: Name,
     data: Data = None,
-    store: StorePath = _STORE,
+    store: StorePath = STORE,
     engine: Annotated[str, typer.Option(help="processes, inline (this process) or dask.")] = "processes",
     workers: Annotated[int | None, typer.Option(help="Worker processes; unless given, one for each core.")] = None,
     scheduler: Annotated[str | None, typer.Option(help="With --engine dask: address of its scheduler.")] = None,
@@ -125,7 +124,7 @@ def run(
 def show(
     name: Name,
     data: Data = None,
-    store: StorePath = _STORE,
+    store: StorePath = STORE,
     results: Results = None,
     figure: Annotated[Path | None, typer.Option(help="Write the figures to this .png, .svg or .pdf file.")] = None,
     html: Annotated[Path | None, typer.Option(help="Write a self-contained page to this file.")] = None,
@@ -155,7 +154,7 @@ def show(
         from hessmap.studies.results_file import results_text
 
         content = json.loads(results_text(study, collection.stored))
-        _echo_json({**content, "verdict": collection.verdict.to_dict(), "source": collection.source})
+        echo_json({**content, "verdict": collection.verdict.to_dict(), "source": collection.source})
         return
     from hessmap.views.study_text import collection_view
 
@@ -166,7 +165,7 @@ def show(
 def export(
     name: Name,
     data: Data = None,
-    store: StorePath = _STORE,
+    store: StorePath = STORE,
     results: Annotated[Path, typer.Option("--results", help="The folder to write to.")] = Path("results"),
     as_json: AsJson = False,
 ) -> None:
@@ -178,7 +177,7 @@ def export(
     collection = collected_from_store(study, store, data)
     path = write_results(study, collection.stored, results)
     if as_json:
-        _echo_json({"path": str(path), "num_records": len(collection.stored.rows), "notes": collection.notes})
+        echo_json({"path": str(path), "num_records": len(collection.stored.rows), "notes": collection.notes})
         return
     _print(f"{len(collection.stored.rows)} records written to {path}.", *collection.notes)
 
@@ -191,10 +190,6 @@ def _found(name: str) -> Study:
     if ":" in name and here not in sys.path:
         sys.path.insert(0, here)
     return find(name)
-
-
-def _echo_json(content: Any) -> None:
-    typer.echo(json.dumps(content, indent=2))
 
 
 def _print(*parts: Any) -> None:

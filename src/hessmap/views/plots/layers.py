@@ -8,31 +8,35 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
-from hessmap.results.maps import CurvatureMap, LayerCurvature
-from hessmap.views.plots.style import BAR_COLOURS, INK, dress, new_figure
+from hessmap.results.maps import CurvatureMap, LayerCurvature, NetworkCurvature
+from hessmap.views.plots.pairs import draw_pairs
+from hessmap.views.plots.style import INK, new_figure
 
 
 def layers_figure(curvature_map: CurvatureMap) -> Figure:
     """Each layer's share of the parameters beside its share of the curvature (trace of the outer product)."""
     network = curvature_map.network
-    layers = network.layers
-    figure = new_figure(width=6.6, height=1.2 + 0.6 * len(layers))
+    figure = new_figure(width=6.6, height=1.2 + 0.6 * len(network.layers))
     axes = figure.subplots()
-    shares = {
-        "parameters": [layer.num_parameters / network.num_parameters for layer in layers],
-        "curvature": [layer.curvature_share for layer in layers],
-    }
-    for (label, values), colour, shift in zip(shares.items(), BAR_COLOURS, (-0.19, 0.19), strict=True):
-        axes.barh([place + shift for place in range(len(layers))], values, 0.36, color=colour, label=label)
-    axes.set_ylim(len(layers) - 0.45, -0.55)
-    axes.set_yticks(range(len(layers)), [f"layer {layer.name}\n{layer.shape}" for layer in layers])
+    _draw_shares(axes, network, f"{network.description}: where the parameters are, and where the curvature is")
+    _note_ranks(axes, network.layers)
+    return figure
+
+
+def network_layers_figure(network: NetworkCurvature) -> Figure:
+    """The same bars without title and notes, narrow enough for a phone."""
+    figure = new_figure(width=4.6, height=1.0 + 0.6 * len(network.layers))
+    _draw_shares(figure.subplots(), network, title="")
+    return figure
+
+
+def _draw_shares(axes: Axes, network: NetworkCurvature, title: str) -> None:
+    labels = [f"layer {layer.name}\n{layer.shape}" for layer in network.layers]
+    parameters = [layer.num_parameters / network.num_parameters for layer in network.layers]
+    curvature = [layer.curvature_share for layer in network.layers]
+    draw_pairs(axes, labels, ("parameters", parameters), ("curvature", curvature), title)
     axes.xaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
     axes.set_xlabel("share of the whole network", fontsize=9, color=INK)
-    dress(axes, title=f"{network.description}: where the parameters are, and where the curvature is")
-    axes.grid(visible=False, axis="y")
-    axes.legend(frameon=False, fontsize=8.5)
-    _note_ranks(axes, layers)
-    return figure
 
 
 def _note_ranks(axes: Axes, layers: Sequence[LayerCurvature]) -> None:

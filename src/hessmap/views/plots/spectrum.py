@@ -8,11 +8,12 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullLocator
 
 from hessmap.results.maps import HESSIAN_SYMBOLS, CurvatureMap, NetworkCurvature, PartCurvature
-from hessmap.views.plots.style import FAINT, HESSIAN_COLOURS, INK, dress, new_figure
+from hessmap.views.plots.style import FAINT, HESSIAN_COLOURS, INK, PAPER, SHADE, dress, new_figure
 from hessmap.views.tables.words import TRUTH_NAMES
 
 # Zeros of a float64 eigensolver lie near 1e-16 of the norm; what is below this floor is not drawn.
 _FLOOR = 1e-19
+_MAGNITUDE = r"$|\lambda_i|\;/\;\|H_L\|$"
 
 
 def spectrum_figure(curvature_map: CurvatureMap) -> Figure:
@@ -21,17 +22,26 @@ def spectrum_figure(curvature_map: CurvatureMap) -> Figure:
     figure = new_figure(width=1.2 + 4.1 * len(networks), height=3.9)
     panels = figure.subplots(1, len(networks), sharey=True, squeeze=False)[0]
     for panel, network in zip(panels, networks, strict=True):
-        _draw_network(panel, network)
-    panels[0].set_ylabel(r"$|\lambda_i|\;/\;\|H_L\|$", fontsize=10, color=INK)
+        _draw_network(panel, network, title=f"{network.name}  ({network.description})")
+    panels[0].set_ylabel(_MAGNITUDE, fontsize=10, color=INK)
     return figure
 
 
-def _draw_network(axes: Axes, network: NetworkCurvature) -> None:
+def network_spectrum_figure(network: NetworkCurvature) -> Figure:
+    """The panel of one network alone, without a title, narrow enough for a phone."""
+    figure = new_figure(width=4.6, height=3.7)
+    axes = figure.subplots()
+    _draw_network(axes, network, title="")
+    axes.set_ylabel(_MAGNITUDE, fontsize=10, color=INK)
+    return figure
+
+
+def _draw_network(axes: Axes, network: NetworkCurvature, title: str) -> None:
     for part in ("loss", "outer_product", "functional"):
         _draw_part(axes, network[part])
     loss = network["loss"].measurement
     cut = loss.threshold / loss.scale if loss.scale > 0 else 0.0
-    axes.axhspan(_FLOOR, cut, color="#f4f4f4", zorder=0)
+    axes.axhspan(_FLOOR, cut, color=SHADE, zorder=0)
     axes.text(
         0.015, cut / 2, "counted as zero", fontsize=7.5, color=FAINT, ha="left", va="top",
         transform=axes.get_yaxis_transform(),
@@ -42,8 +52,10 @@ def _draw_network(axes: Axes, network: NetworkCurvature) -> None:
     axes.yaxis.set_minor_locator(NullLocator())
     axes.set_xlim(0, network.num_parameters)
     axes.set_xlabel(r"index $i$ of the eigenvalue, largest first", fontsize=9, color=INK)
-    dress(axes, title=f"{network.name}  ({network.description})")
-    legend = axes.legend(loc="upper right", fontsize=8, framealpha=1.0, edgecolor="white", borderpad=0.3)
+    dress(axes, title)
+    legend = axes.legend(
+        loc="upper right", fontsize=8, framealpha=1.0, facecolor=PAPER, edgecolor=PAPER, labelcolor=INK, borderpad=0.3
+    )
     legend.set_zorder(5)
 
 

@@ -1,7 +1,17 @@
 """Records as tables for a terminal."""
 
+from hessmap.views.tables.comparison import comparison_view
 from hessmap.views.tables.data import data_view
 from hessmap.views.tables.map import layers_table, map_view, network_view, ranks_table, verdicts_view
 from hessmap.views.tables.prediction import prediction_view
 
-__all__ = ["data_view", "layers_table", "map_view", "network_view", "prediction_view", "ranks_table", "verdicts_view"]
+__all__ = [
+    "comparison_view",
+    "data_view",
+    "layers_table",
+    "map_view",
+    "network_view",
+    "prediction_view",
+    "ranks_table",
+    "verdicts_view",
+]

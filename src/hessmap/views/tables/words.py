@@ -24,3 +24,12 @@ def number(value: float) -> str:
     ('0.000123', '12.3')
     """
     return f"{value:.3g}"
+
+
+def moment(created: str) -> str:
+    """A moment as records write it, for people.
+
+    >>> moment("2026-03-01T09:30:00Z")
+    '2026-03-01 09:30:00 UTC'
+    """
+    return created.replace("T", " ").replace("Z", " UTC")

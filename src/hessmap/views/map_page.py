@@ -1,0 +1,118 @@
+"""Self-contained HTML pages of a map and of two maps compared."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from hessmap.results.map_comparison import MapComparison
+from hessmap.results.maps import CurvatureMap, NetworkCurvature
+from hessmap.studies.store import StoredMap
+from hessmap.views.page import Drawing, inline_svg, page
+from hessmap.views.plots.comparison import QUANTITIES, quantity_figure
+from hessmap.views.plots.layers import network_layers_figure
+from hessmap.views.plots.spectrum import network_spectrum_figure
+from hessmap.views.tables import comparison as compared
+from hessmap.views.tables import map as mapped
+from hessmap.views.tables.words import moment
+
+_INSTALL = "pip install hessmap"
+
+
+def map_page(stored: StoredMap) -> str:
+    """The page of one map: verdicts, spectra, layers, tables, and the command that made it."""
+    made = stored.record
+    origin = made.provenance
+    return page(
+        "map.html.j2",
+        title=_title(stored),
+        name=stored.name,
+        created=moment(origin.created) if origin else "",
+        verdicts=made.verdicts,
+        verdict_class=_verdict_class(made),
+        drawings=_drawings(made),
+        networks=[_network(network) for network in made.networks],
+        layers=mapped.layers(made.network),
+        layers_legend=_capital(mapped.LAYERS_LEGEND),
+        commands=[_INSTALL, *_made_by(stored), f"hessmap map show {stored.name} --html map.html"],
+        made_with=_versions(origin.versions) if origin else "",
+        data_hash=origin.data_hash if origin else "",
+    )
+
+
+def comparison_page(comparison: MapComparison, old: StoredMap, new: StoredMap) -> str:
+    """The page of a comparison: what differs, what changed, bars before and after, tables, commands."""
+    drawings = [
+        Drawing(_capital(label), inline_svg(quantity_figure(comparison, label), salt=f"quantity{place}"))
+        for place, label in enumerate(QUANTITIES)
+        if comparison.layers
+    ]
+    return page(
+        "comparison.html.j2",
+        title=f"{comparison.old.name} → {comparison.new.name}: what changed in the curvature",
+        identities=[compared.identity_line(side) for side in (comparison.old, comparison.new)],
+        caveats=comparison.caveats,
+        verdicts=comparison.verdicts,
+        drawings=drawings,
+        layers=compared.layers(comparison),
+        layers_legend=_capital(mapped.LAYERS_LEGEND),
+        numbers=compared.numbers(comparison),
+        parts=compared.parts(comparison),
+        doubt=compared.NO_CLEAR_CUT if compared.has_doubt(comparison) else "",
+        commands=[
+            _INSTALL,
+            *dict.fromkeys([*_made_by(old), *_made_by(new)]),
+            f"hessmap map compare {old.name} {new.name} --html comparison.html",
+        ],
+    )
+
+
+def _title(stored: StoredMap) -> str:
+    """The title of the map, or what it is a map of where the title is no more than its name."""
+    network = stored.record.network
+    if stored.record.title != stored.name:
+        return stored.record.title
+    return f"{network.description}, {network.loss} loss, {network.num_samples:,} samples"
+
+
+def _verdict_class(made: CurvatureMap) -> str:
+    """Whether the ranks are those of the theorems: "open" where no theorem speaks."""
+    answers = [part.agrees for network in made.networks for part in network.parts if part.agrees is not None]
+    if not answers:
+        return "open"
+    return "holds" if all(answers) else "fails"
+
+
+def _drawings(made: CurvatureMap) -> list[Drawing]:
+    spectra = [
+        Drawing(
+            f"Spectra of the {network.name}, {network.description}",
+            inline_svg(network_spectrum_figure(network), salt=f"spectrum{place}"),
+        )
+        for place, network in enumerate(made.networks)
+    ]
+    shares = inline_svg(network_layers_figure(made.network), salt="layers")
+    return [*spectra, Drawing("Where the parameters are, and where the curvature is", shares)]
+
+
+def _network(network: NetworkCurvature) -> dict[str, Any]:
+    lines = [f"No prediction: {network.prediction_gap}"] if network.prediction_gap else []
+    lines += [f"{mapped.NO_CLEAR_CUT}."] if mapped.has_doubt(network) else []
+    return {
+        "heading": f"{_capital(network.name)}: {network.description}",
+        "facts": mapped.network_facts(network),
+        "ranks": mapped.ranks(network),
+        "lines": [*lines, *network.notes],
+    }
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def _made_by(stored: StoredMap) -> list[str]:
+    return [stored.command] if stored.command else []
+
+
+def _versions(versions: Mapping[str, str]) -> str:
+    return ", ".join(f"{name} {version}" for name, version in sorted(versions.items()))

@@ -1,0 +1,89 @@
+"""Two maps as tables: the network, its three Hessians, its layers."""
+
+from __future__ import annotations
+
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.text import Text
+
+from hessmap.results.map_comparison import Change, MapComparison, MapIdentity
+from hessmap.views.tables.contents import Table, terminal_table
+from hessmap.views.tables.map import verdicts_view
+from hessmap.views.tables.words import HESSIAN_NAMES, moment, number
+
+NO_CLEAR_CUT = "? no clear cut in one of the two: there the rank depends on the threshold"
+
+
+def comparison_view(comparison: MapComparison) -> RenderableType:
+    """Everything a terminal can show of a comparison."""
+    old, new = comparison.old, comparison.new
+    head = Text.assemble((f"{old.name} → {new.name}", "bold"), "\n", (identity_line(old), "dim"), "\n")
+    head.append(identity_line(new), style="dim")
+    warned = [Padding(Text(caveat, style="yellow"), (1, 0, 0, 0)) for caveat in comparison.caveats]
+    tables = [numbers(comparison), parts(comparison), *([layers(comparison)] if comparison.layers else [])]
+    shown = [Padding(terminal_table(table, _style), (1, 0, 0, 0)) for table in tables]
+    doubt = [Text(NO_CLEAR_CUT, style="yellow")] if has_doubt(comparison) else []
+    return Padding(Group(head, *warned, *shown, *doubt, verdicts_view(comparison.verdicts)), (1, 0, 0, 0))
+
+
+def identity_line(identity: MapIdentity) -> str:
+    made = f", {moment(identity.created)}" if identity.created else ""
+    return f"{identity.name}: {identity.description}, {identity.loss} loss, {identity.num_samples:,} samples{made}"
+
+
+def has_doubt(comparison: MapComparison) -> bool:
+    """Whether a rank in the tables depends on the threshold."""
+    is_clear = [part.is_decidable for part in comparison.parts] + [layer.is_decidable for layer in comparison.layers]
+    return not all(is_clear)
+
+
+def numbers(comparison: MapComparison) -> Table:
+    """Risk, gradient norm and effective dimension, before and after."""
+    rows = {"risk": comparison.risk, "gradient norm": comparison.gradient_norm}
+    if comparison.effective_dimension is not None:
+        rows["effective dimension"] = comparison.effective_dimension
+    lines = tuple((label, number(item.old), number(item.new), _ratio(item)) for label, item in rows.items())
+    return Table(("network", comparison.old.name, comparison.new.name, "ratio"), lines, (False, True, True, True))
+
+
+def parts(comparison: MapComparison) -> Table:
+    """Rank and norm of the three Hessians, before and after."""
+    lines = tuple(
+        (HESSIAN_NAMES[part.part], _ranks(part.rank, part.is_decidable), _numbers(part.norm), _ratio(part.norm))
+        for part in comparison.parts
+    )
+    return Table(("Hessian", "rank", "norm", "ratio"), lines, (False, True, True, True))
+
+
+def layers(comparison: MapComparison) -> Table:
+    """One row per layer that both maps have: its block of the loss Hessian, and its share of the curvature."""
+    lines = tuple(
+        (
+            layer.name,
+            _ranks(layer.rank, layer.is_decidable),
+            _numbers(layer.top_eigenvalue),
+            _ratio(layer.top_eigenvalue),
+            _numbers(layer.trace),
+            _ratio(layer.trace),
+            f"{layer.curvature_share.old:.0%} → {layer.curvature_share.new:.0%}",
+        )
+        for layer in comparison.layers
+    )
+    labels = ("layer", "rank", "top eigenvalue", "ratio", "trace", "ratio", "share")
+    return Table(labels, lines, (False, *(True for _ in labels[1:])))
+
+
+def _numbers(item: Change) -> str:
+    return f"{number(item.old)} → {number(item.new)}"
+
+
+def _ranks(item: Change, is_decidable: bool) -> str:
+    return f"{item.old:,} → {item.new:,}{'' if is_decidable else ' ?'}"
+
+
+def _ratio(item: Change) -> str:
+    return "–" if item.ratio is None else f"× {item.ratio:.2g}"
+
+
+def _style(text: str) -> str:
+    return "yellow" if text.endswith("?") else ""
