@@ -1,5 +1,8 @@
 """The published data sets, where their files are."""
 
+import subprocess
+import sys
+
 import pytest
 import torch
 
@@ -67,3 +70,13 @@ def test_the_files_here_are_the_published_ones():
     for status in datasets.available(verify=True):
         if status.is_present:
             assert status.is_original, status.name
+
+
+def test_loading_digits_for_the_first_time_leaves_every_random_state_alone():
+    """Importing scikit-learn draws from python's generator; only a fresh process imports it for the first time."""
+    code = (
+        "import random, numpy, torch, hessmap\n"
+        "states = lambda: (random.getstate(), str(numpy.random.get_state()), torch.get_rng_state().tolist())\n"
+        "before = states(); hessmap.datasets.digits(); assert states() == before"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)

@@ -141,3 +141,8 @@ def test_records_survive_json() -> None:
     ]
     for record, kind in zip(records, (EffectiveDimension, ReconstructionErrors, SubspaceOverlap), strict=True):
         assert kind.from_json(record.to_json()) == record
+
+
+def test_ranks_that_are_no_integers_are_refused():
+    with pytest.raises(InvalidInput, match=r"ranks must be integers; got 1.7"):
+        reconstruction_error(np.diag([3.0, 1.0]), ranks=[1.7])

@@ -154,3 +154,13 @@ def test_a_network_that_widths_cannot_describe_is_refused_by_the_name_of_its_lay
     make, message = REFUSED[case]
     with pytest.raises(UnsupportedNetwork, match=message):
         describe(make())
+
+
+def test_a_flatten_that_mixes_samples_is_refused():
+    with pytest.raises(UnsupportedNetwork, match=r"layer 0 \(Flatten\) is neither"):
+        describe(nn.Sequential(nn.Flatten(0), nn.Linear(4, 3)))
+
+
+def test_what_is_no_module_is_refused():
+    with pytest.raises(UnsupportedNetwork, match="describe needs a torch.nn.Module; got a FullyConnected"):
+        describe(FullyConnected((4, 3)))

@@ -233,3 +233,23 @@ def test_a_training_that_cannot_be_is_refused_and_leaves_the_model_alone(options
     with pytest.raises(error, match=message):
         train(model, options.pop("data", MIXTURE), **options)
     assert torch.equal(flat(model), before)
+
+
+def test_a_loss_that_broadcasts_is_refused():
+    data = gaussian(20, 4)
+    model, loss = FullyConnected((4, 5, 1)).build(), lambda outputs, targets: (outputs - targets).square().mean(1)
+    with pytest.raises(InvalidInput, match=r"see each other in the loss.*shape \(16, 1\) and targets \(16,\)"):
+        train(model, Data(data.inputs, data.targets[:, 0]), loss, epochs=1)
+    assert train(model, data, loss, epochs=1).loss[-1] > 0
+
+
+def test_labels_that_do_not_fit_the_outputs_are_refused():
+    with pytest.raises(InvalidInput, match=r"labels must lie in 0..2; they lie in 1..3"):
+        train(small(), Data(MIXTURE.inputs, MIXTURE.targets + 1), epochs=1)
+    with pytest.raises(InvalidInput, match="labels, which need two outputs or more; the model has 1"):
+        train(FullyConnected((4, 5, 1)).build(), Data(MIXTURE.inputs, 0 * MIXTURE.targets), "squared", epochs=1)
+
+
+def test_arrays_are_refused():
+    with pytest.raises(InvalidInput, match="training needs tensors; got ndarray and Tensor"):
+        train(small(), (MIXTURE.inputs.numpy(), MIXTURE.targets), epochs=1)

@@ -11,6 +11,7 @@ All take the same options, applied in this order:
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterable, Iterator
 
 import torch
@@ -45,8 +46,10 @@ def digits(
     >>> torch.linalg.matrix_rank(inputs.T @ inputs).item()
     61
     """
+    state = random.getstate()  # scikit-learn draws from python's own generator while it is imported
     from sklearn.datasets import load_digits
 
+    random.setstate(state)
     bunch = load_digits()
     images = torch.from_numpy(bunch.images).reshape(-1, 1, 8, 8)
     parts = iter([Data(images, torch.from_numpy(bunch.target).long())])

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable
+from typing import SupportsIndex
 
 import numpy as np
 
@@ -24,7 +26,7 @@ def reconstruction_error(matrix: Matrix | Spectrum, ranks: Iterable[int] | None 
     """
     found = whole_spectrum(matrix, "a reconstruction error")
     size = len(found.eigenvalues)
-    wanted = np.array(range(size + 1) if ranks is None else list(ranks), dtype=np.int64)
+    wanted = np.array(range(size + 1) if ranks is None else [_whole(rank) for rank in ranks], dtype=np.int64)
     outside = wanted[(wanted < 0) | (wanted > size)]
     require(not outside.size, f"ranks must lie between 0 and the size {size}", f"got {outside[:3].tolist()}")
     ascending = np.sort(np.abs(found.eigenvalues)) / (found.norm or 1.0)
@@ -38,6 +40,11 @@ def reconstruction_error(matrix: Matrix | Spectrum, ranks: Iterable[int] | None 
         noise_floor=None if error is None else _noise(error, found.norm * whole, size),
         size=size,
     )
+
+
+def _whole(rank: int) -> int:
+    require(isinstance(rank, SupportsIndex), "ranks must be integers", f"got {rank!r}")
+    return operator.index(rank)
 
 
 def _noise(error: float, frobenius: float, size: int) -> float:

@@ -34,13 +34,15 @@ def describe(module: nn.Module) -> FullyConnected:
     >>> describe(nn.Sequential(nn.Flatten(), nn.Linear(64, 30), nn.ReLU(), nn.Linear(30, 10)))
     FullyConnected(widths=(64, 30, 10), bias=True, activation='relu')
     """
+    if not isinstance(module, nn.Module):
+        raise UnsupportedNetwork(sentence("describe needs a torch.nn.Module", f"got a {type(module).__name__}"))
     linears: list[tuple[str, nn.Linear]] = []
     activations: list[list[tuple[str, Activation]]] = []
     for name, layer in _leaves("", module):
         if type(layer) is nn.Linear:
             linears.append((name, layer))
             activations.append([])
-        elif isinstance(layer, nn.Flatten) and not linears:
+        elif isinstance(layer, nn.Flatten) and (layer.start_dim, layer.end_dim) == (1, -1) and not linears:
             continue
         elif (activation := _activation(name, layer)) != "identity":
             if not linears:

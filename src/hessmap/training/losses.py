@@ -62,9 +62,17 @@ def fitting_targets(loss: str | PerSample, targets: Tensor, outputs: Tensor) -> 
     >>> fitting_targets("squared", torch.tensor([1]), torch.zeros(1, 2))
     tensor([[0., 1.]])
     """
+    if loss == "cross_entropy" and not targets.is_floating_point():
+        one_hot(targets, outputs.shape[1])  # its checks: a vector of labels, none of them out of range
     if loss not in ("squared", "log_cosh"):
         return targets if not targets.is_floating_point() else targets.to(outputs.dtype)
     if not targets.is_floating_point():
+        require(
+            outputs.shape[1] > 1,
+            "integer targets are labels, which need two outputs or more",
+            f"the model has {outputs.shape[1]}",
+            "Pass targets.double() if they are numbers to be met",
+        )
         return one_hot(targets, outputs.shape[1]).to(outputs.dtype)
     column = targets[:, None] if targets.ndim == 1 else targets
     require(

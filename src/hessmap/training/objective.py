@@ -90,6 +90,8 @@ class Objective:
 def objective(model: nn.Module, data: Data, loss: str | PerSample, weight_decay: float = 0.0) -> Objective:
     """The objective of training a model on (inputs, targets), both brought to the model's number format."""
     inputs, targets = data
+    must, got = "training needs tensors", f"got {type(inputs).__name__} and {type(targets).__name__}"
+    require(isinstance(inputs, Tensor) and isinstance(targets, Tensor), must, got, "Use torch.from_numpy for arrays")
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     require(bool(parameters), "training needs a model with parameters to train", "it has none")
     require(
@@ -102,8 +104,26 @@ def objective(model: nn.Module, data: Data, loss: str | PerSample, weight_decay:
     inputs = inputs.to(parameters[0].dtype) if inputs.is_floating_point() else inputs
     with torch.no_grad(), evaluation_mode(model):
         outputs = model(inputs[:1])
+        if not isinstance(loss, str):
+            _require_single_samples(function, model, inputs, fitting_targets(loss, targets, outputs))
     labels = targets if targets.ndim == 1 and not targets.is_floating_point() and outputs.ndim == 2 else None
     return Objective(model, function, inputs, fitting_targets(loss, targets, outputs), labels, weight_decay)
+
+
+def _require_single_samples(loss: PerSample, model: nn.Module, inputs: Tensor, targets: Tensor) -> None:
+    """The loss of a sample is the same alone and among others: (N,) targets broadcast against (N, 1) outputs."""
+    chosen = torch.linspace(0, len(inputs) - 1, min(len(inputs), 16)).long()
+    outputs, wanted = model(inputs[chosen]), targets[chosen]
+    together = loss(outputs, wanted)
+    if together.shape != (len(chosen),):
+        return  # that is said where the loss is used
+    alone = torch.cat([loss(outputs[n : n + 1], wanted[n : n + 1]).reshape(1) for n in range(len(chosen))])
+    require(
+        torch.allclose(together, alone, rtol=1e-3, atol=1e-3 * float(alone.abs().max()), equal_nan=True),
+        "samples must not see each other in the loss",
+        "a sample has another loss among others than alone",
+        f"Look for broadcasting: outputs have shape {tuple(outputs.shape)} and targets {tuple(wanted.shape)}",
+    )
 
 
 def diverged(value: float, where: str, remedy: str) -> TrainingDiverged:
