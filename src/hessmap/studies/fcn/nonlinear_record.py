@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from hessmap.results import PARTS, Part
 from hessmap.studies import Case, Check
+from hessmap.studies.fcn.hessian_spectra import hessian_spectra
 from hessmap.studies.fcn.rank_record import data_ranks
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ def measured_case(case: Case) -> tuple[dict[str, Any], dict[Part, Spectrum]]:
     ``linear_formula`` holds the ranks that the linear network of these widths would have. Theorems are kept apart:
     ``exact`` in linear networks, ``upper_bound`` in the others. ``certified`` is there for ReLU with squared loss.
     """
-    from hessmap.measurement import numerical_rank, reconstruction_error, spectrum
+    from hessmap.measurement import numerical_rank, reconstruction_error
     from hessmap.theory import effective_output_dim, predict_ranks, sample_bounds
 
     network, problem = _network_and_problem(case)
@@ -55,7 +56,7 @@ def measured_case(case: Case) -> tuple[dict[str, Any], dict[Part, Spectrum]]:
     known: dict[str, Any] = {name: rank.value for name, rank in found.items()}
     linear = predict_ranks(network, problem.loss.name, **known)
     formula = {part: int(getattr(linear, part)) for part in PARTS}
-    spectra = {part: spectrum(hessian) for part, hessian in _hessians(problem).items()}
+    spectra = hessian_spectra(problem)
     kind: Truth = "exact" if network.is_linear else "upper_bound"
     outputs = effective_output_dim(network.output_dim, problem.loss.name)
     record: dict[str, Any] = {
@@ -94,13 +95,6 @@ def _network_and_problem(case: Case) -> tuple[FullyConnected, Problem]:
     side = isqrt(network.input_dim)
     data = by_name(case["data"], num_samples=NUM_SAMPLES, side=side, standardise=is_standardised)
     return network, Problem(network.build(seed=case["seed"]), case["loss"], *data)
-
-
-def _hessians(problem: Problem) -> dict[Part, Any]:
-    from hessmap.curvature import functional_hessian, loss_hessian, outer_product_hessian
-
-    makers = (outer_product_hessian, functional_hessian, loss_hessian)
-    return {part: maker(problem) for part, maker in zip(PARTS, makers, strict=True)}
 
 
 def _theorem(prediction: RankPrediction) -> dict[str, Any]:
