@@ -1,0 +1,207 @@
+"""Effective parameters, counted side by side: rank, sum of h / (h + epsilon), and nuclear over spectral norm.
+
+h are the magnitudes of the eigenvalues of H_L and epsilon is taken relative to the largest. The networks grow in width
+and in depth, with and without bias, at their initialisation and after training with cross-entropy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from operator import eq, ge, lt
+from typing import TYPE_CHECKING, Any
+
+from hessmap.studies import Case, Check, Column, Finding, Lines, Mark, Row, Series, Study, View, grid
+from hessmap.studies.fcn.neighbour_claim import NeighbourClaim
+
+if TYPE_CHECKING:
+    from hessmap.curvature import Problem
+    from hessmap.networks import FullyConnected
+
+DATA = ("digits", "mnist", "fashion_mnist", "cifar10")
+ACTIVATIONS = ("identity", "tanh", "relu")
+EPSILONS = tuple(10.0 ** (-half / 2) for half in range(25))
+_LABELS = {
+    "rank": "rank",
+    "effective_1e-4": r"$\epsilon$ = 1e-4",
+    "effective_1e-2": r"$\epsilon$ = 1e-2",
+    "nuclear_ratio": "nuclear / spectral",
+}
+_SIDE, _NUM_SAMPLES = 4, 300
+_TRAINING: dict[str, Any] = {"epochs": 200, "batch_size": 30, "learning_rate": 0.02}
+
+
+def cases() -> tuple[Case, ...]:
+    """16-M-M-10 for growing M, 16-15-..-15-10 for growing depth: no layer is narrower than the output."""
+    shapes = [(width, 2) for width in (10, 12, 15, 20, 25)] + [(15, num_hidden) for num_hidden in (1, 3, 4, 5)]
+    settings = grid(activation=ACTIVATIONS, bias=[False, True], state=["initial", "trained"], seed=[0])
+    return tuple(
+        {"width": width, "num_hidden": num_hidden, "widths": (16, *[width] * num_hidden, 10), **setting}
+        for setting in settings
+        for width, num_hidden in shapes
+    )
+
+
+def measure(case: Case) -> dict[str, Any]:
+    import numpy as np
+
+    from hessmap.curvature import loss_hessian
+    from hessmap.measurement import effective_dimension, numerical_rank, spectrum
+
+    network, problem = _network_and_problem(case)
+    found = spectrum(loss_hessian(problem))
+    rank, formula = numerical_rank(found), _linear_formula(network, problem)
+    coarse = effective_dimension(found, 1e-2 * found.norm)
+    values = {
+        "rank": rank.value,
+        "effective_1e-4": effective_dimension(found, 1e-4 * found.norm).value,
+        "effective_1e-2": coarse.value,
+        "nuclear_ratio": coarse.nuclear_ratio,
+    }
+    return {
+        "num_parameters": network.num_parameters,
+        "linear_formula": formula,
+        **({"exact": formula} if network.is_linear else {}),
+        "measured": rank,
+        "epsilon": np.array(EPSILONS),
+        "effective": np.array([effective_dimension(found, epsilon * found.norm).value for epsilon in EPSILONS]),
+        "num_negative": coarse.num_negative,
+        "count": values,
+        "fraction": {name: value / network.num_parameters for name, value in values.items()},
+        "risk": problem.risk(),
+        "gradient_norm": float(problem.gradient().norm()),
+    }
+
+
+def _network_and_problem(case: Case) -> tuple[FullyConnected, Problem]:
+    from hessmap.curvature import Problem
+    from hessmap.datasets import by_name
+    from hessmap.networks import FullyConnected
+    from hessmap.studies.trained_network import trained_network
+
+    network = FullyConnected(case["widths"], bias=case["bias"], activation=case["activation"])
+    data = by_name(case["data"], num_samples=_NUM_SAMPLES, side=_SIDE, standardise=True)
+    if case["state"] == "trained":
+        model, _ = trained_network(network, data, seed=case["seed"], **_TRAINING)
+    else:
+        model = network.build(seed=case["seed"])
+    return network, Problem(model, "cross_entropy", *data)
+
+
+def _linear_formula(network: FullyConnected, problem: Problem) -> int:
+    """The rank of H_L that the linear network of these widths has on these data."""
+    from hessmap.studies.fcn.rank_record import data_ranks
+    from hessmap.theory import predict_ranks
+
+    known: dict[str, Any] = {name: rank.value for name, rank in data_ranks(problem, network.bias).items()}
+    return int(predict_ranks(network, problem.loss.name, **known).loss)
+
+
+_LINEAR, _TANH, _TRAINED = {"activation": "identity"}, {"activation": "tanh"}, {"state": "trained"}
+_GROWTH, _RANK, _NORMS = ("width", "num_hidden"), ("fraction.rank",), ("fraction.nuclear_ratio",)
+_SOFT = tuple(f"count.{name}" for name in _LABELS if name != "rank")
+# Section 8 (iii) of the paper on rank / parameters, and what becomes of it by the counts proposed in its place.
+_CLAIMS = (
+    NeighbourClaim(
+        text="In linear networks rank / parameters falls with width and depth",
+        where=_LINEAR,
+        along=_GROWTH,
+        names=_RANK,
+        relation=lt,
+    ),
+    NeighbourClaim(
+        text="In linear networks rank / parameters is lower with bias",
+        where=_LINEAR,
+        along=("bias",),
+        names=_RANK,
+        relation=lt,
+    ),
+    NeighbourClaim(
+        text="In tanh networks rank / parameters never falls with width and depth",
+        where=_TANH,
+        along=_GROWTH,
+        names=_RANK,
+        relation=ge,
+    ),
+    NeighbourClaim(
+        text="Training leaves the rank of linear networks as it was",
+        where=_LINEAR,
+        along=("state",),
+        names=("count.rank",),
+        relation=eq,
+    ),
+    NeighbourClaim(
+        text="Training lowers every other count of every network", along=("state",), names=_SOFT, relation=lt
+    ),
+    NeighbourClaim(
+        text="By norms, the widest and the deepest trained networks have the lowest fraction",
+        where=_TRAINED,
+        along=_GROWTH,
+        names=_NORMS,
+        relation=lt,
+        ends_only=True,
+    ),
+)
+
+
+def findings(rows: Sequence[Row]) -> Iterator[Finding]:
+    for claim in _CLAIMS:
+        yield from claim.findings(rows)
+
+
+_FRACTIONS = tuple(Series(label, line=f"fraction.{name}", points=f"fraction.{name}") for name, label in _LABELS.items())
+_BY_BIAS = (Series("bias {bias}", line="fraction.rank", points="fraction.rank"),)
+_OVER_EPSILON: dict[str, Any] = {
+    "x": "epsilon",
+    "series": (Series("{activation}", line="effective"),),
+    "split": "activation",
+    "marks": (Mark("linear_formula", "linear formula", axis="y"),),
+    "x_label": r"$\epsilon$ / largest eigenvalue",
+    "y_label": r"sum of h / (h + $\epsilon$)",
+    "x_scale": "log",
+}
+_FRACTION: dict[str, Any] = {"y_label": "effective / parameters", "y_scale": "log", "y_limits": (3e-4, 1.5)}
+_X_LABELS = {"width": "width of both hidden layers", "num_hidden": "number of hidden layers"}
+
+
+def _figures(data: str) -> Iterator[Lines]:
+    """The counts of one network over epsilon, and with bias; then all as fractions, with width and with depth."""
+    name, trained = data.replace("_", "-"), {"data": data, "state": "trained"}
+    for state in ("initial", "trained"):
+        one = {"data": data, "state": state, "width": 15, "num_hidden": 2, "bias": False}
+        yield Lines(title=f"16-15-15-10, {state}, {name}", where=one, **_OVER_EPSILON)
+    linear = {**trained, **_LINEAR, "num_hidden": 2}
+    options: dict[str, Any] = {"split": "bias", "x_label": _X_LABELS["width"], "y_label": "rank / parameters"}
+    yield Lines(title=f"identity, {name}", where=linear, x="width", series=_BY_BIAS, **options)
+    for x, fixed in (("width", {"num_hidden": 2}), ("num_hidden", {"width": 15})):
+        for activation in ACTIVATIONS:
+            where = {**trained, **fixed, "activation": activation, "bias": False}
+            title = f"{activation}, trained, {name}"
+            yield Lines(title=title, where=where, x=x, series=_FRACTIONS, x_label=_X_LABELS[x], **_FRACTION)
+
+
+STUDY = Study(
+    name="fcn/effective-parameters",
+    question="How many parameters are effective, by rank, by sum of h / (h + epsilon), and by norms?",
+    reference="Singh, Bachmann & Hofmann 2021, Section 8 (i) and (iii)",
+    cases=cases(),
+    measure=measure,
+    data=DATA,
+    checks=(Check("measured", "exact"),),
+    findings=findings,
+    seconds=lambda case: 0.3 + (case["state"] == "trained"),
+    view=View(
+        figures=tuple(figure for data in DATA for figure in _figures(data)),
+        table=(
+            "data",
+            "widths",
+            "activation",
+            "bias",
+            "state",
+            Column("num_parameters", "p"),
+            *(
+                Column(f"count.{name}", label.replace("$", "").replace("\\", ""), ".0f")
+                for name, label in _LABELS.items()
+            ),
+        ),
+    ),
+)

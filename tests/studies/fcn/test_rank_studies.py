@@ -1,0 +1,194 @@
+"""The rank studies on small cases: what they record, that they agree, and that their verdicts can fail."""
+
+from __future__ import annotations
+
+from operator import lt
+from typing import Any
+
+import pytest
+import torch
+
+from hessmap.curvature import Problem
+from hessmap.networks import FullyConnected
+from hessmap.results import PARTS
+from hessmap.studies import Row, Study
+from hessmap.studies.encoding import decode, encode
+from hessmap.studies.fcn import bias, effective_parameters, rank_vs_depth, rank_vs_samples, rank_vs_width
+from hessmap.studies.fcn.neighbour_claim import NeighbourClaim
+from hessmap.studies.fcn.rank_record import data_ranks, mean_residual_is_zero, network_and_problem, rank_record
+
+SWEEPS = {"num_samples": rank_vs_samples.STUDY, "width": rank_vs_width.STUDY, "num_hidden": rank_vs_depth.STUDY}
+DATA = ("digits", "mnist", "fashion_mnist", "cifar10")
+
+
+def as_stored(case: Any, record: Any) -> Row:
+    """A row as the store gives it back."""
+    return Row(case, decode(encode(record)))
+
+
+def measured(study: Study, **fields: Any) -> list[Row]:
+    cases = [
+        case for case in study.cases_on("digits") if all(case.get(name) == value for name, value in fields.items())
+    ]
+    assert cases, f"no case of {study.name} has {fields}"
+    return [as_stored(case, study.measure(case)) for case in cases]
+
+
+def changed(row: Row, **fields: Any) -> Row:
+    return Row(row.case, {**row.record, **fields})
+
+
+@pytest.mark.parametrize("x", SWEEPS)
+@pytest.mark.parametrize("data", DATA)
+def test_a_sweep_has_at_least_ten_points_for_each_loss_and_each_initialisation(x: str, data: str) -> None:
+    cases = SWEEPS[x].cases_on(data)
+    points: dict[tuple[str, str], set[int]] = {}
+    for case in cases:
+        points.setdefault((case["loss"], case["init"]), set()).add(case[x])
+    assert min(map(len, points.values())) >= 10
+    assert {loss for loss, _ in points} == {"squared", "cross_entropy", "log_cosh"}
+    assert len(points) == {"digits": 9, "cifar10": 5}.get(data, 3)
+
+
+@pytest.mark.parametrize(
+    "study", [*SWEEPS.values(), bias.STUDY, effective_parameters.STUDY], ids=lambda study: study.name
+)
+def test_embedded_networks_have_at_most_1500_parameters(study: Study) -> None:
+    for case in study.cases_on("digits"):
+        network = FullyConnected(case["widths"], bias=case.get("bias", False))
+        assert network.num_parameters <= 1500
+
+
+def test_on_real_data_the_networks_are_those_of_the_paper() -> None:
+    assert {case["widths"] for case in rank_vs_samples.STUDY.cases_on("mnist")} == {(64, 50, 20, 20, 20, 10)}
+    assert (64, 45, 45, 10) in {case["widths"] for case in rank_vs_width.STUDY.cases_on("cifar10")}
+    assert (16, *[25] * 9, 10) in {case["widths"] for case in rank_vs_depth.STUDY.cases_on("cifar10")}
+
+
+@pytest.mark.parametrize(
+    ("x", "value", "init"), [("num_samples", 5, "uniform"), ("width", 4, "gaussian"), ("num_hidden", 3, "orthogonal")]
+)
+def test_measured_ranks_agree_with_the_formulas_for_every_loss(x: str, value: int, init: str) -> None:
+    study = SWEEPS[x]
+    verdict = study.verdict(measured(study, **{x: value, "init": init}))
+    assert verdict.holds
+    assert verdict.num_agree == 3
+
+
+def test_a_wrong_rank_an_undecidable_one_and_doubtful_data_show_in_the_verdict() -> None:
+    study = rank_vs_width.STUDY
+    (row,) = measured(study, width=2, loss="squared", init="gaussian")
+    wrong = changed(row, predicted={**row["predicted"], "functional": row["predicted.functional"] + 1})
+    verdict = study.verdict([wrong])
+    assert not verdict.holds
+    assert [judgement.measured_name for judgement in verdict.disagreements] == ["measured.functional"]
+    loss = {**row["measured.loss"], "decidable": False}
+    verdict = study.verdict([changed(row, measured={**row["measured"], "loss": loss})])
+    assert verdict.num_undecidable == 1
+    assert [finding.holds for finding in verdict.findings] == [False, True]
+    verdict = study.verdict([changed(row, data_ranks={**row["data_ranks"], "are_decidable": False})])
+    assert [finding.holds for finding in verdict.findings] == [True, False]
+
+
+def test_the_claims_about_width_depth_and_samples_hold_and_can_fail() -> None:
+    wide = measured(rank_vs_width.STUDY, width=10, loss="squared", init="gaussian")
+    wide += measured(rank_vs_width.STUDY, width=11, loss="squared", init="gaussian")
+    deep = [
+        row
+        for depth in (1, 2)
+        for row in measured(rank_vs_depth.STUDY, num_hidden=depth, loss="log_cosh", init="uniform")
+    ]
+    for study, rows in ((rank_vs_width.STUDY, wide), (rank_vs_depth.STUDY, deep)):
+        assert study.verdict(rows).findings[-1].holds
+        raised = [rows[0], changed(rows[1], measured_fraction={**rows[1]["measured_fraction"], "loss": 0.99})]
+        assert not study.verdict(raised).findings[-1].holds
+    few = deep[0].case | {"num_samples": 5, "widths": (16, 3, 5)}
+    first, second = (as_stored({**few, "num_samples": count}, deep[0].record) for count in (5, 6))
+    assert list(rank_vs_samples.findings([first, second]))[-1].holds
+    other = changed(second, measured={**second["measured"], "loss": {**second["measured.loss"], "value": 1}})
+    assert not list(rank_vs_samples.findings([first, other]))[-1].holds
+
+
+def test_the_ranks_of_the_data_are_those_of_these_data() -> None:
+    """Two samples that are not centred: r = 2, rc = 1, and two residuals."""
+    inputs, targets = torch.tensor([[1.0, 2.0, 0.0], [0.0, 1.0, 1.0]]).double(), torch.tensor([0, 1])
+    problem = Problem(FullyConnected((3, 4, 2)).build(), "squared", inputs, targets)
+    assert {name: rank.value for name, rank in data_ranks(problem, bias=False).items()} == {
+        "input_rank": 2,
+        "centred_input_rank": 1,
+        "residual_rank": 2,
+    }
+    with_bias = FullyConnected((3, 4, 2), bias=True)
+    problem = Problem(with_bias.build(), "squared", inputs, targets)
+    record = rank_record(with_bias, problem)
+    assert record["predicted"]["outer_product"] == record["measured"]["outer_product"].value == 4
+
+
+def test_with_bias_the_place_of_a_bottleneck_matters_and_the_printed_formula_cannot_know() -> None:
+    rows = measured(bias.STUDY, sweep="bottleneck", narrow=2, loss="squared")
+    assert [row["position"] for row in rows] == [1, 2, 3]
+    verdict = bias.STUDY.verdict(rows)
+    assert verdict.holds
+    assert len({row["printed.loss"] for row in rows}) == 1
+    assert len({row.number("measured.loss") for row in rows}) == 3
+    same = [changed(row, measured=rows[0]["measured"]) for row in rows]
+    assert not list(bias.findings(same))[-1].holds
+
+
+def test_with_bias_the_printed_formulas_hold_where_they_are_meant_for() -> None:
+    rows = measured(bias.STUDY, sweep="depth", num_hidden=2) + measured(bias.STUDY, sweep="samples", num_samples=5)
+    verdict = bias.STUDY.verdict(rows)
+    assert verdict.holds
+    assert [finding.detail for finding in verdict.findings[2:]] == ["in 1 of 1 cases"] * 2
+    assert rows[0]["beyond_print.measured"] == dict.fromkeys(PARTS, 0)
+    assert rows[1]["data_ranks.input_rank"] == rows[1]["data_ranks.centred_input_rank"] + 1
+
+
+def test_a_stationary_last_bias_has_residuals_that_sum_to_zero() -> None:
+    (row,) = measured(bias.STUDY, sweep="stationary", narrow=3)
+    assert row["data_ranks.mean_residual_is_zero"]
+    assert bias.STUDY.verdict([row]).holds
+    _, problem = network_and_problem(row.case)
+    assert not mean_residual_is_zero(problem)
+
+
+def test_effective_parameters_of_a_linear_network_rise_to_its_exact_rank() -> None:
+    (row,) = measured(effective_parameters.STUDY, width=10, activation="identity", bias=False, state="initial")
+    assert row.number("measured") == row["exact"] == row["count.rank"]
+    counts = row.array("effective")
+    assert (counts[1:] > counts[:-1]).all()
+    assert counts[-1] == pytest.approx(row["exact"], abs=0.1)
+    by_hand = dict(zip(row.array("epsilon").tolist(), counts, strict=True))
+    assert row["count.effective_1e-2"] == pytest.approx(min(by_hand.items(), key=lambda item: abs(item[0] - 1e-2))[1])
+    assert row["fraction.nuclear_ratio"] == pytest.approx(row["count.nuclear_ratio"] / row["num_parameters"])
+
+
+def test_training_leaves_the_rank_of_a_linear_network_and_lowers_the_other_counts(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
+    monkeypatch.setenv("HESSMAP_MODELS", str(tmp_path))
+    rows = measured(effective_parameters.STUDY, width=10, activation="identity", bias=False)
+    assert [row["state"] for row in rows] == ["initial", "trained"]
+    verdict = effective_parameters.STUDY.verdict(rows)
+    assert verdict.holds
+    assert verdict.num_agree == 2
+    assert len(verdict.findings) == 2
+    assert rows[1]["risk"] < 0.1 * rows[0]["risk"]
+    before = [
+        Row({**row.case, "state": "trained" if row["state"] == "initial" else "initial"}, row.record) for row in rows
+    ]
+    assert [finding.holds for finding in effective_parameters.findings(before)] == [True, False]
+
+
+def test_a_claim_compares_what_differs_in_one_field_alone() -> None:
+    rows = [Row({"width": width, "seed": seed}, {"value": value}) for width, seed, value in CLAIMED]
+    claim = NeighbourClaim(text="falls", along=("width",), names=("value",), relation=lt)
+    (finding,) = claim.findings(rows)
+    assert (finding.holds, finding.detail) == (False, "in 2 of 3 comparisons")
+    ends = NeighbourClaim(text="falls", along=("width",), names=("value",), relation=lt, ends_only=True)
+    (finding,) = ends.findings(rows)
+    assert (finding.holds, finding.detail) == (True, "in 2 of 2 comparisons")
+    assert not list(claim.findings(rows[:1]))
+
+
+CLAIMED = ((3, 0, 1.0), (1, 0, 2.0), (2, 0, 2.5), (1, 1, 2.0), (2, 1, 1.0))
