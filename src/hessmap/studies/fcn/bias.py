@@ -29,11 +29,11 @@ _SMALLER = {"samples": (64, 14, 11, 11, 11, 10), "depth": (16, 11, 5), "bottlene
 
 def cases(data: str) -> tuple[Case, ...]:
     sizes = _SMALLER if data == "digits" else _PAPERS
-    input_dim, width, output_dim = sizes["depth"]
+    input_dim, hidden, output_dim = sizes["depth"]
     all_widths = range(2, 17) if data == "digits" else _WIDTHS
     samples = ({"num_samples": count, "widths": sizes["samples"]} for count in _SAMPLES)
     widths = ({"width": width, "widths": (64, width, width, 10)} for width in all_widths)
-    depths = ({"num_hidden": count, "widths": (input_dim, *[width] * count, output_dim)} for count in range(10))
+    depths = ({"num_hidden": count, "widths": (input_dim, *[hidden] * count, output_dim)} for count in range(10))
     sweeps = {"samples": samples, "width": widths, "depth": depths}
     squared = [{"sweep": sweep, "loss": "squared", **case} for sweep, some in sweeps.items() for case in some]
     shared: dict[str, Any] = {"bias": True, "init": "gaussian", "seed": 0}
@@ -149,7 +149,7 @@ def _figures(data: str) -> Iterator[Lines]:
     for loss in LOSSES:
         title, place = f"$H_L$, {loss.replace('_', '-')}", {"split": "position", "where": {"loss": loss}}
         yield panel(title, "bottleneck", "narrow", _BY_PLACE, **place, **_DIFFERENCE)
-    yield panel("few samples", "samples", "num_samples", _DIFFERENCES, **_DIFFERENCE)
+    yield panel("few samples", "samples", "num_samples", _DIFFERENCES, x_scale="log", **_DIFFERENCE)
     yield panel("narrow layers", "width", "width", _DIFFERENCES, **_DIFFERENCE)
     yield panel("last bias stationary", "stationary", "narrow", _DIFFERENCES, **_DIFFERENCE)
 
