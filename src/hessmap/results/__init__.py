@@ -1,6 +1,7 @@
 """Frozen records that carry their own doubt."""
 
 from hessmap.results.datasets import DataSetStatus
+from hessmap.results.map_comparison import Change, LayerChange, MapComparison, MapIdentity, PartChange
 from hessmap.results.maps import CurvatureMap, LayerCurvature, NetworkCurvature, PartCurvature
 from hessmap.results.provenance import Provenance, data_hash, provenance
 from hessmap.results.ranks import (
@@ -25,14 +26,19 @@ from hessmap.results.training import TrainingRun
 
 __all__ = [
     "PARTS",
+    "Change",
     "CurvatureMap",
     "DataRanks",
     "DataSetStatus",
     "EffectiveDimension",
+    "LayerChange",
     "LayerCurvature",
     "LinearSolution",
+    "MapComparison",
+    "MapIdentity",
     "NetworkCurvature",
     "Part",
+    "PartChange",
     "PartCurvature",
     "Provenance",
     "RankCertificate",
