@@ -34,6 +34,7 @@ _HOME_OF = {
     "subspace_overlap": "measurement",
     "solve": "measurement",
     "map": "studies.map",
+    "compare_maps": "studies.comparison",
 }
 _ROOMS = ("curvature", "datasets", "errors", "measurement", "networks", "results", "studies", "theory", "training")
 
@@ -81,6 +82,7 @@ if TYPE_CHECKING:  # what editors and type checkers see
     from hessmap.networks import FullyConnected as FullyConnected
     from hessmap.networks import Polynomial as Polynomial
     from hessmap.networks import describe as describe
+    from hessmap.studies.comparison import compare_maps as compare_maps
     from hessmap.studies.map import map as map
     from hessmap.theory import predict_ranks as predict_ranks
     from hessmap.training import train as train
