@@ -63,6 +63,15 @@ def test_single_samples_in_place_of_batches_are_refused():
         problem((INPUTS, TARGETS))
 
 
+def test_weights_with_a_loader_that_shuffles_are_refused():
+    weights = torch.arange(1, 11)
+    model = nn.Linear(4, 3).double()
+    with pytest.raises(InvalidInput, match="weights need data in a fixed order.*shuffle=False"):
+        hm.Problem(model, "squared", DataLoader(DATA, batch_size=4, shuffle=True), weights=weights)
+    ordered = hm.Problem(model, "squared", DataLoader(DATA, batch_size=4), weights=weights)
+    assert ordered.risk() == hm.Problem(model, "squared", INPUTS, TARGETS, weights=weights).risk()
+
+
 def test_nan_in_a_loader_is_called_nan_and_not_augmentation():
     spoiled = INPUTS.clone()
     spoiled[2, 1] = float("nan")

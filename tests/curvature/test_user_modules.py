@@ -51,6 +51,26 @@ class TokensFirst(nn.Module):
         return self.second(torch.tanh(self.first(tokens)).prod(0))
 
 
+class Averaging(TwoLayers):
+    """It writes into its buffers at every call, as counters and running averages do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("num_calls", torch.zeros(()))
+        self.register_buffer("average", torch.zeros(3, dtype=torch.float64))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        hidden = torch.tanh(self.first(inputs))
+        self.num_calls += 1
+        with torch.no_grad():
+            self.average.mul_(0.9).add_(0.1 * hidden.mean(0))
+        return self.second(hidden)
+
+
+def gated() -> nn.Module:
+    return nn.Sequential(nn.Linear(4, 5), nn.SiLU(), nn.Linear(5, 3)).double()
+
+
 def grouped() -> nn.Module:
     return nn.Sequential(nn.Linear(4, 6), nn.GroupNorm(2, 6), nn.Tanh(), nn.Linear(6, 3)).double()
 
@@ -60,7 +80,7 @@ def instance_normed() -> nn.Module:
     return nn.Sequential(*layers).double()
 
 
-@pytest.mark.parametrize("make", [RowByRow, Routed, TokensFirst, grouped, instance_normed])
+@pytest.mark.parametrize("make", [RowByRow, Routed, TokensFirst, Averaging, gated, grouped, instance_normed])
 def test_the_dense_form_is_right_however_the_module_is_written(make):
     model = make()
     expected = plain_hessian(model, 0.5 * (model(INPUTS) - TARGETS).square().sum(1).mean())
@@ -68,8 +88,16 @@ def test_the_dense_form_is_right_however_the_module_is_written(make):
     assert float((found - expected).abs().max()) < 1e-12 * float(expected.abs().max())
 
 
-def test_group_norm_is_lifted():
-    assert dense_hessian(hm.Problem(grouped(), "squared", INPUTS, TARGETS), "loss").road == "lifted"
+@pytest.mark.parametrize("make", [grouped, gated, Averaging])
+def test_group_norm_silu_and_modules_that_count_their_calls_are_lifted(make):
+    assert dense_hessian(hm.Problem(make(), "squared", INPUTS, TARGETS), "loss").road == "lifted"
+
+
+def test_buffers_of_the_user_stay_as_they_were():
+    model = Averaging()
+    hm.loss_hessian(hm.Problem(model, "squared", INPUTS, TARGETS)).to_dense()
+    assert float(model.num_calls) == 0
+    assert not model.average.any()
 
 
 @pytest.mark.parametrize("dim", [0, 1, None])

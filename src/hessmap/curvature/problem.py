@@ -134,7 +134,9 @@ class Problem:
         """Outputs (num_samples, output_dim) of the model with these parameters in place of its own."""
         try:
             with twice_differentiable():
-                outputs: Tensor = functional_call(self.model, named | self._fixed, (inputs,))
+                # Fresh buffers for every call: a model that counts or averages writes into them.
+                buffers = {name: value.clone() for name, value in self.model.named_buffers()}
+                outputs: Tensor = functional_call(self.model, buffers | named | self._fixed, (inputs,))
         except (RuntimeError, ValueError) as error:
             if not any(word in str(error) for word in ("shape", "size", "dtype")):
                 raise

@@ -34,7 +34,9 @@ def gather(inputs: Any, targets: Tensor | None, weights: Tensor | None) -> Sampl
     inputs = torch.as_tensor(inputs) if isinstance(inputs, np.ndarray) else inputs
     if not isinstance(inputs, Tensor):
         require(targets is None, "a loader brings its own targets", "targets were passed as well")
-        inputs, targets = _read_twice(inputs)
+        inputs, targets, is_ordered = _read_twice(inputs)
+        must, got = "weights need data in a fixed order", "two passes over the loader gave two orders"
+        require(weights is None or is_ordered, must, got, "Build the loader with shuffle=False")
     require(targets is not None, "tensors of inputs need targets", "targets is None")
     targets = torch.as_tensor(targets).detach()
     require(inputs.ndim >= 1 and len(inputs) > 0, "the data must hold at least one sample", "it is empty")
@@ -70,8 +72,9 @@ def _weights(weights: Tensor | None, count: int) -> Tensor:
     return weights
 
 
-def _read_twice(loader: Iterable[Any]) -> tuple[Tensor, Tensor]:
-    """One pass is kept; a second one, with other random numbers, must hold the same samples in any order."""
+def _read_twice(loader: Iterable[Any]) -> tuple[Tensor, Tensor, bool]:
+    """One pass is kept; a second one, with other random numbers, must hold the same samples in any order. The last
+    value tells whether it was the same order."""
     remedy = "Wrap it: torch.utils.data.DataLoader(dataset, batch_size=256)"
     got = f"got a {type(loader).__name__}, which gives single samples"
     require(not isinstance(loader, Dataset), "data must be tensors or a loader", got, remedy)
@@ -83,11 +86,16 @@ def _read_twice(loader: Iterable[Any]) -> tuple[Tensor, Tensor]:
         got = f"two passes over the loader gave {len(first[0])} and {len(second[0])} samples"
         remedy = "A generator can be read only once: pass a list of batches, or tensors"
         raise NotReproducible(sentence("every pass must give the same samples", got, remedy))
-    if not torch.allclose(_fingerprints(first), _fingerprints(second), rtol=1e-9, atol=0, equal_nan=True):
+    prints = _fingerprints(first), _fingerprints(second)
+    if not _agree(prints[0].sort().values, prints[1].sort().values):
         got = "two passes over the loader gave different samples"
         remedy = "Switch off augmentation and sampling with replacement; shuffling is fine"
         raise NotReproducible(sentence("every pass must give the same samples", got, remedy))
-    return first
+    return *first, _agree(*prints)
+
+
+def _agree(one: Tensor, other: Tensor) -> bool:
+    return torch.allclose(one, other, rtol=1e-9, atol=0, equal_nan=True)
 
 
 def _refuse_drop_last(loader: DataLoader[Any]) -> None:
@@ -131,10 +139,10 @@ def _pairs(loader: Iterable[Any]) -> Iterator[tuple[Tensor, Tensor]]:
 
 
 def _fingerprints(data: tuple[Tensor, Tensor]) -> Tensor:
-    """One number per sample, sorted: equal multisets of samples have equal fingerprints."""
+    """One number per sample: equal samples have equal fingerprints."""
     generator = torch.Generator().manual_seed(7)
     total = torch.zeros(len(data[0]), dtype=torch.float64)
     for values in data:
         rows = values.reshape(len(values), -1).double()
         total += rows @ torch.rand(rows.shape[1], generator=generator, dtype=torch.float64)
-    return total.sort().values
+    return total

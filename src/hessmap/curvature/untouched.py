@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+import torch.nn.functional as F
+from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.overrides import TorchFunctionMode
 
@@ -41,28 +42,37 @@ def random_state_kept(seed: int | None = None, generator: torch.Generator | None
                 generator.set_state(own_state)
 
 
-class _WrittenOutWeightNorm(TorchFunctionMode):
-    """weight_norm as weight * (gain / norm): the second derivative of torch's fused one is wrong (not symmetric)."""
+def _weight_norm(v: Tensor, g: Tensor, dim: int = 0) -> Tensor:
+    """weight * (gain / norm); with dim=-1 one norm for the whole weight."""
+    norm: Tensor = torch.linalg.vector_norm(v, dim=[axis for axis in range(v.ndim) if axis != dim], keepdim=True)
+    return v * (g / norm)
+
+
+def _silu(input: Tensor, inplace: bool = False) -> Tensor:
+    return input * torch.sigmoid(input)
+
+
+# What torch differentiates twice wrongly (weight_norm: not symmetric) or not in forward mode (silu).
+_WRITTEN_OUT: dict[Callable[..., Any], Callable[..., Any]] = {torch._weight_norm: _weight_norm, F.silu: _silu}
+
+
+class _WrittenOut(TorchFunctionMode):
+    """Some operations of torch by their formulas."""
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        if func is not torch._weight_norm:
-            return func(*args, **(kwargs or {}))
-        arguments = dict(zip(("v", "g", "dim"), args, strict=False)) | (kwargs or {})
-        direction, kept = arguments["v"], arguments.get("dim", 0)
-        others = [axis for axis in range(direction.ndim) if axis != kept]  # dim=-1: one norm for the whole weight
-        return direction * (arguments["g"] / torch.linalg.vector_norm(direction, dim=others, keepdim=True))
+        return _WRITTEN_OUT.get(func, func)(*args, **(kwargs or {}))
 
 
 @contextmanager
 def twice_differentiable() -> Iterator[None]:
-    """Attention by torch's math kernel, because the fused ones have no second derivative, and weight_norm written out,
-    because its fused form has a wrong one."""
+    """Attention by torch's math kernel, because the fused ones have no second derivative, and some operations written
+    out."""
     fast = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
     try:
-        with sdpa_kernel(SDPBackend.MATH), _WrittenOutWeightNorm():
+        with sdpa_kernel(SDPBackend.MATH), _WrittenOut():
             yield
     finally:
         torch.backends.mha.set_fastpath_enabled(fast)
