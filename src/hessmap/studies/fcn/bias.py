@@ -136,21 +136,18 @@ _X_LABELS = {
 
 
 def _figures(data: str) -> Iterator[Lines]:
-    """Figure S17; then what the printed formulas miss: by the place of a bottleneck for each loss, and elsewhere."""
+    """Figure S17; then what the printed formulas miss: by the place of a bottleneck, and without one."""
 
     def panel(title: str, sweep: str, x: str, series: tuple[Series, ...], **options: Any) -> Lines:
-        where = {"data": data, "sweep": sweep, **options.pop("where", {})}
+        where = {"data": data, "sweep": sweep, "loss": "squared"}
         name = f"{title}, {data.replace('_', '-')}"
         return Lines(title=name, where=where, x=x, series=series, x_label=_X_LABELS[x], **options)
 
     yield panel("rank", "samples", "num_samples", RANKS, y_label="rank")
     yield panel("rank", "width", "width", RANKS, y_label="rank")
     yield panel("rank / parameters", "depth", "num_hidden", FRACTIONS, **_FRACTION)
-    for loss in LOSSES:
-        title, place = f"$H_L$, {loss.replace('_', '-')}", {"split": "position", "where": {"loss": loss}}
-        yield panel(title, "bottleneck", "narrow", _BY_PLACE, **place, **_DIFFERENCE)
+    yield panel("$H_L$, one narrow layer", "bottleneck", "narrow", _BY_PLACE, split="position", **_DIFFERENCE)
     yield panel("few samples", "samples", "num_samples", _DIFFERENCES, x_scale="log", **_DIFFERENCE)
-    yield panel("narrow layers", "width", "width", _DIFFERENCES, **_DIFFERENCE)
     yield panel("last bias stationary", "stationary", "narrow", _DIFFERENCES, **_DIFFERENCE)
 
 

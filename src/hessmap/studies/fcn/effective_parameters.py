@@ -149,7 +149,6 @@ def findings(rows: Sequence[Row]) -> Iterator[Finding]:
 
 
 _FRACTIONS = tuple(Series(label, line=f"fraction.{name}", points=f"fraction.{name}") for name, label in _LABELS.items())
-_BY_BIAS = (Series("bias {bias}", line="fraction.rank", points="fraction.rank"),)
 _OVER_EPSILON: dict[str, Any] = {
     "x": "epsilon",
     "series": (Series("{activation}", line="effective"),),
@@ -164,19 +163,19 @@ _X_LABELS = {"width": "width of both hidden layers", "num_hidden": "number of hi
 
 
 def _figures(data: str) -> Iterator[Lines]:
-    """The counts of one network over epsilon, and with bias; then all as fractions, with width and with depth."""
-    name, trained = data.replace("_", "-"), {"data": data, "state": "trained"}
+    """The counts of one network over epsilon; then all as fractions of the parameters, with depth and with width."""
+
+    def fractions(activation: str, x: str, **fixed: int) -> Lines:
+        where = {"data": data, "state": "trained", "bias": False, "activation": activation, **fixed}
+        title = f"{activation}, trained, {data.replace('_', '-')}"
+        return Lines(title=title, where=where, x=x, series=_FRACTIONS, x_label=_X_LABELS[x], **_FRACTION)
+
     for state in ("initial", "trained"):
         one = {"data": data, "state": state, "width": 15, "num_hidden": 2, "bias": False}
-        yield Lines(title=f"16-15-15-10, {state}, {name}", where=one, **_OVER_EPSILON)
-    linear = {**trained, **_LINEAR, "num_hidden": 2}
-    options: dict[str, Any] = {"split": "bias", "x_label": _X_LABELS["width"], "y_label": "rank / parameters"}
-    yield Lines(title=f"identity, {name}", where=linear, x="width", series=_BY_BIAS, **options)
-    for x, fixed in (("width", {"num_hidden": 2}), ("num_hidden", {"width": 15})):
-        for activation in ACTIVATIONS:
-            where = {**trained, **fixed, "activation": activation, "bias": False}
-            title = f"{activation}, trained, {name}"
-            yield Lines(title=title, where=where, x=x, series=_FRACTIONS, x_label=_X_LABELS[x], **_FRACTION)
+        yield Lines(title=f"16-15-15-10, {state}, {data.replace('_', '-')}", where=one, **_OVER_EPSILON)
+    yield fractions("tanh", "num_hidden", width=15)
+    for activation in ACTIVATIONS:
+        yield fractions(activation, "width", num_hidden=2)
 
 
 STUDY = Study(
