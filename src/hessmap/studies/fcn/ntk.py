@@ -65,15 +65,15 @@ def findings(rows: Sequence[Row]) -> Iterator[Finding]:
 
 
 def _figure(bias: bool) -> Lines:
-    symbols = {"full": "all outputs", "trace": "trace", "single_output": "one output"}
+    labels = {"full": "all outputs", "trace": "trace over the outputs"}
     return Lines(
-        title="tangent kernel, with bias" if bias else "tangent kernel",
+        title="with bias" if bias else "without bias",
         where={"bias": bias},
         facet="data",
         x="num_samples",
-        series=tuple(Series(symbols[kind], f"predicted.{kind}", f"measured.{kind}") for kind in _KERNELS),
+        series=tuple(Series(label, f"predicted.{kind}", f"measured.{kind}") for kind, label in labels.items()),
         x_label="number of samples",
-        y_label="rank",
+        y_label="rank of the tangent kernel",
         y_scale="log",
     )
 
@@ -93,15 +93,15 @@ STUDY = Study(
         table=(
             "data",
             "bias",
-            "num_samples",
+            Column("num_samples", "N"),
             Column("input_rank", "r"),
-            Column("centred_input_rank", "r centred"),
+            Column("centred_input_rank", "centred r"),
             Column("predicted.full", "predicted"),
-            Column("measured.full", "measured"),
-            Column("measured.full.gap", "gap", ".1e"),
-            Column("predicted.trace", "predicted, one output"),
+            Column("measured.full", "all outputs"),
+            Column("measured.full.gap", "gap", ".0e"),
+            Column("predicted.trace", "predicted"),
             Column("measured.trace", "trace"),
-            Column("measured.single_output", "one output"),
+            Column("measured.single_output", "one"),
         ),
     ),
 )

@@ -51,12 +51,17 @@ def measure(case: Case) -> dict[str, Any]:
     widths = (case["input_dim"], *case["hidden"], case["penultimate_width"], case["output_dim"])
     network = FullyConnected(widths, case["bias"], case["activation"])
     data = _samples(case)
+    source = case["data"] if case["source"] == "images" else "a mixture"
+    name = f"{'-'.join(map(str, widths))} on {source}"
     if case["part"] == "outer_product":
-        return outer_product_record(network, Problem(network.build(seed=0), case["loss"], *data))
-    curved = FullyConnected(widths, activation="relu").build(seed=0)
-    return functional_record(network, Problem(network.build(seed=0), "squared", *data)) | {
-        "with_relu": rounded(spectrum(functional_hessian(Problem(curved, "squared", *data))).eigenvalues)
-    }
+        problem = Problem(network.build(seed=0), case["loss"], *data)
+        return {"network": name, **outer_product_record(network, problem)}
+    problem, curved = (
+        Problem(FullyConnected(widths, activation=activation).build(seed=0), "squared", *data)
+        for activation in ("identity", "relu")
+    )
+    with_relu = rounded(spectrum(functional_hessian(curved)).eigenvalues)
+    return {"network": name, "with_relu": with_relu, **functional_record(network, problem)}
 
 
 def _samples(case: Case) -> Data:
@@ -82,25 +87,25 @@ def findings(rows: Sequence[Row]) -> Iterator[Finding]:
         yield Finding("Eigenvalues repeat more often than K - M_{L-1} under ReLU alone", is_relu, detail)
 
 
-def _figure(symbol: str, part: str, source: str, **fields: Any) -> Lines:
-    series = {
-        "outer_product": (Series("eigenvalues", points="eigenvalues"), Series("on plateaus", points="on_plateaus")),
-        "functional": (Series("predicted", line="predicted", points="eigenvalues"), Series("ReLU", dashed="with_relu")),
-    }
-    facets = {"outer_product": "penultimate_width", "functional": "output_dim"}
+_SERIES = {
+    "outer_product": (Series("eigenvalues", points="eigenvalues"), Series("repeated", points="on_plateaus")),
+    "functional": (Series("linear", line="predicted", points="eigenvalues"), Series("ReLU", dashed="with_relu")),
+}
+_AS_PRINTED = {"hidden": (), "activation": "relu", "bias": False, "loss": "squared"}
+
+
+def _figure(title: str, part: str, **where: Any) -> Lines:
     return Lines(
-        title=f"{symbol}, {source}",
-        where={"part": part, "source": source, **fields},
-        facet=facets[part],
+        title=title,
+        where={"part": part, **where},
+        facet="network",
         x=INDEX,
-        series=series[part],
+        series=_SERIES[part],
         x_label="index",
         y_label="eigenvalue",
         y_scale="log" if part == "outer_product" else "linear",
     )
 
-
-_AS_PRINTED = {"hidden": (), "activation": "relu", "bias": False, "loss": "squared"}
 
 STUDY = Study(
     name="fcn/spectrum-plateaus",
@@ -119,28 +124,18 @@ STUDY = Study(
     ),
     findings=findings,
     view=View(
-        figures=(
-            _figure("$H_o$", "outer_product", "mixture", **_AS_PRINTED),
-            _figure("$H_o$", "outer_product", "images", **_AS_PRINTED),
-            _figure("$H_f$", "functional", "mixture"),
-            _figure("$H_f$", "functional", "images"),
-        ),
+        figures=(_figure("$H_o$, ReLU", "outer_product", **_AS_PRINTED), _figure("$H_f$", "functional")),
         table=(
-            "data",
+            "network",
             "part",
-            "source",
             "activation",
             "bias",
             "loss",
-            Column("penultimate_width", "M_{L-1}"),
-            Column("output_dim", "K"),
             Column("expected_plateaus", "plateaus"),
             Column("num_plateaus", "found"),
-            Column("multiplicity", "K - M_{L-1}"),
-            Column("active_multiplicity", "K - active"),
-            Column("fewest", "fewest"),
-            Column("most", "most"),
-            Column("deviation", "deviation", ".1e"),
+            Column("multiplicity", "K - M"),
+            "fewest",
+            "most",
         ),
     ),
 )

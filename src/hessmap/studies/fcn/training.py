@@ -102,13 +102,18 @@ def _course_figures(scenario: str, name: str) -> tuple[Lines, ...]:
     series = tuple(Series(label, line=field) for label, field in sizes.items())
     ranks = tuple(Series(SYMBOLS[part], line=f"ranks.{part}") for part in PARTS)
     return (
-        Lines(title=f"{name}, weights", series=weights, y_label="rank", **common),
+        Lines(title=f"{name}, weights", series=weights, y_label="rank", y_limits=(0.0, 22.0), **common),
         Lines(title=f"{name}, Hessians", series=ranks, y_label="rank", **common),
         Lines(title=f"{name}, sizes", series=series, y_scale="log", **common),
     )
 
 
-_POINTS = tuple(Series(SYMBOLS[part], line=f"final_theorem.{part}", points=f"final.{part}") for part in PARTS)
+# H_L lies on H_o, and is dashed to let it be seen.
+_POINTS = (
+    Series(SYMBOLS["outer_product"], line="final_theorem.outer_product", points="final.outer_product"),
+    Series(SYMBOLS["functional"], line="final_theorem.functional", points="final.functional"),
+    Series(SYMBOLS["loss"], dashed="final_theorem.loss", points="final.loss"),
+)
 
 STUDY = Study(
     name="fcn/training",
@@ -145,11 +150,11 @@ STUDY = Study(
             "scenario",
             "point",
             "widths",
-            *(Column(f"final.{part}", f"rank {SYMBOLS[part].strip('$')}") for part in PARTS),
-            Column("final_theorem.loss", "predicted H_L"),
+            *(Column(f"final.{part}", SYMBOLS[part].strip("$")) for part in PARTS),
+            Column("final_theorem.loss", "predicted"),
             Column("fact_7", "Fact 7"),
-            Column("final_risk", "loss", ".2e"),
-            Column("gradient_norm", "gradient norm", ".1e"),
+            Column("final_risk", "loss", ".1e"),
+            Column("gradient_norm", "gradient", ".0e"),
         ),
     ),
 )
