@@ -20,8 +20,8 @@ from hessmap.curvature.layout import Layout
 from hessmap.curvature.lifted.calls import Call
 from hessmap.curvature.lifted.canvas import Canvas
 
-_GROUP = 8  # outputs whose diagonal blocks are formed together
-_CACHED = 2**20  # entries of ``rows`` that are formed and used before the next ones
+_GROUP = 16  # outputs whose diagonal blocks are formed together
+_CACHED = 2**19  # entries of ``rows`` that are formed and used before the next ones
 
 
 @dataclass(frozen=True)
