@@ -25,11 +25,11 @@ _MAX_JUDGEMENTS = 20
 def listing_view(listed: Sequence[Listing], summaries: Sequence[Summary]) -> RenderableType:
     """One line a study, with what the store holds of its newest version; then stored studies of the user's own."""
     newest = {summary.study: summary for summary in summaries}  # sorted by version: the last one stays
-    table = _table("study", "question", "reference", numbers=("stored", "failed"))
+    table = _table("study", "question", numbers=("stored", "failed"))
     for study in listed:
-        table.add_row(study.name, study.question, study.reference, *_counts(newest.pop(study.name, None)))
+        table.add_row(study.name, study.question, *_counts(newest.pop(study.name, None)))
     for name, summary in newest.items():
-        table.add_row(name, Text("not part of hessmap", style="dim"), "", *_counts(summary))
+        table.add_row(name, Text("not part of hessmap", style="dim"), *_counts(summary))
     return table
 
 
@@ -132,8 +132,8 @@ def _counts(summary: Summary | None) -> tuple[str, str]:
 
 def _table(*labels: str, numbers: Sequence[str] = ()) -> RichTable:
     table = RichTable(box=SIMPLE_HEAD, pad_edge=False)
-    for label in labels:
-        table.add_column(label, overflow="fold")
+    for place, label in enumerate(labels):
+        table.add_column(label, overflow="fold", no_wrap=place == 0)
     for label in numbers:
         table.add_column(label, justify="right")
     return table
