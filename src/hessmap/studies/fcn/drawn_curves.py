@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-_NUM_PLACES = 160
+_NUM_PLACES = 100
 
 
 def rounded(values: Floats) -> Floats:
@@ -27,6 +27,6 @@ def few_places(size: int) -> NDArray[np.int64]:
     """Where a curve over 1 .. size is kept: evenly, both ends included.
 
     >>> few_places(4), len(few_places(5000))
-    (array([1, 2, 3, 4]), 160)
+    (array([1, 2, 3, 4]), 100)
     """
     return np.unique(np.linspace(1, size, min(size, _NUM_PLACES)).round().astype(np.int64))

@@ -25,7 +25,8 @@ def cases() -> tuple[Case, ...]:
 def measure(case: Case) -> dict[str, Any]:
     """Certified ranks of H_o and H_f, and what is proved for them; the ranks of the inputs are certified too.
 
-    ``failure_bound`` is the probability that any of the certified ranks is too small.
+    ``tightest`` is the smallest bound that applies, so that a rank below it obeys all. ``failure_bound`` is the
+    probability that the certified rank of H_o, of H_f or of the inputs is too small.
     """
     from hessmap.measurement import certified_data_ranks, certified_rank
     from hessmap.theory import predict_ranks, sample_bounds
@@ -47,7 +48,10 @@ def measure(case: Case) -> dict[str, Any]:
         "fact_11": int(bounds.outer_product),
         "functional_theorem": bounds.functional,
     }
-    return record if len(case["hidden"]) > 1 else record | _one_hidden_layer(problem, found.input_rank)
+    if len(case["hidden"]) == 1:
+        record |= _one_hidden_layer(problem, found.input_rank)
+    names = ("sample_bound", "fact_11", "theorem_9", "groups")
+    return record | {"tightest": min(record[name] for name in names if name in record)}
 
 
 def _network_and_problem(case: Case) -> tuple[FullyConnected, Problem]:
@@ -129,10 +133,7 @@ STUDY = Study(
     data=("digits", "mnist", "fashion_mnist", "cifar10"),
     seconds=0.4,
     checks=(
-        Check("outer_product", "theorem_9", "at_most"),
-        Check("outer_product", "groups", "at_most"),
-        Check("outer_product", "sample_bound", "at_most"),
-        Check("outer_product", "fact_11", "at_most"),
+        Check("outer_product", "tightest", "at_most"),
         Check("functional", "functional_theorem"),
     ),
     findings=findings,
