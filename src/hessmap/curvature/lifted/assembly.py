@@ -20,7 +20,7 @@ from hessmap.curvature.layout import Layout
 from hessmap.curvature.lifted.calls import Call
 from hessmap.curvature.lifted.canvas import Canvas
 
-_GROUP = 16  # outputs whose diagonal blocks are formed together
+_GROUP = 16  # outputs, and inputs, whose diagonal blocks are formed together
 _CACHED = 2**19  # entries of ``rows`` that are formed and used before the next ones
 
 
@@ -165,24 +165,49 @@ def _put(target: Tensor, values: Tensor, fresh: bool) -> None:
 
 
 def add_symmetric(canvas: Canvas, own: Side, curvature: Tensor) -> None:
-    """Add the block of a dense call with itself, one position: half of it by symmetry in the pair of outputs.
+    """Add the block of a dense call with itself, one position: half of it or less, the rest by symmetry.
 
-    sum_n S_n[j,i] a[n,b] a[n,a], with the products a a^T formed once; ``curvature`` is (outputs, samples, outputs).
+    sum_n S_n[j,i] a[n,a] a[n,b] is symmetric in (j,i) and in (a,b): only groups with i >= j and b >= a are formed.
+    ``curvature`` is (outputs, samples, outputs).
     """
-    inputs, samples = own.inputs[:, 0], len(own.inputs)
-    size, features = own.call.num_outputs, own.num_features
+    inputs, size = own.inputs[:, 0], own.call.num_outputs
     fresh = _freshness(canvas, own, own)
-    squares = canvas.scratch("squares", samples, features, features)
-    torch.mul(inputs[:, :, None], inputs[:, None, :], out=squares)
-    for start in range(0, size, _GROUP):
-        stop = min(start + _GROUP, size)
-        pairs = curvature[start:stop, :, start:].transpose(1, 2).flatten(0, 1)
-        block = canvas.scratch("block", len(pairs), features * features)
-        torch.mm(pairs, squares.flatten(1), out=block)
-        block = block.view(stop - start, size - start, features, features)
-        for first, rows in own.pieces:
-            for second, columns in own.pieces:
-                target = canvas.block((rows, size), (columns, size))
-                part = block[:, :, first, second]
-                _put(target[start:stop, :, start:], part.permute(0, 2, 1, 3), fresh)
-                _put(target[stop:, :, start:stop], part[:, stop - start :].permute(1, 2, 0, 3), fresh)
+    for piece, (features, _) in enumerate(own.pieces):
+        for a in range(features.start, features.stop, _GROUP):
+            group = slice(a, min(a + _GROUP, features.stop))
+            products = canvas.scratch("products", len(inputs), _width(group), own.num_features - a)
+            torch.mul(inputs[:, group, None], inputs[:, None, a:], out=products)
+            for j in range(0, size, _GROUP):
+                outputs = slice(j, min(j + _GROUP, size))
+                pairs = curvature[outputs, :, j:].transpose(1, 2).flatten(0, 1)
+                block = canvas.scratch("block", len(pairs), products[0].numel())
+                torch.mm(pairs, products.flatten(1), out=block)
+                block = block.view(_width(outputs), size - j, _width(group), own.num_features - a)
+                _write_symmetric(canvas, own, piece, outputs, group, block, fresh)
+
+
+def _write_symmetric(
+    canvas: Canvas, own: Side, piece: int, outputs: slice, group: slice, block: Tensor, fresh: bool
+) -> None:
+    """A block (j, i >= j, a, b >= a) to its own place and to the three that mirror it, for every parameter b is of."""
+    size, (features, rows) = own.call.num_outputs, own.pieces[piece]
+    local = slice(group.start - features.start, group.stop - features.start)
+    for other, columns in own.pieces[piece:]:
+        first = max(other.start, group.start)
+        part = block[..., first - group.start : other.stop - group.start]
+        target = canvas.block((rows, size), (columns, size))
+        _put_mirrored(target[:, local, :, first - other.start :], outputs, part, fresh)
+        beyond = max(other.start, group.stop)  # columns whose mirror image is not in the group itself
+        part = block[..., beyond - group.start : other.stop - group.start].mT
+        target = canvas.block((columns, size), (rows, size))
+        _put_mirrored(target[:, beyond - other.start :, :, local], outputs, part, fresh)
+
+
+def _put_mirrored(target: Tensor, outputs: slice, part: Tensor, fresh: bool) -> None:
+    """Pairs of outputs (j, i >= j) to their place and to (i, j)."""
+    _put(target[outputs, :, outputs.start :], part.permute(0, 2, 1, 3), fresh)
+    _put(target[outputs.stop :, :, outputs], part[:, _width(outputs) :].permute(1, 2, 0, 3), fresh)
+
+
+def _width(part: slice) -> int:
+    return int(part.stop - part.start)
