@@ -135,7 +135,7 @@ _CLAIMS = (
         relation=lt,
     ),
     NeighbourClaim(
-        text="By norms, the widest and deepest trained networks have a lower fraction than the narrowest and shallowest",
+        text="By norms, the widest and deepest trained networks have a lower fraction than the first of their kind",
         where=_TRAINED,
         along=_GROWTH,
         names=_NORMS,
