@@ -13,7 +13,7 @@ import sys
 from typing import Any
 
 import torch
-from harness import best_of_each, best_seconds, environment, timed, write
+from harness import best_seconds, environment, timed, write
 
 from hessmap.curvature import functional_hessian, loss_hessian, outer_product_hessian
 from networks import SIZES, jax_risk, problem, torch_risk
@@ -28,14 +28,12 @@ def measure(widths: tuple[int, ...], num_samples: int, threads: int) -> dict[str
     left = torch.randn(size, num_samples, dtype=torch.float64)
     loss_hessian(made).to_dense()  # warm
     right = left.T.contiguous()
-    seconds = best_of_each(
-        {
-            "gemm": lambda: left @ right,
-            "loss": lambda: loss_hessian(made).to_dense(),
-            "outer_product": lambda: outer_product_hessian(made).to_dense(),
-            "functional": lambda: functional_hessian(made).to_dense(),
-        }
-    )
+    seconds = {
+        "gemm": best_seconds(lambda: left @ right),
+        "loss": best_seconds(lambda: loss_hessian(made).to_dense()),
+        "outer_product": best_seconds(lambda: outer_product_hessian(made).to_dense()),
+        "functional": best_seconds(lambda: functional_hessian(made).to_dense()),
+    }
     row: dict[str, Any] = {"widths": widths, "num_samples": num_samples, "num_parameters": size, "threads": threads}
     row["over_gemm"] = seconds["loss"] / seconds["gemm"]
     row["parts_over_loss"] = (seconds["outer_product"] + seconds["functional"]) / seconds["loss"]

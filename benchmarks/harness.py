@@ -23,15 +23,6 @@ def best_seconds(work: Callable[[], Any], rounds: int = ROUNDS) -> float:
     return min(timed(work)[0] for _ in range(rounds))
 
 
-def best_of_each(works: dict[str, Callable[[], Any]], rounds: int = ROUNDS) -> dict[str, float]:
-    """The best of several rounds of each, in turn, so that a slow moment of the machine meets all of them."""
-    taken: dict[str, list[float]] = {name: [] for name in works}
-    for _ in range(rounds):
-        for name, work in works.items():
-            taken[name].append(timed(work)[0])
-    return {name: min(seconds) for name, seconds in taken.items()}
-
-
 def timed(work: Callable[[], Any]) -> tuple[float, Any]:
     start = time.perf_counter()
     result = work()

@@ -26,7 +26,8 @@ def test_committed_results_can_be_shown(name: str) -> None:
     assert collection.notes == ()
     assert len(study_table(collection).lines) > 0
     opened = panels(study.view.figures, collection.stored.rows)
-    assert {panel.figure.title for panel in opened} == {figure.title for figure in study.view.figures}
+    assert opened  # figures of data that were not run have no rows, and no panel
+    assert {panel.figure.title for panel in opened} <= {figure.title for figure in study.view.figures}
     for panel in opened:
         if hasattr(panel.figure, "series"):
             assert curves(panel.figure, panel.rows)  # type: ignore[arg-type]
