@@ -154,3 +154,11 @@ def test_adding_a_multiple_of_the_identity_moves_every_eigenvalue(size: int, see
     matrix = noise + noise.T
     moved = spectrum(matrix + shift * np.eye(size))
     assert moved.eigenvalues == pytest.approx(spectrum(matrix).eigenvalues + shift, abs=1e-12)
+
+
+def test_reversed_and_read_only_arrays_have_their_spectrum() -> None:
+    diagonal = np.diag([3.0, 2.0, -1.0])
+    diagonal.flags.writeable = False
+
+    assert spectrum(diagonal).eigenvalues.tolist() == [3.0, 2.0, -1.0]
+    assert spectrum(diagonal[::-1, ::-1]).eigenvalues.tolist() == [3.0, 2.0, -1.0]
