@@ -11,12 +11,15 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 _HOME_OF = {
+    "Convolutional": "networks",
     "FullyConnected": "networks",
+    "LocallyConnected": "networks",
     "Polynomial": "networks",
     "describe": "networks",
     "predict_ranks": "theory",
     "train": "training",
     "train_to_stationary_point": "training",
+    "zoo_network": "training",
     "Problem": "curvature",
     "loss_hessian": "curvature",
     "outer_product_hessian": "curvature",
@@ -79,7 +82,9 @@ if TYPE_CHECKING:  # what editors and type checkers see
     from hessmap.measurement import solve as solve
     from hessmap.measurement import spectrum as spectrum
     from hessmap.measurement import subspace_overlap as subspace_overlap
+    from hessmap.networks import Convolutional as Convolutional
     from hessmap.networks import FullyConnected as FullyConnected
+    from hessmap.networks import LocallyConnected as LocallyConnected
     from hessmap.networks import Polynomial as Polynomial
     from hessmap.networks import describe as describe
     from hessmap.studies.comparison import compare_maps as compare_maps
@@ -87,3 +92,4 @@ if TYPE_CHECKING:  # what editors and type checkers see
     from hessmap.theory import predict_ranks as predict_ranks
     from hessmap.training import train as train
     from hessmap.training import train_to_stationary_point as train_to_stationary_point
+    from hessmap.training import zoo_network as zoo_network

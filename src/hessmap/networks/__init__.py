@@ -5,7 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from hessmap.networks.activations import ACTIVATIONS, Activation, Polynomial, activation_of
+from hessmap.networks.architecture import Architecture, parse_network
+from hessmap.networks.convolutional import Convolutional
 from hessmap.networks.fully_connected import FullyConnected
+from hessmap.networks.locally_connected import LocallyConnected
 
 if TYPE_CHECKING:
     from hessmap.networks.description import describe
@@ -25,14 +28,18 @@ __all__ = [
     "ACTIVATIONS",
     "INITIALISATIONS",
     "Activation",
+    "Architecture",
+    "Convolutional",
     "Erf",
     "FullyConnected",
+    "LocallyConnected",
     "Polynomial",
     "PolynomialActivation",
     "activation_module",
     "activation_of",
     "describe",
     "initialise",
+    "parse_network",
 ]
 
 

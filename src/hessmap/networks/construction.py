@@ -1,21 +1,29 @@
-"""From an architecture to a torch model."""
+"""From an architecture to a torch model.
+
+Every layer comes from one generator; it is made on the meta device, which keeps torch off the global random state.
+"""
 
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import TypeVar
 
 import torch
 from torch import nn
 
+from hessmap.networks.convolutional import Convolutional
 from hessmap.networks.fully_connected import FullyConnected
 from hessmap.networks.initialisation import initialise
+from hessmap.networks.locally_connected import LocallyConnected
 from hessmap.networks.modules import activation_module
+
+Layer = TypeVar("Layer", nn.Linear, nn.Conv1d)
 
 
 def build_fully_connected(
     net: FullyConnected, seed: int = 0, init: str = "gaussian", dtype: torch.dtype | None = None
 ) -> nn.Sequential:
-    """Layer by layer from one generator; the meta device keeps ``nn.Linear`` off the global random state.
+    """Linear, activation, ..., Linear.
 
     >>> model = build_fully_connected(FullyConnected((2, 3, 1), activation="relu"))
     >>> model[0].weight.dtype, model[1]
@@ -25,7 +33,60 @@ def build_fully_connected(
     layers: list[nn.Module] = []
     for before, after in pairwise(net.widths):
         linear = nn.Linear(before, after, bias=net.bias, device="meta", dtype=dtype or torch.float64)
-        linear.to_empty(device="cpu")
-        initialise(linear, init, generator)
-        layers += [linear, activation_module(net.activation)]
+        layers += [_drawn(linear, init, generator), activation_module(net.activation)]
     return nn.Sequential(*layers[:-1])
+
+
+def build_convolutional(
+    net: Convolutional, seed: int = 0, init: str = "gaussian", dtype: torch.dtype | None = None
+) -> nn.Sequential:
+    """Unflatten, Conv1d, activation, ..., Flatten, Linear.
+
+    >>> model = build_convolutional(Convolutional(8, (2, 3), (3,), strides=(2,), outputs=5))
+    >>> model(torch.zeros(7, 16, dtype=torch.float64)).shape
+    torch.Size([7, 5])
+    """
+    generator = torch.Generator().manual_seed(seed)
+    dtype = dtype or torch.float64
+    layers: list[nn.Module] = [nn.Unflatten(1, (net.channels[0], net.input_length))]
+    sizes = zip(pairwise(net.channels), net.kernels, net.strides, net.paddings, strict=True)
+    for (before, after), kernel, stride, padding in sizes:
+        convolution = nn.Conv1d(before, after, kernel, stride, padding, bias=net.bias, device="meta", dtype=dtype)
+        layers += [_drawn(convolution, init, generator), activation_module(net.activation)]
+    dense = nn.Linear(net.widths[-2], net.outputs, bias=net.bias, device="meta", dtype=dtype)
+    return nn.Sequential(*layers, nn.Flatten(), _drawn(dense, init, generator))
+
+
+def build_locally_connected(
+    net: LocallyConnected, seed: int = 0, init: str = "gaussian", dtype: torch.dtype | None = None
+) -> nn.Sequential:
+    """Unflatten to (patches, patch_size), filters, activation, Flatten, Linear.
+
+    >>> model = build_locally_connected(LocallyConnected(5, 4, 3, 2, shared_weights=True))
+    >>> model[1], model(torch.zeros(7, 20, dtype=torch.float64)).shape
+    (Linear(in_features=4, out_features=3, bias=False), torch.Size([7, 2]))
+    """
+    generator = torch.Generator().manual_seed(seed)
+    dtype = dtype or torch.float64
+    patches, size, filters = net.patches, net.patch_size, net.filters
+    first: nn.Module
+    if net.shared_weights or patches == 1:
+        first = _drawn(nn.Linear(size, filters, bias=False, device="meta", dtype=dtype), init, generator)
+    else:
+        grouped = nn.Conv1d(patches, patches * filters, size, groups=patches, bias=False, device="meta", dtype=dtype)
+        first = _drawn(grouped, init, generator)
+    dense = nn.Linear(patches * filters, net.outputs, bias=False, device="meta", dtype=dtype)
+    return nn.Sequential(
+        nn.Unflatten(1, (patches, size)),
+        first,
+        activation_module(net.activation),
+        nn.Flatten(),
+        _drawn(dense, init, generator),
+    )
+
+
+def _drawn(layer: Layer, init: str, generator: torch.Generator) -> Layer:
+    """The layer with memory and parameters of its own."""
+    layer.to_empty(device="cpu")
+    initialise(layer, init, generator)
+    return layer

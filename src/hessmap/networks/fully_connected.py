@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, SupportsIndex
 
 from hessmap.errors import InvalidInput, require, sentence
 from hessmap.networks.activations import Activation, activation_of
+from hessmap.networks.text import read_words
 
 if TYPE_CHECKING:
     import torch
@@ -98,7 +99,7 @@ class FullyConnected:
         >>> str(FullyConnected.parse("4-3-2 polynomial(0, 1, 0.5)"))
         '4-3-2 polynomial(0,1,0.5)'
         """
-        first, *rest = text.replace(", ", ",").split() or [""]
+        first, activation, flags = read_words(text, flags=("bias",))
         try:
             widths = [int(part) for part in first.split("-")]
         except ValueError:
@@ -108,9 +109,7 @@ class FullyConnected:
                     f"got {text!r}",
                 )
             ) from None
-        others = [word for word in rest if word != "bias"]
-        require(len(others) <= 1, "a network has at most one activation", f"got {' and '.join(others)}")
-        return cls(widths, bias="bias" in rest, activation=others[0] if others else "identity")
+        return cls(widths, bias="bias" in flags, activation=activation)
 
 
 def _checked_widths(given: Iterable[int]) -> tuple[int, ...]:

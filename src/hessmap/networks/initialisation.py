@@ -1,4 +1,4 @@
-"""How the weights of a linear layer are drawn: every law stated, every number from one given generator."""
+"""How the weights of a layer are drawn: every law stated, every number from one given generator."""
 
 from __future__ import annotations
 
@@ -51,16 +51,18 @@ INITIALISATIONS: tuple[str, ...] = tuple(_LAWS)
 
 
 @torch.no_grad()
-def initialise(layer: nn.Linear, init: str, generator: torch.Generator) -> None:
-    """Draw the weight, then the bias, of a linear layer in place.
+def initialise(layer: nn.Linear | nn.Conv1d | nn.Conv2d, init: str, generator: torch.Generator) -> None:
+    """Draw the weight, then the bias, of a linear or convolutional layer in place.
 
-    With fan_in and fan_out the numbers of inputs and outputs, the entries of the weight are independent and
+    With fan_in and fan_out the numbers of inputs and outputs (of a convolution: channels of one group times taps, as
+    in torch), the entries of the weight are independent and
 
     - "gaussian": N(0, 1 / fan_in);
     - "uniform": U(-b, b), b = 1 / sqrt(fan_in), the law of ``nn.Linear`` itself;
     - "glorot": U(-b, b), b = sqrt(6 / (fan_in + fan_out)) (Glorot & Bengio 2010);
     - "kaiming": N(0, 2 / fan_in) (He et al. 2015);
-    - "orthogonal": Haar-distributed orthonormal rows or columns, whichever are fewer (Saxe et al. 2014).
+    - "orthogonal": Haar-distributed orthonormal rows or columns, whichever are fewer (Saxe et al. 2014); of a
+      convolution, those of each group's matrix (filters, fan_in).
 
     The entries of a bias follow U(-b, b), b = 1 / sqrt(fan_in), under "uniform" (the law of ``nn.Linear``)
     and N(0, 1 / fan_in) under all others: never zero, because rank formulas speak of generic parameters and
@@ -68,7 +70,10 @@ def initialise(layer: nn.Linear, init: str, generator: torch.Generator) -> None:
     """
     if init not in _LAWS:
         raise unknown_name("init", init, INITIALISATIONS)
-    _LAWS[init](layer.weight, layer.in_features, layer.out_features, generator)
+    groups = 1 if isinstance(layer, nn.Linear) else layer.groups
+    for weight in layer.weight.chunk(groups):
+        fan_in, fan_out = weight[0].numel(), weight[:, 0].numel()
+        _LAWS[init](weight, fan_in, fan_out, generator)
     if layer.bias is not None:
         bias_law = _uniform if init == "uniform" else _gaussian
-        bias_law(layer.bias, layer.in_features, layer.out_features, generator)
+        bias_law(layer.bias, fan_in, fan_out, generator)

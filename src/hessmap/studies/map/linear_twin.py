@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from torch import nn
 
 from hessmap.curvature import Problem
 from hessmap.errors import UnsupportedNetwork
-from hessmap.networks import FullyConnected, describe
+from hessmap.networks import describe
 
 
 def linear_twin(problem: Problem) -> Problem | None:
     """The problem with every activation replaced by the identity and the outputs scaled to unit mean square; None
-    where the network is linear already, is not a chain of linear layers, or has frozen parameters.
+    where the network is linear already, is none that ``describe`` knows, or has frozen parameters.
 
     The rank formulas are theorems for the twin, and its weights are generic: it is not the twin that was trained,
     so neither its residual nor its gradient is small. The outputs are scaled by one factor common to all layers,
@@ -25,7 +27,7 @@ def linear_twin(problem: Problem) -> Problem | None:
         return None
     if network.is_linear or network.num_parameters != problem.num_parameters:
         return None
-    twin = FullyConnected(network.widths, bias=network.bias).build()
+    twin = replace(network, activation="identity").build()
     inputs = problem.inputs.flatten(1)
     with torch.no_grad():
         for mine, given in zip(twin.parameters(), problem.model.parameters(), strict=True):
@@ -47,7 +49,7 @@ def linear_twin(problem: Problem) -> Problem | None:
 def _scale_outputs(network: nn.Sequential, factor: float) -> None:
     """Multiply the function of a linear network by a factor, evenly: each weight matrix by its L-th root, and the
     bias of layer l, which passes L - l more layers, by the power l of it."""
-    layers = [layer for layer in network if isinstance(layer, nn.Linear)]
+    layers = [layer for layer in network if isinstance(layer, nn.Linear | nn.Conv1d)]
     root = factor ** (1 / len(layers))
     for depth, layer in enumerate(layers, start=1):
         layer.weight.mul_(root)

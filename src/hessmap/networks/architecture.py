@@ -1,0 +1,25 @@
+"""The architectures there are, and the one that a text names."""
+
+from __future__ import annotations
+
+from hessmap.networks.convolutional import Convolutional
+from hessmap.networks.fully_connected import FullyConnected
+from hessmap.networks.locally_connected import LocallyConnected
+
+Architecture = FullyConnected | Convolutional | LocallyConnected
+
+
+def parse_network(text: str) -> Architecture:
+    """The network of any kind that a text names as ``str`` prints it.
+
+    >>> parse_network("64-30-10 relu")
+    FullyConnected(widths=(64, 30, 10), bias=False, activation='relu')
+    >>> print(parse_network("conv-1x20-8x3-16x3-10"), "|", parse_network("local-5x4-3-10 shared"))
+    conv-1x20-8x3-16x3-10 | local-5x4-3-10 shared
+    """
+    start = text.lstrip()
+    if start.startswith("conv"):
+        return Convolutional.parse(text)
+    if start.startswith("local"):
+        return LocallyConnected.parse(text)
+    return FullyConnected.parse(text)

@@ -1,0 +1,186 @@
+"""One-dimensional convolutional networks as plain, frozen descriptions."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from hessmap.errors import InvalidInput, require, sentence
+from hessmap.networks.activations import Activation, activation_of
+from hessmap.networks.counts import checked_count, checked_counts
+from hessmap.networks.text import read_words
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+_SHAPE = "a convolutional network must be written as 'conv-1x20-8x3-16x3-10' or 'conv-1x20-8x3/2+1-10 relu bias'"
+_MEANING = (
+    "That is 1 channel of length 20, then 8 filters of 3 taps (/2: stride 2, +1: padding 1), ..., then 10 outputs"
+)
+
+
+@dataclass(frozen=True, init=False)
+class Convolutional:
+    """Convolutions over inputs of ``channels[0]`` channels and ``input_length`` positions, then one dense layer.
+
+    Convolution l has ``channels[l]`` filters of ``kernels[l - 1]`` taps, moves by ``strides[l - 1]`` (default 1) and
+    sees ``paddings[l - 1]`` zeros (default 0) on either side; the activation follows each of them. ``bias`` holds for
+    every layer. Inputs are flat, (num_samples, channels[0] * input_length), channel by channel.
+
+    >>> net = Convolutional(20, channels=(1, 8, 16), kernels=(3, 3), strides=(1, 2), outputs=10)
+    >>> print(net)
+    conv-1x20-8x3-16x3/2-10
+    >>> net.lengths, net.num_layers, net.num_parameters
+    ((20, 18, 8), 3, 1688)
+    """
+
+    input_length: int
+    channels: tuple[int, ...]
+    kernels: tuple[int, ...]
+    strides: tuple[int, ...]
+    outputs: int
+    bias: bool
+    activation: Activation
+    paddings: tuple[int, ...]
+
+    def __init__(
+        self,
+        input_length: int,
+        channels: Iterable[int] = (1, 8, 16),
+        kernels: Iterable[int] = (3, 3),
+        strides: Iterable[int] | None = None,
+        outputs: int = 10,
+        bias: bool = False,
+        activation: Activation = "identity",
+        paddings: Iterable[int] | None = None,
+    ) -> None:
+        require(isinstance(bias, bool), "bias must be True or False", f"got {bias!r}")
+        checked_kernels = checked_counts("kernels", kernels)
+        num_convolutions = len(checked_kernels)
+        fields: dict[str, object] = {
+            "input_length": checked_count("input_length", input_length),
+            "channels": checked_counts("channels", channels),
+            "kernels": checked_kernels,
+            "strides": (1,) * num_convolutions if strides is None else checked_counts("strides", strides),
+            "outputs": checked_count("outputs", outputs),
+            "bias": bias,
+            "activation": activation_of(activation),
+            "paddings": (0,) * num_convolutions if paddings is None else checked_counts("paddings", paddings, 0),
+        }
+        for name, value in fields.items():
+            object.__setattr__(self, name, value)
+        self._check_fit()
+
+    def _check_fit(self) -> None:
+        """One kernel, stride and padding per convolution, and every kernel within its input."""
+        require(len(self.kernels) >= 1, "a convolutional network has at least one convolution", "kernels is empty")
+        num_convolutions = len(self.kernels)
+        begin = "Begin with the channels of the input"
+        for name, extra, remedy in (("channels", 1, begin), ("strides", 0, ""), ("paddings", 0, "")):
+            given = getattr(self, name)
+            must = f"{name} must hold {num_convolutions + extra} integers for {num_convolutions} kernels"
+            require(len(given) == num_convolutions + extra, must, f"got {given}", remedy)
+        for place, (length, kernel, padding) in enumerate(zip(self.lengths, self.kernels, self.paddings, strict=False)):
+            padded = f"{length} positions" + (f" and 2 * {padding} zeros" if padding else "")
+            must = "a kernel must fit into its input"
+            require(kernel <= length + 2 * padding, must, f"kernels[{place}] is {kernel}, its input has {padded}")
+
+    @property
+    def lengths(self) -> tuple[int, ...]:
+        """Positions of the input and after each convolution: (length + 2 padding - kernel) // stride + 1."""
+        lengths = [self.input_length]
+        for kernel, stride, padding in zip(self.kernels, self.strides, self.paddings, strict=True):
+            lengths.append((lengths[-1] + 2 * padding - kernel) // stride + 1)
+        return tuple(lengths)
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """Units of input, hidden layers and output: channels times positions, then the outputs."""
+        units = (channels * length for channels, length in zip(self.channels, self.lengths, strict=True))
+        return (*units, self.outputs)
+
+    @property
+    def input_dim(self) -> int:
+        return self.channels[0] * self.input_length
+
+    @property
+    def output_dim(self) -> int:
+        return self.outputs
+
+    @property
+    def num_layers(self) -> int:
+        """Layers with weights: the convolutions and the dense one."""
+        return len(self.kernels) + 1
+
+    @property
+    def layer_parameters(self) -> tuple[int, ...]:
+        """The number of parameters of each layer."""
+        filters = (
+            after * (before * kernel + self.bias)
+            for (before, after), kernel in zip(pairwise(self.channels), self.kernels, strict=True)
+        )
+        return (*filters, self.outputs * (self.widths[-2] + self.bias))
+
+    @property
+    def num_parameters(self) -> int:
+        return sum(self.layer_parameters)
+
+    @property
+    def is_linear(self) -> bool:
+        return self.activation == "identity"
+
+    def build(self, seed: int = 0, init: str = "gaussian", dtype: torch.dtype | None = None) -> nn.Sequential:
+        """Unflatten, Conv1d, activation, ..., Flatten, Linear, its parameters drawn from ``seed`` alone.
+
+        ``init`` and ``dtype`` as for ``FullyConnected.build``; fan_in is channels times taps. The parameters are
+        "1.weight", "3.weight", ..., the dense layer's number one higher for the Flatten before it.
+
+        >>> [name for name, _ in Convolutional(5, (1, 2, 2), (2, 2)).build(seed=0).named_parameters()]
+        ['1.weight', '3.weight', '6.weight']
+        """
+        from hessmap.networks.construction import build_convolutional
+
+        return build_convolutional(self, seed=seed, init=init, dtype=dtype)
+
+    def __str__(self) -> str:
+        parts = ["conv", f"{self.channels[0]}x{self.input_length}"]
+        for filters, kernel, stride, padding in zip(
+            self.channels[1:], self.kernels, self.strides, self.paddings, strict=True
+        ):
+            parts.append(f"{filters}x{kernel}" + f"/{stride}" * (stride > 1) + f"+{padding}" * (padding > 0))
+        words = ["-".join([*parts, str(self.outputs)])]
+        if not self.is_linear:
+            words.append(str(self.activation))
+        if self.bias:
+            words.append("bias")
+        return " ".join(words)
+
+    @classmethod
+    def parse(cls, text: str) -> Convolutional:
+        """The network that a text names as ``str`` prints it.
+
+        >>> Convolutional.parse("conv-1x20-8x3-16x3/2-10 relu") == Convolutional(
+        ...     20, (1, 8, 16), (3, 3), (1, 2), outputs=10, activation="relu")
+        True
+        """
+        first, activation, flags = read_words(text, flags=("bias",))
+        prefix, *parts = first.split("-")
+        layers = [re.fullmatch(r"(\d+)x(\d+)(?:/(\d+))?(?:\+(\d+))?", part) for part in parts[:-1]]
+        is_readable = prefix == "conv" and len(layers) >= 2 and all(layers) and parts[-1].isdecimal()
+        if not is_readable or "/" in parts[0] or "+" in parts[0]:
+            raise InvalidInput(sentence(_SHAPE, f"got {text!r}", _MEANING))
+        (channels, length, _, _), *rest = (layer.groups() for layer in layers if layer is not None)
+        return cls(
+            int(length),
+            channels=(int(channels), *(int(filters) for filters, _, _, _ in rest)),
+            kernels=[int(kernel) for _, kernel, _, _ in rest],
+            strides=[int(stride or 1) for _, _, stride, _ in rest],
+            outputs=int(parts[-1]),
+            bias="bias" in flags,
+            activation=activation,
+            paddings=[int(padding or 0) for _, _, _, padding in rest],
+        )

@@ -1,0 +1,108 @@
+"""The layers of an ``nn.Sequential`` in order, seen through nesting, and the activations among them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NoReturn
+
+from torch import nn
+
+from hessmap.errors import UnsupportedNetwork, sentence
+from hessmap.networks.activations import Activation
+from hessmap.networks.modules import MODULES, PolynomialActivation
+
+_OPTIONS: dict[str, dict[str, object]] = {
+    "leaky_relu": {"negative_slope": 0.01},
+    "elu": {"alpha": 1.0},
+    "gelu": {"approximate": "none"},
+}
+
+Named = tuple[str, nn.Module]
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What a kind of network must look like, and what remains possible for a network that does not."""
+
+    must: str
+    otherwise: str
+
+    def refuse(self, name: str, layer: nn.Module, reason: str, remedy: str | None = None) -> NoReturn:
+        where = f"layer {name} ({type(layer).__name__})" if name else f"the model ({type(layer).__name__})"
+        raise UnsupportedNetwork(sentence(self.must, f"{where} {reason}", self.otherwise if remedy is None else remedy))
+
+    def refuse_shared(self, layers: Sequence[Named]) -> None:
+        """No weight is used twice: the sizes alone would not say so."""
+        owners: dict[int, str] = {}
+        for name, layer in layers:
+            for parameter in layer.parameters():
+                if id(parameter) in owners:
+                    self.refuse(name, layer, f"shares a parameter with layer {owners[id(parameter)]}")
+                owners[id(parameter)] = name
+
+    def activation(self, name: str, layer: nn.Module) -> Activation:
+        """The activation a layer is, "identity" for what changes nothing; a refusal for all else."""
+        if isinstance(layer, nn.Dropout) and (layer.p == 0 or not layer.training):
+            return "identity"
+        if type(layer) is PolynomialActivation:
+            return layer.polynomial
+        for activation, kind in MODULES.items():
+            # A subclass may compute something else, so only the exact type counts.
+            if type(layer) is kind:
+                for option, value in _OPTIONS.get(activation, {}).items():
+                    if getattr(layer, option) != value:
+                        got = f"has {option}={getattr(layer, option)!r} where '{activation}' has {value!r}"
+                        self.refuse(name, layer, got)
+                return activation
+        return self.refuse(name, layer, "is neither a linear layer nor a known activation")
+
+    def shared_bias(self, layers: Sequence[Named]) -> bool:
+        """Whether all layers have a bias; a refusal if only some do."""
+        with_bias = [name for name, layer in layers if layer.bias is not None]
+        without = [name for name, layer in layers if layer.bias is None]
+        if with_bias and without:
+            raise UnsupportedNetwork(
+                sentence(
+                    "all layers of a described network have a bias or none has",
+                    f"layers {', '.join(with_bias)} have one and layers {', '.join(without)} have none",
+                    self.otherwise,
+                )
+            )
+        return bool(with_bias)
+
+    def refuse_final(self, found: list[tuple[str, Activation]]) -> None:
+        """Nothing follows the last layer; ``found`` are the activations that do."""
+        if found:
+            remedy = "Leave it out, or make it part of the loss (softmax belongs to 'cross_entropy')"
+            raise UnsupportedNetwork(sentence(self.must, f"layer {found[0][0]} follows the last nn.Linear", remedy))
+
+    def shared_activation(self, following: Iterable[list[tuple[str, Activation]]]) -> Activation:
+        """The one activation after every hidden layer; ``following`` holds what follows each of them."""
+        kinds: list[Activation] = []
+        for found in following:
+            if len(found) > 1:
+                names = " and ".join(name for name, _ in found)
+                raise UnsupportedNetwork(sentence(self.must, f"layers {names} follow one another", self.otherwise))
+            kinds.append(found[0][1] if found else "identity")
+        if any(kind != kinds[0] for kind in kinds):
+            raise UnsupportedNetwork(
+                sentence(
+                    "all hidden layers of a described network have the same activation",
+                    f"they have {', '.join(str(kind) for kind in kinds)}",
+                    self.otherwise,
+                )
+            )
+        return kinds[0] if kinds else "identity"
+
+
+def leaves(module: nn.Module, rules: Rules, name: str = "") -> Iterator[Named]:
+    """The layers of nested Sequentials in order, with their dotted names."""
+    if module._forward_hooks or module._forward_pre_hooks:
+        rules.refuse(name, module, "has forward hooks, which may change what it computes", "Remove them first")
+    if type(module).forward is not nn.Sequential.forward:
+        yield name, module
+        return
+    for child_name, child in module._modules.items():
+        if child is not None:
+            yield from leaves(child, rules, f"{name}.{child_name}".lstrip("."))
