@@ -26,6 +26,7 @@ _HOME_OF = {
     "functional_hessian": "curvature",
     "output_jacobian": "curvature",
     "tangent_kernel": "curvature",
+    "toeplitz_layer": "curvature.toeplitz",
     "spectrum": "measurement",
     "numerical_rank": "measurement",
     "certified_rank": "measurement",
@@ -72,6 +73,7 @@ if TYPE_CHECKING:  # what editors and type checkers see
     from hessmap.curvature import outer_product_hessian as outer_product_hessian
     from hessmap.curvature import output_jacobian as output_jacobian
     from hessmap.curvature import tangent_kernel as tangent_kernel
+    from hessmap.curvature.toeplitz import toeplitz_layer as toeplitz_layer
     from hessmap.measurement import certified_data_ranks as certified_data_ranks
     from hessmap.measurement import certified_matrix_rank as certified_matrix_rank
     from hessmap.measurement import certified_rank as certified_rank

@@ -8,7 +8,17 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hessmap.datasets import Data, class_subset, digits, downscale, grayscale, one_hot, standardise, subsample
+from hessmap.datasets import (
+    Data,
+    class_subset,
+    digits,
+    downscale,
+    grayscale,
+    one_hot,
+    random_labels,
+    standardise,
+    subsample,
+)
 from hessmap.errors import InvalidInput
 
 
@@ -137,3 +147,19 @@ def test_digits_have_rank_61_in_exact_arithmetic_and_take_every_option():
     assert small.targets.shape == (10, 2)
     with pytest.raises(InvalidInput, match=r"classes must be among 0\.\.9; got \[10\]"):
         digits(classes=[10])
+
+
+def test_random_labels_know_nothing_of_the_true_ones() -> None:
+    data = Data(torch.zeros(6000, 1), torch.arange(6000) % 3)
+
+    drawn = random_labels(data, seed=5)
+
+    assert drawn.inputs is data.inputs
+    assert torch.equal(drawn.targets, random_labels(data, seed=5).targets)
+    counts = torch.bincount(3 * data.targets + drawn.targets, minlength=9)
+    assert ((counts - 6000 / 9).abs() < 5 * (6000 / 9) ** 0.5).all()
+
+
+def test_random_labels_need_a_class() -> None:
+    with pytest.raises(InvalidInput, match="num_classes must be at least 1; got 0"):
+        random_labels(Data(torch.zeros(2, 1), torch.tensor([0, 1])), num_classes=0)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
         downscale,
         grayscale,
         one_hot,
+        random_labels,
         standardise,
         subsample,
     )
@@ -26,7 +27,15 @@ _NEEDS_TORCH = {
     "data": ("Data",),
     "exact_rank": ("dyadic",),
     "images": ("cifar10", "digits", "fashion_mnist", "mnist"),
-    "preprocessing": ("class_subset", "downscale", "grayscale", "one_hot", "standardise", "subsample"),
+    "preprocessing": (
+        "class_subset",
+        "downscale",
+        "grayscale",
+        "one_hot",
+        "random_labels",
+        "standardise",
+        "subsample",
+    ),
     "registry": ("NAMES", "by_name"),
     "synthetic": ("gaussian", "gaussian_mixture", "linear_teacher"),
 }
@@ -50,6 +59,7 @@ __all__ = [
     "linear_teacher",
     "mnist",
     "one_hot",
+    "random_labels",
     "standardise",
     "subsample",
 ]

@@ -71,6 +71,18 @@ def class_subset(data: Data, classes: Iterable[int]) -> Data:
     return Data(data.inputs[kept], matches[kept].long().argmax(dim=1))
 
 
+def random_labels(data: Data, num_classes: int | None = None, seed: int = 0) -> Data:
+    """The same inputs with labels drawn uniformly, whatever they were: no label can then be learnt, only remembered.
+
+    >>> random_labels(Data(torch.zeros(5, 1), torch.tensor([0, 0, 0, 0, 1])), seed=1).targets
+    tensor([1, 1, 0, 0, 1])
+    """
+    count = int(data.targets.max()) + 1 if num_classes is None else num_classes
+    require(count >= 1, "num_classes must be at least 1", f"got {count}")
+    generator = torch.Generator().manual_seed(seed)
+    return Data(data.inputs, torch.randint(count, (len(data.targets),), generator=generator))
+
+
 def subsample(data: Data, num_samples: int | None, seed: int | None = None) -> Data:
     """The first ``num_samples``, or with a seed that many drawn without replacement, in the order drawn.
 

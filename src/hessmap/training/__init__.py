@@ -7,6 +7,7 @@ from hessmap.training.losses import LOSSES
 from hessmap.training.objective import TrainingDiverged
 from hessmap.training.stationary import train_to_stationary_point
 from hessmap.training.trainer import train
+from hessmap.training.zoo import zoo_network
 
 __all__ = [
     "LOSSES",
@@ -18,4 +19,5 @@ __all__ = [
     "save_checkpoint",
     "train",
     "train_to_stationary_point",
+    "zoo_network",
 ]
