@@ -14,14 +14,14 @@ from hessmap.datasets import Data, digits, linear_teacher
 from hessmap.networks import FullyConnected
 from hessmap.results import PARTS
 from hessmap.studies import Row, Study
+from hessmap.studies.drawn_curves import few_places
 from hessmap.studies.encoding import decode, encode
 from hessmap.studies.fcn import nonlinear_spectrum, ntk, reconstruction, relu_bounds, spectrum_plateaus, training
 from hessmap.studies.fcn.activation_patterns import activation_patterns
 from hessmap.studies.fcn.bottleneck_point import bottleneck_critical_point
-from hessmap.studies.fcn.drawn_curves import few_places
-from hessmap.studies.fcn.training_course import Snapshot, _over_the_loss
 from hessmap.studies.fcn.training_record import course_record
 from hessmap.studies.model_cache import use_models_folder
+from hessmap.studies.training_course import Snapshot, _evenly
 
 SMALL: dict[str, Any] = {"data": "digits", "network": "16-6-5-4", "loss": "squared", "inputs": "as they are", "seed": 0}
 
@@ -270,7 +270,7 @@ def test_a_linear_teacher_is_learned_to_rounding_and_its_hessian_collapses(tmp_p
     assert [claim.holds for claim in training.findings([spoiled])] == [False] * 4
 
 
-def test_snapshots_are_chosen_evenly_over_the_logarithm_of_the_loss() -> None:
+def test_snapshots_are_chosen_evenly_over_the_logarithm_of_their_size() -> None:
     taken = [Snapshot(moment, 10.0**-moment, {}) for moment in range(31)]
-    chosen = [snapshot.moment for snapshot in _over_the_loss(taken)]
+    chosen = [snapshot.moment for snapshot in _evenly(taken)]
     assert chosen == list(range(0, 31, 2))

@@ -8,7 +8,7 @@ from typing import Any
 
 from hessmap.results import PARTS
 from hessmap.studies import Case, Column, Finding, Lines, Mark, Row, Series, Study, View, grid
-from hessmap.studies.fcn.drawn_curves import few_places, rounded
+from hessmap.studies.drawn_curves import few_places, rounded
 from hessmap.studies.fcn.nonlinear_record import (
     ACTIVATIONS,
     CHECKS,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from hessmap.studies.fcn.drawn_curves import rounded
+from hessmap.studies.drawn_curves import rounded
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

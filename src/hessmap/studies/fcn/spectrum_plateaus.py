@@ -45,7 +45,7 @@ def measure(case: Case) -> dict[str, Any]:
     from hessmap.curvature import Problem, functional_hessian
     from hessmap.measurement import spectrum
     from hessmap.networks import FullyConnected
-    from hessmap.studies.fcn.drawn_curves import rounded
+    from hessmap.studies.drawn_curves import rounded
     from hessmap.studies.fcn.plateau_record import functional_record, outer_product_record, unrepeated_record
 
     widths = (case["input_dim"], *case["hidden"], case["penultimate_width"], case["output_dim"])

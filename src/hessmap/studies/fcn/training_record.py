@@ -2,56 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from hessmap.results import PARTS
+from hessmap.studies.course_record import measured_course
 from hessmap.studies.fcn.bottleneck_point import bottleneck_critical_point
-from hessmap.studies.fcn.drawn_curves import rounded
-from hessmap.studies.fcn.hessian_spectra import hessian_spectra
 from hessmap.studies.fcn.rank_record import data_ranks, measured_ranks
-from hessmap.studies.fcn.training_course import TOLERANCE, training_course
+from hessmap.studies.training_course import TOLERANCE, training_course
 
 if TYPE_CHECKING:
-    from torch import nn
-
-    from hessmap.curvature import Problem
     from hessmap.datasets import Data
     from hessmap.networks import FullyConnected
     from hessmap.results import Truth
 
 
 def course_record(network: FullyConnected, data: Data, seed: int) -> dict[str, Any]:
-    """Ranks of the weights and of the Hessians at each moment, and what theory says of the first and the last.
-
-    ``functional_share`` is ||H_f|| / ||H_L||: the rank of H_f is relative to ||H_L||, as that of H_L.
-    """
+    """Ranks of the weights and of the Hessians at each moment, and what theory says of the first and the last."""
     from hessmap.curvature import Problem
     from hessmap.theory import predict_ranks
 
     course = training_course(network, data, seed)
     problems = [Problem(model, "squared", *data) for model in course.models]
-    measured = [_measured(problem) for problem in problems]
-    ranks = {part: np.array([at["ranks"][part].value for at in measured]) for part in PARTS}
     known: dict[str, Any] = {name: rank.value for name, rank in data_ranks(problems[0], bias=False).items()}
-    record: dict[str, Any] = {
-        "num_parameters": network.num_parameters,
-        "moments": np.array(course.moments),
-        "risk": rounded(np.array([problem.risk() for problem in problems])),
-        "gradient_norms": rounded(np.array([float(problem.gradient().norm()) for problem in problems])),
-        "functional_share": rounded(np.array([at["functional_share"] for at in measured])),
-        "ranks": ranks,
-        "num_undecidable": sum(not rank.decidable for at in measured for rank in at["ranks"].values()),
-        "weight_ranks": _weight_ranks(course.models),
-        "initial": measured[0]["ranks"],
-        "final": measured[-1]["ranks"],
-        "final_theorem": _without_residual(network, known["input_rank"]),
-        "final_risk": problems[-1].risk(),
-        "gradient_norm": float(problems[-1].gradient().norm()),
-        "ending": course.ending,
-    }
+    record = measured_course(course, problems)
+    record["final_theorem"] = _without_residual(network, known["input_rank"])
     if network.is_linear:
         prediction = predict_ranks(network, "squared", **known)
         record["initial_theorem"] = {part: getattr(prediction, part) for part in PARTS}
@@ -85,27 +59,6 @@ def critical_point_record(network: FullyConnected, data: Data, point: str, seed:
         "fact_7": fact_7(network.widths, found["input_rank"]),
         "final_risk": problem.risk(),
         "gradient_norm": float(problem.gradient().norm()),
-    }
-
-
-def _measured(problem: Problem) -> dict[str, Any]:
-    from hessmap.measurement import numerical_rank
-
-    spectra = hessian_spectra(problem)
-    return {
-        "ranks": {part: numerical_rank(spectra[part]) for part in PARTS},
-        "functional_share": spectra["functional"].norm / spectra["loss"].norm,
-    }
-
-
-def _weight_ranks(models: Sequence[nn.Module]) -> dict[str, Any]:
-    """The numerical rank of each weight matrix, relative to its own norm, at each moment."""
-    from hessmap.measurement import numerical_rank
-
-    by_layer = zip(*(model.parameters() for model in models), strict=True)
-    return {
-        f"layer_{number}": np.array([numerical_rank(weight).value for weight in weights])
-        for number, weights in enumerate(by_layer, start=1)
     }
 
 
