@@ -1,0 +1,189 @@
+"""The inequalities behind a generalisation certificate: numbers in, numbers out, rounded so that a bound stays one.
+
+Setting: N independent samples; a prior P chosen before them, a posterior Q chosen after; e(Q) the error of a network
+drawn from Q, averaged over draws; e_S(Q) the same on the samples. For P = N(w_0, lambda I), fixed lambda, with
+probability at least 1 - delta over the samples, for all Q at once (Langford & Seeger 2001; Dziugaite & Roy 2017):
+
+    kl(e_S(Q) || e(Q)) <= (KL(Q || P) + log(N / delta)) / (N - 1)
+
+The prior variance lambda may be chosen after the samples from a grid that was fixed before (``PriorGrid``), at the
+price of a union bound. e_S(Q) is itself estimated by draws and bounded by Chernoff's inequality, at another delta'.
+
+Wu et al. 2022, appendix H, prints the divergence of the prior from the posterior (Eq 277) and allows the grid's point
+j = 0, for which the union bound has no weight; both are corrected here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from math import exp, inf, isfinite, log, log1p, nextafter, pi
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from hessmap.errors import InvalidInput, require, sentence
+
+_EPS = 2.0**-52
+_BITS = 200  # of the balls in which an inverse is certified: 40 decimal digits to spare
+
+
+def binary_kl(observed: float, true: float) -> float:
+    """kl(q || p) = q log(q / p) + (1 - q) log((1 - q) / (1 - p)), the divergence of two coins, infinite if impossible.
+
+    >>> binary_kl(0.25, 0.25), binary_kl(0.0, 0.5) == log(2), binary_kl(0.5, 1.0)
+    (0.0, True, inf)
+    """
+    q, p = _probability("observed", observed), _probability("true", true)
+    if q == p:
+        return 0.0
+    if p in (0.0, 1.0):
+        return inf
+    heads = q * log(q / p) if q > 0 else 0.0
+    tails = (1 - q) * (log1p(-q) - log1p(-p)) if q < 1 else 0.0
+    return max(0.0, heads + tails)
+
+
+def binary_kl_inverse(observed: float, divergence: float) -> float:
+    """max {p >= q : kl(q || p) <= c}: the largest true rate that a divergence of c allows, never rounded down.
+
+    Bisection over the floats, each decided in ball arithmetic: the one returned is the first that certainly has
+    kl(q || p) >= c, so the exact value lies at most two floats below. c = 0 gives q, q = 1 gives 1.
+
+    By hand: kl(0 || p) = -log(1 - p), so no error seen and c = log 2 leave a rate of one half.
+
+    >>> binary_kl_inverse(0.0, log(2)), binary_kl_inverse(0.3, 0.0), binary_kl_inverse(0.0, inf)
+    (0.5, 0.3, 1.0)
+    """
+    q = _probability("observed", observed)
+    require(divergence >= 0, "divergence must not be negative", f"got {divergence}")
+    if q == 1 or divergence == 0:
+        return q
+    low, high = q, 1.0
+    while low < (middle := (low + high) / 2) < high:
+        low, high = (low, middle) if _certainly_reaches(q, middle, divergence) else (middle, high)
+    return high
+
+
+def gaussian_kl(displacement_squared: float, variances: ArrayLike, prior_variance: float) -> float:
+    """KL(N(w, diag s) || N(w_0, lambda I)) = 1/2 (sum (s / lambda - 1 - log(s / lambda)) + ||w - w_0||^2 / lambda).
+
+    The divergence of the POSTERIOR from the prior; ``displacement_squared`` is ||w - w_0||^2 in any orthonormal basis.
+
+    >>> gaussian_kl(3.0, [2.0, 2.0, 2.0], 2.0)
+    0.75
+    """
+    s = np.asarray(variances, dtype=np.float64)
+    require(prior_variance > 0, "prior_variance must be positive", f"got {prior_variance}")
+    require(bool((s > 0).all()), "variances must be positive", f"the smallest is {s.min(initial=inf)}")
+    require(displacement_squared >= 0, "displacement_squared must not be negative", f"got {displacement_squared}")
+    ratios = s / prior_variance
+    # ratio - 1 - log ratio is not negative; near 1 the subtraction would lose all digits if done on the sums.
+    excess = float(np.sum((ratios - 1) - np.log(ratios)))
+    return 0.5 * (max(0.0, excess) + displacement_squared / prior_variance)
+
+
+@dataclass(frozen=True)
+class PriorGrid:
+    """The prior variances lambda_j = scale exp(-j / precision), j = 1, 2, ..
+
+    Their shares delta_j = 6 delta / (pi^2 j^2) sum to delta; j = 0 has none and is not a point of the grid.
+
+    >>> grid = PriorGrid()
+    >>> grid.indices_near(grid.variance(36)), grid.largest_variance == grid.variance(1)
+    ((36,), True)
+    """
+
+    scale: float = 0.1
+    precision: int = 100
+
+    def __post_init__(self) -> None:
+        require(isfinite(self.scale) and self.scale > 0, "scale must be positive and finite", f"got {self.scale}")
+        require(self.precision >= 1, "precision must be at least 1", f"got {self.precision}")
+
+    @property
+    def largest_variance(self) -> float:
+        return self.variance(1)
+
+    def variance(self, index: int) -> float:
+        require(index >= 1, "a point of the grid has an index of at least 1", f"got {index}")
+        return self.scale * exp(-index / self.precision)
+
+    def indices_near(self, variance: float) -> tuple[int, ...]:
+        """The one or two grid points around a variance that was found by optimisation; 1 if it is above the grid."""
+        require(variance > 0, "variance must be positive", f"got {variance}")
+        place = self.precision * log(self.scale / variance)
+        if abs(place - round(place)) < 1e-9:
+            return (max(1, round(place)),)
+        floor = int(place // 1)
+        return (1,) if floor < 1 else (floor, floor + 1)
+
+
+def complexity(kl: float, num_samples: int, grid_index: int, delta: float) -> float:
+    """B = (KL + 2 log j + log(pi^2 N / (6 delta))) / (N - 1): what kl(e_S || e) is below with probability 1 - delta.
+
+    Holds for every posterior and every grid point j at once. Wu et al. 2022, Eq 278, with j = b log(c / lambda).
+
+    >>> round(complexity(2814.0, 60_000, 36, 0.025), 5)
+    0.04727
+    """
+    require(isfinite(kl) and kl >= 0, "kl must be finite and not negative", f"got {kl}")
+    require(num_samples >= 2, "a PAC-Bayes bound needs at least two samples", f"got {num_samples}")
+    require(grid_index >= 1, "a point of the grid has an index of at least 1", f"got {grid_index}")
+    _check_delta(delta)
+    sum_of_terms = kl + 2 * log(grid_index) + log(pi**2 * num_samples / (6 * delta))
+    return sum_of_terms / (num_samples - 1) * (1 + 8 * _EPS)
+
+
+def sampled_error_bound(num_errors: int, num_draws: int, delta: float) -> float:
+    """An upper bound on e_S(Q) from independent draws of (network, sample), wrong with probability at most delta.
+
+    Chernoff's inequality for the mean of coins: kl(observed || e_S) <= log(2 / delta) / n.
+
+    By hand: no error in one draw leaves 1 - delta / 2.
+
+    >>> round(sampled_error_bound(0, 1, 0.5), 12)
+    0.75
+    """
+    require(num_draws >= 1, "num_draws must be at least 1", f"got {num_draws}")
+    require(0 <= num_errors <= num_draws, "num_errors must lie between 0 and num_draws", f"got {num_errors}")
+    _check_delta(delta)
+    rate = num_errors / num_draws
+    if Fraction(rate) < Fraction(num_errors, num_draws):
+        rate = nextafter(rate, inf)
+    return binary_kl_inverse(rate, log(2 / delta) / num_draws * (1 + 4 * _EPS))
+
+
+def pinsker_gap(divergence: float) -> float:
+    """e(Q) - e_S(Q) <= sqrt(B / 2) if kl(e_S || e) <= B: smooth, therefore minimised; never used for the final bound.
+
+    >>> pinsker_gap(0.5)
+    0.5
+    """
+    return float((divergence / 2) ** 0.5)
+
+
+def _certainly_reaches(q: float, p: float, divergence: float) -> bool:
+    """Whether kl(q || p) >= divergence beyond doubt, decided in balls."""
+    from flint import arb, ctx
+
+    if divergence == inf:
+        return p == 1
+    bits, ctx.prec = ctx.prec, _BITS
+    try:
+        heads = arb(q) * (arb(q) / arb(p)).log() if q > 0 else arb(0)
+        tails = (1 - arb(q)) * ((-arb(q)).log1p() - (-arb(p)).log1p())
+        return bool(heads + tails >= arb(divergence))
+    finally:
+        ctx.prec = bits
+
+
+def _probability(name: str, value: float) -> float:
+    number = float(value)
+    if not 0 <= number <= 1:
+        raise InvalidInput(sentence(f"{name} must lie in [0, 1]", f"got {value}"))
+    return number
+
+
+def _check_delta(delta: float) -> None:
+    require(0 < delta < 1, "delta must lie strictly between 0 and 1", f"got {delta}")
