@@ -15,7 +15,8 @@ from hessmap.studies import Row, Study
 from hessmap.studies.encoding import decode, encode
 from hessmap.studies.fcn import bias, effective_parameters, rank_vs_depth, rank_vs_samples, rank_vs_width
 from hessmap.studies.fcn.neighbour_claim import NeighbourClaim
-from hessmap.studies.fcn.rank_record import data_ranks, mean_residual_is_zero, network_and_problem, rank_record
+from hessmap.studies.fcn.rank_record import network_and_problem, rank_record
+from hessmap.studies.problem_ranks import data_ranks, mean_residual_is_zero
 
 SWEEPS = {"num_samples": rank_vs_samples.STUDY, "width": rank_vs_width.STUDY, "num_hidden": rank_vs_depth.STUDY}
 DATA = ("digits", "mnist", "fashion_mnist", "cifar10")

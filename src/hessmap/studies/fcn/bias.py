@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from hessmap.results import PARTS
 from hessmap.studies import Case, Column, Finding, Lines, Mark, Row, Series, Study, View, grid
-from hessmap.studies.fcn.rank_record import RANK_CHECKS, SYMBOLS, network_and_problem, rank_record, seconds
-from hessmap.studies.fcn.rank_sweep import DATA, FRACTIONS, LOSSES, RANKS, doubts
+from hessmap.studies.fcn.rank_record import network_and_problem, rank_record, seconds
+from hessmap.studies.fcn.rank_sweep import DATA, LOSSES
+from hessmap.studies.rank_comparison import FRACTIONS, RANK_CHECKS, RANKS, SYMBOLS, doubts
 
 if TYPE_CHECKING:
     from hessmap.curvature import Problem

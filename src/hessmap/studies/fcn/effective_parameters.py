@@ -89,7 +89,7 @@ def _network_and_problem(case: Case) -> tuple[FullyConnected, Problem]:
 
 def _linear_formula(network: FullyConnected, problem: Problem) -> int:
     """The rank of H_L that the linear network of these widths has on these data."""
-    from hessmap.studies.fcn.rank_record import data_ranks
+    from hessmap.studies.problem_ranks import data_ranks
     from hessmap.theory import predict_ranks
 
     known: dict[str, Any] = {name: rank.value for name, rank in data_ranks(problem, network.bias).items()}

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from hessmap.results import PARTS, Part
 from hessmap.studies import Case, Check, Finding, Row
-from hessmap.studies.fcn.rank_record import data_ranks
 from hessmap.studies.hessian_spectra import hessian_spectra
+from hessmap.studies.problem_ranks import data_ranks
 
 if TYPE_CHECKING:
     from hessmap.curvature import Problem

@@ -6,8 +6,9 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from hessmap.studies import Case, Check, Column, Finding, Lines, Row, Series, Study, View, grid
-from hessmap.studies.fcn.rank_record import data_ranks, network_and_problem
+from hessmap.studies.fcn.rank_record import network_and_problem
 from hessmap.studies.fcn.rank_sweep import DATA
+from hessmap.studies.problem_ranks import data_ranks
 
 if TYPE_CHECKING:
     from hessmap.curvature.jacobian import Kernel

@@ -13,16 +13,14 @@ from math import isqrt
 from typing import TYPE_CHECKING, Any
 
 from hessmap.results import PARTS
-from hessmap.studies import Case, Check
+from hessmap.studies import Case
+from hessmap.studies.problem_ranks import data_ranks, mean_residual_is_zero, measured_ranks
 
 if TYPE_CHECKING:
     from hessmap.curvature import Problem
     from hessmap.networks import FullyConnected
-    from hessmap.results import RankMeasurement
 
 NUM_SAMPLES = 300
-SYMBOLS = {"outer_product": "$H_o$", "functional": "$H_f$", "loss": "$H_L$"}
-RANK_CHECKS = tuple(Check(f"measured.{part}", f"predicted.{part}") for part in PARTS)
 
 
 def measure(case: Case) -> dict[str, Any]:
@@ -71,36 +69,3 @@ def rank_record(network: FullyConnected, problem: Problem) -> dict[str, Any]:
         "predicted_fraction": {part: rank / network.num_parameters for part, rank in predicted.items()},
         "measured_fraction": {part: rank.value / network.num_parameters for part, rank in measured.items()},
     }
-
-
-def measured_ranks(problem: Problem) -> dict[str, RankMeasurement]:
-    """The numerical ranks of the three Hessians, relative to the norm of the loss Hessian."""
-    from hessmap.curvature import functional_hessian, loss_hessian, outer_product_hessian
-    from hessmap.measurement import numerical_rank
-
-    hessians = (outer_product_hessian, functional_hessian, loss_hessian)
-    return {part: numerical_rank(hessian(problem)) for part, hessian in zip(PARTS, hessians, strict=True)}
-
-
-def data_ranks(problem: Problem, bias: bool) -> dict[str, RankMeasurement]:
-    """What ``predict_ranks`` asks of the data: ranks of the inputs, of the centred inputs, and of the residual moment.
-
-    The residual moment is the mean of residual x^T; with bias, of residual (x - mean, 1)^T.
-    """
-    import torch
-
-    from hessmap.measurement import numerical_rank
-
-    inputs, residuals = problem.inputs, problem.weights[:, None] * problem.residuals()
-    centred = inputs - problem.weights @ inputs
-    moment = residuals.T @ (torch.column_stack([centred, inputs.new_ones(len(inputs))]) if bias else inputs)
-    matrices = {"input_rank": inputs, "centred_input_rank": centred, "residual_rank": moment}
-    return {name: numerical_rank(matrix) for name, matrix in matrices.items()}
-
-
-def mean_residual_is_zero(problem: Problem) -> bool:
-    """Whether the residuals cancel over the samples, to rounding: the last bias is then stationary."""
-    from hessmap.measurement import numerical_rank
-
-    residuals = problem.weights[:, None] * problem.residuals()
-    return numerical_rank(residuals.sum(0)[:, None], scale=float(residuals.norm())).value == 0

@@ -6,8 +6,9 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise, product
 
 from hessmap.studies import Case, Finding, Row, Study
-from hessmap.studies.fcn.rank_record import RANK_CHECKS, measure, seconds
-from hessmap.studies.fcn.rank_sweep import DATA, curves_of, doubts, settings, sweep_view
+from hessmap.studies.fcn.rank_record import measure, seconds
+from hessmap.studies.fcn.rank_sweep import DATA, settings, sweep_view
+from hessmap.studies.rank_comparison import RANK_CHECKS, curves_of, doubts
 
 _NUM_HIDDEN = range(10)
 _PAPERS_SIZES = (16, 25, 10)

@@ -7,8 +7,9 @@ from itertools import pairwise, product
 
 from hessmap.results import PARTS
 from hessmap.studies import Case, Finding, Row, Study
-from hessmap.studies.fcn.rank_record import RANK_CHECKS, measure, seconds
-from hessmap.studies.fcn.rank_sweep import DATA, curves_of, doubts, settings, sweep_view
+from hessmap.studies.fcn.rank_record import measure, seconds
+from hessmap.studies.fcn.rank_sweep import DATA, settings, sweep_view
+from hessmap.studies.rank_comparison import RANK_CHECKS, curves_of, doubts
 
 _NUM_SAMPLES = (2, 5, 10, 20, 30, 40, 50, 60, 100, 200, 300)
 _PAPERS_WIDTHS = (64, 50, 20, 20, 20, 10)

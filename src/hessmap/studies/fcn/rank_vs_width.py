@@ -6,8 +6,9 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise, product
 
 from hessmap.studies import Case, Finding, Row, Study
-from hessmap.studies.fcn.rank_record import RANK_CHECKS, measure, seconds
-from hessmap.studies.fcn.rank_sweep import DATA, curves_of, doubts, settings, sweep_view
+from hessmap.studies.fcn.rank_record import measure, seconds
+from hessmap.studies.fcn.rank_sweep import DATA, settings, sweep_view
+from hessmap.studies.rank_comparison import RANK_CHECKS, curves_of, doubts
 
 _PAPERS_WIDTHS = (2, 5, 10, 15, 20, 25, 30, 35, 40, 45)
 _WIDTHS = {"digits": (2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 14, 16)}  # up to 1,440 parameters in place of 5,355

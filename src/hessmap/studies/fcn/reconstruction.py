@@ -20,7 +20,7 @@ from hessmap.studies.fcn.nonlinear_record import (
     numerical_below_certified,
     seconds,
 )
-from hessmap.studies.fcn.rank_record import SYMBOLS
+from hessmap.studies.rank_comparison import SYMBOLS
 
 _SMALL = 0.01
 _INPUTS = ("as they are", "standardised")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from hessmap.results import PARTS
 from hessmap.studies import Case, Check, Column, Finding, Lines, Row, Series, Study, View, grid
-from hessmap.studies.fcn.rank_record import SYMBOLS
+from hessmap.studies.rank_comparison import SYMBOLS
 
 if TYPE_CHECKING:
     from hessmap.datasets import Data

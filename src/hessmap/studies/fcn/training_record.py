@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from hessmap.results import PARTS
 from hessmap.studies.course_record import measured_course
 from hessmap.studies.fcn.bottleneck_point import bottleneck_critical_point
-from hessmap.studies.fcn.rank_record import data_ranks, measured_ranks
+from hessmap.studies.problem_ranks import data_ranks, measured_ranks
 from hessmap.studies.training_course import TOLERANCE, training_course
 
 if TYPE_CHECKING:
