@@ -1,0 +1,189 @@
+"""The true Hessian of one layer as a structured operator: products without a backward pass."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from math import prod
+
+import torch
+from torch import Tensor
+
+from hessmap.curvature.layers.batches import Curvature, layer_batches, samples_at_once
+from hessmap.curvature.layers.factors import PATCH_RULES, FactorSums, LayerFactors, PatchRule
+from hessmap.curvature.layers.kronecker import KroneckerProduct, product_of_factors
+from hessmap.curvature.layers.road import (
+    CHECK_TOLERANCE,
+    Road,
+    autograd_product,
+    disagreement,
+    needed_curvature,
+    random_vector,
+)
+from hessmap.curvature.layers.structure import Held, HeldPatches, jacobians
+from hessmap.curvature.layers.watch import Layer, find_layer
+from hessmap.curvature.memory import available_bytes, readable_bytes, require_memory
+from hessmap.curvature.operator import SymmetricOperator
+from hessmap.curvature.problem import Problem
+from hessmap.errors import UnsupportedNetwork, sentence
+from hessmap.results import Provenance
+
+
+@dataclass(frozen=True)
+class LayerPlan:
+    """What a layer Hessian will hold and cost, known before it is built.
+
+    ``form`` is "patches" (rows and inputs) or "jacobians" (their products), whichever multiplies with fewer flops.
+    """
+
+    form: str
+    curvature: Curvature
+    held_bytes: int
+    flops_per_vector: int
+
+    def __str__(self) -> str:
+        return f"{self.form}: {readable_bytes(self.held_bytes)} held, {self.flops_per_vector:.2g} flops a product"
+
+
+class LayerHessian(SymmetricOperator):
+    """d2 risk / dW2 of one layer, over matrices of shape (outputs, inputs) flattened row by row.
+
+    It holds, per sample, what entered the layer and the rows of the second derivative in its outputs; ``check`` is the
+    relative difference of one product from autograd's, over all samples.
+    """
+
+    def __init__(self, problem: Problem, plan: LayerPlan, held: list[Held], factors: tuple[LayerFactors, ...]) -> None:
+        self.problem = problem
+        self.plan = plan
+        self.held = held
+        self.factors = {found.patch_rule: found for found in factors}
+        self.layer = factors[0].layer
+        self.layout = self.layer.layout
+        self.check = self._disagreement()
+
+    @property
+    def size(self) -> int:
+        return self.layer.size
+
+    @property
+    def weight_shape(self) -> tuple[int, int]:
+        return self.layer.weight_shape
+
+    @property
+    def num_samples(self) -> int:
+        return self.problem.num_samples
+
+    @property
+    def held_bytes(self) -> int:
+        return sum(part.num_bytes for part in self.held)
+
+    @property
+    def provenance(self) -> Provenance:
+        return replace(self.problem.provenance, notes=(*self.problem.notes, f"layer '{self.layer.name}', {self.plan}"))
+
+    def matmat(self, vectors: Tensor) -> Tensor:
+        outputs, inputs = self.weight_shape
+        matrices = vectors.reshape(outputs, inputs, -1).transpose(0, 1).contiguous()
+        total = torch.zeros_like(matrices)
+        for part in self.held:
+            part.add_product(matrices, total)
+        product = total.transpose(0, 1).reshape(self.size, -1)
+        return product + self._penalty * vectors if self._penalty else product
+
+    def to_dense(self) -> Tensor:
+        return self._dense
+
+    @cached_property
+    def _dense(self) -> Tensor:
+        needed = 8 * self.size * self.size
+        require_memory(f"the dense Hessian of layer '{self.layer.name}'", needed, "Use products or top_eigenpairs")
+        matrix = torch.zeros(self.size, self.size, dtype=torch.float64)
+        for part in self.held:
+            for matrices in part.jacobian_parts():
+                matrix.addmm_(matrices.flat.T, matrices.signed(matrices.flat))
+        matrix = (matrix + matrix.T) / 2
+        matrix.diagonal().add_(self._penalty)
+        return matrix
+
+    @property
+    def _penalty(self) -> float:
+        return 2 * self.problem.l2
+
+    @cached_property
+    def trace(self) -> float:
+        identity = torch.eye(self.weight_shape[1], dtype=torch.float64)
+        return float(self.contracted_inputs(identity).trace()) + self._penalty * self.size
+
+    def contracted_inputs(self, matrix: Tensor) -> Tensor:
+        """sum over the inputs of the data part: the B for which tr(B' B) = <H, B' (x) C>, C the given matrix."""
+        return torch.stack([part.contracted_inputs(matrix) for part in self.held]).sum(0)
+
+    def contracted_outputs(self, matrix: Tensor) -> Tensor:
+        """The same with a matrix over outputs given, and one over inputs returned."""
+        return torch.stack([part.contracted_outputs(matrix) for part in self.held]).sum(0)
+
+    def kronecker_approximation(self, patch_rule: PatchRule = "uncorrelated_patches") -> KroneckerProduct:
+        """E[M] (x) E[x x^T] from the same pass over the data."""
+        return product_of_factors(self.factors[patch_rule])
+
+    def _disagreement(self) -> float:
+        vector = random_vector(self.layer)
+        expected = self._penalty * vector
+        for batch in self.problem.batches(max(1, samples_at_once(self.problem, self.layer) // 2)):
+            expected = expected + autograd_product(self.problem, self.layer, batch, vector)
+        check = disagreement((self @ vector.flatten()).view_as(vector), expected)
+        if check > CHECK_TOLERANCE:
+            got = f"for '{self.layer.name}' they differ by {check:.1e}"
+            must = "the layer's structure and autograd must agree to 1e-10"
+            raise UnsupportedNetwork(sentence(must, got, "Use loss_hessian(problem).block instead"))
+        return check
+
+    def __repr__(self) -> str:
+        return f"Hessian of layer '{self.layer.name}', size {self.size}, {self.plan}, of {self.problem!r}"
+
+
+def plan_layer_hessian(problem: Problem, name: str, *, with_bias: bool = False) -> LayerPlan:
+    """The bytes that ``layer_hessian`` will hold and the flops of one of its products."""
+    layer = find_layer(problem, name, with_bias)
+    return _plan(problem, layer, needed_curvature(problem, layer))
+
+
+def layer_hessian(problem: Problem, name: str, *, with_bias: bool = False) -> LayerHessian:
+    """The second derivative of the risk in the weight of one layer, [W, b] with ``with_bias``.
+
+    Refused with the bytes if the layer's samples do not fit the memory.
+    """
+    layer = find_layer(problem, name, with_bias)
+    plan = _plan(problem, layer, needed_curvature(problem, layer))
+    what = f"the Hessian of layer '{name}'"
+    require_memory(what, plan.held_bytes + problem.memory_budget, "Use fewer samples, or loss_hessian(problem).block")
+    sums = [FactorSums(problem, layer, rule) for rule in PATCH_RULES]
+    held: list[Held] = []
+    for batch in layer_batches(problem, layer, plan.curvature):
+        for total in sums:
+            total.add(batch)
+        held.append(jacobians(batch) if plan.form == "jacobians" else HeldPatches(batch))
+    return LayerHessian(problem, plan, held, tuple(total.finished(plan.curvature) for total in sums))
+
+
+def _plan(problem: Problem, layer: Layer, road: Road) -> LayerPlan:
+    outputs, inputs = layer.weight_shape
+    samples, positions, rank = problem.num_samples, layer.num_positions, road.rank
+    signs = rank if road.curvature == "full" else 0
+    entering = prod(layer.input_shape)
+    forms = (
+        LayerPlan(
+            "patches",
+            road.curvature,
+            held_bytes=8 * samples * (rank * positions * outputs + entering + signs),
+            flops_per_vector=4 * samples * positions * outputs * (inputs + rank),
+        ),
+        LayerPlan(
+            "jacobians",
+            road.curvature,
+            held_bytes=8 * samples * rank * (outputs * inputs + bool(signs)),
+            flops_per_vector=4 * samples * rank * outputs * inputs,
+        ),
+    )
+    fitting = [plan for plan in forms if plan.held_bytes + problem.memory_budget <= available_bytes()]
+    return min(fitting or forms, key=lambda plan: plan.flops_per_vector if fitting else plan.held_bytes)
