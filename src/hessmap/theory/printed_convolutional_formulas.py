@@ -6,7 +6,28 @@ first, the right one second.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from hessmap.theory import linear
+from hessmap.theory.conditions import checked_widths
 from hessmap.theory.convolutional import OneHiddenConvolution
+
+
+def theorem_6(sizes: Iterable[int], layer_parameters: Iterable[int]) -> int:
+    """Functional Hessian of any depth: at most the sum over layers of min(dense formula, p_l).
+
+    ``sizes`` and ``layer_parameters`` as in ``deep_convolutional``, which sharpens it: no layer has a block of its own,
+    so column l has rank at most p - p_l as well.
+
+    >>> from hessmap.theory import deep_convolutional
+    >>> sizes, parameters = deep_convolutional.convolutional_sizes(9, (1, 2), (4,), outputs=4)
+    >>> theorem_6(sizes, parameters), sum(deep_convolutional.functional_column_upper_bounds(sizes, parameters))
+    (56, 16)
+    """
+    units = checked_widths(sizes)
+    residual = linear.generic_residual_rank(units[0], units[-1])
+    dense = linear.functional_column_ranks(units, units[0], residual)
+    return sum(min(column, own) for column, own in zip(dense, layer_parameters, strict=True))
 
 
 def theorem_7(net: OneHiddenConvolution) -> int:
