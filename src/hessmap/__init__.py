@@ -16,6 +16,8 @@ _HOME_OF = {
     "LocallyConnected": "networks",
     "Polynomial": "networks",
     "describe": "networks",
+    "TeacherStudent": "theory.teacher_student",
+    "effective_parameters": "theory",
     "predict_ranks": "theory",
     "train": "training",
     "train_to_stationary_point": "training",
@@ -91,7 +93,9 @@ if TYPE_CHECKING:  # what editors and type checkers see
     from hessmap.networks import describe as describe
     from hessmap.studies.comparison import compare_maps as compare_maps
     from hessmap.studies.map import map as map
+    from hessmap.theory import effective_parameters as effective_parameters
     from hessmap.theory import predict_ranks as predict_ranks
+    from hessmap.theory.teacher_student import TeacherStudent as TeacherStudent
     from hessmap.training import train as train
     from hessmap.training import train_to_stationary_point as train_to_stationary_point
     from hessmap.training import zoo_network as zoo_network

@@ -1,0 +1,179 @@
+"""A student that learns a teacher on standard normal inputs: population loss, gradient and Hessian."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from hessmap.errors import require
+from hessmap.theory.teacher_student import deep_linear, two_layers
+from hessmap.theory.teacher_student.activations import Activation, activation_of, is_exact, moments_of
+from hessmap.theory.teacher_student.weights import Array, Weights, checked_weights
+
+AnyWeights = Weights | Sequence[Any]
+
+
+@dataclass(frozen=True, init=False)
+class TeacherStudent:
+    """Networks f(x) = W2 g(W1 x + b1) + b2 on inputs x ~ N(0, I), with the loss L = 1/2 E ||f(x) - f_teacher(x)||^2.
+
+    ``activation`` is "identity", "erf" (here erf(t / sqrt 2) = 2 Phi(t) - 1, as in the teacher-student literature, and
+    not the erf(t) of `hessmap.networks`), "relu", "leaky_relu", "tanh", "elu", "gelu", a `Polynomial`, the ascending
+    coefficients of one, such as (0, 1, Fraction(1, 2)), or an `ActivationFunction`. Identity and polynomials, erf and
+    the rectifiers are in closed form, with or without bias; the rest is quadrature in the plane of two units. Weights
+    that are all integers and fractions give fractions for polynomials, everything else is float64. ``hidden`` may be
+    a tuple of widths for deep networks that are linear.
+
+    The student has these widths; a teacher may have another number of hidden units. Weights are `Weights`, or a
+    sequence (W1, W2) where there is no bias. Parameters are ordered as in ``FullyConnected.build``: W1 row by row, b1,
+    W2 row by row, b2.
+
+    >>> student = TeacherStudent(2, 1, activation=(0, 1, 1))
+    >>> print(student.population_hessian([[1, 0]], [2]).astype(int))
+    [[52  0 14]
+     [ 0 20  0]
+     [14  0  4]]
+    """
+
+    inputs: int
+    hidden: tuple[int, ...]
+    outputs: int
+    activation: Activation
+    hidden_bias: bool
+    output_bias: bool
+
+    def __init__(
+        self,
+        inputs: int,
+        hidden: int | Sequence[int],
+        activation: Any = "identity",
+        outputs: int = 1,
+        hidden_bias: bool = False,
+        output_bias: bool = False,
+    ) -> None:
+        widths = tuple(hidden) if isinstance(hidden, Sequence) else (hidden,)
+        require(len(widths) > 0, "a network must have a hidden layer", "hidden is empty")
+        chosen = activation_of(activation)
+        must = "a network with several hidden layers must be linear here"
+        require(len(widths) == 1 or chosen == "identity", must, f"the activation is {chosen}")
+        object.__setattr__(self, "inputs", _size("inputs", inputs))
+        object.__setattr__(self, "hidden", tuple(_size("hidden", width) for width in widths))
+        object.__setattr__(self, "outputs", _size("outputs", outputs))
+        object.__setattr__(self, "activation", chosen)
+        object.__setattr__(self, "hidden_bias", bool(hidden_bias))
+        object.__setattr__(self, "output_bias", bool(output_bias))
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        return (self.inputs, *self.hidden, self.outputs)
+
+    @property
+    def num_parameters(self) -> int:
+        weights = sum(before * after for before, after in pairwise(self.widths))
+        return weights + self.hidden_bias * sum(self.hidden) + self.output_bias * self.outputs
+
+    def weights(self, *layers: Any, hidden_bias: Any = None, output_bias: Any = None) -> Weights:
+        """The checked weights (W1, W2, ...) of a student; ``hidden_bias`` is a vector, or one for each hidden layer."""
+        return checked_weights(layers, self._biases(hidden_bias, output_bias), self.widths, self._has_bias)
+
+    def draw(self, seed: int, deviation: float = 1.0) -> Weights:
+        """Normal weights of variance ``deviation``^2 / inputs of the layer; layer by layer, matrix before bias."""
+        generator = np.random.default_rng(seed)
+        layers, biases = [], []
+        for (before, after), has_bias in zip(pairwise(self.widths), self._has_bias, strict=True):
+            scale = deviation / np.sqrt(before)
+            layers.append(scale * generator.normal(size=(after, before)))
+            biases.append(scale * generator.normal(size=after) if has_bias else None)
+        return Weights(tuple(layers), tuple(biases))
+
+    def from_vector(self, vector: Any) -> Weights:
+        """The weights whose `Weights.vector` this is; leading axes are a batch."""
+        values = np.asarray(vector)
+        must = f"a vector of parameters must have length {self.num_parameters}"
+        require(values.ndim >= 1 and values.shape[-1] == self.num_parameters, must, f"it has shape {values.shape}")
+        layers, biases, start = [], [], 0
+        for (before, after), has_bias in zip(pairwise(self.widths), self._has_bias, strict=True):
+            stop = start + before * after
+            layers.append(values[..., start:stop].reshape(*values.shape[:-1], after, before))
+            biases.append(values[..., stop : stop + after] if has_bias else None)
+            start = stop + has_bias * after
+        return Weights(tuple(layers), tuple(biases))
+
+    def population_loss(self, student: AnyWeights, teacher: AnyWeights) -> Any:
+        """1/2 E ||f - f_teacher||^2: a number, or one for each network of a batch of students."""
+        return self._formulas.loss(*self._pair(student, teacher))
+
+    def population_gradient(self, student: AnyWeights, teacher: AnyWeights) -> Array:
+        """The gradient of the population loss in the parameters of the student."""
+        return self._formulas.gradient(*self._pair(student, teacher))
+
+    def population_hessian(self, *weights: Any) -> Array:
+        """The Hessian of the population loss.
+
+        ``population_hessian(W1, W2)`` and ``population_hessian(weights)`` are at the teacher, where the outer product
+        is all there is; ``population_hessian(student, teacher)`` of two `Weights` is anywhere.
+        """
+        if not any(isinstance(given, Weights) for given in weights):
+            return self.outer_product_hessian(weights)
+        must = "population_hessian must be given (W1, W2), one Weights or two of them"
+        require(len(weights) <= 2, must, f"got {len(weights)} values")
+        student, teacher = weights if len(weights) == 2 else (weights[0], None)
+        outer_product = self.outer_product_hessian(student)
+        return outer_product if teacher is None else outer_product + self.functional_hessian(student, teacher)
+
+    def outer_product_hessian(self, student: AnyWeights) -> Array:
+        """H_o = E[J^T J], J the Jacobian of the outputs; it does not depend on the teacher."""
+        return self._formulas.outer_product_hessian(self._student(student))
+
+    def functional_hessian(self, student: AnyWeights, teacher: AnyWeights) -> Array:
+        """H_f = E[sum_o (f_o - f_teacher_o) d^2 f_o]; zero at the teacher."""
+        return self._formulas.functional_hessian(*self._pair(student, teacher))
+
+    @property
+    def _formulas(self) -> deep_linear.DeepLinear | two_layers.TwoLayers:
+        return deep_linear.DeepLinear() if len(self.hidden) > 1 else two_layers.TwoLayers(moments_of(self.activation))
+
+    @property
+    def _has_bias(self) -> tuple[bool, ...]:
+        return (*[self.hidden_bias] * len(self.hidden), self.output_bias)
+
+    def _biases(self, hidden_bias: Any, output_bias: Any) -> tuple[Any, ...]:
+        if len(self.hidden) == 1:
+            return (hidden_bias, output_bias)
+        hidden = [None] * len(self.hidden) if hidden_bias is None else list(hidden_bias)
+        must = f"hidden_bias must hold one vector for each of the {len(self.hidden)} hidden layers"
+        require(len(hidden) == len(self.hidden), must, f"got {len(hidden)}")
+        return (*hidden, output_bias)
+
+    def _student(self, given: AnyWeights) -> Weights:
+        """The weights as given or made, held to the widths of the student; fractions only where all can be."""
+        layers, biases = _parts(given)
+        student = checked_weights(layers, biases, self.widths, self._has_bias)
+        return student if is_exact(self.activation) else student.in_floats()
+
+    def _pair(self, student: AnyWeights, teacher: AnyWeights) -> tuple[Weights, Weights]:
+        """Student and teacher in one arithmetic; the teacher shares inputs, outputs and activation, not the width."""
+        layers, biases = _parts(teacher)
+        num_hidden = len(layers) - 1 if len(self.hidden) > 1 else 1
+        widths = (self.inputs, *[None] * num_hidden, self.outputs)
+        checked = checked_weights(layers, biases, widths, [None] * (num_hidden + 1))
+        ours = self._student(student)
+        return (ours, checked) if ours.is_exact and checked.is_exact else (ours.in_floats(), checked.in_floats())
+
+
+def _parts(given: AnyWeights) -> tuple[Sequence[Any], Sequence[Any]]:
+    if isinstance(given, Weights):
+        return given.layers, given.biases
+    return given, [None] * len(given)
+
+
+def _size(name: str, given: Any) -> int:
+    must = f"{name} must be an integer of at least 1"
+    require(hasattr(given, "__index__") and not isinstance(given, bool), must, f"got {given!r}")
+    require(operator.index(given) >= 1, must, f"got {given}")
+    return operator.index(given)
