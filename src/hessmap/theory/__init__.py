@@ -1,11 +1,14 @@
 """Formulas: integers in, records out. One theorem a function, one setting a file; nothing here is measured."""
 
 from hessmap.theory import (
+    alexander_hirschowitz,
     convolutional,
     critical_points,
     deep_convolutional,
+    deep_polynomial,
     deficient_products,
     fully_connected,
+    independent_neurons,
     linear,
     linear_with_bias,
     locally_connected,
@@ -13,26 +16,33 @@ from hessmap.theory import (
     partial_bias,
     piecewise_linear,
     plateaus,
+    polynomial_ranks,
     printed_convolutional_formulas,
     printed_formulas,
     sample_bounds,
     symmetry_bounds,
     tangent_kernel,
+    wider_student,
 )
 from hessmap.theory.hessian_ranks import HessianRanks, linear_hessian_ranks, linear_hessian_ranks_with_bias
 from hessmap.theory.losses import LOSSES, effective_output_dim
+from hessmap.theory.parameter_count import effective_parameters
 from hessmap.theory.prediction import RankQuestion, predict_ranks, rank_rule
 
 __all__ = [
     "LOSSES",
     "HessianRanks",
     "RankQuestion",
+    "alexander_hirschowitz",
     "convolutional",
     "critical_points",
     "deep_convolutional",
+    "deep_polynomial",
     "deficient_products",
     "effective_output_dim",
+    "effective_parameters",
     "fully_connected",
+    "independent_neurons",
     "linear",
     "linear_hessian_ranks",
     "linear_hessian_ranks_with_bias",
@@ -42,6 +52,7 @@ __all__ = [
     "partial_bias",
     "piecewise_linear",
     "plateaus",
+    "polynomial_ranks",
     "predict_ranks",
     "printed_convolutional_formulas",
     "printed_formulas",
@@ -49,4 +60,5 @@ __all__ = [
     "sample_bounds",
     "symmetry_bounds",
     "tangent_kernel",
+    "wider_student",
 ]

@@ -1,0 +1,112 @@
+"""One question for every activation: in how many directions can the function of a network move?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import pairwise
+from typing import Literal, get_args
+
+from hessmap.errors import InvalidInput, UnsupportedNetwork, sentence, unknown_name
+from hessmap.networks.activations import Activation, Polynomial, activation_of
+from hessmap.results.effective_parameters import EffectiveParameters
+from hessmap.theory import partial_bias
+from hessmap.theory.conditions import Widths, checked_count, checked_widths
+from hessmap.theory.deep_polynomial import deep_polynomial_rank
+from hessmap.theory.independent_neurons import independent_rank
+from hessmap.theory.polynomial_ranks import (
+    Rank,
+    function_space_dim,
+    rank_with_hidden_bias,
+    rank_with_output_bias,
+    rank_without_bias,
+)
+
+Bias = Literal["none", "hidden", "output", "both"]
+_REMEDY = "Use generic_rank(net, 'outer_product'), which is exact for every polynomial activation"
+
+
+def effective_parameters(
+    inputs: int,
+    hidden: int | Iterable[int],
+    activation: Activation = "identity",
+    bias: Bias | bool = "none",
+    *,
+    outputs: int = 1,
+) -> EffectiveParameters:
+    """The rank of the population Hessian where student and teacher agree: the effective number of parameters.
+
+    hidden: the width of the hidden layer, or of several: linear networks, and two hidden layers of x^n or of a
+        polynomial with all its terms.
+    activation: a name, or a ``Polynomial`` of any degree.
+    bias: "none", "hidden" (every hidden layer), "output" or "both"; True and False are "both" and "none".
+    outputs: more than one for linear networks only.
+
+    It is the dimension of the span of the derivatives of the network by its parameters, for generic weights. Which
+    theorem or conjecture gave it is in ``kind`` and ``reference``; the formulas are in ``polynomial_ranks``,
+    ``independent_neurons``, ``partial_bias`` and ``deep_polynomial``.
+
+    >>> from hessmap.networks import Polynomial
+    >>> effective_parameters(5, 3, Polynomial((0, 1, 1))).value, effective_parameters(5, 3, "erf").value
+    (15, 18)
+    >>> effective_parameters(2, 3, Polynomial((0, 1, 1, 1)), bias="hidden").value
+    10
+    """
+    widths = _widths(inputs, hidden, outputs)
+    applied, place = activation_of(activation), _bias(bias)
+    in_hidden, in_output = place in ("hidden", "both"), place in ("output", "both")
+    rank, whole = _answer(widths, applied, in_hidden, in_output)
+    weights = sum(before * after for before, after in pairwise(widths))
+    num_parameters = weights + in_hidden * sum(widths[1:-1]) + in_output * widths[-1]
+    return EffectiveParameters(rank.value, rank.kind, rank.reason, num_parameters, whole)
+
+
+def _answer(widths: Widths, activation: Activation, in_hidden: bool, in_output: bool) -> tuple[Rank, int | None]:
+    """The rank and the dimension of the function space."""
+    if activation == "identity" or (isinstance(activation, Polynomial) and activation.degree == 1 and len(widths) == 3):
+        return _linear(widths, activation, in_hidden, in_output)
+    if widths[-1] > 1:
+        must = f"the effective parameters of several outputs are known for linear networks; '{activation}' needs one"
+        raise UnsupportedNetwork(sentence(must, f"outputs is {widths[-1]}", _REMEDY))
+    if len(widths) > 3:
+        return deep_polynomial_rank(widths, activation, has_bias=in_hidden or in_output)
+    ni, nh = widths[0], widths[1]
+    if not isinstance(activation, Polynomial):
+        return independent_rank(ni, nh, activation, in_hidden, in_output), None
+    coefficients = activation.coefficients
+    whole = function_space_dim(ni, coefficients, in_hidden, in_output)
+    if in_hidden:
+        return rank_with_hidden_bias(ni, nh, coefficients, in_output), whole
+    degrees = [k for k, coefficient in enumerate(coefficients) if coefficient]
+    return (rank_with_output_bias if in_output else rank_without_bias)(ni, nh, degrees), whole
+
+
+def _linear(widths: Widths, activation: Activation, in_hidden: bool, in_output: bool) -> tuple[Rank, int]:
+    """Deep linear networks are those of ``partial_bias``; a constant in the activation adds the constants."""
+    if isinstance(activation, Polynomial) and widths[-1] == 1:
+        constants = in_hidden or in_output or activation.coefficients[0] != 0
+        whole = widths[0] + constants
+        return Rank(whole, "exact", "all affine functions, or all linear ones"), whole
+    layers = range(1, len(widths))
+    biased = [layer for layer in layers if (in_output if layer == len(widths) - 1 else in_hidden)]
+    value = partial_bias.outer_product_rank(widths, biased, widths[0])
+    reference = "Singh, Bachmann & Hofmann 2021, Theorem 3; with bias theory.partial_bias"
+    return Rank(value, "exact", reference), widths[-1] * (widths[0] + bool(biased))
+
+
+def _widths(inputs: int, hidden: int | Iterable[int], outputs: int) -> Widths:
+    layers = tuple(hidden) if isinstance(hidden, Iterable) else (hidden,)
+    checked_count("inputs", inputs, at_least=1)
+    checked_count("outputs", outputs, at_least=1)
+    for layer in layers:
+        checked_count("hidden", layer, at_least=1)
+    if not layers:
+        raise InvalidInput(sentence("hidden must hold the width of at least one layer", "it is empty"))
+    return checked_widths((inputs, *layers, outputs))
+
+
+def _bias(given: Bias | bool) -> Bias:
+    if isinstance(given, bool):
+        return "both" if given else "none"
+    if given not in get_args(Bias):
+        raise unknown_name("bias", given, get_args(Bias))
+    return given

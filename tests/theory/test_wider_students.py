@@ -1,0 +1,61 @@
+"""Wider students: four ways to do nothing with extra neurons, against the stored cases and an oracle over GF(P)."""
+
+from __future__ import annotations
+
+from typing import Any, get_args
+
+import pytest
+from polynomial_oracle import exact_rank
+from teacher_golden import teacher_golden
+
+from hessmap.errors import InvalidInput, UnknownName
+from hessmap.theory.wider_student import Extra, wider_student_rank
+
+TERMS = {"linear": [1], "quad": [1, 2], "cubic": [1, 2, 3], "quartic": [1, 2, 3, 4]}
+STORED = {"zero": "zero", "split": "split", "w2zero": "output_zero", "w1zero": "input_zero"}
+
+
+@pytest.mark.parametrize("case", teacher_golden("over_"))
+def test_stored_ranks_of_wider_students_come_out(case: dict[str, Any]) -> None:
+    name, inputs, teacher, student, mode = case["inputs"]["key"].split(",")
+    extra: Any = STORED[mode]
+    rank = wider_student_rank(int(inputs), int(teacher), TERMS[name], int(student) - int(teacher), extra)
+    assert rank.value == case["expected"]["rank"]
+    assert rank.kind == "exact"
+
+
+@pytest.mark.parametrize("name", TERMS)
+@pytest.mark.parametrize("extra", get_args(Extra))
+def test_every_way_has_the_rank_that_the_formula_gives(name: str, extra: Extra) -> None:
+    coefficients = (0, 3, 5, 7, 11)[: max(TERMS[name]) + 1]
+    for inputs in (1, 2, 3, 4):
+        for hidden in (1, 2, 4, 6):
+            for num_extra in (0, 1, 3):
+                rank = wider_student_rank(inputs, hidden, TERMS[name], num_extra, extra)
+                exact = exact_rank(inputs, hidden, coefficients, extra=extra, num_extra=num_extra)
+                assert rank.value == exact, (inputs, hidden, num_extra)
+
+
+def test_a_cubic_student_with_dead_inputs_meets_the_exception_of_the_theorem() -> None:
+    assert wider_student_rank(4, 6, [1, 2, 3], 1, "input_zero").value == 33
+    assert exact_rank(4, 6, (0, 3, 5, 7), extra="input_zero", num_extra=1) == 33
+
+
+@pytest.mark.parametrize("coefficients", [(0, 3, 0, 7), (0, 0, 5, 7), (0, 0, 0, 7), (0, 3, 0, 0, 7)])
+def test_activations_that_lack_terms_stay_below_the_bound(coefficients: tuple[int, ...]) -> None:
+    degrees = [k for k, value in enumerate(coefficients) if value]
+    for extra in get_args(Extra):
+        for inputs, hidden in [(2, 2), (3, 4), (4, 3)]:
+            rank = wider_student_rank(inputs, hidden, degrees, 2, extra)
+            exact = exact_rank(inputs, hidden, coefficients, extra=extra, num_extra=2)
+            assert exact <= rank.value
+            assert rank.kind == "upper_bound" or exact == rank.value
+
+
+def test_bad_questions_are_refused() -> None:
+    with pytest.raises(UnknownName, match="extra must be one of zero, split, output_zero, input_zero; got 'dead'"):
+        wider_student_rank(2, 2, [1, 2], 1, "dead")  # type: ignore[arg-type]
+    with pytest.raises(InvalidInput, match="num_extra must be at least 0; got -1"):
+        wider_student_rank(2, 2, [1, 2], -1)
+    with pytest.raises(InvalidInput, match="without constant term; c_0 is not zero"):
+        wider_student_rank(2, 2, [0, 1, 2], 1)
