@@ -1,18 +1,20 @@
-"""What can be evaluated exactly: affine layers with element-wise activations between them."""
+"""What can be evaluated exactly: affine layers with activations or maxima between them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hessmap.curvature.finite_field.field_array import FieldArray, from_floats
+from hessmap.curvature.finite_field.field_array import FieldArray, divided, from_floats
 from hessmap.curvature.finite_field.prime_field import PrimeField
 from hessmap.networks import Polynomial
 
 Floats = NDArray[np.float64]
+Indices = NDArray[np.int64]
 Weights = TypeVar("Weights", Floats, FieldArray)
 
 
@@ -28,20 +30,67 @@ class LeakyRelu:
     slope: float = 0.0
 
 
-ExactActivation = Identity | LeakyRelu | Polynomial
+@dataclass(frozen=True, eq=False)
+class MaxPool:
+    """The largest of each window, ``windows`` (num_outputs, window_size) of places, -1 for none. The first of equals
+    is chosen, as in torch."""
+
+    windows: Indices
+
+
+ExactActivation = Identity | LeakyRelu | Polynomial | MaxPool
+
+
+@dataclass(frozen=True, eq=False)
+class Patches:
+    """Which inputs a layer sees where: ``sources`` (groups, places, taps) of input places, -1 for a zero."""
+
+    sources: Indices
+    num_inputs: int
 
 
 @dataclass(frozen=True, eq=False)
 class Affine(Generic[Weights]):
-    """outputs = weights @ inputs, a one appended to the inputs if ``has_bias``.
+    """outputs = weights @ inputs / divisor, a one appended to the inputs if ``has_bias``.
 
-    ``positions`` says which parameter each weight is, -1 for a constant. A parameter may stand in many places:
-    a shared weight or a convolution is an affine layer with repeated positions and constant zeros.
+    Without ``patches`` the inputs are all there are. With them the same weights meet many patches, as in a
+    convolution: the rows of ``weights`` are divided among the groups, a row gives one output per place, and the
+    outputs stand row by row. ``positions`` says which parameter each weight is, -1 for a constant; a parameter may
+    stand in many places.
     """
 
     weights: Weights
-    positions: NDArray[np.int64]
+    positions: Indices
     has_bias: bool
+    patches: Patches | None = None
+    divisor: int = 1
+
+    @property
+    def num_inputs(self) -> int:
+        return int(self.weights.shape[1]) - self.has_bias if self.patches is None else self.patches.num_inputs
+
+    @cached_property
+    def sources(self) -> Indices:
+        """(groups, places, taps) into the inputs with a zero and a one appended: the bias sees the one."""
+        if self.patches is None:
+            sources: Indices = np.arange(self.num_inputs)[None, None, :]
+        else:
+            sources = np.where(self.patches.sources < 0, self.num_inputs, self.patches.sources)
+        if not self.has_bias:
+            return sources
+        return np.concatenate([sources, np.full((*sources.shape[:2], 1), self.num_inputs + 1)], axis=2)
+
+    @property
+    def num_outputs(self) -> int:
+        return int(self.weights.shape[0] * self.sources.shape[1])
+
+    @property
+    def num_groups(self) -> int:
+        return int(self.sources.shape[0])
+
+    @property
+    def has_parameters(self) -> bool:
+        return bool((self.positions >= 0).any())
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,11 +103,11 @@ class Chain(Generic[Weights]):
 
     @property
     def input_dim(self) -> int:
-        return int(self.layers[0].weights.shape[1]) - self.layers[0].has_bias
+        return self.layers[0].num_inputs
 
     @property
     def output_dim(self) -> int:
-        return int(self.layers[-1].weights.shape[0])
+        return self.layers[-1].num_outputs
 
     @property
     def has_bias(self) -> bool:
@@ -68,27 +117,17 @@ class Chain(Generic[Weights]):
     def is_linear(self) -> bool:
         return all(isinstance(activation, Identity) for activation in self.activations)
 
+    @property
+    def is_dense(self) -> bool:
+        return all(layer.patches is None for layer in self.layers)
+
 
 def in_field(chain: Chain[Floats], field: PrimeField) -> Chain[FieldArray]:
     """The same chain with its float64 weights as exact elements of the field."""
     layers = tuple(
-        Affine(from_floats(field, layer.weights), layer.positions, layer.has_bias) for layer in chain.layers
+        Affine(
+            divided(from_floats(field, layer.weights), layer.divisor), layer.positions, layer.has_bias, layer.patches
+        )
+        for layer in chain.layers
     )
     return Chain(layers, chain.activations, chain.num_parameters)
-
-
-def float_outputs(chain: Chain[Floats], inputs: Floats) -> Floats | None:
-    """The outputs to rounding; None if the layers do not fit one another or the inputs."""
-    values = inputs
-    for place, layer in enumerate(chain.layers):
-        if layer.has_bias:
-            values = np.concatenate([values, np.ones((len(values), 1))], axis=1)
-        if values.shape[1] != layer.weights.shape[1]:
-            return None
-        values = values @ layer.weights.T
-        activation = chain.activations[place] if place < len(chain.activations) else Identity()
-        if isinstance(activation, LeakyRelu):
-            values = np.where(values > 0, values, activation.slope * values)
-        elif isinstance(activation, Polynomial):
-            values = np.polynomial.polynomial.polyval(values, np.array(activation.coefficients))
-    return values

@@ -7,11 +7,12 @@ from itertools import pairwise
 
 import numpy as np
 
-from hessmap.curvature.finite_field.chain import Affine, Chain, ExactActivation, Identity
+from hessmap.curvature.finite_field.chain import Affine, Chain, ExactActivation, Identity, Indices, Patches
 from hessmap.curvature.finite_field.field_array import FieldArray, drawn
 from hessmap.curvature.finite_field.prime_field import PrimeField
+from hessmap.curvature.finite_field.windows import axis_windows, convolution_sources, padded_axis
 from hessmap.errors import UnsupportedNetwork, sentence
-from hessmap.networks import Activation, FullyConnected, Polynomial
+from hessmap.networks import Activation, Convolutional, FullyConnected, LocallyConnected, Polynomial
 
 
 @singledispatch
@@ -19,7 +20,7 @@ def drawn_network(architecture: object, field: PrimeField, generator: np.random.
     """A chain of the architecture with independent uniform weights, positions in the order of its parameters."""
     raise UnsupportedNetwork(
         sentence(
-            "generic_rank needs an architecture such as FullyConnected",
+            "generic_rank needs an architecture such as FullyConnected, Convolutional or LocallyConnected",
             f"got {type(architecture).__name__}",
             "Describe a model with hessmap.networks.describe, or use certified_rank on a Problem",
         )
@@ -31,16 +32,63 @@ def _fully_connected(
     architecture: FullyConnected, field: PrimeField, generator: np.random.Generator
 ) -> Chain[FieldArray]:
     activation = _exact_activation(architecture.activation)
-    layers = []
-    start = 0
+    layers, start = [], 0
     for before, after in pairwise(architecture.widths):
-        weights = np.arange(start, start + before * after).reshape(after, before)
-        start += before * after
-        biases = np.arange(start, start + after * architecture.bias).reshape(after, int(architecture.bias))
-        start += biases.size
-        positions = np.concatenate([weights, biases], axis=1)
+        positions = _positions(start, after, before, architecture.bias)
         layers.append(Affine(drawn(field, generator, *positions.shape), positions, architecture.bias))
+        start += positions.size
     return Chain(tuple(layers), (activation,) * (len(layers) - 1), start)
+
+
+@drawn_network.register
+def _convolutional(architecture: Convolutional, field: PrimeField, generator: np.random.Generator) -> Chain[FieldArray]:
+    activation = _exact_activation(architecture.activation)
+    layers, start = [], 0
+    sizes = zip(
+        pairwise(architecture.channels),
+        architecture.lengths[:-1],
+        architecture.kernels,
+        architecture.strides,
+        architecture.paddings,
+        strict=True,
+    )
+    for (before, after), length, kernel, stride, padding in sizes:
+        windows = axis_windows(padded_axis(length, padding, padding), kernel, stride, dilation=1)
+        patches = Patches(convolution_sources(windows, before, 1, length), before * length)
+        positions = _positions(start, after, before * kernel, architecture.bias)
+        layers.append(Affine(drawn(field, generator, *positions.shape), positions, architecture.bias, patches))
+        start += positions.size
+    positions = _positions(start, architecture.outputs, architecture.widths[-2], architecture.bias)
+    layers.append(Affine(drawn(field, generator, *positions.shape), positions, architecture.bias))
+    return Chain(tuple(layers), (activation,) * (len(layers) - 1), start + positions.size)
+
+
+@drawn_network.register
+def _locally_connected(
+    architecture: LocallyConnected, field: PrimeField, generator: np.random.Generator
+) -> Chain[FieldArray]:
+    activation = _exact_activation(architecture.activation)
+    num_patches, size, filters = architecture.patches, architecture.patch_size, architecture.filters
+    places = np.arange(architecture.input_dim)
+    # Groups, places, taps: all patches meet the same filters, or each a group of its own.
+    sources = places.reshape(1, num_patches, size) if architecture.shared_weights else places.reshape(-1, 1, size)
+    first = _positions(0, len(sources) * filters, size, has_bias=False)
+    dense = _positions(first.size, architecture.outputs, num_patches * filters, has_bias=False)
+    if architecture.shared_weights:  # hidden units come filter by filter, in the model patch by patch
+        dense = dense.reshape(-1, num_patches, filters).transpose(0, 2, 1).reshape(dense.shape)
+    patches = Patches(sources, architecture.input_dim)
+    layers = (
+        Affine(drawn(field, generator, *first.shape), first, False, patches),
+        Affine(drawn(field, generator, *dense.shape), dense, False),
+    )
+    return Chain(layers, (activation,), first.size + dense.size)
+
+
+def _positions(start: int, rows: int, taps: int, has_bias: bool) -> Indices:
+    """Where the parameters of a layer stand: its weights row by row, then its biases; a column for the latter."""
+    weights = np.arange(start, start + rows * taps).reshape(rows, taps)
+    biases = np.arange(weights.size + start, weights.size + start + rows * has_bias).reshape(rows, int(has_bias))
+    return np.concatenate([weights, biases], axis=1)
 
 
 def _exact_activation(activation: Activation) -> ExactActivation:

@@ -1,4 +1,4 @@
-"""A chain evaluated over GF(P): what every layer receives, and the derivatives of every activation."""
+"""A chain evaluated over GF(P): what every layer sees, and the derivatives of every activation."""
 
 from __future__ import annotations
 
@@ -7,26 +7,22 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hessmap.curvature.finite_field.chain import Affine, Chain, ExactActivation, Identity, LeakyRelu
-from hessmap.curvature.finite_field.field_array import (
-    FieldArray,
-    from_floats,
-    from_integers,
-    joined,
-    ones,
-    selected,
-    zeros,
-)
+from hessmap.curvature.finite_field.chain import Chain, ExactActivation, Identity, LeakyRelu, MaxPool
+from hessmap.curvature.finite_field.field_array import FieldArray, from_floats, from_integers, ones, selected, zeros
+from hessmap.curvature.finite_field.layer_maps import applied, seen_in_field
+from hessmap.curvature.finite_field.selection import Selection
 from hessmap.curvature.finite_field.signs import Pattern
+
+Slope = FieldArray | Selection | None
 
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
-    """For every sample: the inputs of each layer (with the bias's one), first and second derivatives of each
-    activation at its pre-activations (None: one and zero everywhere), and the outputs."""
+    """For every sample: the patches that each layer sees, first and second derivatives of each activation at its
+    pre-activations (None: one and zero everywhere; a maximum has a Selection), and the outputs."""
 
-    layer_inputs: tuple[FieldArray, ...]
-    slopes: tuple[FieldArray | None, ...]
+    patches: tuple[FieldArray, ...]
+    slopes: tuple[Slope, ...]
     curvatures: tuple[FieldArray | None, ...]
     outputs: FieldArray
 
@@ -34,42 +30,42 @@ class Evaluation:
         return len(self.outputs)
 
     def __getitem__(self, samples: slice) -> Evaluation:
-        def cut(arrays: Sequence[FieldArray | None]) -> tuple[FieldArray | None, ...]:
-            return tuple(None if array is None else array[samples] for array in arrays)
-
-        layer_inputs = tuple(array[samples] for array in self.layer_inputs)
-        return Evaluation(layer_inputs, cut(self.slopes), cut(self.curvatures), self.outputs[samples])
+        patches = tuple(array[samples] for array in self.patches)
+        slopes = tuple(None if slope is None else slope[samples] for slope in self.slopes)
+        curvatures = tuple(None if array is None else array[samples] for array in self.curvatures)
+        return Evaluation(patches, slopes, curvatures, self.outputs[samples])
 
 
 def evaluate(chain: Chain[FieldArray], inputs: FieldArray, patterns: Sequence[Pattern | None]) -> Evaluation:
-    """The forward pass; ``patterns`` holds the signs where an activation has a kink."""
-    layer_inputs, slopes, curvatures = [], [], []
+    """The forward pass; ``patterns`` holds the signs where an activation has a kink, the choices where it is a
+    maximum."""
+    patches, slopes, curvatures = [], [], []
     *hidden, last = chain.layers
     current = inputs
     for layer, activation, pattern in zip(hidden, chain.activations, patterns, strict=True):
-        current = _with_one(layer, current)
-        layer_inputs.append(current)
-        current, slope, curvature = _activate(activation, current @ layer.weights.mT, pattern)
+        patches.append(seen_in_field(layer, current))
+        current, slope, curvature = _activate(activation, applied(layer.weights, patches[-1]), pattern)
         slopes.append(slope)
         curvatures.append(curvature)
-    current = _with_one(last, current)
-    layer_inputs.append(current)
-    return Evaluation(tuple(layer_inputs), tuple(slopes), tuple(curvatures), current @ last.weights.mT)
-
-
-def _with_one(layer: Affine[FieldArray], values: FieldArray) -> FieldArray:
-    return joined([values, ones(values.field, len(values), 1)], axis=1) if layer.has_bias else values
+    patches.append(seen_in_field(last, current))
+    outputs = applied(last.weights, patches[-1])
+    return Evaluation(tuple(patches), tuple(slopes), tuple(curvatures), outputs)
 
 
 def _activate(
     activation: ExactActivation, values: FieldArray, pattern: Pattern | None
-) -> tuple[FieldArray, FieldArray | None, FieldArray | None]:
+) -> tuple[FieldArray, Slope, FieldArray | None]:
     """Value, first and second derivative."""
     if isinstance(activation, Identity):
         return values, None, None
+    if isinstance(activation, MaxPool):
+        assert pattern is not None
+        selection = Selection(pattern.astype(np.int64), values.shape[1])
+        return selection.chosen(values), selection, None
     if isinstance(activation, LeakyRelu):
         assert pattern is not None
-        slope = selected(pattern, ones(values.field, 1, 1), from_floats(values.field, np.array([[activation.slope]])))
+        below = from_floats(values.field, np.array([[activation.slope]]))
+        slope = selected(pattern.astype(np.bool_), ones(values.field, 1, 1), below)
         return values * slope, slope, None
     coefficients = from_floats(values.field, np.array(activation.coefficients))
     first = _derivative(coefficients)

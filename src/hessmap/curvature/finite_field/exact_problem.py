@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hessmap.curvature.finite_field.chain import Chain, Floats, float_outputs, in_field
+from hessmap.curvature.finite_field.chain import Chain, Floats, in_field
 from hessmap.curvature.finite_field.evaluation import Evaluation, evaluate
 from hessmap.curvature.finite_field.field_array import FieldArray, from_floats, from_integers, identity
+from hessmap.curvature.finite_field.float_evaluation import float_outputs
 from hessmap.curvature.finite_field.hessian import OutputDerivatives, field_hessian
 from hessmap.curvature.finite_field.model_reading import read_chain
 from hessmap.curvature.finite_field.prime_field import PrimeField
@@ -49,7 +50,7 @@ class ExactProblem:
 def exact_problem(problem: Problem, field: PrimeField) -> ExactProblem:
     """The problem in the field, or a refusal that says what to use instead."""
     _require_squared(problem)
-    chain = read_chain(problem.model, problem.layout)
+    chain = read_chain(problem.model, problem.layout, tuple(problem.inputs.shape[1:]))
     inputs = problem.inputs.numpy().reshape(problem.num_samples, -1)
     _check_reading(problem, chain, inputs)
     found: Signs = signs(chain, inputs)
@@ -77,7 +78,8 @@ def _check_reading(problem: Problem, chain: Chain[Floats], inputs: Floats) -> No
     expected = problem.outputs().numpy()
     found = float_outputs(chain, inputs)
     scale = float(np.abs(expected).max())
-    if found is None or not np.allclose(found, expected, rtol=_AGREEMENT, atol=_AGREEMENT * scale):
-        must = "the model must compute what its layers, applied one after another to flat inputs, compute"
-        remedy = "Remove forward hooks and apply nn.Flatten to the inputs, or use numerical_rank"
+    is_same = found.shape == expected.shape
+    if not is_same or not np.allclose(found, expected, rtol=_AGREEMENT, atol=_AGREEMENT * scale):
+        must = "the model must compute what its layers, applied one after another, compute"
+        remedy = "Remove forward hooks, or use numerical_rank"
         raise UnsupportedNetwork(sentence(must, "its outputs differ from theirs", remedy))

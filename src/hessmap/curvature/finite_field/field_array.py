@@ -103,3 +103,21 @@ def selected(condition: NDArray[np.bool_], yes: FieldArray, no: FieldArray) -> F
     """``yes`` where the condition holds, ``no`` elsewhere."""
     residues = np.where(condition, yes.residues, no.residues)
     return FieldArray(yes.field, residues, Height.largest((yes.height, no.height)))
+
+
+def divided(array: FieldArray, divisor: int) -> FieldArray:
+    """Every element divided by a whole number, which counts as one power of it in the height."""
+    if divisor == 1:
+        return array
+    field = array.field
+    inverse = np.array(pow(divisor, -1, field.prime), dtype=np.int64)
+    height = array.height * Height(division_bits=divisor.bit_length())
+    return FieldArray(field, field.multiply(array.residues, inverse), height)
+
+
+def summed_by_place(rows: FieldArray, places: NDArray[np.int64], num_places: int) -> FieldArray:
+    """The sum of all rows of each place, zero where there is none."""
+    sums, found, largest_count = rows.field.sums_by_place(rows.residues, places)
+    residues = np.zeros((num_places, *sums.shape[1:]), dtype=np.int64)
+    residues[found] = sums
+    return FieldArray(rows.field, residues, rows.height.summed(largest_count))

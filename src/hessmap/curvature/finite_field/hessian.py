@@ -9,6 +9,9 @@ plus, for every layer j >= l with a curved activation phi, Z_jl^T diag(phi''(z_j
 Z_jl = dz_j / dz_l. The outer-product Hessian is the first term with B_l^T Q B_k alone; the functional Hessian is all
 the rest.
 
+A layer that sees many patches of its inputs (a convolution) is taken by its weights w_l in place of z_l: with
+J_l = d output / dw_l the first term is J_l^T Q J_k itself, and the second sums g_l (x) d patch / d z_k over patches.
+
 Arrays that are the same for every sample have a sample axis of length one. In a linear network with squared loss
 these are S and d a_l / d z_k, and the sums over samples collapse to Kronecker products (Singh, Bachmann & Hofmann
 2021, equations 3 to 5).
@@ -23,7 +26,7 @@ from operator import add
 
 from hessmap.curvature.finite_field.chain import Chain
 from hessmap.curvature.finite_field.evaluation import Evaluation
-from hessmap.curvature.finite_field.field_array import FieldArray
+from hessmap.curvature.finite_field.field_array import FieldArray, ones
 from hessmap.curvature.finite_field.jacobians import Jacobians, jacobians
 from hessmap.curvature.finite_field.parameter_matrix import ParameterMatrix
 from hessmap.curvature.memory import require_memory
@@ -73,13 +76,21 @@ def field_hessian(
 
 def _chunks(chain: Chain[FieldArray], num_samples: int, is_squared: bool) -> Iterator[slice]:
     """Slices of the samples; all at once where nothing per sample is larger than a layer."""
-    if chain.is_linear and is_squared:
+    if chain.is_linear and chain.is_dense and is_squared:
         yield slice(0, num_samples)
         return
-    widest = max(max(layer.weights.shape) for layer in chain.layers)
-    size = max(1, _CHUNK_NUMBERS // widest**2)
+    size = max(1, _CHUNK_NUMBERS // _numbers_of_a_sample(chain))
     for start in range(0, num_samples, size):
         yield slice(start, start + size)
+
+
+def _numbers_of_a_sample(chain: Chain[FieldArray]) -> int:
+    """The largest array of a sample: the derivative of a layer's patches or outputs by another layer."""
+    with_parameters = [layer for layer in chain.layers if layer.has_parameters]
+    directions = [layer.num_outputs if layer.patches is None else layer.positions.size for layer in with_parameters]
+    widest = max(max(layer.weights.shape) for layer in chain.layers) if chain.is_dense else 0
+    largest = max(max(layer.sources.size, layer.num_outputs) for layer in chain.layers)
+    return max(widest**2, 0 if chain.is_dense else largest * max(directions, default=1), 1)
 
 
 class _Piece:
@@ -88,60 +99,78 @@ class _Piece:
     def __init__(
         self, chain: Chain[FieldArray], evaluation: Evaluation, derivatives: OutputDerivatives, part: Part
     ) -> None:
-        self.last = len(chain.layers) - 1
+        self.chain = chain
         self.part = part
-        self.jacobians: Jacobians = jacobians(chain, evaluation)
-        self.layer_inputs = evaluation.layer_inputs
+        self.jacobians: Jacobians = jacobians(chain, evaluation, derivatives.residuals)
+        self.patches = evaluation.patches
         self.derivatives = derivatives
-        self.gradients = [self._pulled(derivatives.residuals, layer) for layer in range(self.last + 1)]
-        self.bends: dict[int, FieldArray] = {}
-        for place, curvature in enumerate(evaluation.curvatures):
-            if curvature is not None:
-                width = curvature.shape[1]
-                pulled = self.gradients[place + 1] @ chain.layers[place + 1].weights[:, :width]
-                self.bends[place] = curvature * pulled
+        self.bends = {
+            place: curvature * self.jacobians.input_gradients[place + 1]
+            for place, curvature in enumerate(evaluation.curvatures)
+            if curvature is not None
+        }
 
     def block(self, later: int, earlier: int) -> FieldArray | None:
         """The block of a pair of layers as a matrix, weights in row-major order; None where it vanishes."""
-        right = self.layer_inputs[earlier]
-        if self.derivatives.weights is not None:
-            right = right * self.derivatives.weights[:, None]
-        terms = []
-        shared = self._output_curvature(later, earlier)
-        if shared is not None:
-            terms.append(_sum_over_samples(shared, self.layer_inputs[later], right).transpose(0, 2, 1, 3))
-        if self.part != "outer_product" and earlier < later:
-            change = self.jacobians.inputs[later, earlier]
-            terms.append(_sum_over_samples(change, self.gradients[later], right).transpose(2, 0, 1, 3))
-        if not terms:
-            return None
-        total = reduce(add, terms)
-        rows, columns = total.shape[0] * total.shape[1], total.shape[2] * total.shape[3]
-        return total.reshape(rows, columns)
-
-    def _output_curvature(self, later: int, earlier: int) -> FieldArray | None:
-        """The part of S_lk (see above) that belongs to this Hessian; None where it vanishes."""
-        outputs = self.jacobians.outputs
+        outputs, last = self.jacobians.outputs, len(self.chain.layers) - 1
         terms = []
         if self.part != "functional":
-            pushed = outputs[self.last, earlier]
+            pushed = outputs[last, earlier]
             if self.derivatives.hessians is not None:
                 pushed = self.derivatives.hessians @ pushed
-            terms.append(outputs[self.last, later].mT @ pushed)
+            terms.append(self._first_term(later, earlier, outputs[last, later], pushed))
         if self.part != "outer_product":
             terms += [
-                outputs[place, later].mT @ (bend[:, :, None] * outputs[place, earlier])
+                self._first_term(later, earlier, outputs[place, later], bend[:, :, None] * outputs[place, earlier])
                 for place, bend in self.bends.items()
                 if place >= later
             ]
+            if earlier < later:
+                terms.append(self._second_term(later, earlier))
         return reduce(add, terms) if terms else None
 
-    def _pulled(self, residuals: FieldArray, layer: int) -> FieldArray:
-        """d loss / d z_l, (num_samples, width)."""
-        jacobian = self.jacobians.outputs[self.last, layer]
-        if len(jacobian) == 1:
-            return residuals @ jacobian[0]
-        return (residuals[:, None, :] @ jacobian)[:, 0, :]
+    def _is_dense(self, layer: int) -> bool:
+        return self.chain.layers[layer].patches is None
+
+    def _inputs(self, layer: int) -> FieldArray:
+        """a_l of a layer that is perturbed by its outputs; one for a layer that is perturbed by its weights."""
+        patches = self.patches[layer]
+        return patches[:, 0, 0] if self._is_dense(layer) else ones(patches.field, len(patches), 1)
+
+    def _weighted_inputs(self, layer: int) -> FieldArray:
+        weights = self.derivatives.weights
+        return self._inputs(layer) if weights is None else self._inputs(layer) * weights[:, None]
+
+    def _first_term(self, later: int, earlier: int, left: FieldArray, right: FieldArray) -> FieldArray:
+        """left^T right (x) a_l a_k^T, summed over the samples."""
+        if not self._is_dense(later) and not self._is_dense(earlier):
+            if self.derivatives.weights is not None:
+                right = right * self.derivatives.weights[:, None, None]
+            return left.reshape(-1, left.shape[2]).mT @ right.reshape(-1, right.shape[2])
+        total = _sum_over_samples(left.mT @ right, self._inputs(later), self._weighted_inputs(earlier))
+        return _as_matrix(total.transpose(0, 2, 1, 3))
+
+    def _second_term(self, later: int, earlier: int) -> FieldArray:
+        """g_l (x) d patch / d e_k (x) a_k, summed over the patches and the samples."""
+        change, gradients = self.jacobians.patches[later, earlier], self.jacobians.gradients[later]
+        right = self._weighted_inputs(earlier)
+        if self._is_dense(later):
+            return _as_matrix(_sum_over_samples(change[:, 0, 0], gradients, right).transpose(2, 0, 1, 3))
+        _, groups, places, taps, directions = change.shape
+        each = gradients.reshape(len(gradients), groups, -1, places)
+        if self._is_dense(earlier):
+            summed = each @ change.reshape(len(change), groups, places, taps * directions)
+            shared = summed.reshape(len(gradients), -1, directions)
+            total = _sum_over_samples(shared, ones(shared.field, len(gradients), 1), right)
+            return _as_matrix(total.transpose(0, 2, 1, 3))
+        left = (each * right[:, :, None, None]).transpose(1, 2, 0, 3).reshape(groups, each.shape[2], -1)
+        columns = change.transpose(1, 0, 2, 3, 4).reshape(groups, left.shape[2], taps * directions)
+        return (left @ columns).reshape(-1, directions)
+
+
+def _as_matrix(total: FieldArray) -> FieldArray:
+    first, second, third, fourth = total.shape
+    return total.reshape(first * second, third * fourth)
 
 
 def _sum_over_samples(shared: FieldArray, left: FieldArray, right: FieldArray) -> FieldArray:

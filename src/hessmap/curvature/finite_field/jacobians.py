@@ -1,35 +1,70 @@
-"""First derivatives inside a chain over GF(P): of every layer's inputs and outputs by every earlier layer's outputs."""
+"""First derivatives inside a chain over GF(P): of what every layer sees and gives by what every earlier one gives.
+
+A layer that sees all its inputs at once is perturbed by its outputs, one direction each. A layer that sees many patches
+has far more outputs than weights, and is perturbed by its weights.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from hessmap.curvature.finite_field.chain import Chain
-from hessmap.curvature.finite_field.evaluation import Evaluation
-from hessmap.curvature.finite_field.field_array import FieldArray, identity, joined, zeros
+from hessmap.curvature.finite_field.evaluation import Evaluation, Slope
+from hessmap.curvature.finite_field.field_array import FieldArray, identity
+from hessmap.curvature.finite_field.layer_maps import by_weights, pulled, pushed, seen_changes
+from hessmap.curvature.finite_field.selection import Selection
 
 
 @dataclass(frozen=True, eq=False)
 class Jacobians:
-    """By layers (later, earlier): ``outputs[j, l]`` = d z_j / d z_l for l <= j, ``inputs[j, l]`` = d a_j / d z_l for
-    l < j (a zero row for the bias's one). The sample axis comes first, of length one where all samples agree."""
+    """By layers (later, earlier), with e_l the perturbation of layer l: ``outputs[j, l]`` = d z_j / d e_l for l <= j,
+    ``patches[j, l]`` = d patches of j / d e_l for l < j; ``gradients[l]`` = d loss / d z_l, ``input_gradients[l]`` =
+    d loss / d inputs of l. The sample axis comes first, of length one where all samples agree; layers without
+    parameters are not perturbed."""
 
     outputs: dict[tuple[int, int], FieldArray]
-    inputs: dict[tuple[int, int], FieldArray]
+    patches: dict[tuple[int, int], FieldArray]
+    gradients: list[FieldArray]
+    input_gradients: list[FieldArray]
 
 
-def jacobians(chain: Chain[FieldArray], evaluation: Evaluation) -> Jacobians:
+def jacobians(chain: Chain[FieldArray], evaluation: Evaluation, residuals: FieldArray) -> Jacobians:
     outputs: dict[tuple[int, int], FieldArray] = {}
-    inputs: dict[tuple[int, int], FieldArray] = {}
+    patches: dict[tuple[int, int], FieldArray] = {}
+    perturbed: list[int] = []
     for later, layer in enumerate(chain.layers):
-        width = layer.weights.shape[0]
-        outputs[later, later] = identity(layer.weights.field, width)[None]
-        for earlier in range(later):
-            slopes = evaluation.slopes[later - 1]
-            before = outputs[later - 1, earlier]
-            change = before if slopes is None else slopes[:, :, None] * before
-            if layer.has_bias:
-                change = joined([change, zeros(change.field, len(change), 1, change.shape[2])], axis=1)
-            inputs[later, earlier] = change
-            outputs[later, earlier] = layer.weights @ change
-    return Jacobians(outputs, inputs)
+        for earlier in perturbed:
+            change = _pushed_through(evaluation.slopes[later - 1], outputs[later - 1, earlier])
+            patches[later, earlier] = seen_changes(layer, change)
+            outputs[later, earlier] = pushed(layer, patches[later, earlier])
+        if layer.has_parameters:
+            perturbed.append(later)
+            is_dense = layer.patches is None
+            outputs[later, later] = (
+                identity(residuals.field, layer.num_outputs)[None]
+                if is_dense
+                else by_weights(layer, evaluation.patches[later])
+            )
+    return Jacobians(outputs, patches, *_gradients(chain, evaluation, residuals))
+
+
+def _pushed_through(slope: Slope, change: FieldArray) -> FieldArray:
+    if isinstance(slope, Selection):
+        return slope.chosen(change)
+    return change if slope is None else slope[:, :, None] * change
+
+
+def _gradients(
+    chain: Chain[FieldArray], evaluation: Evaluation, residuals: FieldArray
+) -> tuple[list[FieldArray], list[FieldArray]]:
+    """The backward pass: by the outputs and by the inputs of every layer."""
+    gradients, input_gradients = [residuals], [pulled(chain.layers[-1], residuals)]
+    for layer, slope in zip(reversed(chain.layers[:-1]), reversed(evaluation.slopes), strict=True):
+        before = input_gradients[0]
+        if isinstance(slope, Selection):
+            before = slope.given_back(before)
+        elif slope is not None:
+            before = slope * before
+        gradients.insert(0, before)
+        input_gradients.insert(0, pulled(layer, before))
+    return gradients, input_gradients

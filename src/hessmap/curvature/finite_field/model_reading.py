@@ -3,43 +3,57 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from math import lcm, prod
 
 import numpy as np
 from torch import nn
 
-from hessmap.curvature.finite_field.chain import Affine, Chain, ExactActivation, Floats, Identity, LeakyRelu
+from hessmap.curvature.finite_field import module_windows
+from hessmap.curvature.finite_field.chain import (
+    Affine,
+    Chain,
+    ExactActivation,
+    Floats,
+    Identity,
+    Indices,
+    LeakyRelu,
+    MaxPool,
+    Patches,
+)
 from hessmap.curvature.layout import Layout
 from hessmap.errors import UnsupportedNetwork, sentence
 from hessmap.networks import PolynomialActivation
 
-_MUST = "exact arithmetic needs an nn.Sequential of nn.Linear with identity, ReLU, leaky ReLU or polynomial activations"
-_INSTEAD = "Use numerical_rank for this network, or generic_rank for the generic linear network of its widths"
+_MUST = (
+    "exact arithmetic needs an nn.Sequential of linear, convolution, pooling and reshaping layers with identity, ReLU,"
+    " leaky ReLU or polynomial activations"
+)
+_INSTEAD = "Use numerical_rank for this network, or generic_rank for the generic linear network of its sizes"
+
+Shape = tuple[int, ...]
 
 
-def read_chain(model: nn.Module, layout: Layout) -> Chain[Floats]:
+def read_chain(model: nn.Module, layout: Layout, input_shape: Shape) -> Chain[Floats]:
     """The model's layers in float64, every parameter at its place in ``layout`` (-1 where it is not in it).
 
-    A constant identity layer stands between two activations in a row, before a first and after a last one; an
-    identity activation stands between two linear layers in a row. A module used twice is two layers with the same
-    positions.
+    ``input_shape`` is that of one sample. A constant identity layer stands between two activations in a row, before a
+    first and after a last one; an identity activation stands between two linear layers in a row. A module used twice
+    is two layers with the same positions.
     """
     places = {id(value): layout[name] for name, value in model.named_parameters() if name in layout.names}
-    layers: list[Affine[Floats]] = []
-    activations: list[ExactActivation] = []
-    width = next((module.in_features for _, module in _leaves("", model) if isinstance(module, nn.Linear)), 0)
+    reading = _Reading(places, tuple(input_shape))
     for name, module in _leaves("", model):
-        if type(module) is nn.Linear:
-            if len(activations) < len(layers):
-                activations.append(Identity())
-            layers.append(_affine(module, places))
-            width = module.out_features
-        elif not isinstance(activation := _activation(name, module), Identity):
-            if len(layers) == len(activations):
-                layers.append(_constant_identity(width))
-            activations.append(activation)
-    if len(layers) == len(activations):
-        layers.append(_constant_identity(width))
-    return Chain(tuple(layers), tuple(activations), layout.size)
+        try:
+            reading.read(module)
+        except _NotExact as reason:
+            where = f"layer {name} is {type(module).__name__}" if name else f"the model is {type(module).__name__}"
+            raise UnsupportedNetwork(sentence(_MUST, f"{where}{reason}", _INSTEAD)) from None
+    return reading.chain(layout.size)
+
+
+class _NotExact(Exception):
+    """What cannot be read; the text says why where the kind of layer does not say it."""
 
 
 def _leaves(name: str, module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
@@ -51,34 +65,158 @@ def _leaves(name: str, module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
             yield from _leaves(f"{name}.{child_name}".lstrip("."), child)
 
 
-def _affine(module: nn.Linear, places: dict[int, slice]) -> Affine[Floats]:
-    weights, positions = [], []
-    for parameter in (module.weight, module.bias):
-        if parameter is None:
-            continue
-        place = places.get(id(parameter))
-        flat = np.full(parameter.numel(), -1) if place is None else np.arange(place.start, place.stop)
-        weights.append(parameter.detach().numpy().reshape(module.out_features, -1))
-        positions.append(flat.reshape(module.out_features, -1))
-    return Affine(np.concatenate(weights, axis=1), np.concatenate(positions, axis=1), module.bias is not None)
+@dataclass
+class _Reading:
+    """The chain so far, and the shape in which its numbers stand."""
+
+    places: dict[int, slice]
+    shape: Shape
+    layers: list[Affine[Floats]] = field(default_factory=list)
+    activations: list[ExactActivation] = field(default_factory=list)
+
+    def read(self, module: nn.Module) -> None:
+        """One layer more; only exact types count, because a subclass may compute something else."""
+        kind = type(module)
+        if kind in (nn.Identity, nn.Dropout, nn.Dropout1d, nn.Dropout2d):  # a Problem holds no dropout that is on
+            return
+        if isinstance(module, nn.Flatten | nn.Unflatten) and kind in (nn.Flatten, nn.Unflatten):
+            self.shape = _reshaped(module, self.shape)
+        elif isinstance(module, nn.Linear) and kind is nn.Linear:
+            self._add_linear(module)
+        elif isinstance(module, nn.Conv1d | nn.Conv2d) and kind in (nn.Conv1d, nn.Conv2d):
+            self._add_convolution(module)
+        elif kind in module_windows.AVERAGES:
+            self._add_average(module)
+        else:
+            num_units = prod(self.shape)
+            self._add_activation(_activation(module, self), num_units)
+
+    def chain(self, num_parameters: int) -> Chain[Floats]:
+        if len(self.layers) == len(self.activations):
+            self._add(_rearranged(np.arange(prod(self.shape))))
+        # One divisor for all averages, so that denominators are powers of one number.
+        shared = lcm(*(layer.divisor for layer in self.layers))
+        layers = tuple(
+            replace(layer, weights=layer.weights * (shared // layer.divisor), divisor=shared)
+            if layer.divisor > 1
+            else layer
+            for layer in self.layers
+        )
+        return Chain(layers, tuple(self.activations), num_parameters)
+
+    def _add(self, layer: Affine[Floats]) -> None:
+        if len(self.activations) < len(self.layers):
+            self.activations.append(Identity())
+        self.layers.append(layer)
+
+    def _add_activation(self, activation: ExactActivation, num_units: int) -> None:
+        """A maximum right after an increasing kink goes before it: the same function with the same first derivatives,
+        ties included, and no ties among the units that the kink has set to zero."""
+        last = self.activations[-1] if len(self.layers) == len(self.activations) and self.activations else None
+        if isinstance(activation, MaxPool) and isinstance(last, LeakyRelu) and last.slope >= 0:
+            self.activations[-1] = activation
+            activation = last
+        if len(self.layers) == len(self.activations):
+            self._add(_rearranged(np.arange(num_units)))
+        self.activations.append(activation)
+
+    def _parameters(self, module: nn.Linear | nn.Conv1d | nn.Conv2d) -> tuple[Floats, Indices, bool]:
+        """Weights and positions (rows, taps), the bias behind the taps."""
+        weights, positions = [], []
+        for parameter in (module.weight, module.bias):
+            if parameter is None:
+                continue
+            place = self.places.get(id(parameter))
+            flat = np.full(parameter.numel(), -1) if place is None else np.arange(place.start, place.stop)
+            weights.append(parameter.detach().numpy().reshape(len(parameter), -1))
+            positions.append(flat.reshape(len(parameter), -1))
+        return np.concatenate(weights, axis=1), np.concatenate(positions, axis=1), module.bias is not None
+
+    def _add_linear(self, module: nn.Linear) -> None:
+        if not self.shape or self.shape[-1] != module.in_features:
+            raise _NotExact(f" for {module.in_features} inputs, which meets the shape {self.shape}")
+        *places, taps = self.shape
+        self.shape = (*places, module.out_features)
+        if prod(places) == 1:
+            self._add(Affine(*self._parameters(module)))
+            return
+        sources = np.arange(prod(places) * taps).reshape(1, -1, taps)
+        self._add(Affine(*self._parameters(module), patches=Patches(sources, sources.size)))
+        # The outputs stand feature by feature, torch's token by token.
+        self._add(_rearranged(np.arange(prod(self.shape)).reshape(module.out_features, -1).T.ravel()))
+
+    def _add_convolution(self, module: nn.Conv1d | nn.Conv2d) -> None:
+        lengths = self._image(len(module.kernel_size), module.in_channels)
+        sources, out_lengths = module_windows.convolution(module, lengths)
+        self.shape = (module.out_channels, *out_lengths)
+        patches = Patches(sources, module.in_channels * prod(lengths))
+        self._add(Affine(*self._parameters(module), patches=patches))
+
+    def _add_average(self, module: nn.Module) -> None:
+        lengths = self._image(module_windows.num_axes(module))
+        num_inputs = prod(self.shape)
+        windows, counts, out_lengths = module_windows.average(module, self.shape[0], lengths)
+        self.shape = (self.shape[0], *out_lengths)
+        self._add(_averaged(windows, counts, num_inputs))
+
+    def maximum(self, module: nn.Module) -> MaxPool:
+        windows, out_lengths = module_windows.maximum(
+            module, self.shape[0], self._image(module_windows.num_axes(module))
+        )
+        self.shape = (self.shape[0], *out_lengths)
+        return MaxPool(windows)
+
+    def _image(self, num_axes: int, channels: int | None = None) -> Shape:
+        """The lengths of an image whose channels come first."""
+        if len(self.shape) != num_axes + 1 or (channels is not None and self.shape[0] != channels):
+            wanted = "channels" if channels is None else f"{channels} channels"
+            raise _NotExact(f" for {wanted} and {num_axes} axes, which meets the shape {self.shape}")
+        return self.shape[1:]
 
 
-def _constant_identity(width: int) -> Affine[Floats]:
-    return Affine(np.eye(width), np.full((width, width), -1), has_bias=False)
-
-
-def _activation(name: str, module: nn.Module) -> ExactActivation:
-    """What a layer that is not linear does to each number; a refusal for all that is not exact."""
+def _activation(module: nn.Module, reading: _Reading) -> ExactActivation:
+    """What a layer that is not affine does; a refusal for all that is not exact."""
     kind = type(module)
-    if kind in (nn.Identity, nn.Dropout):  # a dropout that is switched on never gets into a Problem
-        return Identity()
-    if isinstance(module, nn.Flatten) and module.start_dim == 1 and module.end_dim == -1:
-        return Identity()
     if kind is nn.ReLU:
         return LeakyRelu(0.0)
     if isinstance(module, nn.LeakyReLU) and kind is nn.LeakyReLU:
         return LeakyRelu(float(module.negative_slope))
     if isinstance(module, PolynomialActivation) and kind is PolynomialActivation:
         return module.polynomial
-    where = f"layer {name} is {kind.__name__}" if name else f"the model is {kind.__name__}"
-    raise UnsupportedNetwork(sentence(_MUST, where, _INSTEAD))
+    if kind in module_windows.MAXIMA:
+        return reading.maximum(module)
+    raise _NotExact
+
+
+def _reshaped(module: nn.Flatten | nn.Unflatten, shape: Shape) -> Shape:
+    """The shape of one sample afterwards; a reshaping that mixes samples is refused."""
+    ndim = len(shape) + 1
+    if isinstance(module, nn.Unflatten):
+        axis = int(module.dim) % ndim - 1
+        sizes = tuple(int(size) for size in module.unflattened_size)
+        known = prod(size for size in sizes if size > 0)
+        parts = tuple(shape[axis] // known if size < 0 else size for size in sizes)
+        if axis < 0 or prod(parts) != shape[axis]:
+            raise _NotExact(f" to {sizes}, which meets the shape {shape}")
+        return (*shape[:axis], *parts, *shape[axis + 1 :])
+    start, stop = module.start_dim % ndim - 1, module.end_dim % ndim - 1
+    if start < 0:
+        raise _NotExact(" of the samples themselves")
+    return (*shape[:start], prod(shape[start : stop + 1]), *shape[stop + 1 :])
+
+
+def _rearranged(order: Indices) -> Affine[Floats]:
+    """The constant layer whose output i is input order[i]."""
+    return Affine(np.ones((1, 1)), np.full((1, 1), -1), False, Patches(order[None, :, None], len(order)))
+
+
+def _averaged(windows: Indices, counts: Indices, num_inputs: int) -> Affine[Floats]:
+    """The constant layer of means over windows (outputs, taps), each sum divided by its count."""
+    divisor = lcm(*(int(count) for count in np.unique(counts)))
+    odd = divisor // (divisor & -divisor)  # powers of two are exact in float64
+    if (counts == counts[0]).all():
+        weights, sources = np.full((1, windows.shape[1]), odd / counts[0]), windows[None]
+    else:
+        weights = np.repeat((odd / counts)[:, None], windows.shape[1], axis=1)
+        sources = windows[:, None]
+    return Affine(weights, np.full(weights.shape, -1), False, Patches(sources, num_inputs), odd)

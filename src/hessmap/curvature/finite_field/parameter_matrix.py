@@ -35,13 +35,5 @@ class ParameterMatrix:
     def _folded(self, residues: Residues, positions: Positions) -> tuple[Residues, int, Positions]:
         """Rows of equal position added up; the largest number of such rows; the positions that are left."""
         kept = np.flatnonzero(positions >= 0)
-        order = kept[np.argsort(positions[kept], kind="stable")]
-        places, starts, counts = np.unique(positions[order], return_index=True, return_counts=True)
-        rows = residues[order]
-        if len(places) == len(rows):
-            return rows, 1, places
-        # Halves of 31 bits cannot overflow in an int64 sum.
-        low = np.add.reduceat(rows & (2**31 - 1), starts, axis=0) % self._field.prime
-        high = np.add.reduceat(rows >> 31, starts, axis=0) % self._field.prime
-        shifted = self._field.multiply(high, np.array(2**31))
-        return self._field.add(low, shifted), int(counts.max()), places
+        sums, places, largest_count = self._field.sums_by_place(residues[kept], positions[kept])
+        return sums, largest_count, places

@@ -79,6 +79,18 @@ class PrimeField:
             product = self._reduce((product << _LIMB_BITS) + left * limb, np.multiply(product, _LIMB) + real * limb)
         return product
 
+    def sums_by_place(self, rows: Residues, places: Residues) -> tuple[Residues, Residues, int]:
+        """Rows of equal place added up; the places there are, in order; the largest number of rows of a place."""
+        order = np.argsort(places, kind="stable")
+        found, starts, counts = np.unique(places[order], return_index=True, return_counts=True)
+        rows = rows[order]
+        if len(found) == len(rows):
+            return rows, found, 1
+        # Halves of 31 bits cannot overflow in an int64 sum.
+        low = np.add.reduceat(rows & (2**31 - 1), starts, axis=0) % self.prime
+        high = np.add.reduceat(rows >> 31, starts, axis=0) % self.prime
+        return self.add(low, self.multiply(high, np.array(2**31))), found, int(counts.max())
+
     def matmul(self, left: Residues, right: Residues) -> Residues:
         """The matrix product, batched as ``numpy.matmul`` is: nine float64 products of 21-bit limbs."""
         length = left.shape[-1]

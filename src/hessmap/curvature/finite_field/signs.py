@@ -1,4 +1,5 @@
-"""On which side of its kink every unit stands: rigorous in float64, and in exact integers where that is not enough."""
+"""On which side of its kink every unit stands, and which of a window is the largest: rigorous in float64, and in exact
+integers where that is not enough."""
 
 from __future__ import annotations
 
@@ -7,19 +8,30 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from hessmap.curvature.finite_field.chain import Affine, Chain, ExactActivation, Floats, Identity, LeakyRelu
+from hessmap.curvature.finite_field.chain import (
+    Affine,
+    Chain,
+    ExactActivation,
+    Floats,
+    Identity,
+    Indices,
+    LeakyRelu,
+    MaxPool,
+)
 from hessmap.curvature.finite_field.dyadic import Integers, scaled_integers
+from hessmap.curvature.finite_field.layer_maps import applied, seen
 from hessmap.networks import Polynomial
 
 _ROUNDING = 2.0**-53
 _UNDERFLOW = 2.0**-1022  # even if subnormal numbers are flushed to zero
 
-Pattern = NDArray[np.bool_]
+Pattern = NDArray[np.bool_] | Indices
 
 
 @dataclass(frozen=True, eq=False)
 class Signs:
-    """Per activation: whether z > 0, (num_samples, width), or None where it has no kink. ``num_ties`` counts z = 0."""
+    """Per activation: whether z > 0, (num_samples, width); of a maximum, the chosen unit, (num_samples, num_outputs);
+    None where there is nothing to decide. ``num_ties`` counts z = 0, and maxima that are attained twice."""
 
     patterns: tuple[Pattern | None, ...]
     num_ties: int
@@ -27,85 +39,145 @@ class Signs:
 
 
 def signs(chain: Chain[Floats], inputs: Floats) -> Signs:
-    """The signs of a chain in exact arithmetic on exact inputs; only samples in doubt pay for integers."""
-    patterns: list[Pattern | None]
-    patterns, doubtful = _float_patterns(chain, inputs)
-    num_ties = 0
+    """The patterns of a chain in exact arithmetic on exact inputs; only samples in doubt pay for integers."""
+    patterns, doubtful, ties = _float_patterns(chain, inputs)
+    num_ties = int(ties[~doubtful].sum())
     if doubtful.any():
-        exact, num_ties = _integer_patterns(chain, inputs[doubtful])
+        exact, more_ties = _integer_patterns(chain, inputs[doubtful])
+        num_ties += more_ties
         for pattern, correction in zip(patterns, exact, strict=True):
             if pattern is not None and correction is not None:
                 pattern[doubtful] = correction
     return Signs(tuple(patterns), num_ties, int(doubtful.sum()))
 
 
-def _float_patterns(chain: Chain[Floats], inputs: Floats) -> tuple[list[Pattern | None], Pattern]:
-    """Signs by running error analysis, and which samples have a unit closer to its kink than the error bound."""
+def _float_patterns(chain: Chain[Floats], inputs: Floats) -> tuple[list[Pattern | None], NDArray[np.bool_], Indices]:
+    """Patterns by running error analysis; which samples have a number closer to a kink, or to a rival, than the error
+    bound; and the ties of every sample, which are right where there is no doubt. An error of zero means exact."""
     doubtful = np.zeros(len(inputs), dtype=np.bool_)
+    ties = np.zeros(len(inputs), dtype=np.int64)
     patterns: list[Pattern | None] = []
     values, errors = inputs, np.zeros_like(inputs)
     with np.errstate(all="ignore"):  # overflow gives inf or NaN, and those count as doubtful
         for layer, activation in zip(chain.layers, chain.activations, strict=False):
             values, errors = _affine_with_error(layer, values, errors)
+            pattern: Pattern | None = None
             if isinstance(activation, Polynomial):
                 errors = np.full_like(values, np.inf)
-            pattern = None
-            if isinstance(activation, LeakyRelu):
+            elif isinstance(activation, LeakyRelu):
                 pattern = values > 0
-                doubtful |= ~(np.abs(values) > errors).all(axis=1)
-                slopes = np.where(pattern, 1.0, activation.slope)
-                values = values * slopes
-                errors = errors * np.abs(slopes) * (1 + 4 * _ROUNDING) + 2 * _ROUNDING * np.abs(values) + _UNDERFLOW
+                is_zero = (values == 0) & (errors == 0)
+                doubtful |= ~((np.abs(values) > errors) | is_zero).all(axis=1)
+                ties += is_zero.sum(axis=1)
+                values, errors = _leaky_with_error(activation, pattern, values, errors)
+            elif isinstance(activation, MaxPool):
+                pattern, unsure, equal = _maximum_with_error(activation, values, errors)
+                doubtful |= unsure
+                ties += equal
+                values, errors = (np.take_along_axis(array, pattern, axis=1) for array in (values, errors))
             patterns.append(pattern)
-    return patterns, doubtful
+    return patterns, doubtful, ties
 
 
 def _affine_with_error(layer: Affine[Floats], values: Floats, errors: Floats) -> tuple[Floats, Floats]:
-    """W a + b and a bound on its distance from the exact one, given a bound on the error of a.
+    """(W a + b) / divisor and a bound on its distance from the exact one, given a bound on the error of a.
 
-    |error| <= |W| |error of a| + gamma_n (|W| |a| + |b|), Higham 2002, section 3.1: any order of summation. The
-    factor covers the rounding of the bound itself, the last term underflow.
+    |error| <= |W| |error of a| + gamma_n (|W| |a| + |b|), Higham 2002, section 3.1: any order of summation, the
+    division one more operation. The factor covers the rounding of the bound itself, the last term underflow. A sum
+    without a term other than zero is exact.
     """
-    matrix = layer.weights
-    length = matrix.shape[1] + 1
-    if layer.has_bias:
-        values = np.concatenate([values, np.ones((len(values), 1))], axis=1)
-        errors = np.concatenate([errors, np.zeros((len(errors), 1))], axis=1)
+    size, weights = np.abs(layer.weights), layer.weights
+    length = weights.shape[1] + 2
+    patches, patch_errors = seen(layer, values), seen(layer, errors, one=0)
     gamma = length * _ROUNDING / (1 - length * _ROUNDING)
-    bound = errors @ np.abs(matrix).T + gamma * (np.abs(values) @ np.abs(matrix).T)
-    return values @ matrix.T, bound * (1 + 8 * gamma) + 4 * length * _UNDERFLOW
+    bound = applied(size, patch_errors + gamma * (np.abs(patches) + patch_errors))
+    bound = bound / layer.divisor * (1 + 8 * gamma) + 4 * length * _UNDERFLOW
+    is_something = ((patches != 0) | (patch_errors != 0)).astype(np.float64)
+    num_terms = applied((weights != 0).astype(np.float64), is_something)
+    return applied(weights, patches) / layer.divisor, np.where(num_terms == 0, 0.0, bound)
+
+
+def _leaky_with_error(
+    activation: LeakyRelu, is_positive: Pattern, values: Floats, errors: Floats
+) -> tuple[Floats, Floats]:
+    """The activation and its error; a slope of zero leaves none."""
+    slopes = np.where(is_positive, 1.0, activation.slope)
+    scaled = values * slopes
+    bound = errors * np.abs(slopes) * (1 + 4 * _ROUNDING) + 2 * _ROUNDING * np.abs(scaled) + _UNDERFLOW
+    is_exact = (slopes == 0) | (slopes == 1) & (errors == 0) | (values == 0) & (errors == 0)
+    return scaled, np.where(is_exact, 0.0, bound)
+
+
+def _maximum_with_error(
+    activation: MaxPool, values: Floats, errors: Floats
+) -> tuple[Indices, NDArray[np.bool_], Indices]:
+    """The chosen units; the samples where a rival is too close; how many maxima of a sample are attained twice."""
+    is_there = activation.windows >= 0
+    rivals = np.where(is_there, values[:, activation.windows], -np.inf)
+    doubts = np.where(is_there, errors[:, activation.windows], 0.0)
+    best = np.argmax(rivals, axis=2)[:, :, None]
+    height, doubt = (np.take_along_axis(array, best, axis=2) for array in (rivals, doubts))
+    is_below = (height - rivals) * (1 - 4 * _ROUNDING) > (doubt + doubts) * (1 + 4 * _ROUNDING)
+    is_exact = (doubt == 0) & (doubts == 0)
+    is_best = np.arange(rivals.shape[2]) == best
+    is_sure = is_below | is_exact | is_best | ~is_there
+    is_equal = is_exact & (rivals == height) & ~is_best & is_there
+    chosen = np.take_along_axis(np.broadcast_to(activation.windows, rivals.shape), best, axis=2)[:, :, 0]
+    is_sure &= np.isfinite(height) & np.isfinite(doubt)
+    return chosen, ~is_sure.all(axis=(1, 2)), is_equal.any(axis=2).sum(axis=1)
 
 
 def _integer_patterns(chain: Chain[Floats], inputs: Floats) -> tuple[list[Pattern | None], int]:
-    """The same signs from integers over a common power of two, and the number of exact zeros at a kink."""
+    """The same patterns from integers over a common denominator ``unit``, and the number of exact ties."""
     patterns: list[Pattern | None] = []
     num_ties = 0
     values, bits = scaled_integers(inputs)
+    unit = 1 << bits
     for layer, activation in zip(chain.layers, chain.activations, strict=False):
-        if layer.has_bias:
-            values = np.concatenate([values, np.full((len(values), 1), 1 << bits, dtype=object)], axis=1)
         matrix, matrix_bits = scaled_integers(layer.weights)
-        values, bits = values @ matrix.T, bits + matrix_bits
-        pattern = None
+        values = applied(matrix, seen(layer, values, one=unit))
+        unit *= layer.divisor << matrix_bits
+        pattern: Pattern | None = None
         if isinstance(activation, LeakyRelu):
             pattern = np.asarray(values > 0, dtype=np.bool_)
             num_ties += int(np.sum(values == 0))
-        values, bits = _apply(activation, values, bits, pattern)
+        elif isinstance(activation, MaxPool):
+            pattern, ties = _integer_maximum(activation, values)
+            num_ties += ties
+        values, unit = _apply(activation, values, unit, pattern)
         patterns.append(pattern)
     return patterns, num_ties
 
 
-def _apply(activation: ExactActivation, values: Integers, bits: int, pattern: Pattern | None) -> tuple[Integers, int]:
+def _integer_maximum(activation: MaxPool, values: Integers) -> tuple[Indices, int]:
+    """The first of the largest in every window, and the number of windows with more than one."""
+    chosen = np.empty((len(values), len(activation.windows)), dtype=np.int64)
+    num_ties = 0
+    for place, window in enumerate(activation.windows):
+        units = window[window >= 0]
+        rivals = values[:, units]
+        best = rivals.max(axis=1, keepdims=True)
+        is_best = np.asarray(rivals == best, dtype=np.bool_)
+        chosen[:, place] = units[is_best.argmax(axis=1)]
+        num_ties += int((is_best.sum(axis=1) > 1).sum())
+    return chosen, num_ties
+
+
+def _apply(activation: ExactActivation, values: Integers, unit: int, pattern: Pattern | None) -> tuple[Integers, int]:
+    """The activation of integers over ``unit``, again over one denominator."""
     if isinstance(activation, Identity):
-        return values, bits
+        return values, unit
+    if isinstance(activation, MaxPool):
+        assert pattern is not None
+        return np.take_along_axis(values, pattern.astype(np.int64), axis=1), unit
     if isinstance(activation, LeakyRelu):
         (slope,), slope_bits = scaled_integers(np.array([activation.slope]))
         assert pattern is not None
-        return np.where(pattern, values * (1 << slope_bits), values * slope), bits + slope_bits
+        return np.where(pattern, values * (1 << slope_bits), values * slope), unit << slope_bits
     coefficients, coefficient_bits = scaled_integers(np.array(activation.coefficients))
-    total, total_bits = np.full_like(values, coefficients[-1]), coefficient_bits
+    total, total_unit = np.full_like(values, coefficients[-1]), 1 << coefficient_bits
     for coefficient in coefficients[-2::-1]:
-        # total * z has total_bits + bits fractional bits, more than the coefficient's: align the coefficient.
-        total = total * values + (coefficient << (total_bits + bits - coefficient_bits))
-        total_bits += bits
-    return total, total_bits
+        # total * z is over total_unit * unit, a multiple of the coefficient's denominator: align the coefficient.
+        total = total * values + coefficient * (total_unit * unit >> coefficient_bits)
+        total_unit *= unit
+    return total, total_unit

@@ -35,7 +35,7 @@ def activation_patterns(problem: Problem) -> ActivationPatterns:
     from hessmap.theory.piecewise_linear import ActivationGroup
 
     inputs = problem.inputs.numpy()
-    (pattern,) = signs(read_chain(problem.model, problem.layout), inputs).patterns
+    (pattern,) = signs(read_chain(problem.model, problem.layout, inputs.shape[1:]), inputs).patterns
     assert pattern is not None
     is_leaky = describe(problem.model).activation == "leaky_relu"
     sizes: dict[bytes, list[int]] = {}
