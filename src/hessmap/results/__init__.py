@@ -1,6 +1,7 @@
 """Frozen records that carry their own doubt."""
 
 from hessmap.results.datasets import DataSetStatus
+from hessmap.results.effective_parameters import CountTruth, EffectiveParameters
 from hessmap.results.map_comparison import Change, LayerChange, MapComparison, MapIdentity, PartChange
 from hessmap.results.maps import CurvatureMap, LayerCurvature, NetworkCurvature, PartCurvature
 from hessmap.results.provenance import Provenance, data_hash, provenance
@@ -17,6 +18,7 @@ from hessmap.results.ranks import (
 from hessmap.results.record import Record
 from hessmap.results.spectra import (
     EffectiveDimension,
+    EigenpairsMeasurement,
     LinearSolution,
     ReconstructionErrors,
     Spectrum,
@@ -27,10 +29,13 @@ from hessmap.results.training import TrainingRun
 __all__ = [
     "PARTS",
     "Change",
+    "CountTruth",
     "CurvatureMap",
     "DataRanks",
     "DataSetStatus",
     "EffectiveDimension",
+    "EffectiveParameters",
+    "EigenpairsMeasurement",
     "LayerChange",
     "LayerCurvature",
     "LinearSolution",

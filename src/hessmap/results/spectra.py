@@ -58,6 +58,43 @@ class Spectrum(Record):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
+class EigenpairsMeasurement(Record):
+    """Some eigenpairs of a large operator, in descending order, and how far to trust them.
+
+    ``residuals`` holds ||A v - lambda v||; a pair counts as found when its residual is at most ``tolerance`` times
+    ``norm`` (the largest Ritz value in magnitude) or times its own |lambda|, as ``relative_to`` says. ``converged``
+    holds when all are found AND a random block that joined the basis showed no value beyond the last of them
+    (``num_probes`` counts such attempts). ``residual_check`` is the norm of one random combination of all residuals,
+    from a product that was made for it: about the root of the sum of their squares, if they are true.
+    """
+
+    eigenvalues: Floats
+    residuals: Floats
+    converged: bool
+    which: str
+    tolerance: float
+    relative_to: str
+    norm: float
+    num_products: int
+    num_probes: int
+    num_restarts: int
+    residual_check: float
+    size: int
+    seed: int
+    eigenvectors: Floats | None = field(default=None, compare=False)
+    provenance: Provenance | None = field(default=None, compare=False)
+    summary_fields: ClassVar[tuple[str, ...]] = (
+        "eigenvalues",
+        "which",
+        "converged",
+        "residuals",
+        "tolerance",
+        "num_products",
+        "size",
+    )
+
+
+@dataclass(frozen=True, eq=False, repr=False)
 class EffectiveDimension(Record):
     """How many directions are curved by more than ``epsilon``: sum of h / (h + epsilon), h = |eigenvalue|.
 

@@ -1,0 +1,194 @@
+"""An orthonormal basis that grows by blocks, and the operator seen in it.
+
+    A Q = Q T + B C,    Q^T Q = I,  Q^T B = 0,  T = Q^T A Q
+
+Q is the basis, B the next block and C its coupling. Every new block is orthogonalised against the whole basis, twice;
+directions that vanish in it are dropped, and replaced by random ones while there are any left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import floor, log2
+
+import torch
+from torch import Tensor
+
+Product = Callable[[Tensor], Tensor]
+_DEPENDENT = 1e-12  # of the norm: what is left of a direction that the basis already holds is rounding
+_LIFTED = 1e-3
+
+
+@dataclass(frozen=True)
+class Probe:
+    """What a random block showed: True if nothing new, False if something, None if it ran out of room before; the Ritz
+    values with it, the share of each Ritz vector that is new, and its part outside the old basis (rows)."""
+
+    verdict: bool | None
+    values: Tensor
+    share: Tensor
+    new_parts: Tensor
+
+
+class KrylovBasis:
+    """The state of a block Lanczos iteration with full re-orthogonalisation and thick restarts."""
+
+    def __init__(self, product: Product, size: int, capacity: int, generator: torch.Generator) -> None:
+        self.product = product
+        self.size = size
+        self.generator = generator
+        self.num_products = 0
+        self.unit = 0.0  # a power of two near the first images: all values are in units of it
+        self.norm = 0.0  # of the operator, as far as it is known
+        self._columns = torch.empty(capacity, size, dtype=torch.float64)  # one basis vector a row
+        self._projected = torch.zeros(capacity, capacity, dtype=torch.float64)
+        self.dimension = 0
+        self.block = torch.empty(0, size, dtype=torch.float64)
+        self.coupling = torch.empty(0, 0, dtype=torch.float64)
+
+    @property
+    def basis(self) -> Tensor:
+        """Orthonormal rows."""
+        return self._columns[: self.dimension]
+
+    @property
+    def projected(self) -> Tensor:
+        return self._projected[: self.dimension, : self.dimension]
+
+    @property
+    def room(self) -> int:
+        """How many vectors the store can still take."""
+        return len(self._columns) - self.dimension
+
+    def start(self, block: Tensor, width: int) -> None:
+        """Begin with given directions (rows), filled up to a width by random ones."""
+        self.block = self._orthonormal(block)[0][: self.room]
+        self._fill(width)
+        self.coupling = torch.zeros(len(self.block), 0, dtype=torch.float64)
+
+    def expand(self) -> None:
+        """Take the block into the basis, multiply it, and make the next one of what is new."""
+        width, old = len(self.block), self.dimension
+        self._columns[old : old + width] = self.block
+        self.dimension += width
+        rest = self._images()
+        new = slice(old, self.dimension)
+        self.norm = max(self.norm, float(rest.norm(dim=1).max()))
+        inside = self._removed(rest)
+        self._projected[: self.dimension, new] = inside
+        self._projected[new, : self.dimension] = inside.T
+        self._projected[new, new] = (inside[old:] + inside[old:].T) / 2
+        self.block, triangle = self._orthonormal(rest)
+        self.coupling = torch.zeros(len(self.block), self.dimension, dtype=torch.float64)
+        self.coupling[:, new] = triangle
+        self._fill(width)
+
+    def _images(self) -> Tensor:
+        images = self.product(self.block.T).T
+        self.num_products += len(self.block)
+        if self.unit == 0.0:
+            largest = float(images.abs().max())
+            self.unit = 2.0 ** floor(log2(largest)) if largest > 0 else 0.0
+        return images / self.unit if self.unit else images.clone()
+
+    def ritz(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Ritz values in ascending order, their vectors in the basis (columns), and the norms of their residuals."""
+        values, vectors = torch.linalg.eigh(self.projected)
+        if len(values):
+            self.norm = max(self.norm, float(values.abs().max()))
+        return values, vectors, (self.coupling @ vectors).norm(dim=0)
+
+    def restart(self, values: Tensor, vectors: Tensor) -> None:
+        """Keep some Ritz vectors alone; the block and its coupling stay."""
+        kept = vectors.shape[1]
+        for rows in _pieces(self.size):  # in place, a few entries of every vector at a time
+            self._columns[:kept, rows] = vectors.T @ self._columns[: self.dimension, rows]
+        self.coupling = self.coupling @ vectors
+        self.dimension = kept
+        self._projected[:kept, :kept] = torch.diag(values)
+
+    def combined(self, vectors: Tensor) -> Tensor:
+        """Vectors of the basis as vectors of the whole space, one a column."""
+        return (vectors.T @ self.basis).T.contiguous()
+
+    def join(self, directions: Tensor) -> None:
+        """Add directions (rows) to the next block; the operator does not couple the basis to them."""
+        fresh = self._orthonormal(self._cleared(directions, self.block), scale=1.0)[0]
+        self.block = torch.cat([self.block, fresh])
+        padding = torch.zeros(len(fresh), self.coupling.shape[1], dtype=torch.float64)
+        self.coupling = torch.cat([self.coupling, padding])
+
+    def probe(self, width: int, min_steps: int, is_clear: Callable[[Tensor, Tensor, Tensor], bool | None]) -> Probe:
+        """Let a random block and its images join the basis, step by step, until ``is_clear`` has an answer.
+
+        A random direction holds little of a missed eigenvector, so some steps are made before it is asked. It is told the Ritz values (ascending), their residuals as far as the new vectors know them, and the
+        share of each Ritz vector that is new. The basis stays as it was; what the probe added is thrown away.
+        """
+        kept = self.dimension, self.block, self.coupling
+        self.block = torch.empty(0, self.size, dtype=torch.float64)
+        self._fill(min(width, self.room))
+        verdict, num_steps = None, 0
+        while verdict is None and 0 < len(self.block) <= self.room:
+            self.expand()
+            values, vectors, residuals = self.ritz()
+            share = vectors[kept[0] :].square().sum(0)
+            num_steps += 1
+            verdict = is_clear(values, residuals, share) if num_steps >= min_steps else None
+        values, vectors, _ = self.ritz()
+        share = vectors[kept[0] :].square().sum(0)
+        new = vectors[kept[0] :].T @ self._columns[kept[0] : self.dimension]
+        self.dimension, self.block, self.coupling = kept
+        return Probe(verdict, values, share, new)
+
+    def _fill(self, width: int) -> None:
+        """Random directions in the place of those that vanished; the coupling to them is zero."""
+        missing = min(width, self.size - self.dimension) - len(self.block)
+        if missing <= 0:
+            return
+        random = torch.randn(missing, self.size, generator=self.generator, dtype=torch.float64)
+        fresh = self._orthonormal(self._cleared(random, self.block), scale=float(self.size) ** 0.5)[0]
+        self.block = torch.cat([self.block, fresh])
+        padding = torch.zeros(len(fresh), self.coupling.shape[1], dtype=torch.float64)
+        self.coupling = torch.cat([self.coupling, padding])
+
+    def _cleared(self, directions: Tensor, block: Tensor) -> Tensor:
+        """Directions without their parts in the basis and in the block."""
+        rest = directions.clone()
+        for _ in range(2):
+            self._removed(rest)
+            rest -= (rest @ block.T) @ block
+        return rest
+
+    def _removed(self, rest: Tensor) -> Tensor:
+        """Take the basis out of some rows, in place, and return what was taken, (dimension, rows)."""
+        inside = self.basis @ rest.T
+        rest -= inside.T @ self.basis
+        again = self.basis @ rest.T
+        rest -= again.T @ self.basis
+        return inside + again
+
+    def _orthonormal(self, rows: Tensor, scale: float | None = None) -> tuple[Tensor, Tensor]:
+        """Orthonormal directions of some rows, and the coefficients with coefficients^T directions = rows.
+
+        Directions below 1e-12 of the scale (by default the norm of the operator) are dropped.
+        """
+        if not len(rows):
+            return rows, rows.new_zeros(0, 0)
+        reference = (self.norm or float(rows.norm(dim=1).max())) if scale is None else scale
+        found, triangle = torch.linalg.qr(rows.T)
+        left, values, right = torch.linalg.svd(triangle)
+        kept = values > _DEPENDENT * reference
+        if not kept.all():
+            found, triangle = found @ left[:, kept], values[kept, None] * right[kept]
+        found = found.T.contiguous()
+        if len(found) and values[kept].min() < _LIFTED * reference:
+            # Dividing by a small size lifts what rounding left of the basis: take it out again.
+            self._removed(found)
+            found = torch.linalg.qr(found.T).Q.T.contiguous()
+            triangle = found @ rows.T
+        return found, triangle
+
+
+def _pieces(size: int, step: int = 4096) -> list[slice]:
+    return [slice(start, min(start + step, size)) for start in range(0, size, step)]

@@ -1,0 +1,234 @@
+"""Some eigenpairs of a large symmetric operator, from products alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Literal, get_args
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from hessmap.curvature.operator import LinearOperator
+from hessmap.errors import InvalidInput, require, sentence, unknown_name
+from hessmap.measurement.krylov_basis import KrylovBasis, Product
+from hessmap.measurement.matrices import Matrix, float_array
+from hessmap.results import EigenpairsMeasurement, provenance
+
+End = Literal["largest", "smallest", "both_ends", "magnitude"]
+Reference = Literal["norm", "eigenvalue"]
+ENDS: tuple[End, ...] = get_args(End)
+_PROBE_WIDTH, _PROBE_STEPS, _MIN_PROBE_STEPS = 4, 12, 6
+_ENOUGH_PROBES = 3  # that ran out of room before they had an answer, and showed nothing
+
+
+def top_eigenpairs(
+    matrix: Matrix,
+    count: int,
+    *,
+    which: End = "largest",
+    tolerance: float = 1e-8,
+    relative_to: Reference = "norm",
+    start: Tensor | NDArray[Any] | None = None,
+    block_size: int | None = None,
+    max_basis: int | None = None,
+    max_products: int | None = None,
+    seed: int = 0,
+) -> EigenpairsMeasurement:
+    """The ``count`` largest (smallest, both ends: as many from each, largest in magnitude) eigenpairs.
+
+    Block Lanczos with full re-orthogonalisation and thick restarts (Wu & Simon 2000). A pair has converged when
+    ||A v - lambda v|| <= tolerance * ||A|| (or * |lambda|, with ``relative_to="eigenvalue"``). A Krylov space of b
+    vectors never sees more than b copies of a repeated eigenvalue: so once all pairs have converged a random block and
+    its images join the basis, and only if no value appears beyond the last wanted one is the result ``converged``;
+    else the iteration goes on with what was found.
+
+    ``start`` holds approximate eigenvectors as columns. ``max_basis`` bounds the vectors that are held and
+    ``max_products`` the work; when that is used up the pairs are returned as they are, with ``converged`` False.
+
+    >>> found = top_eigenpairs(np.diag([3.0, 3.0, 1.0, 0.0, -5.0]), 2)
+    >>> found.eigenvalues.round(12), found.converged
+    (array([3., 3.]), True)
+    """
+    product, size = _product_of(matrix)
+    wanted = _Wanted(which, count, tolerance, relative_to)
+    wanted.check(size)
+    block = _checked_start(start, size)
+    width = block_size or min(size, max(4, min(16, count)))
+    require(1 <= width <= size, f"block_size must lie between 1 and the size {size}", f"got {width}")
+    held = wanted.total(size)
+    capacity = min(size, max_basis or max(3 * held, held + 12 * width))
+    require(
+        capacity >= min(size, held + 2 * width), f"max_basis must be at least {held + 2 * width}", f"got {capacity}"
+    )
+    generator = torch.Generator().manual_seed(seed)
+    basis = KrylovBasis(product, size, min(size, capacity + _PROBE_WIDTH * _PROBE_STEPS), generator)
+    basis.start(block, width)
+    state = _iterate(basis, wanted, capacity, width, max_products or 20 * size + 1000)
+    return _measurement(basis, wanted, state, matrix, seed)
+
+
+@dataclass(frozen=True)
+class _Wanted:
+    which: End
+    count: int
+    tolerance: float
+    relative_to: Reference
+
+    def check(self, size: int) -> None:
+        if self.which not in ENDS:
+            raise unknown_name("which", self.which, ENDS)
+        if self.relative_to not in get_args(Reference):
+            raise unknown_name("relative_to", self.relative_to, get_args(Reference))
+        must = f"count must lie between 1 and the size {size} of the operator"
+        require(isinstance(self.count, int) and 1 <= self.count <= size, must, f"got {self.count}")
+        must = "tolerance must lie between 1e-15 and 1, relative to the norm or the eigenvalue"
+        require(1e-15 <= self.tolerance < 1, must, f"got {self.tolerance}")
+
+    def total(self, size: int) -> int:
+        return min(size, 2 * self.count if self.which == "both_ends" else self.count)
+
+    def chosen(self, values: Tensor, extra: int = 0) -> Tensor:
+        """Places of the wanted Ritz values (ascending order given), the best ones last."""
+        last = len(values)
+        if self.which == "largest":
+            return torch.arange(max(0, last - self.count - extra), last)
+        if self.which == "smallest":
+            return torch.arange(min(last, self.count + extra)).flip(0)
+        if self.which == "magnitude":
+            return values.abs().argsort(stable=True)[max(0, last - self.count - extra) :]
+        low = min(last // 2, self.count + extra // 2)
+        high = max(low, last - self.count - extra // 2)
+        return torch.cat([torch.arange(low), torch.arange(high, last)])
+
+    def limits(self, values: Tensor, residuals: Tensor, norm: float) -> Tensor:
+        """Which of these values have small enough residuals."""
+        reference = values.abs() if self.relative_to == "eigenvalue" else torch.full_like(values, norm)
+        # Below the rounding of a product there is nothing to be had.
+        return residuals <= torch.clamp(self.tolerance * reference, min=1e-14 * norm)
+
+    def margins(self, values: Tensor, last: Tensor) -> Tensor:
+        """How far values stay behind the last wanted one (``last``: lowest and highest of the wanted)."""
+        if self.which == "largest":
+            return last.min() - values
+        if self.which == "smallest":
+            return values - last.max()
+        if self.which == "magnitude":
+            return last.abs().min() - values.abs()
+        ends = last.sort().values
+        return torch.minimum(values - ends[self.count - 1], ends[-self.count] - values)
+
+    def is_clear(self, known: Tensor, slack: float, values: Tensor, residuals: Tensor, share: Tensor) -> bool | None:
+        """Whether a probe shows that nothing lies beyond the wanted values (``known``): True, False, or not yet."""
+        new = share > 0.5
+        if not new.any():
+            return None
+        margins = self.margins(values, known)[new]
+        nearest = margins.argmin()
+        margin, residual = float(margins[nearest]), float(residuals[new][nearest])
+        if margin < -slack:
+            return False
+        return True if margin > residual or residual <= slack else None
+
+
+@dataclass(frozen=True)
+class _State:
+    values: Tensor
+    vectors: Tensor
+    residuals: Tensor
+    converged: bool
+    num_probes: int
+    num_restarts: int
+
+
+def _iterate(basis: KrylovBasis, wanted: _Wanted, capacity: int, width: int, max_products: int) -> _State:
+    num_probes = num_restarts = undecided = 0
+    while True:
+        if len(basis.block):
+            basis.expand()
+        values, vectors, residuals = basis.ritz()
+        chosen = wanted.chosen(values)
+        complete = basis.dimension == basis.size or not len(basis.block)
+        settled = len(chosen) == wanted.total(basis.size)
+        settled = settled and bool(wanted.limits(values[chosen], residuals[chosen], basis.norm).all())
+        state = _State(values[chosen], vectors[:, chosen], residuals[chosen], complete, num_probes, num_restarts)
+        if complete:
+            return state
+        if settled:
+            slack = max(10 * wanted.tolerance, 1e-12) * basis.norm
+            probe = basis.probe(_PROBE_WIDTH, _MIN_PROBE_STEPS, partial(wanted.is_clear, state.values, slack))
+            num_probes += 1
+            undecided += probe.verdict is None
+            if probe.verdict or undecided == _ENOUGH_PROBES:
+                return replace(state, converged=True, num_probes=num_probes)
+            nearest = wanted.margins(probe.values, state.values).where(probe.share > 0.5, torch.inf).argsort()
+            basis.join(probe.new_parts[nearest[: min(width, int((probe.share > 0.5).sum()))]])
+        if basis.num_products >= max_products:
+            return state
+        if basis.dimension + len(basis.block) > capacity:
+            extra = max(width, (capacity - len(chosen)) // 3)
+            kept = wanted.chosen(values, max(0, min(extra, capacity - len(chosen) - len(basis.block) - width)))
+            basis.restart(values[kept], vectors[:, kept])
+            num_restarts += 1
+
+
+def _measurement(
+    basis: KrylovBasis, wanted: _Wanted, state: _State, matrix: object, seed: int
+) -> EigenpairsMeasurement:
+    order = state.values.argsort(descending=True, stable=True)
+    unit = basis.unit or 1.0
+    eigenvectors = basis.combined(state.vectors[:, order])
+    eigenvalues = state.values[order]
+    check = _disagreement(basis, eigenvalues, eigenvectors, state.residuals[order])
+    return EigenpairsMeasurement(
+        eigenvalues=(unit * eigenvalues).numpy(),
+        residuals=(unit * state.residuals[order]).numpy(),
+        converged=state.converged,
+        which=wanted.which,
+        tolerance=wanted.tolerance,
+        relative_to=wanted.relative_to,
+        norm=unit * basis.norm,
+        num_products=basis.num_products,
+        num_probes=state.num_probes,
+        num_restarts=state.num_restarts,
+        residual_check=unit * check,
+        size=basis.size,
+        seed=seed,
+        eigenvectors=eigenvectors.numpy(),
+        provenance=getattr(matrix, "provenance", None) or provenance(seed=seed),
+    )
+
+
+def _disagreement(basis: KrylovBasis, values: Tensor, vectors: Tensor, residuals: Tensor) -> float:
+    """||A V c - V L c|| for random signs c, by one product: no more than the root of the sum of squared residuals, if
+    the residuals that the recurrence claims are true."""
+    if not len(values):
+        return 0.0
+    signs = torch.randint(0, 2, (len(values), 1), generator=basis.generator).double() * 2 - 1
+    mixed = vectors @ signs
+    image = basis.product(mixed) / (basis.unit or 1.0)
+    basis.num_products += 1
+    return float((image - vectors @ (values[:, None] * signs)).norm())
+
+
+def _product_of(matrix: Matrix) -> tuple[Product, int]:
+    if isinstance(matrix, LinearOperator):
+        rows, columns = matrix.shape
+        require(rows == columns, "eigenpairs need a square operator", f"got shape {matrix.shape}")
+        return matrix.matmat, rows
+    array = torch.from_numpy(float_array(matrix))
+    is_square = array.ndim == 2 and array.shape[0] == array.shape[1]
+    require(is_square, "eigenpairs need a square matrix", f"got shape {tuple(array.shape)}")
+    return array.__matmul__, len(array)
+
+
+def _checked_start(start: Tensor | NDArray[Any] | None, size: int) -> Tensor:
+    if start is None:
+        return torch.empty(0, size, dtype=torch.float64)
+    array = float_array(start, "start")
+    if array.ndim != 2 or len(array) != size:
+        must = f"start must hold vectors with {size} entries as columns"
+        raise InvalidInput(sentence(must, f"got shape {array.shape}"))
+    return torch.from_numpy(np.ascontiguousarray(array.T))
