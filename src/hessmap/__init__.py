@@ -22,6 +22,8 @@ _HOME_OF = {
     "train": "training",
     "train_to_stationary_point": "training",
     "zoo_network": "training",
+    "certify": "certificates",
+    "Certificate": "certificates",
     "Problem": "curvature",
     "loss_hessian": "curvature",
     "outer_product_hessian": "curvature",
@@ -69,6 +71,8 @@ if TYPE_CHECKING:  # what editors and type checkers see
     from hessmap import studies as studies
     from hessmap import theory as theory
     from hessmap import training as training
+    from hessmap.certificates import Certificate as Certificate
+    from hessmap.certificates import certify as certify
     from hessmap.curvature import Problem as Problem
     from hessmap.curvature import functional_hessian as functional_hessian
     from hessmap.curvature import loss_hessian as loss_hessian

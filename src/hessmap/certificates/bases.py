@@ -1,0 +1,108 @@
+"""The orthonormal bases in which a posterior is diagonal, layer by layer.
+
+The prior is isotropic, so any basis is legal, even one that was found from the data: the divergence of the posterior
+depends on its variances alone. What a basis buys is a posterior that is wide where the loss is flat.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from hessmap.certificates.stochastic import StochasticNetwork
+from hessmap.curvature.layers import layer_factors
+from hessmap.curvature.problem import Problem
+from hessmap.datasets.data import Data
+from hessmap.errors import InvalidInput, require, sentence, unknown_name
+
+OwnBasis = Mapping[str, tuple[Tensor, Tensor]]
+
+_ORTHONORMAL = 1e-5  # what single precision leaves of U^T U = I for some hundred columns
+
+
+@dataclass(frozen=True)
+class BasisRule:
+    """Where the basis comes from, and when it is found anew.
+
+    ``output_factor`` is None for coordinates as they are, "measured" for E[M]; ``is_refreshed``: every so often during
+    the fit, and not once before it; ``decays``: ten times as rarely whenever the step size falls.
+    """
+
+    output_factor: str | None
+    is_refreshed: bool = False
+    decays: bool = False
+
+
+BASES: dict[str, BasisRule] = {
+    "standard": BasisRule(None),
+    "approximate": BasisRule("measured"),
+    "iterative": BasisRule("measured", is_refreshed=True),
+    "iterative_decay": BasisRule("measured", is_refreshed=True, decays=True),
+}
+
+
+def basis_rule(basis: str | OwnBasis) -> BasisRule:
+    if not isinstance(basis, str):
+        return BasisRule(None)
+    if basis not in BASES:
+        raise unknown_name("basis", basis, tuple(BASES))
+    return BASES[basis]
+
+
+@torch.no_grad()
+def take_curvature_bases(
+    network: StochasticNetwork, model: nn.Module, data: Data, rule: BasisRule, fixed_inputs: str | None = None
+) -> None:
+    """Turn every layer to the eigenvectors of its two Kronecker factors at the means, largest eigenvalue first.
+
+    Deviations stay with their index: the k-th largest curvature keeps the k-th deviation. The layer ``fixed_inputs``
+    keeps the basis of its inputs: what enters the first layer never changes.
+    """
+    problem = Problem(mean_model(network, model), "cross_entropy", data.inputs.double(), data.targets)
+    for name, layer in network.layers.items():
+        factors = layer_factors(problem, name)
+        layer.output_basis.copy_(_descending_eigenvectors(factors.output_factor))
+        if name != fixed_inputs:
+            layer.input_basis.copy_(_descending_eigenvectors(factors.input_factor))
+
+
+def take_own_bases(network: StochasticNetwork, bases: OwnBasis) -> None:
+    """Turn every layer to the pair (output basis, input basis) that is given under its name."""
+    unknown = sorted(set(bases) - set(network.layers))
+    if unknown:
+        raise unknown_name("layer", unknown[0], tuple(network.layers))
+    for name, (outputs, inputs) in bases.items():
+        layer = network.layers[name]
+        for side, given, held in (("output", outputs, layer.output_basis), ("input", inputs, layer.input_basis)):
+            require(
+                given.shape == held.shape,
+                f"the {side} basis of {name} must have shape {tuple(held.shape)}",
+                f"got {tuple(given.shape)}",
+            )
+            defect = float((given.double().T @ given.double() - torch.eye(len(given), dtype=torch.float64)).abs().max())
+            if not defect < _ORTHONORMAL:
+                broken = f"U^T U differs from the identity by {defect:.2g}"
+                raise InvalidInput(sentence(f"the {side} basis of {name} must be orthonormal", broken))
+            held.copy_(given)
+
+
+@torch.no_grad()
+def mean_model(network: StochasticNetwork, model: nn.Module) -> nn.Module:
+    """The given network with the means of the posterior as its weights, in double precision."""
+    made = copy.deepcopy(model).double().eval()
+    for name, layer in network.layers.items():
+        place = made.get_submodule(name)
+        assert isinstance(place, nn.Linear | nn.Conv1d | nn.Conv2d)
+        place.weight.copy_(layer.weight.reshape(place.weight.shape))
+        if place.bias is not None and layer.bias is not None:
+            place.bias.copy_(layer.bias)
+    return made
+
+
+def _descending_eigenvectors(factor: Tensor) -> Tensor:
+    _, ascending = torch.linalg.eigh(factor)
+    return torch.flip(ascending, (1,))

@@ -1,0 +1,245 @@
+"""Fitting a posterior: stochastic gradients on an upper bound of the error plus the price of the divergence.
+
+Minimised is E cross-entropy / log 2 + sqrt(B / 2), the first an upper bound of the error for any number of classes (a
+wrong answer gives its label a probability of at most one half), the second Pinsker's gap of ``theory.pac_bayes``.
+Dziugaite & Roy 2017; Wu et al. 2022, algorithm 1, whose plain gradient steps do not move the deviations: the slope in
+them is of order 1 / N. RMSprop is used instead, as by the former.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from math import exp, log, pi
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from hessmap.certificates.bases import OwnBasis, basis_rule, take_curvature_bases, take_own_bases
+from hessmap.certificates.posterior import LayerPosterior, Posterior
+from hessmap.certificates.stochastic import StochasticLayer, StochasticLinear, StochasticNetwork
+from hessmap.datasets.data import Data
+from hessmap.errors import HessmapError, sentence
+from hessmap.theory.pac_bayes import PriorGrid, binary_kl_inverse
+
+_RATE_FALLS = (0.6, 0.85)  # of the iterations: the step sizes are then a tenth
+_FIRST_LOG_DEVIATION = -3.0  # of the prior
+_SMALLEST_DEVIATION = 1e-3  # of a weight's posterior before the first step
+_WINDOW = 100  # iterations over which the error of the stochastic network is averaged for the progress
+
+
+class FitDiverged(HessmapError, ArithmeticError):
+    """The objective is no longer a number."""
+
+
+@dataclass(frozen=True)
+class FitSettings:
+    """How a posterior is fitted; every field enters the certificate."""
+
+    iterations: int = 6000
+    batch_size: int = 128
+    learning_rate: float = 1e-3
+    deviation_learning_rate: float = 1e-2
+    smoothing: float = 0.9
+    refresh_every: int = 400
+    basis_samples: int = 2000
+    delta: float = 0.025
+    grid: PriorGrid = field(default_factory=PriorGrid)
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class FitMoment:
+    """Where a fit is: ``bound`` is an estimate from the last batches, not a certificate."""
+
+    iteration: int
+    iterations: int
+    bound: float
+    error: float
+    kl: float
+
+
+class PosteriorFit:
+    """A posterior on its way; ``state`` and ``restore`` make it go on to the same bits."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        initial: nn.Module,
+        data: Data,
+        basis: str | OwnBasis,
+        settings: FitSettings,
+    ) -> None:
+        self.model, self.data, self.settings, self.rule = model, data, settings, basis_rule(basis)
+        self.generator = torch.Generator().manual_seed(settings.seed)
+        self.network = StochasticNetwork(model, self.generator)
+        self.prior = StochasticNetwork(initial, self.generator).posterior()
+        dtype = next(self.network.parameters()).dtype
+        self.inputs, self.targets = data.inputs.to(dtype), data.targets
+        self.log_prior_deviation = nn.Parameter(torch.tensor(_FIRST_LOG_DEVIATION, dtype=torch.float64))
+        if not isinstance(basis, str):
+            take_own_bases(self.network, basis)
+        self.iteration = 0
+        self.best: tuple[float, Posterior, float] | None = None
+        self._errors: list[float] = []
+        self._start()
+
+    def _start(self) -> None:
+        if self.rule.output_factor is not None:
+            self._turn()
+        with torch.no_grad():
+            for layer in self.network.layers.values():
+                layer.log_deviations.copy_(layer.rotated(layer.weight).abs().clamp_min(_SMALLEST_DEVIATION).log())
+                if layer.bias is not None and layer.bias_log_deviations is not None:
+                    turned = layer.output_basis.T @ layer.bias
+                    layer.bias_log_deviations.copy_(turned.abs().clamp_min(_SMALLEST_DEVIATION).log())
+        layers = self.network.layers.values()
+        means = [mean for layer in layers for mean in (layer.weight, layer.bias) if mean is not None]
+        deviations = [
+            one for layer in layers for one in (layer.log_deviations, layer.bias_log_deviations) if one is not None
+        ]
+        settings = self.settings
+        self.optimiser = torch.optim.RMSprop(
+            [
+                {"params": means, "lr": settings.learning_rate},
+                {"params": [*deviations, self.log_prior_deviation], "lr": settings.deviation_learning_rate},
+            ],
+            alpha=settings.smoothing,
+        )
+
+    def run(self, progress: Callable[[FitMoment], None] | None, every: int, keep: Callable[[], None] | None) -> str:
+        """Iterate to the end and say in words how it ended; Ctrl-C ends it early, and nothing is lost.
+
+        ``progress`` hears of every so many iterations, and ``keep`` may store the state then.
+        """
+        try:
+            while self.iteration < self.settings.iterations:
+                self._step()
+                if self.iteration % every == 0 or self.iteration == self.settings.iterations:
+                    moment = self._moment()
+                    if progress is not None:
+                        progress(moment)
+                    if keep is not None:
+                        keep()
+        except KeyboardInterrupt:
+            if self.best is None:
+                self._moment()
+            return f"interrupted after {self.iteration} of {self.settings.iterations} iterations"
+        return f"{self.iteration} iterations done"
+
+    def _step(self) -> None:
+        self._refresh_if_due()
+        chosen = torch.randint(len(self.inputs), (self.settings.batch_size,), generator=self.generator)
+        outputs = self._outputs(chosen)
+        surrogate = nn.functional.cross_entropy(outputs, self.targets[chosen]) / log(2)
+        objective = surrogate.double() + (self.complexity() / 2).sqrt()
+        if not torch.isfinite(objective):
+            broken = f"the objective is {float(objective.detach())} at iteration {self.iteration}"
+            remedy = "Use smaller learning rates"
+            raise FitDiverged(sentence("fitting a posterior must keep the objective finite", broken, remedy))
+        self.optimiser.zero_grad()
+        torch.autograd.backward(objective)
+        self._fall_if_due()
+        self.optimiser.step()
+        grid = self.settings.grid
+        with torch.no_grad():
+            self.log_prior_deviation.clamp_(max=0.5 * log(grid.scale) - 0.5 / grid.precision)
+            self._errors.append(float((outputs.argmax(1) != self.targets[chosen]).double().mean()))
+        del self._errors[:-_WINDOW]
+        self.iteration += 1
+
+    def _outputs(self, chosen: Tensor) -> Tensor:
+        first = next(iter(self.network.layers.values()))
+        squares = self._first_squares(first)
+        first.known_squares = None if squares is None else squares[chosen]
+        outputs: Tensor = self.network(self.inputs[chosen])
+        first.known_squares = None
+        return outputs
+
+    def _first_squares(self, first: StochasticLayer) -> Tensor | None:
+        """(V^T x)^2 of all samples for a first layer that sees them as they are; its V never changes."""
+        if not hasattr(self, "_squares"):
+            module = next(iter(self.network.network.children()), None)
+            sees_data = module is first and isinstance(first, StochasticLinear)
+            self._squares = (self.inputs @ first.input_basis).square() if sees_data else None
+        return self._squares
+
+    def state(self) -> dict[str, Any]:
+        """All that the rest of the fit depends on."""
+        best = None
+        if self.best is not None:
+            layers = {name: vars(layer).copy() for name, layer in self.best[1].items()}
+            best = {"bound": self.best[0], "posterior": layers, "variance": self.best[2]}
+        return {
+            "iteration": self.iteration,
+            "network": {name: vars(layer).copy() for name, layer in self.network.posterior().items()},
+            "log_prior_deviation": self.log_prior_deviation.detach().clone(),
+            "optimiser": self.optimiser.state_dict(),
+            "generator": self.generator.get_state(),
+            "errors": list(self._errors),
+            "best": best,
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self.iteration = state["iteration"]
+        self.network.take({name: LayerPosterior(**layer) for name, layer in state["network"].items()})
+        with torch.no_grad():
+            self.log_prior_deviation.copy_(state["log_prior_deviation"])
+        self.optimiser.load_state_dict(state["optimiser"])
+        self.generator.set_state(state["generator"])
+        self._errors = list(state["errors"])
+        if (best := state["best"]) is not None:
+            layers = {name: LayerPosterior(**layer) for name, layer in best["posterior"].items()}
+            self.best = (best["bound"], layers, best["variance"])
+
+    def complexity(self) -> Tensor:
+        """B of ``theory.pac_bayes.complexity`` with a continuous grid index, differentiable."""
+        settings, count = self.settings, len(self.inputs)
+        log_variance = 2 * self.log_prior_deviation
+        index = settings.grid.precision * (log(settings.grid.scale) - log_variance)
+        terms = self.kl() + 2 * index.log() + log(pi**2 * count / (6 * settings.delta))
+        return terms / (count - 1)
+
+    def kl(self) -> Tensor:
+        """The divergence of the posterior from the prior, differentiable."""
+        log_variance = 2 * self.log_prior_deviation
+        total = torch.zeros((), dtype=torch.float64)
+        for name, layer in self.network.layers.items():
+            start = self.prior[name]
+            for mean, log_deviations, origin in (
+                (layer.weight, layer.log_deviations, start.weight),
+                (layer.bias, layer.bias_log_deviations, start.bias),
+            ):
+                if mean is None or log_deviations is None or origin is None:
+                    continue
+                squares = (mean - origin).square().sum().double() + (2 * log_deviations).exp().sum().double()
+                total = total + squares / log_variance.exp() - 2 * log_deviations.sum().double()
+                total = total + mean.numel() * (log_variance - 1)
+        return total / 2
+
+    def _moment(self) -> FitMoment:
+        with torch.no_grad():
+            kl, price = float(self.kl()), float(self.complexity())
+        error = sum(self._errors) / len(self._errors) if self._errors else 1.0
+        bound = binary_kl_inverse(error, max(0.0, price))
+        if self.best is None or bound <= self.best[0]:
+            self.best = (bound, self.network.posterior(), exp(2 * float(self.log_prior_deviation.detach())))
+        return FitMoment(self.iteration, self.settings.iterations, bound, error, kl)
+
+    def _refresh_if_due(self) -> None:
+        num_falls = sum(self.iteration >= share * self.settings.iterations for share in _RATE_FALLS)
+        interval = self.settings.refresh_every * (10**num_falls if self.rule.decays else 1)
+        if self.rule.is_refreshed and self.iteration > 0 and self.iteration % interval == 0:
+            self._turn()
+
+    def _turn(self) -> None:
+        samples = torch.randperm(len(self.inputs), generator=self.generator)[: self.settings.basis_samples]
+        some = Data(self.data.inputs[samples], self.targets[samples])
+        fixed = next(iter(self.network.layers)) if self.iteration > 0 else None
+        take_curvature_bases(self.network, self.model, some, self.rule, fixed)
+
+    def _fall_if_due(self) -> None:
+        if self.iteration in [int(share * self.settings.iterations) for share in _RATE_FALLS]:
+            for group in self.optimiser.param_groups:
+                group["lr"] /= 10

@@ -1,0 +1,73 @@
+"""What a fit finds: for every layer the means of its weights, their deviations, and the basis they stand in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from hessmap.certificates.stochastic import StochasticLayer
+
+_FIELDS = ("weight", "log_deviations", "output_basis", "input_basis", "bias", "bias_log_deviations")
+
+
+@dataclass(frozen=True, eq=False)
+class LayerPosterior:
+    """One layer: weight ~ weight + U (E * exp(log_deviations)) V^T with E standard normal; bias ~ bias + U (e * ..)."""
+
+    weight: Tensor
+    log_deviations: Tensor
+    output_basis: Tensor
+    input_basis: Tensor
+    bias: Tensor | None
+    bias_log_deviations: Tensor | None
+
+    @classmethod
+    def of(cls, layer: StochasticLayer) -> LayerPosterior:
+        values = (getattr(layer, name) for name in _FIELDS)
+        return cls(*(None if value is None else value.detach().clone() for value in values))  # type: ignore[arg-type]
+
+    @torch.no_grad()
+    def copy_to(self, layer: StochasticLayer) -> None:
+        for name in _FIELDS:
+            if (value := getattr(self, name)) is not None:
+                getattr(layer, name).copy_(value)
+
+    def arrays(self) -> dict[str, np.ndarray[Any, Any]]:
+        named = {name: getattr(self, name) for name in _FIELDS}
+        return {name: value.numpy() for name, value in named.items() if value is not None}
+
+    @classmethod
+    def from_arrays(cls, arrays: dict[str, np.ndarray[Any, Any]]) -> LayerPosterior:
+        found = (arrays.get(name) for name in _FIELDS)
+        return cls(*(None if value is None else torch.from_numpy(value.copy()) for value in found))  # type: ignore[arg-type]
+
+    @property
+    def means(self) -> Tensor:
+        return _flat(self.weight, self.bias)
+
+    @property
+    def variances(self) -> Tensor:
+        return (2 * _flat(self.log_deviations, self.bias_log_deviations)).exp()
+
+
+Posterior = dict[str, LayerPosterior]
+
+
+def posterior_means(posterior: Posterior) -> Tensor:
+    """All means, layer by layer, in double precision."""
+    return torch.cat([layer.means for layer in posterior.values()])
+
+
+def posterior_variances(posterior: Posterior) -> Tensor:
+    """All variances, in the coordinates of each layer's basis, in double precision."""
+    return torch.cat([layer.variances for layer in posterior.values()])
+
+
+def _flat(weight: Tensor, bias: Tensor | None) -> Tensor:
+    whole = weight.flatten() if bias is None else torch.cat([weight.flatten(), bias])
+    return whole.double()
