@@ -1,0 +1,1 @@
+"""Studies of convolutional and locally connected networks."""

@@ -1,0 +1,125 @@
+"""Locality and weight sharing: fully connected, locally connected and shared filters over disjoint patches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import product
+from typing import Any
+
+from hessmap.networks import LocallyConnected
+from hessmap.results import PARTS
+from hessmap.studies import Case, Finding, Lines, Row, Series, Study, View
+from hessmap.studies.cnn.rank_record import network_and_problem, rank_record, seconds
+from hessmap.studies.cnn.rank_sweep import (
+    ACTIVATIONS,
+    COLUMNS,
+    DATA,
+    EMBEDDED,
+    equality,
+    linear_bounds_under_relu,
+    of_activation,
+    words_of,
+)
+from hessmap.studies.rank_comparison import RANK_CHECKS, SYMBOLS, doubts
+from hessmap.theory import printed_convolutional_formulas as printed
+
+FULL, LOCAL, SHARED = "fully connected", "locally connected", "shared weights"
+_NUM_INPUTS = 24  # of the 25 pixels of 5x5 images: eight patch sizes divide it
+_PATCH_SIZES = (1, 2, 3, 4, 6, 8, 12, 24)
+# Filters on each patch and outputs: at most 1,392 parameters on the embedded data, 3,264 elsewhere. The fully connected
+# network has as many hidden units as the others, filters times patches, and is there for the fewest filters.
+_SMALL = ((2, 8), 5)
+_LARGE = ((4, 12), 10)
+
+
+def network_text(kind: str, patch_size: int, filters: int, outputs: int) -> str:
+    """A network of 24 inputs in patches of this size, as text."""
+    patches = _NUM_INPUTS // patch_size
+    if kind == FULL:
+        return f"{_NUM_INPUTS}-{patches * filters}-{outputs}"
+    return f"local-{patches}x{patch_size}-{filters}-{outputs}{' shared' if kind == SHARED else ''}"
+
+
+def cases(data: str) -> tuple[Case, ...]:
+    counts, outputs = _sizes(data)
+    return tuple(
+        {
+            "kind": kind,
+            "patch_size": size,
+            "filters": filters,
+            "activation": activation,
+            "loss": "squared",
+            "network": network_text(kind, size, filters, outputs) + words_of(activation),
+            "seed": 0,
+        }
+        for activation, filters, kind, size in product(ACTIVATIONS, counts, (FULL, LOCAL, SHARED), _PATCH_SIZES)
+        if kind != FULL or filters == min(counts)
+    )
+
+
+def _sizes(data: str) -> tuple[tuple[int, int], int]:
+    return _SMALL if data in EMBEDDED else _LARGE
+
+
+def measure(case: Case) -> dict[str, Any]:
+    """The record of ranks and, for the loss Hessian, what Fact 13 or 14 prints."""
+    network, problem = network_and_problem(case)
+    record = rank_record(network, problem)
+    if not isinstance(network, LocallyConnected):
+        return record
+    fact = printed.fact_14 if network.shared_weights else printed.fact_13
+    return {**record, "fact": fact(network.patches, network.patch_size, network.filters, network.outputs)}
+
+
+def findings(rows: Sequence[Row]) -> Iterator[Finding]:
+    yield from doubts(rows)
+    linear = of_activation(rows, "identity")
+    local, shared = ([row for row in linear if row["kind"] == kind] for kind in (LOCAL, SHARED))
+    for part in ("outer_product", "functional"):
+        claim = f"Linear: Theorems 9 and 10 are equalities for {SYMBOLS[part].strip('$')}"
+        yield from equality(claim, local + shared, f"measured.{part}", f"printed.{part}")
+    yield from equality("Linear: Fact 13 is right", local, "measured.loss", "fact")
+    yield from equality("Linear: Fact 14 is wrong", shared, "measured.loss", "fact", fails=True)
+    yield from _on_order(linear)
+    yield from linear_bounds_under_relu(rows)
+
+
+def _on_order(linear: Sequence[Row]) -> Iterator[Finding]:
+    """Fewer connections leave less rank, and fewer free weights still less, for every patch size."""
+    by_size: dict[tuple[Any, ...], dict[str, float]] = {}
+    for row in linear:
+        key = row["data"], row["filters"], row["patch_size"]
+        by_size.setdefault(key, {})[row["kind"]] = row.number("measured.loss")
+    ordered = [kinds[FULL] >= kinds[LOCAL] >= kinds[SHARED] for kinds in by_size.values() if len(kinds) == 3]
+    if ordered:
+        claim = "Linear: the rank of H_L falls from fully connected to local to shared"
+        yield Finding(claim, all(ordered), f"for {sum(ordered)} of {len(ordered)} patch sizes")
+
+
+def _figures() -> Iterator[Lines]:
+    for data, (activation, name), part in product(DATA, ACTIVATIONS.items(), PARTS):
+        theory = {"line": f"predicted.{part}"} if activation == "identity" else {"dashed": f"printed.{part}"}
+        yield Lines(
+            title=f"{SYMBOLS[part]}, {name}, {data.replace('_', '-')}",
+            where={"data": data, "activation": activation, "filters": min(_sizes(data)[0])},
+            split="kind",
+            x="patch_size",
+            series=(Series("{kind}", points=f"measured.{part}", **theory),),
+            x_label="patch size",
+            y_label="rank",
+            x_scale="log",
+        )
+
+
+STUDY = Study(
+    name="cnn/locality",
+    question="What do local connections and shared weights leave of the ranks?",
+    reference="Singh, Hofmann & Schoelkopf 2023, Figures 5, 12, 13, 14; Theorems 9 and 10, Facts 13 and 14",
+    cases=cases,
+    measure=measure,
+    data=DATA,
+    checks=RANK_CHECKS,
+    findings=findings,
+    seconds=seconds,
+    view=View(tuple(_figures()), COLUMNS),
+)

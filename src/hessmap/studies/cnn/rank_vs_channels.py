@@ -1,0 +1,102 @@
+"""Rank against the number of channels: two convolutions of as many channels each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise, product
+
+from hessmap.results import PARTS
+from hessmap.studies import Case, Finding, Lines, Row, Series, Study, View
+from hessmap.studies.cnn.power_law import PowerLaw, power_law
+from hessmap.studies.cnn.rank_record import measure, seconds
+from hessmap.studies.cnn.rank_sweep import (
+    COLUMNS,
+    DATA,
+    EMBEDDED,
+    LOSSES,
+    SERIES,
+    bounds_hold,
+    linear_bounds_under_relu,
+    settings,
+    sweep_figures,
+    words_of,
+)
+from hessmap.studies.rank_comparison import RANK_CHECKS, SYMBOLS, curves_of, doubts
+
+# Inputs, filter size and channels: at most 1,364 parameters on the embedded data, 3,888 elsewhere.
+_SMALL = (16, 7, (2, 3, 4, 5, 6, 7, 8, 9, 10, 11))
+_LARGE = (25, 9, (2, 4, 6, 8, 10, 12, 14, 16))
+
+
+def cases(data: str) -> tuple[Case, ...]:
+    length, kernel, channels = _SMALL if data in EMBEDDED else _LARGE
+    return tuple(
+        {
+            "channels": count,
+            **setting,
+            "network": f"conv-1x{length}-{count}x{kernel}-{count}x{kernel}-10{words_of(setting['activation'])}",
+            "seed": 0,
+        }
+        for setting, count in product(settings(data), channels)
+    )
+
+
+def findings(rows: Sequence[Row]) -> Iterator[Finding]:
+    """Growth is judged by the upper half of each curve, where the channels are no bottleneck any more."""
+    yield from doubts(rows)
+    yield from bounds_hold(rows)
+    yield from linear_bounds_under_relu(rows)
+    for curve in curves_of(rows, "channels", by=("activation", "loss", "data")):
+        upper = curve[len(curve) // 2 :]
+        if len(upper) >= 3:
+            yield from _growth(upper)
+
+
+def _growth(upper: Sequence[Row]) -> Iterator[Finding]:
+    """Square root of the parameters for linear networks; under ReLU as the parameters themselves."""
+    first = upper[0]
+    where = f"{LOSSES[first['loss']]}, {first['data'].replace('_', '-')}, from {first['channels']} channels on"
+    fit = _exponent(upper)
+    if first["activation"] == "identity":
+        claim = f"Linear: the rank of H_L grows about as the square root of the parameters ({where})"
+        yield Finding(claim, 0.4 <= fit.exponent <= 0.6, f"exponent {fit}")
+        steps = {part: sorted(_added(upper, part)) for part in PARTS}
+        detail = ", ".join(f"{SYMBOLS[part].strip('$')} {'/'.join(map('{:g}'.format, steps[part]))}" for part in PARTS)
+        claim = f"Linear: H_o has stopped growing, and each further channel adds the same to H_f ({where})"
+        yield Finding(claim, steps["outer_product"] == [0] and len(steps["functional"]) == 1, f"added: {detail}")
+    else:
+        claim = f"ReLU: the rank of H_L grows as the number of parameters ({where})"
+        yield Finding(claim, fit.exponent > 0.9, f"exponent {fit}")
+
+
+def _exponent(curve: Sequence[Row]) -> PowerLaw:
+    return power_law([row["num_parameters"] for row in curve], [row.number("measured.loss") for row in curve])
+
+
+def _added(curve: Sequence[Row], part: str) -> set[float]:
+    """What one more channel adds to a rank, at each step."""
+    name = f"measured.{part}"
+    return {
+        (wide.number(name) - narrow.number(name)) / (wide["channels"] - narrow["channels"])
+        for narrow, wide in pairwise(curve)
+    }
+
+
+def _figures() -> Iterator[Lines]:
+    parameters = Series("parameters", line="num_parameters")
+    series = {activation: (*shown, parameters) for activation, shown in SERIES.items()}
+    yield from sweep_figures("channels", "channels of both hidden layers", series)
+
+
+STUDY = Study(
+    name="cnn/rank-vs-channels",
+    question="How do the ranks of a network with two convolutions grow with its channels?",
+    reference="Singh, Hofmann & Schoelkopf 2023, Figures 1, 2a, 7, 8; Theorems 5 and 6",
+    cases=cases,
+    measure=measure,
+    data=DATA,
+    checks=RANK_CHECKS,
+    findings=findings,
+    seconds=seconds,
+    view=View(tuple(_figures()), COLUMNS),
+)

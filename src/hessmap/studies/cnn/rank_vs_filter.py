@@ -1,0 +1,97 @@
+"""Rank against filter size: one convolution, its filters from one tap to the whole input."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import product
+
+from hessmap.studies import Case, Finding, Row, Study, View
+from hessmap.studies.cnn.rank_record import measure, seconds
+from hessmap.studies.cnn.rank_sweep import (
+    COLUMNS,
+    DATA,
+    EMBEDDED,
+    SERIES,
+    bounds_hold,
+    equality,
+    linear_bounds_under_relu,
+    of_activation,
+    settings,
+    sweep_figures,
+    words_of,
+)
+from hessmap.studies.rank_comparison import RANK_CHECKS, doubts
+
+# Inputs, filter sizes and numbers of filters: at most 1,449 parameters on the embedded data, 4,016 elsewhere.
+_SMALL = (16, tuple(range(1, 17)), (2, 4, 9))
+_LARGE = (25, tuple(range(1, 26, 2)), (4, 8, 16))
+_MANY = 100  # filters: where Figure 9 calls the slack of the sum negligible
+
+
+def cases(data: str) -> tuple[Case, ...]:
+    length, kernels, filters = _SMALL if data in EMBEDDED else _LARGE
+    return tuple(
+        {
+            "filter_size": kernel,
+            "filters": count,
+            **setting,
+            "network": f"conv-1x{length}-{count}x{kernel}-10{words_of(setting['activation'])}",
+            "seed": 0,
+        }
+        for setting, count, kernel in product(settings(data), filters, kernels)
+    )
+
+
+def findings(rows: Sequence[Row]) -> Iterator[Finding]:
+    yield from doubts(rows)
+    linear, relu = of_activation(rows, "identity"), of_activation(rows, "relu")
+    yield from bounds_hold(rows)
+    yield from equality("Linear: Theorem 8 is an equality", linear, "measured.functional", "printed.functional")
+    yield from _on_theorem_7(linear)
+    yield from _on_slack(linear)
+    yield from linear_bounds_under_relu(rows)
+    yield from equality("ReLU: Theorem 8 is an equality", relu, "measured.functional", "printed.functional")
+
+
+def _on_theorem_7(linear: Sequence[Row]) -> Iterator[Finding]:
+    """Section 6.1 calls it exact; it nearly is."""
+    if linear:
+        loose = [row for row in linear if row.number("measured.outer_product") < row["printed.outer_product"]]
+        where = ", ".join(sorted({f"{row['network']} ({row['loss']})" for row in loose}))
+        detail = f"right in {len(linear) - len(loose)} of {len(linear)} cases" + (f", not in {where}" if loose else "")
+        yield Finding("Linear: Theorem 7 is an equality nearly always", len(loose) < 0.05 * len(linear), detail)
+
+
+def _on_slack(linear: Sequence[Row]) -> Iterator[Finding]:
+    """Figure 9: the sum of both theorems exceeds the rank of H_L, and less so for many filters."""
+    if linear:
+        slack = max(row["printed.loss"] / row.number("measured.loss") - 1 for row in linear)
+        many = max(_slack_of_many(row["network"], row["loss"]) for row in linear)
+        detail = f"by up to {100 * slack:.2g} % here, by the formulas up to {100 * many:.2g} % with {_MANY} filters"
+        claim = "Linear: the sum of Theorems 7 and 8 exceeds the rank of H_L, less so for many filters"
+        yield Finding(claim, slack > many, detail)
+
+
+def _slack_of_many(text: str, loss: str) -> float:
+    """By how much the sum exceeds our exact rank for this network with many filters, relative to that rank."""
+    from hessmap.networks import Convolutional
+    from hessmap.studies.cnn.printed_bounds import printed_bounds
+    from hessmap.theory import predict_ranks
+
+    network = Convolutional.parse(text)
+    wide = Convolutional(network.input_length, (1, _MANY), network.kernels, outputs=network.outputs)
+    return printed_bounds(wide, loss).loss / predict_ranks(wide, loss).loss.value - 1
+
+
+STUDY = Study(
+    name="cnn/rank-vs-filter",
+    question="Do the ranks of a network with one convolution follow the formulas for every filter size?",
+    reference="Singh, Hofmann & Schoelkopf 2023, Figures 2b, 2c, 9, 10, 11; Theorems 7 and 8",
+    cases=cases,
+    measure=measure,
+    data=DATA,
+    checks=RANK_CHECKS,
+    findings=findings,
+    seconds=seconds,
+    view=View(tuple(sweep_figures("filter_size", "filter size", SERIES, facet="filters")), COLUMNS),
+)

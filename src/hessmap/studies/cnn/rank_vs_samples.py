@@ -1,0 +1,132 @@
+"""Rank against sample size: one and two convolutions, from one sample to far more than inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise, product
+from typing import Any
+
+from hessmap.results import PARTS
+from hessmap.studies import Case, Check, Column, Finding, Mark, Row, Study, View
+from hessmap.studies.cnn.rank_record import network_and_problem, rank_record, seconds
+from hessmap.studies.cnn.rank_sweep import (
+    COLUMNS,
+    DATA,
+    EMBEDDED,
+    SERIES,
+    of_activation,
+    settings,
+    sweep_figures,
+    words_of,
+)
+from hessmap.studies.rank_comparison import RANK_CHECKS, RANKS, SYMBOLS, curves_of, doubts
+
+_NUM_SAMPLES = (1, 2, 4, 6, 8, 10, 12, 14, 16, 20, 25, 30, 60, 100, 200, 300)
+# One and two hidden layers; at most 642 parameters on the embedded data, 1,432 elsewhere.
+_SMALL = {1: "conv-1x16-6x7-10", 2: "conv-1x16-6x7-6x7-10"}
+_LARGE = {1: "conv-1x25-8x9-10", 2: "conv-1x25-8x9-8x9-10"}
+
+
+def cases(data: str) -> tuple[Case, ...]:
+    networks = _SMALL if data in EMBEDDED else _LARGE
+    return tuple(
+        {
+            "num_samples": count,
+            "num_hidden": num_hidden,
+            **setting,
+            "network": f"{network}{words_of(setting['activation'])}",
+            "seed": 0,
+        }
+        for (num_hidden, network), setting, count in product(networks.items(), settings(data), _NUM_SAMPLES)
+    )
+
+
+def measure(case: Case) -> dict[str, Any]:
+    """The record of ranks, and the older bound N K of the outer-product Hessian."""
+    from hessmap.theory import effective_output_dim, sample_bounds
+
+    network, problem = network_and_problem(case)
+    outputs = effective_output_dim(network.output_dim, case["loss"])
+    bound = sample_bounds.outer_product_sample_upper_bound(problem.num_samples, outputs)
+    return {**rank_record(network, problem), "num_inputs": network.input_dim, "sample_bound": bound}
+
+
+def findings(rows: Sequence[Row]) -> Iterator[Finding]:
+    yield from doubts(rows)
+    linear = of_activation(rows, "identity")
+    for num_hidden in sorted({row["num_hidden"] for row in linear}):
+        yield _reached([row for row in linear if row["num_hidden"] == num_hidden], num_hidden)
+    yield from _unchanged(linear)
+    yield from _on_relu(of_activation(rows, "relu"))
+
+
+def _reached(linear: Sequence[Row], num_hidden: int) -> Finding:
+    """How many measured ranks are what is predicted, where that is only a bound as well."""
+    counts = {
+        part: sum(row.number(f"measured.{part}") == row.number(f"predicted.{part}") for row in linear) for part in PARTS
+    }
+    detail = ", ".join(f"{SYMBOLS[part].strip('$')} {count}" for part, count in counts.items())
+    claim = f"Linear, hidden layers: {num_hidden}: H_o is all that the rank of the inputs allows"
+    holds = counts["outer_product"] == len(linear)
+    return Finding(claim, holds, f"of {len(linear)} cases reach the prediction: {detail}")
+
+
+def _unchanged(linear: Sequence[Row]) -> Iterator[Finding]:
+    """Figure 6: once the ranks of the data are full, further samples change nothing, and H_f far earlier."""
+    steps = [
+        step for curve in curves_of(linear, "num_samples", by=("data", "network", "loss")) for step in pairwise(curve)
+    ]
+    settled = [step for step in steps if step[0]["data_ranks"] == step[1]["data_ranks"]]
+    if settled:
+        num_equal = sum(all(_is_equal(step, part) for part in PARTS) for step in settled)
+        detail = f"in {num_equal} of {len(settled)} steps"
+        yield Finding("Linear: more samples of the same ranks change no rank", num_equal == len(settled), detail)
+    changed = [before for before, after in steps if not _is_equal((before, after), "functional")]
+    last = max((row["num_samples"] for row in changed), default=0)
+    detail = f"{len(changed)} of {len(steps)} steps change it, the last one from {last} samples on"
+    yield Finding("Linear: H_f is unaffected but for the fewest samples", last < 10, detail)
+
+
+def _is_equal(step: tuple[Row, Row], part: str) -> bool:
+    return step[0].number(f"measured.{part}") == step[1].number(f"measured.{part}")
+
+
+def _on_relu(relu: Sequence[Row]) -> Iterator[Finding]:
+    """Under ReLU each sample brings K new directions, until all but the rescalings of the filters are taken."""
+    if not relu:
+        return
+    num_equal = sum(
+        row.number("measured.outer_product") == min(row["sample_bound"], row.number("predicted.outer_product"))
+        for row in relu
+    )
+    claim = "ReLU: H_o has rank N K up to the bound by rescaling"
+    yield Finding(claim, num_equal >= 0.9 * len(relu), f"in {num_equal} of {len(relu)} cases")
+    above = [row for row in relu if row.number("measured.outer_product") > row["printed.outer_product"]]
+    fewest = min((row["num_samples"] for row in above), default=0)
+    detail = f"above it in {len(above)} of {len(relu)} cases, those of {fewest} samples or more"
+    is_by_samples = all((row["num_samples"] >= fewest) == (row in above) for row in relu)
+    yield Finding("ReLU: Theorem 5 bounds H_o only for few samples", bool(above) and is_by_samples, detail)
+
+
+_FIGURES = sweep_figures(
+    "num_samples",
+    "number of samples",
+    {"identity": RANKS, "relu": SERIES["relu"]},
+    facet="num_hidden",
+    marks=(Mark("num_inputs", "inputs"),),
+    x_scale="log",
+)
+_COLUMNS = (*COLUMNS[:3], Column("num_samples", "N"), Column("data_ranks.input_rank", "r"), *COLUMNS[3:])
+
+STUDY = Study(
+    name="cnn/rank-vs-samples",
+    question="How do the ranks of convolutional networks grow with the number of samples?",
+    reference="Singh, Hofmann & Schoelkopf 2023, Figure 6",
+    cases=cases,
+    measure=measure,
+    data=DATA,
+    checks=(*RANK_CHECKS, Check("measured.outer_product", "sample_bound", "at_most")),
+    findings=findings,
+    seconds=seconds,
+    view=View(tuple(_FIGURES), _COLUMNS),
+)
