@@ -6,20 +6,19 @@ the data that enter the linear formula are measured on these data.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from math import isqrt
-from operator import eq, gt
 from typing import TYPE_CHECKING, Any
 
 from hessmap.results import PARTS, Part
-from hessmap.studies import Case, Check, Finding, Row
+from hessmap.studies import Case, Check
+from hessmap.studies.certified_ranks import LARGEST_CERTIFIED, certified_ranks
 from hessmap.studies.hessian_spectra import hessian_spectra
 from hessmap.studies.problem_ranks import data_ranks
 
 if TYPE_CHECKING:
     from hessmap.curvature import Problem
     from hessmap.networks import FullyConnected
-    from hessmap.results import RankCertificate, Spectrum, Truth
+    from hessmap.results import Spectrum, Truth
 
 DATA = ("digits", "mnist", "fashion_mnist", "cifar10")
 ACTIVATIONS = ("identity", "relu", "tanh", "elu")
@@ -28,8 +27,6 @@ NUM_SAMPLES = 200
 PAPERS_NETWORKS = ("64-30-20-10", "49-50-40-30-10")
 # The digits keep the first pair of hidden widths; the second network is halved to 1,350 parameters from 5,950.
 DIGITS_NETWORKS = ("16-30-20-10", "16-25-20-15-10")
-# Exact elimination takes the entries as Python integers: some GB beyond this size.
-_LARGEST_CERTIFIED = 3000
 
 CHECKS = (
     *(Check(f"rank.{part}", f"theorem.{part}") for part in PARTS),
@@ -54,7 +51,7 @@ def measured_case(case: Case) -> tuple[dict[str, Any], dict[Part, Spectrum]]:
     record = _predictions(network, problem)
     measured = {part: numerical_rank(spectra[part]) for part in PARTS}
     counted = measured if network.is_linear else {part: measured[part].value for part in PARTS}
-    certified = _certified(problem) if network.activation == "relu" and problem.loss.name == "squared" else {}
+    certified = certified_ranks(problem) if network.activation == "relu" and problem.loss.name == "squared" else {}
     errors = {part: reconstruction_error(spectra[part], [record["linear_formula"][part]]).errors for part in PARTS}
     record |= {
         "measured": measured,
@@ -86,23 +83,12 @@ def _predictions(network: FullyConnected, problem: Problem) -> dict[str, Any]:
     }
 
 
-def numerical_below_certified(rows: Sequence[Row]) -> Iterator[Finding]:
-    """A numerical rank counts eigenvalues above a threshold, and cannot count more than are not zero."""
-    certified = [row for row in rows if "certified" in row]
-    if certified:
-        names = [(f"measured.{part}", f"certified.{part}") for part in PARTS]
-        pairs = [(row.number(measured), row.number(exact)) for row in certified for measured, exact in names]
-        above, equal = (sum(kind(*pair) for pair in pairs) for kind in (gt, eq))
-        detail = f"equal in {equal} of {len(pairs)} cases, above in {above}"
-        yield Finding("ReLU: the numerical rank is never above the certified one", above == 0, detail)
-
-
 def seconds(case: Case) -> float:
     """Three dense spectra, and three exact eliminations for ReLU with squared loss, cubic in the parameters."""
     from hessmap.networks import FullyConnected
 
     size = FullyConnected.parse(case["network"]).num_parameters / 1000
-    is_certified = case["activation"] == "relu" and case["loss"] == "squared" and size * 1000 <= _LARGEST_CERTIFIED
+    is_certified = case["activation"] == "relu" and case["loss"] == "squared" and size * 1000 <= LARGEST_CERTIFIED
     return 0.3 + 0.3 * float(size) ** 3 + is_certified * 5 * float(size) ** 3
 
 
@@ -119,11 +105,3 @@ def _network_and_problem(case: Case) -> tuple[FullyConnected, Problem]:
         case["data"], num_samples=NUM_SAMPLES, side=side, classes=classes, standardise=is_standardised
     )
     return network, Problem(network.build(seed=case["seed"]), case["loss"], *data)
-
-
-def _certified(problem: Problem) -> dict[Part, RankCertificate]:
-    """Exact ranks, unless the network is too large for them."""
-    from hessmap.measurement import certified_rank
-
-    is_small = problem.num_parameters <= _LARGEST_CERTIFIED
-    return {part: certified_rank(problem, part) for part in PARTS} if is_small else {}

@@ -8,6 +8,7 @@ from typing import Any
 
 from hessmap.results import PARTS
 from hessmap.studies import Case, Column, Finding, Lines, Mark, Row, Series, Study, View, grid
+from hessmap.studies.certified_ranks import numerical_below_certified
 from hessmap.studies.drawn_curves import few_places, rounded
 from hessmap.studies.fcn.nonlinear_record import (
     ACTIVATIONS,
@@ -18,7 +19,6 @@ from hessmap.studies.fcn.nonlinear_record import (
     PAPERS_NETWORKS,
     measured_case,
     networks_on,
-    numerical_below_certified,
     seconds,
 )
 from hessmap.studies.rank_comparison import SYMBOLS

@@ -7,7 +7,7 @@ from typing import Any
 
 from hessmap.results import PARTS
 from hessmap.studies import Case, Column, Finding, Lines, Mark, Row, Series, Study, View, grid
-from hessmap.studies.drawn_curves import few_places, rounded
+from hessmap.studies.certified_ranks import numerical_below_certified
 from hessmap.studies.fcn.nonlinear_record import (
     ACTIVATIONS,
     CHECKS,
@@ -17,67 +17,42 @@ from hessmap.studies.fcn.nonlinear_record import (
     PAPERS_NETWORKS,
     measured_case,
     networks_on,
-    numerical_below_certified,
     seconds,
 )
 from hessmap.studies.rank_comparison import SYMBOLS
-
-_SMALL = 0.01
-_INPUTS = ("as they are", "standardised")
+from hessmap.studies.reconstruction_errors import INPUTS, SMALL, dearer_if_standardised, error_curves
 
 
 def cases(data: str) -> tuple[Case, ...]:
     """The paper's settings, and the same with standardised inputs, of which it does not speak."""
-    return grid(network=networks_on(data), loss=LOSSES, inputs=_INPUTS, activation=ACTIVATIONS, seed=[0])
+    return grid(network=networks_on(data), loss=LOSSES, inputs=INPUTS, activation=ACTIVATIONS, seed=[0])
 
 
 def measure(case: Case) -> dict[str, Any]:
-    from hessmap.measurement import reconstruction_error
-
     record, spectra = measured_case(case)
-    places = few_places(record["num_parameters"])
-    errors = {part: reconstruction_error(spectra[part]).errors[1:] for part in PARTS}
-    return record | {
-        "kept": places,
-        "error": {part: rounded(errors[part][places - 1]) for part in PARTS},
-        "kept_for_one_percent": {part: 1 + int((errors[part] > _SMALL).sum()) for part in PARTS},
-    }
+    return record | error_curves(spectra)
 
 
 def findings(rows: Sequence[Row]) -> Iterator[Finding]:
     """Section 5.3: the linear rank gives an excellent reconstruction. It depends on the inputs."""
     curved = [row for row in rows if row["activation"] != "identity"]
-    plain, standardised = ([row for row in curved if row["inputs"] == kind] for kind in _INPUTS)
+    plain, standardised = ([row for row in curved if row["inputs"] == kind] for kind in INPUTS)
     for part in PARTS:
         symbol = SYMBOLS[part].strip("$")
         if plain:
             errors = [row[f"error_at_formula.{part}"] for row in plain]
-            claim = f"{symbol}: the linear formula's eigenvalues miss less than {_SMALL:.0%} (inputs as they are)"
+            claim = f"{symbol}: the linear formula's eigenvalues miss less than {SMALL:.0%} (inputs as they are)"
             detail = f"{min(errors):.2%} to {max(errors):.2%} in {len(plain)} cases"
-            yield Finding(claim, max(errors) < _SMALL, detail)
+            yield Finding(claim, max(errors) < SMALL, detail)
         if plain and standardised:
-            yield _dearer(symbol, f"error_at_formula.{part}", plain, standardised)
+            yield dearer_if_standardised(symbol, f"error_at_formula.{part}", plain, standardised)
     yield from numerical_below_certified(rows)
-
-
-def _dearer(symbol: str, name: str, plain: Sequence[Row], standardised: Sequence[Row]) -> Finding:
-    """Images as they are have one large eigenvalue, their mean, that hides what is missed behind the norm."""
-    twins = {_setting(row): row[name] for row in plain}
-    pairs = [(twins[_setting(row)], row[name]) for row in standardised if _setting(row) in twins]
-    larger = sum(after > before for before, after in pairs)
-    errors = [after for _, after in pairs]
-    detail = f"in {larger} of {len(pairs)} cases, {min(errors, default=0):.2%} to {max(errors, default=0):.2%}"
-    return Finding(f"{symbol}: with standardised inputs they miss more", larger == len(pairs), detail)
-
-
-def _setting(row: Row) -> tuple[Any, ...]:
-    return tuple(row[name] for name in ("data", "network", "loss", "activation", "seed"))
 
 
 def _figure(network: str, loss: str, part: str) -> Lines:
     return Lines(
         title=f"{SYMBOLS[part]}, {network}, {loss.replace('_', '-')}",
-        where={"network": network, "loss": loss, "inputs": _INPUTS[0]},
+        where={"network": network, "loss": loss, "inputs": INPUTS[0]},
         facet="data",
         x="kept",
         split="activation",

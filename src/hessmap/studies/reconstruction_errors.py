@@ -1,0 +1,43 @@
+"""What is lost of a Hessian by keeping its leading eigenvectors alone, and how that depends on the inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from hessmap.results import Part
+from hessmap.studies import Finding, Row
+from hessmap.studies.drawn_curves import few_places, rounded
+
+if TYPE_CHECKING:
+    from hessmap.results import Spectrum
+
+SMALL = 0.01
+INPUTS = ("as they are", "standardised")
+
+
+def error_curves(spectra: Mapping[Part, Spectrum]) -> dict[str, Any]:
+    """The error of each Hessian over the number of eigenvectors kept, and how many leave at most one percent."""
+    from hessmap.measurement import reconstruction_error
+
+    errors = {part: reconstruction_error(found).errors[1:] for part, found in spectra.items()}
+    places = few_places(len(errors["loss"]))
+    return {
+        "kept": places,
+        "error": {part: rounded(errors[part][places - 1]) for part in errors},
+        "kept_for_one_percent": {part: 1 + int((errors[part] > SMALL).sum()) for part in errors},
+    }
+
+
+def dearer_if_standardised(symbol: str, name: str, plain: Sequence[Row], standardised: Sequence[Row]) -> Finding:
+    """Images as they are have one large eigenvalue, their mean, that hides what is missed behind the norm."""
+    twins = {_setting(row): row[name] for row in plain}
+    pairs = [(twins[_setting(row)], row[name]) for row in standardised if _setting(row) in twins]
+    larger = sum(after > before for before, after in pairs)
+    errors = [after for _, after in pairs]
+    detail = f"in {larger} of {len(pairs)} cases, {min(errors, default=0):.2%} to {max(errors, default=0):.2%}"
+    return Finding(f"{symbol}: with standardised inputs they miss more", larger == len(pairs), detail)
+
+
+def _setting(row: Row) -> tuple[Any, ...]:
+    return tuple(value for name, value in sorted(row.case.items()) if name != "inputs")
