@@ -70,17 +70,28 @@ def loss_upper_bound(
     residual_rank: int | None = None,
     input_rank: int | None = None,
 ) -> int:
-    """The loss Hessian has rank at most the sum of both bounds, and at most p.
+    """The loss Hessian has rank at most min(p, dense formula, H_o + H_f - 1), the latter two by the bounds above.
 
-    Assumptions and reference: those of the two bounds; Singh, Hofmann & Schoelkopf 2023, Section 6.
+    The dense formula (``linear.loss_rank``) bounds it because the Hessian of tied layers is R^T H R, H that of the
+    dense network with the same weights and R linear. The one comes off the sum because the functional Hessian maps the
+    parameters themselves to a multiple of the gradient, which lies in the range of both parts; without residual the
+    loss Hessian is the outer product.
+
+    Assumptions: as in ``outer_product_upper_bound``; a residual of rank s.
+
+    Reference: sharpens Singh, Hofmann & Schoelkopf 2023, Section 6, there the sum of both bounds.
 
     >>> loss_upper_bound((3, 2, 1), (2, 2))
     4
     """
     units, parameters = _checked(sizes, layer_parameters)
-    outer = outer_product_upper_bound(units, parameters, input_rank)
-    columns = functional_column_upper_bounds(units, parameters, residual_rank, input_rank)
-    return min(sum(parameters), outer + sum(columns))
+    rank = units[0] if input_rank is None else input_rank
+    residual = linear.generic_residual_rank(rank, units[-1]) if residual_rank is None else residual_rank
+    outer = outer_product_upper_bound(units, parameters, rank)
+    functional = sum(functional_column_upper_bounds(units, parameters, residual, rank))
+    if functional == 0:
+        return outer
+    return min(sum(parameters), linear.loss_rank(units, rank, residual), outer + functional - 1)
 
 
 def hidden_units_upper_bound(

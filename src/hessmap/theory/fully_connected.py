@@ -9,6 +9,7 @@ from hessmap.theory import linear, piecewise_linear, symmetry_bounds
 from hessmap.theory.conditions import Widths, checked_widths
 from hessmap.theory.data_facts import DataFacts, data_facts
 from hessmap.theory.hessian_ranks import HessianRanks, linear_hessian_ranks, linear_hessian_ranks_with_bias
+from hessmap.theory.kinds_of_truth import MEANINGS
 from hessmap.theory.prediction import RankQuestion, rank_rule
 
 _PAPER = "Singh, Bachmann & Hofmann 2021"
@@ -25,11 +26,6 @@ _REFERENCES_WITH_BIAS = (
 _RESCALING = f"{_PAPER}, Fact 11, from the rescaling symmetry"
 _REACHABLE = f"{_PAPER}, Fact 11, its first terms: parameters that inputs and loss can reach"
 _UNITWISE = f"{_PAPER}, S8.2, unit by unit"
-_MEANINGS: dict[Truth, str] = {
-    "exact": "generic weights and generic residual, its scale included",
-    "upper_bound": "any weights, any residual of the given rank",
-    "numerical": "the linear formula, read as the size of the bulk: no theorem and no bound",
-}
 
 
 @rank_rule.register
@@ -60,7 +56,7 @@ def fully_connected_ranks(network: FullyConnected, question: RankQuestion) -> Ra
         functional,
         loss,
         num_parameters=network.num_parameters,
-        assumptions=(_MEANINGS[kind], *facts.notes),
+        assumptions=(MEANINGS[kind], *facts.notes),
         inputs=_inputs(network, widths, question.loss, facts),
     )
 

@@ -54,8 +54,8 @@ def predict_ranks(
     residual_rank: rank of sum residual x^T; with bias, x with a one appended. Generic: the largest possible.
     mean_residual_is_zero: the residuals sum to zero over the samples, as wherever the last bias is stationary.
     kind: "exact" (linear networks with generic weights), "numerical" (the linear formula as the size of the bulk of a
-        non-linear network: no theorem, no bound) or "upper_bound" (a theorem); without it, exact where that exists,
-        else numerical.
+        non-linear network: no theorem, no bound) or "upper_bound" (a theorem); without it, for a linear network exact
+        where that is known and else an upper bound, for another numerical.
 
     >>> from hessmap.networks import FullyConnected
     >>> prediction = predict_ranks(FullyConnected((64, 30, 20, 10)), loss="squared", input_rank=61)
@@ -74,8 +74,9 @@ def rank_rule(network: object, question: RankQuestion) -> RankPrediction:
 
     Rules raise InvalidInput for integers that contradict each other, and never guess an architecture.
     """
-    must = "predict_ranks needs an architecture such as FullyConnected"
+    must = "predict_ranks needs an architecture such as FullyConnected, Convolutional or LocallyConnected"
     if isinstance(network, str | tuple | list):
-        raise InvalidInput(sentence(must, f"got {network!r}", "Use FullyConnected(widths) or FullyConnected.parse"))
+        remedy = "Use FullyConnected(widths), or networks.parse_network for a text"
+        raise InvalidInput(sentence(must, f"got {network!r}", remedy))
     remedy = "Use networks.describe(model) to read the architecture of a module"
     raise UnsupportedNetwork(sentence(must, f"got a {type(network).__name__}", remedy))
