@@ -18,6 +18,7 @@ from hessmap.datasets import (
     random_labels,
     standardise,
     subsample,
+    two_halves,
 )
 from hessmap.errors import InvalidInput
 
@@ -163,3 +164,9 @@ def test_random_labels_know_nothing_of_the_true_ones() -> None:
 def test_random_labels_need_a_class() -> None:
     with pytest.raises(InvalidInput, match="num_classes must be at least 1; got 0"):
         random_labels(Data(torch.zeros(2, 1), torch.tensor([0, 1])), num_classes=0)
+
+
+def test_two_halves_of_an_odd_number_of_classes_favour_the_lower() -> None:
+    assert two_halves(Data(torch.zeros(5, 1), torch.arange(5)), num_classes=5).targets.tolist() == [0, 0, 0, 1, 1]
+    with pytest.raises(InvalidInput, match="num_classes must be at least 2; got 1"):
+        two_halves(Data(torch.zeros(1, 1), torch.zeros(1)), num_classes=1)

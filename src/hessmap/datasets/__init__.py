@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         random_labels,
         standardise,
         subsample,
+        two_halves,
     )
     from hessmap.datasets.registry import NAMES, by_name
     from hessmap.datasets.synthetic import gaussian, gaussian_mixture, linear_teacher
@@ -35,6 +36,7 @@ _NEEDS_TORCH = {
         "random_labels",
         "standardise",
         "subsample",
+        "two_halves",
     ),
     "registry": ("NAMES", "by_name"),
     "synthetic": ("gaussian", "gaussian_mixture", "linear_teacher"),
@@ -62,6 +64,7 @@ __all__ = [
     "random_labels",
     "standardise",
     "subsample",
+    "two_halves",
 ]
 
 

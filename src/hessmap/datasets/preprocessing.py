@@ -71,6 +71,16 @@ def class_subset(data: Data, classes: Iterable[int]) -> Data:
     return Data(data.inputs[kept], matches[kept].long().argmax(dim=1))
 
 
+def two_halves(data: Data, num_classes: int = 10) -> Data:
+    """Two classes from many: label 0 for the lower half of the labels, 1 for the rest (of ten digits: 0-4 and 5-9).
+
+    >>> two_halves(Data(torch.zeros(4, 1), torch.tensor([0, 4, 5, 9]))).targets
+    tensor([0, 0, 1, 1])
+    """
+    require(num_classes >= 2, "num_classes must be at least 2", f"got {num_classes}")
+    return Data(data.inputs, (data.targets >= (num_classes + 1) // 2).long())
+
+
 def random_labels(data: Data, num_classes: int | None = None, seed: int = 0) -> Data:
     """The same inputs with labels drawn uniformly, whatever they were: no label can then be learnt, only remembered.
 

@@ -8,7 +8,7 @@ import typer
 from typer.core import TyperGroup
 
 from hessmap.errors import HessmapError
-from hessmap.views.cli import data, predict
+from hessmap.views.cli import certify, data, predict
 from hessmap.views.cli.map import map_app
 from hessmap.views.cli.study import study_app
 from hessmap.views.cli.threads import leave_busy_cores_alone
@@ -20,6 +20,7 @@ _EXAMPLES = """
   hessmap map my_models:net --data my_data:train\n
   hessmap map compare run1 run3               [dim]# what changed, layer by layer[/dim]\n
   hessmap predict 64-30-20-10 --input-rank 61 [dim]# from integers alone[/dim]\n
+  hessmap certify                             [dim]# a bound on the error on unseen data[/dim]\n
   hessmap study list                          [dim]# the papers' questions[/dim]\n
   hessmap data                                [dim]# what is here, how to get more[/dim]
 
@@ -54,6 +55,7 @@ app = typer.Typer(
 )
 app.add_typer(map_app)
 app.command("predict", epilog=predict.EXAMPLES)(predict.predict)
+app.command("certify", epilog=certify.EXAMPLES)(certify.certify)
 app.command("data", epilog=data.EXAMPLES)(data.data)
 app.add_typer(study_app)
 

@@ -1,4 +1,4 @@
-"""``hessmap predict``: the three ranks of a fully connected network, from integers alone."""
+"""``hessmap predict``: the three ranks of a network, from integers alone."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
+from hessmap.errors import InvalidInput, sentence
+
 if TYPE_CHECKING:
+    from hessmap.networks import Architecture
     from hessmap.results import Truth
 
 EXAMPLES = """
@@ -15,18 +18,28 @@ EXAMPLES = """
   hessmap predict 64-30-20-10 --loss squared --input-rank 61\n
   hessmap predict 64-30-20-10 --loss cross_entropy\n
   hessmap predict 64-30-20-10 --bias --centred-input-rank 60\n
-  hessmap predict '64-30-20-10 relu' --json
+  hessmap predict '64-30-20-10 relu' --json\n
+  hessmap predict conv-1x20-8x3-10            [dim]# 8 filters of 3 taps[/dim]\n
+  hessmap predict conv-1x20-8x3-16x3/2-10     [dim]# the second by 2[/dim]\n
+  hessmap predict local-5x4-3-10              [dim]# 5 patches of 4[/dim]\n
+  hessmap predict 'local-5x4-3-10 shared'     [dim]# the same filters[/dim]
 """
+
+_NETWORK = (
+    "Fully connected: widths from input to output, 64-30-20-10. Convolutional: conv-CHANNELSxLENGTH, then "
+    "-FILTERSxKERNEL for each convolution (/2 behind it: stride 2, +1: padding 1), then -OUTPUTS. "
+    "Locally connected: local-PATCHESxSIZE-FILTERS-OUTPUTS. In quotes an activation may follow, and bias or shared."
+)
 
 
 def predict(
-    network: Annotated[str, typer.Argument(help="Widths from input to output, as 64-30-20-10.")],
+    network: Annotated[str, typer.Argument(help=_NETWORK)],
     loss: Annotated[str, typer.Option(help="squared, cross_entropy or log_cosh.")] = "squared",
     activation: Annotated[str, typer.Option(help="identity (linear network), relu, tanh, ...")] = "identity",
     bias: Annotated[bool, typer.Option("--bias", help="Every layer has a bias.")] = False,
     input_rank: Annotated[
         int | None,
-        typer.Option(help="Rank of the sum of x xᵀ over the inputs; unless given, the input width."),
+        typer.Option(help="Rank of the sum of x xᵀ over the inputs; unless given, the number of inputs."),
     ] = None,
     centred_input_rank: Annotated[
         int | None, typer.Option(help="With --bias: rank of the covariance of the inputs.")
@@ -49,18 +62,12 @@ def predict(
     H_f and of the loss Hessian H_L = H_o + H_f, each with the kind of truth
     it is: exact (a theorem about generic weights), an upper bound (a
     theorem), or numerical (the size of the bulk of a network with
-    activations; no theorem, no bound).
+    activations; no theorem, no bound). Each part has the strongest truth
+    known for it: deep convolutions, for example, have upper bounds only.
     """
-    from hessmap.networks import FullyConnected
     from hessmap.theory import predict_ranks
 
-    described = FullyConnected.parse(network)
-    if bias or activation != "identity":
-        described = FullyConnected(
-            described.widths,
-            bias=bias or described.bias,
-            activation=activation if activation != "identity" else described.activation,
-        )
+    described = _described(network, activation, bias)
     prediction = predict_ranks(
         described,
         loss=loss,
@@ -79,3 +86,19 @@ def predict(
 
     Console().print(prediction_view(prediction, title=f"{described}, {loss} loss"))
 
+
+
+def _described(network: str, activation: str, bias: bool) -> Architecture:
+    """The network of the text, with what the options add to it."""
+    from dataclasses import replace
+
+    from hessmap.networks import LocallyConnected, parse_network
+
+    described = parse_network(network)
+    if activation != "identity":
+        described = replace(described, activation=activation)
+    if not bias:
+        return described
+    if isinstance(described, LocallyConnected):
+        raise InvalidInput(sentence("a locally connected network has no bias", "--bias is given", "Leave it out"))
+    return replace(described, bias=True)

@@ -1,11 +1,13 @@
 """Records as tables for a terminal."""
 
+from hessmap.views.tables.certificate import certificate_view
 from hessmap.views.tables.comparison import comparison_view
 from hessmap.views.tables.data import data_view
 from hessmap.views.tables.map import layers_table, map_view, network_view, ranks_table, verdicts_view
 from hessmap.views.tables.prediction import prediction_view
 
 __all__ = [
+    "certificate_view",
     "comparison_view",
     "data_view",
     "layers_table",

@@ -1,0 +1,1 @@
+"""Studies of generalisation certificates: Wu et al. 2022, section 6 and appendix H."""
