@@ -8,21 +8,19 @@ from typing import Any
 
 import numpy as np
 
-from hessmap.errors import require, unknown_name
+from hessmap.errors import InvalidInput, require, sentence, unknown_name
 from hessmap.theory.teacher_student.gaussian_moments import Units
 from hessmap.theory.teacher_student.nodes import PIECE, even_nodes
 from hessmap.theory.teacher_student.weights import Array
 
 _FAR = np.array([-30.0, -20.0, 20.0, 30.0])
 _NEGLIGIBLE = -60.0  # of the logarithm of an integrand at 20 deviations and beyond
+_FEWEST, _MOST = 37, 600
 
 
 @dataclass(frozen=True)
 class ActivationFunction:
     """An activation of the user: g, g' and g'' on arrays, ``kinks`` where one of them jumps or bends.
-
-    ``num_nodes`` points are taken in each of two variables where there is no kink. Functions that are steep for the
-    given weights need more; whether they are enough is tested where they are used.
 
     >>> softplus = ActivationFunction(
     ...     "softplus",
@@ -39,15 +37,9 @@ class ActivationFunction:
     slope: Callable[[Array], Any]
     curvature: Callable[[Array], Any]
     kinks: tuple[float, ...] = ()
-    num_nodes: int = 73
 
     def __str__(self) -> str:
         return self.name
-
-    @property
-    def num_points(self) -> int:
-        """The points that are taken along one variable, at most."""
-        return self.num_nodes if not self.kinks else PIECE * (2 * len(self.kinks) + 1)
 
     def derivative(self, order: int) -> Callable[[Array], Any]:
         return (self.value, self.slope, self.curvature)[order]
@@ -64,19 +56,29 @@ class ActivationFunction:
             got = f"the square of {('g', 'its derivative', 'its second derivative')[order]} diverges"
             largest = f"{got} for units of variance {float(units.variances.max(initial=0)):.3g}"
             require(holds, must, largest, "Take smaller weights or another activation")
-        if not self.kinks:
-            self._require_nodes(mean, deviation)
 
-    def _require_nodes(self, mean: Array, deviation: Array) -> None:
-        powers = []
-        for num_nodes in (self.num_nodes, 2 * self.num_nodes):
-            points, weights = even_nodes(num_nodes)
-            at = mean + deviation * points
-            powers.append(np.stack([(weights * self.derivative(order)(at) ** 2).sum(axis=-1) for order in range(3)]))
-        error = float(np.max(np.abs(powers[0] - powers[1]) / np.maximum(powers[1].max(axis=-1, keepdims=True), 1e-300)))
-        must = f"{self.num_nodes} nodes must be enough for the activation {self.name}"
-        got = f"twice as many change its moments by {error:.1e}"
-        require(error < 1e-6, must, got, "Name its kinks, or give ActivationFunction a larger num_nodes")
+    def num_nodes(self, units: Units) -> int:
+        """How many equally spaced points are enough: twice as many change the mean squares of g, g', g'' by 1e-11.
+
+        With kinks, the points on the pieces between them, of which there are more in the plane than on the line.
+        """
+        if self.kinks:
+            return PIECE * (2 * len(self.kinks) + 1)
+        deviation, mean = np.sqrt(units.variances).reshape(-1, 1), units.means.reshape(-1, 1)
+        num_nodes, before = _FEWEST, self._powers(mean, deviation, _FEWEST)
+        while num_nodes <= _MOST:
+            after = self._powers(mean, deviation, 2 * num_nodes - 1)
+            if np.all(np.abs(after - before) <= 1e-11 * after.max(axis=-1, keepdims=True)):
+                return num_nodes
+            num_nodes, before = 2 * num_nodes - 1, after
+        must = f"the activation {self.name} must be smooth on the scale of its units"
+        got = f"{num_nodes} points are not enough for its moments"
+        raise InvalidInput(sentence(must, got, "Name its kinks, or take smaller weights"))
+
+    def _powers(self, mean: Array, deviation: Array, num_nodes: int) -> Array:
+        points, weights = even_nodes(num_nodes)
+        at = mean + deviation * points
+        return np.stack([(weights * self.derivative(order)(at) ** 2).sum(axis=-1) for order in range(3)])
 
 
 def by_name(name: str) -> ActivationFunction:

@@ -7,14 +7,14 @@ import numpy as np
 from hessmap.theory.teacher_student.weights import Array
 
 _FAR = 9.0  # the normal density there is 1e-18 of its height
-PIECE = 40  # points on each piece between kinks
+PIECE = 48  # points on each piece between kinks
 
 
 def even_nodes(num_nodes: int) -> tuple[Array, Array]:
     """Equally spaced points: the trapezoidal rule, whose error for functions analytic in a strip falls exponentially.
 
-    Gauss-Hermite suffers from the poles of tanh: with 96 nodes E[tanh''(e)^2] is wrong by 4e-6 of it, here with 73 by
-    less than 1e-13.
+    Gauss-Hermite suffers from the poles of tanh: with 96 nodes E[tanh''(e)^2] is wrong by 1.5e-7 of it, equally spaced
+    points miss it by 1e-10 with 73 and by 4e-14 with 96.
 
     >>> points, weights = even_nodes(73)
     >>> round(float(weights @ points**6), 10)

@@ -29,13 +29,14 @@ class Quadrature(GaussianMoments):
     def pairs(self, left: Units, right: Units) -> PairMoments:
         self.function.require_moments(left)
         self.function.require_moments(right)
-        return QuadraturePairs(self.function, PairGeometry.of(left, right))
+        num_nodes = max(self.function.num_nodes(left), self.function.num_nodes(right))
+        return QuadraturePairs(self.function, PairGeometry.of(left, right), num_nodes)
 
     def single(self, order: int, units: Units) -> Array:
         """E[g^(order)(z)]; orders above two by parts: E[g^(2 + k)(z)] = E[g''(z) He_k(e)] / deviation^k."""
         self.function.require_moments(units)
         deviation = np.sqrt(units.variances)
-        points, weights = _nodes(self.function, units.means, deviation)
+        points, weights = _nodes(self.function, self.function.num_nodes(units), units.means, deviation)
         values = self.function.derivative(min(order, 2))(units.means[..., None] + deviation[..., None] * points)
         hermite = {3: points, 4: points**2 - 1}.get(order, np.ones_like(points))
         scale = np.where(deviation > 0, deviation, 1.0) ** max(order - 2, 0)
@@ -45,8 +46,8 @@ class Quadrature(GaussianMoments):
 class QuadraturePairs(PairMoments):
     """With u = mean + sqrt(s) e1 and v = mean + c / sqrt(s) e1 + spread e2, all from E[u v e1^p e2^q], p + q <= 2."""
 
-    def __init__(self, function: ActivationFunction, law: PairGeometry) -> None:
-        self._function = function
+    def __init__(self, function: ActivationFunction, law: PairGeometry, num_nodes: int) -> None:
+        self._function, self._num_nodes = function, num_nodes
         self._shape = np.broadcast_shapes(law.covariance.shape, law.left_mean.shape, law.right_mean.shape)
         s, t, c = law.left_variance, law.right_variance, law.covariance
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -93,25 +94,25 @@ class QuadraturePairs(PairMoments):
         return self._law.left_mean, np.sqrt(self._law.left_variance), self._law.right_mean, self._lean, self._spread
 
     def _chunks(self) -> Iterator[slice]:
-        size = max(1, _CHUNK // self._function.num_points**2)
+        size = max(1, _CHUNK // self._num_nodes**2)
         return (slice(start, start + size) for start in range(0, max(1, int(np.prod(self._shape))), size))
 
     def _part(self, i: int, j: int, mean: Array, deviation: Array, other: Array, lean: Array, spread: Array) -> Array:
         """The six integrals of some pairs (pairs,): inside over e2 (pairs, e1, e2), outside over e1 (pairs, e1)."""
-        along, weights = _nodes(self._function, mean, deviation, other, lean)
+        along, weights = _nodes(self._function, self._num_nodes, mean, deviation, other, lean)
         left = weights * self._function.derivative(i)(mean[:, None] + deviation[:, None] * along)
         centre = other[:, None] + lean[:, None] * along
-        across, inner = _nodes(self._function, centre, spread[:, None])
-        right = inner * self._function.derivative(j)(centre[..., None] + spread[:, None, None] * across)
-        by_power = [(right * across**q).sum(axis=-1) for q in range(3)]
+        across, inner = _nodes(self._function, self._num_nodes, centre, spread[:, None])
+        right = self._function.derivative(j)(centre[..., None] + spread[:, None, None] * across)
+        by_power = [np.einsum("...e,...e->...", right, inner * across**q) for q in range(3)]
         orders = ((0, 0), (1, 0), (0, 1), (2, 0), (1, 1), (0, 2))
         return np.stack([(left * along**p * by_power[q]).sum(axis=-1) for p, q in orders])
 
 
-def _nodes(function: ActivationFunction, *lines: Array) -> tuple[Array, Array]:
+def _nodes(function: ActivationFunction, num_nodes: int, *lines: Array) -> tuple[Array, Array]:
     """Nodes of e for functions of mean + slope e; lines are mean, slope, mean, slope, ...; pieces end at the kinks."""
     if not function.kinks:
-        return even_nodes(function.num_nodes)
+        return even_nodes(num_nodes)
     shape = np.broadcast_shapes(*(line.shape for line in lines))
     places = []
     for mean, slope in zip(lines[::2], lines[1::2], strict=True):

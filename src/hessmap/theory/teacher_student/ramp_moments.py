@@ -66,7 +66,7 @@ class RampPairs(PairMoments):
             (1, 2): right.step,
             (2, 1): left.step,
         }
-        return values[i, j]
+        return np.asarray(values[i, j])
 
     def first(self, i: int, j: int) -> tuple[Array, Array]:
         """Orders (0, 1), (1, 1) and (0, 2)."""
