@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from hessmap.certificates.certificate import Certificate
 from hessmap.views.tables.style import new_table
+
+if TYPE_CHECKING:
+    from hessmap.certificates import Certificate
 
 
 def certificate_view(certificate: Certificate) -> RenderableType:
