@@ -2,6 +2,15 @@
 
 from hessmap.results.datasets import DataSetStatus
 from hessmap.results.effective_parameters import CountTruth, EffectiveParameters
+from hessmap.results.layers import (
+    AutocorrelationMeasurement,
+    ClusterMeasurement,
+    DecouplingMeasurement,
+    KroneckerFit,
+    OutlierMeasurement,
+    OverlapCurve,
+    OverlapSummary,
+)
 from hessmap.results.map_comparison import Change, LayerChange, MapComparison, MapIdentity, PartChange
 from hessmap.results.maps import CurvatureMap, LayerCurvature, NetworkCurvature, PartCurvature
 from hessmap.results.provenance import Provenance, data_hash, provenance
@@ -28,20 +37,27 @@ from hessmap.results.training import TrainingRun
 
 __all__ = [
     "PARTS",
+    "AutocorrelationMeasurement",
     "Change",
+    "ClusterMeasurement",
     "CountTruth",
     "CurvatureMap",
     "DataRanks",
     "DataSetStatus",
+    "DecouplingMeasurement",
     "EffectiveDimension",
     "EffectiveParameters",
     "EigenpairsMeasurement",
+    "KroneckerFit",
     "LayerChange",
     "LayerCurvature",
     "LinearSolution",
     "MapComparison",
     "MapIdentity",
     "NetworkCurvature",
+    "OutlierMeasurement",
+    "OverlapCurve",
+    "OverlapSummary",
     "Part",
     "PartChange",
     "PartCurvature",

@@ -1,6 +1,7 @@
 """Layer by layer: the two factors of a layer, their Kronecker product, and the layer's true Hessian."""
 
 from hessmap.curvature.layers.factors import PATCH_RULES, LayerFactors, PatchRule, layer_factors
+from hessmap.curvature.layers.full_factors import FullFactors, full_factors
 from hessmap.curvature.layers.hessian import LayerHessian, LayerPlan, layer_hessian, plan_layer_hessian
 from hessmap.curvature.layers.kronecker import (
     FactorPairs,
@@ -8,22 +9,32 @@ from hessmap.curvature.layers.kronecker import (
     kronecker_approximation,
     product_of_factors,
 )
+from hessmap.curvature.layers.logits import LogitGradients, logit_gradients, mean_output_hessian, require_logits
+from hessmap.curvature.layers.tail import Tail, fully_connected_tail
 from hessmap.curvature.layers.watch import Layer, find_layer, layer_names
 
 __all__ = [
     "PATCH_RULES",
     "FactorPairs",
+    "FullFactors",
     "KroneckerProduct",
     "Layer",
     "LayerFactors",
     "LayerHessian",
     "LayerPlan",
+    "LogitGradients",
     "PatchRule",
+    "Tail",
     "find_layer",
+    "full_factors",
+    "fully_connected_tail",
     "kronecker_approximation",
     "layer_factors",
     "layer_hessian",
     "layer_names",
+    "logit_gradients",
+    "mean_output_hessian",
     "plan_layer_hessian",
     "product_of_factors",
+    "require_logits",
 ]

@@ -10,7 +10,7 @@ term is zero and M has the rank of A; it is held as signed rows, M = rows^T diag
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.func import vjp, vmap
 
-from hessmap.curvature.layers.watch import Layer, Watch
+from hessmap.curvature.layers.watch import Layer, Watch, calls_of_one_sample
 from hessmap.curvature.problem import Batch, Problem
 from hessmap.curvature.pullback import pullback
 from hessmap.errors import InvalidInput
@@ -58,34 +58,73 @@ def layer_batches(problem: Problem, layer: Layer, curvature: Curvature) -> Itera
         yield layer_batch(problem, layer, curvature, batch)
 
 
-@torch.no_grad()
-def layer_batch(problem: Problem, layer: Layer, curvature: Curvature, batch: Batch) -> LayerBatch:
-    data, targets, weights = batch
-    names = {id(problem.named[layer.weight]): layer.weight}
+@dataclass(frozen=True)
+class Pulled:
+    """Some samples pulled back to a layer's outputs: the network's outputs, what entered the layer, and the Jacobian
+    doutput/dz, (samples, output_dim, positions, outputs)."""
 
-    def moved(perturbation: Tensor) -> tuple[Tensor, Tensor]:
-        with Watch(names, perturbation) as watch:
-            outputs = problem.forward(problem.named, data)
-        return outputs, watch.calls[0][1].entering
+    outputs: Tensor
+    entering: Tensor
+    jacobian: Tensor
 
-    still = torch.zeros(len(data), layer.num_positions, layer.num_outputs, dtype=torch.float64)
-    linearised: Any = vjp(moved, still, has_aux=True)
+
+def pulled_back(problem: Problem, layer: Layer, data: Tensor) -> Pulled:
+    """One pull-back per output of the network."""
+    linearised: Any = vjp(_moved(problem, layer, data), _still(layer, data), has_aux=True)
     outputs, pull, entering = linearised
     basis = torch.eye(outputs.shape[1], dtype=torch.float64)[:, None].expand(-1, len(data), -1)
     jacobian = vmap(lambda cotangent: pull(cotangent)[0])(basis).transpose(0, 1)
-    roots, signs = _output_roots(problem, outputs, targets, weights)
-    rows = (roots @ jacobian.flatten(2)).reshape(len(data), -1, *still.shape[1:])
+    return Pulled(outputs, entering.detach().reshape(len(data), -1), jacobian)
+
+
+@torch.no_grad()
+def layer_batch(problem: Problem, layer: Layer, curvature: Curvature, batch: Batch) -> LayerBatch:
+    """A batch of the problem as the layer sees it."""
+    data, targets, weights = batch
+    pulled = pulled_back(problem, layer, data)
+    roots, signs = _output_roots(problem, pulled.outputs, targets, weights)
+    rows = (roots @ pulled.jacobian.flatten(2)).reshape(len(data), -1, *pulled.jacobian.shape[2:])
     if curvature == "full":
-        residual = weights[:, None] * problem.loss.gradient(outputs, targets)
+        residual = weights[:, None] * problem.loss.gradient(pulled.outputs, targets)
+        rows, signs = _full_rows(rows, signs, _functional(problem, layer, data, residual))
+    return LayerBatch(layer, pulled.entering, weights, rows.contiguous(), signs)
 
-        def slope(perturbation: Tensor) -> Tensor:
-            pulled: Any = vjp(moved, perturbation, has_aux=True)
-            # The added zero keeps the slope a function of the perturbation where the outputs are linear in it.
-            moving: Tensor = pulled[1](residual)[0] + 0.0 * perturbation
-            return moving
 
-        rows, signs = _full_rows(rows, signs, _second_derivative(slope, still))
-    return LayerBatch(layer, entering.detach().reshape(len(data), -1), weights, rows.contiguous(), signs)
+def _moved(problem: Problem, layer: Layer, data: Tensor) -> Callable[[Tensor], tuple[Tensor, Tensor]]:
+    """The outputs as a function of a perturbation of the layer's outputs, and what entered the layer."""
+    names = {id(problem.named[layer.weight]): layer.weight}
+
+    def outputs(perturbation: Tensor) -> tuple[Tensor, Tensor]:
+        watch = Watch(names, layer.weight, perturbation)
+        with watch:
+            leaving = problem.forward(problem.named, data)
+        return leaving, watch.calls[0][1].entering
+
+    return outputs
+
+
+def _still(layer: Layer, data: Tensor) -> Tensor:
+    return torch.zeros(len(data), layer.num_positions, layer.num_outputs, dtype=torch.float64)
+
+
+def _functional(problem: Problem, layer: Layer, data: Tensor, residual: Tensor) -> Tensor:
+    """sum_c residual_c d2 out_c / dz2, shape (samples, D, D), D = positions * outputs.
+
+    Reverse mode alone, which all modules have.
+    """
+    still, moved = _still(layer, data), _moved(problem, layer, data)
+
+    def slope(perturbation: Tensor) -> Tensor:
+        pulled: Any = vjp(moved, perturbation, has_aux=True)
+        # The added zero keeps the slope a function of the perturbation where the outputs are linear in it.
+        moving: Tensor = pulled[1](residual)[0] + 0.0 * perturbation
+        return moving
+
+    _, pull = pullback(slope, still)
+    size = still[0].numel()
+    basis = torch.eye(size, dtype=torch.float64).reshape(size, 1, *still.shape[1:]).expand(-1, *still.shape)
+    found = vmap(pull)(basis).flatten(2).transpose(0, 1)
+    return (found + found.mT) / 2
 
 
 def _output_roots(problem: Problem, outputs: Tensor, targets: Tensor, weights: Tensor) -> tuple[Tensor, Tensor | None]:
@@ -102,15 +141,6 @@ def _output_roots(problem: Problem, outputs: Tensor, targets: Tensor, weights: T
     sizes = rows.abs().amax(2)
     used = (sizes > _NEGLIGIBLE * sizes.amax(1, keepdim=True)).any(0)
     return rows[:, used | (torch.arange(len(used)) == 0)], None
-
-
-def _second_derivative(slope: Any, still: Tensor) -> Tensor:
-    """d slope / d perturbation, shape (samples, D, D), D = positions * outputs; reverse mode, which modules have."""
-    _, pull = pullback(slope, still)
-    size = still[0].numel()
-    basis = torch.eye(size, dtype=torch.float64).reshape(size, 1, *still.shape[1:]).expand(-1, *still.shape)
-    found = vmap(pull)(basis).flatten(2).transpose(0, 1)
-    return (found + found.mT) / 2
 
 
 def _full_rows(rows: Tensor, signs: Tensor | None, functional: Tensor) -> tuple[Tensor, Tensor]:
@@ -138,7 +168,5 @@ def samples_at_once(problem: Problem, layer: Layer, curvature: Curvature = "gaus
 
 def _activation_size(problem: Problem) -> int:
     """Entries that leave the layers of a forward pass of one sample, and its input."""
-    with torch.no_grad(), Watch({id(value): name for name, value in problem.named.items()}) as watch:
-        problem.forward(problem.named, problem.inputs[:1])
-    leaving: int = sum(call.leaving.numel() for _, call in watch.calls)
+    leaving: int = sum(call.leaving.numel() for _, call in calls_of_one_sample(problem))
     return problem.inputs[0].numel() + leaving

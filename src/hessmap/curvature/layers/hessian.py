@@ -20,7 +20,7 @@ from hessmap.curvature.layers.road import (
     needed_curvature,
     random_vector,
 )
-from hessmap.curvature.layers.structure import Held, HeldPatches, jacobians
+from hessmap.curvature.layers.structure import Held, HeldPatches, held_product, jacobians
 from hessmap.curvature.layers.watch import Layer, find_layer
 from hessmap.curvature.memory import available_bytes, readable_bytes, require_memory
 from hessmap.curvature.operator import SymmetricOperator
@@ -43,6 +43,22 @@ class LayerPlan:
 
     def __str__(self) -> str:
         return f"{self.form}: {readable_bytes(self.held_bytes)} held, {self.flops_per_vector:.2g} flops a product"
+
+
+class CompressedHessian(SymmetricOperator):
+    """A layer Hessian seen in some directions of its outputs and inputs; its products are cheaper by as much."""
+
+    def __init__(self, held: list[Held], penalty: float) -> None:
+        self.held = held
+        self.penalty = penalty
+        self.weight_shape = held[0].layer.weight_shape
+
+    @property
+    def size(self) -> int:
+        return self.weight_shape[0] * self.weight_shape[1]
+
+    def matmat(self, vectors: Tensor) -> Tensor:
+        return held_product(self.held, self.weight_shape, self.penalty, vectors)
 
 
 class LayerHessian(SymmetricOperator):
@@ -82,13 +98,7 @@ class LayerHessian(SymmetricOperator):
         return replace(self.problem.provenance, notes=(*self.problem.notes, f"layer '{self.layer.name}', {self.plan}"))
 
     def matmat(self, vectors: Tensor) -> Tensor:
-        outputs, inputs = self.weight_shape
-        matrices = vectors.reshape(outputs, inputs, -1).transpose(0, 1).contiguous()
-        total = torch.zeros_like(matrices)
-        for part in self.held:
-            part.add_product(matrices, total)
-        product = total.transpose(0, 1).reshape(self.size, -1)
-        return product + self._penalty * vectors if self._penalty else product
+        return held_product(self.held, self.weight_shape, self._penalty, vectors)
 
     def to_dense(self) -> Tensor:
         return self._dense
@@ -111,16 +121,21 @@ class LayerHessian(SymmetricOperator):
 
     @cached_property
     def trace(self) -> float:
-        identity = torch.eye(self.weight_shape[1], dtype=torch.float64)
-        return float(self.contracted_inputs(identity).trace()) + self._penalty * self.size
+        return float(self.contracted_inputs(torch.eye(self.weight_shape[1], dtype=torch.float64)).trace())
 
     def contracted_inputs(self, matrix: Tensor) -> Tensor:
-        """sum over the inputs of the data part: the B for which tr(B' B) = <H, B' (x) C>, C the given matrix."""
-        return torch.stack([part.contracted_inputs(matrix) for part in self.held]).sum(0)
+        """The matrix T over outputs with <T, B> = <H, B (x) C> for every B, C the given matrix over inputs."""
+        total = torch.stack([part.contracted_inputs(matrix) for part in self.held]).sum(0)
+        return total + self._penalty * matrix.trace() * torch.eye(len(total), dtype=torch.float64)
 
     def contracted_outputs(self, matrix: Tensor) -> Tensor:
-        """The same with a matrix over outputs given, and one over inputs returned."""
-        return torch.stack([part.contracted_outputs(matrix) for part in self.held]).sum(0)
+        """The matrix T over inputs with <T, C> = <H, B (x) C> for every C, B the given matrix over outputs."""
+        total = torch.stack([part.contracted_outputs(matrix) for part in self.held]).sum(0)
+        return total + self._penalty * matrix.trace() * torch.eye(len(total), dtype=torch.float64)
+
+    def compressed(self, outputs: Tensor, inputs: Tensor) -> CompressedHessian:
+        """(U (x) V)^T H (U (x) V) for orthonormal columns U over outputs and V over inputs."""
+        return CompressedHessian([part.compressed(outputs, inputs) for part in self.held], self._penalty)
 
     def kronecker_approximation(self, patch_rule: PatchRule = "uncorrelated_patches") -> KroneckerProduct:
         """E[M] (x) E[x x^T] from the same pass over the data."""

@@ -9,7 +9,7 @@ whichever multiplies with fewer flops.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -27,6 +27,10 @@ class HeldPatches:
     batch: LayerBatch
 
     @property
+    def layer(self) -> Layer:
+        return self.batch.layer
+
+    @property
     def num_bytes(self) -> int:
         signs = self.batch.signs
         return 8 * (self.batch.rows.numel() + self.batch.entering.numel() + (0 if signs is None else signs.numel()))
@@ -41,6 +45,12 @@ class HeldPatches:
             moved = (inputs @ right).view(len(rows), positions * outputs, count)
             curved = rows.mT @ part.signed(rows @ moved)
             out.addmm_(inputs.T, curved.view(len(inputs), outputs * count))
+
+    def compressed(self, outputs: Tensor, inputs: Tensor) -> HeldPatches:
+        """The same for U^T J V: rows and inputs in coordinates along the columns of U and V."""
+        entering = (self.batch.inputs @ inputs).flatten(1)
+        layer = seen_along(self.batch.layer, outputs, inputs)
+        return HeldPatches(replace(self.batch, layer=layer, entering=entering, rows=self.batch.rows @ outputs))
 
     def jacobian_parts(self) -> Iterator[HeldJacobians]:
         """The matrices J, a few samples at a time."""
@@ -94,6 +104,10 @@ class HeldJacobians:
         product = self.flat.T @ self.signed(self.flat @ flat)
         total += product.view(*self.layer.weight_shape, -1).transpose(0, 1)
 
+    def compressed(self, outputs: Tensor, inputs: Tensor) -> HeldJacobians:
+        flat = (outputs.T @ self.matrices @ inputs).flatten(1)
+        return HeldJacobians(seen_along(self.layer, outputs, inputs), flat, self.signs)
+
     def jacobian_parts(self) -> Iterator[HeldJacobians]:
         yield self
 
@@ -107,6 +121,30 @@ class HeldJacobians:
 
 
 Held = HeldPatches | HeldJacobians
+
+
+def held_product(held: list[Held], weight_shape: tuple[int, int], penalty: float, vectors: Tensor) -> Tensor:
+    """The product of the sum of some held parts, and of a multiple of the identity, with columns."""
+    matrices = vectors.reshape(*weight_shape, -1).transpose(0, 1).contiguous()
+    total = torch.zeros_like(matrices)
+    for part in held:
+        part.add_product(matrices, total)
+    product = total.transpose(0, 1).reshape(len(vectors), -1)
+    return product + penalty * vectors if penalty else product
+
+
+def seen_along(layer: Layer, outputs: Tensor, inputs: Tensor) -> Layer:
+    """The layer in other coordinates: a linear one over as many positions."""
+    shape = (1, layer.num_positions, inputs.shape[1])
+    return replace(
+        layer,
+        kind="linear",
+        num_outputs=outputs.shape[1],
+        num_inputs=inputs.shape[1],
+        input_shape=shape,
+        with_bias=False,
+        patches=None,
+    )
 
 
 def jacobians(batch: LayerBatch) -> HeldJacobians:

@@ -72,7 +72,9 @@ class Layer:
 
 
 @dataclass(frozen=True)
-class _Call:
+class Call:
+    """One use of a weight in a forward pass."""
+
     kind: Kind
     weight: Tensor
     entering: Tensor
@@ -82,16 +84,17 @@ class _Call:
 
 
 class Watch(TorchFunctionMode):
-    """Records what enters the calls of some weights, and adds a perturbation to what leaves them.
+    """Records what enters the calls of some weights, and adds a perturbation to what leaves one of them.
 
-    A perturbation has the shape (samples, positions, outputs), for convolutions too.
+    The perturbation has the shape (samples, positions, outputs), for convolutions too; ``perturbed`` is the weight.
     """
 
-    def __init__(self, names: Mapping[int, str], perturbation: Tensor | None = None) -> None:
+    def __init__(self, names: Mapping[int, str], perturbed: str = "", perturbation: Tensor | None = None) -> None:
         super().__init__()
         self.names = names
+        self.perturbed = perturbed
         self.perturbation = perturbation
-        self.calls: list[tuple[str, _Call]] = []
+        self.calls: list[tuple[str, Call]] = []
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -105,7 +108,7 @@ class Watch(TorchFunctionMode):
         if name is None:
             return leaving
         self.calls.append((name, _call(func, arguments, leaving)))
-        return leaving if self.perturbation is None else leaving + self._shaped(func, leaving)
+        return leaving + self._shaped(func, leaving) if name == self.perturbed else leaving
 
     def _shaped(self, func: Callable[..., Any], leaving: Tensor) -> Tensor:
         assert self.perturbation is not None
@@ -115,19 +118,19 @@ class Watch(TorchFunctionMode):
         return images.transpose(1, 2).reshape(leaving.shape)
 
 
-def _call(func: Callable[..., Any], arguments: dict[str, Any], leaving: Tensor) -> _Call:
+def _call(func: Callable[..., Any], arguments: dict[str, Any], leaving: Tensor) -> Call:
     weight, entering = arguments["weight"], arguments["input"]
     if func is F.linear:
-        return _Call("linear", weight, entering, leaving, None, is_grouped=False)
+        return Call("linear", weight, entering, leaving, None, is_grouped=False)
     patches = Patches.of(weight, arguments)
-    return _Call("convolution", weight, entering, leaving, patches, arguments.get("groups", 1) != 1)
+    return Call("convolution", weight, entering, leaving, patches, arguments.get("groups", 1) != 1)
 
 
 def layer_names(problem: Problem) -> tuple[str, ...]:
     """The layers that ``layer_factors`` and ``layer_hessian`` can treat, in order of execution."""
-    watch = _watched(problem, _weights(problem))
-    used = [name for name, _ in watch.calls]
-    fine = [name for name, call in watch.calls if used.count(name) == 1 and not call.is_grouped]
+    calls = calls_of_one_sample(problem)
+    used = [name for name, _ in calls]
+    fine = [name for name, call in calls if used.count(name) == 1 and not call.is_grouped]
     return tuple(_layer_of(name) for name in fine)
 
 
@@ -138,7 +141,7 @@ def find_layer(problem: Problem, name: str, with_bias: bool = False) -> Layer:
         raise unknown_name("layer", name, layer_names(problem))
     module, weight = modules[name], f"{name}.weight" if name else "weight"
     kind = type(module).__name__
-    calls = [call for seen, call in _watched(problem, _weights(problem)).calls if seen == weight]
+    calls = [call for seen, call in calls_of_one_sample(problem) if seen == weight]
     if not calls or calls[0].is_grouped:
         got = f"'{name}' is a {kind}" + (" with several groups" if calls else "")
         raise _unsupported("a layer must be linear or an ungrouped convolution with a trainable weight", got, problem)
@@ -151,7 +154,7 @@ def find_layer(problem: Problem, name: str, with_bias: bool = False) -> Layer:
     return _described(calls[0], name, weight, bias if bias in problem.named else None, with_bias)
 
 
-def _described(call: _Call, name: str, weight: str, bias: str | None, with_bias: bool) -> Layer:
+def _described(call: Call, name: str, weight: str, bias: str | None, with_bias: bool) -> Layer:
     outputs = int(call.weight.shape[0])
     return Layer(
         name=name,
@@ -172,16 +175,18 @@ def _unsupported(must: str, got: str, problem: Problem) -> UnsupportedNetwork:
     return UnsupportedNetwork(sentence(must, got, f"The layers of this problem are {known}"))
 
 
-def _weights(problem: Problem) -> dict[int, str]:
+def weight_names(problem: Problem) -> dict[int, str]:
+    """The trainable parameters by identity, as a Watch asks for them."""
     return {id(value): name for name, value in problem.named.items()}
 
 
 @torch.no_grad()
-def _watched(problem: Problem, names: Mapping[int, str]) -> Watch:
-    watch = Watch(names)
+def calls_of_one_sample(problem: Problem) -> list[tuple[str, Call]]:
+    """Weight and call of every linear map and convolution of a forward pass, in order."""
+    watch = Watch(weight_names(problem))
     with watch:
         problem.forward(problem.named, problem.inputs[:1])
-    return watch
+    return watch.calls
 
 
 def _layer_of(weight: str) -> str:

@@ -1,0 +1,87 @@
+"""What is special where the outputs are logits: the softmax Hessian, gradients of logits, weights behind a layer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from hessmap.curvature.layers.batches import pulled_back, samples_at_once
+from hessmap.curvature.layers.watch import find_layer
+from hessmap.curvature.losses import CrossEntropy, TorchCrossEntropy
+from hessmap.curvature.problem import Problem
+from hessmap.errors import require, unknown_name
+
+Space = Literal["outputs", "weights"]
+
+
+def require_logits(problem: Problem) -> None:
+    """Raise unless the loss is a softmax cross-entropy with labels and the outputs are what softmax is taken of."""
+    is_softmax = isinstance(problem.loss, CrossEntropy | TorchCrossEntropy) and not problem.targets.is_floating_point()
+    must = "this needs a network whose outputs are logits under cross-entropy with labels"
+    got = f"the loss is '{problem.loss.name}' and the network has {problem.output_dim} outputs"
+    require(is_softmax and problem.output_dim >= 2, must, got, 'Use loss="cross_entropy"')
+    few = problem.forward(problem.named, problem.inputs[:16]).detach()
+    for values, kind in ((few, "probabilities"), (few.exp(), "logarithms of probabilities")):
+        sums_to_one = bool(torch.allclose(values.sum(1), torch.ones(len(few)).double(), rtol=0, atol=1e-6))
+        got = f"the outputs look like {kind}: they are not negative and sum to one in every sample"
+        got = got if kind == "probabilities" else f"the outputs look like {kind}"
+        require(not (sums_to_one and bool((values >= 0).all())), must, got, "Remove the softmax from the network")
+
+
+def mean_output_hessian(problem: Problem) -> Tensor:
+    """E[A], A = diag(p) - p p^T the second derivative of the loss in the logits."""
+    require_logits(problem)
+    outputs = problem.outputs()
+    return torch.einsum("n,nab->ab", problem.weights, problem.loss.hessian(outputs, problem.targets))
+
+
+@dataclass(frozen=True, eq=False)
+class LogitGradients:
+    """Mean logit gradients, (classes, logits, entries), and E[sum_j ||g_j||^2], of which they hold a part.
+
+    g_j is row j of Q G (in outputs) or that row times the input (in weights), where Q^T Q = A.
+    """
+
+    space: Space
+    means: Tensor
+    total: float
+    class_weights: Tensor
+
+
+@torch.no_grad()
+def logit_gradients(problem: Problem, name: str, space: Space = "outputs") -> LogitGradients:
+    """Gradients of every logit in a layer's outputs or weights, averaged over the samples of every class.
+
+    Equations 269 and 270 of Wu et al. (2020): E[Q dz/dw | y = i], row by row.
+    """
+    if space not in ("outputs", "weights"):
+        raise unknown_name("space", space, ("outputs", "weights"))
+    require_logits(problem)
+    layer, classes = find_layer(problem, name), problem.output_dim
+    entries = layer.size if space == "weights" else layer.num_positions * layer.num_outputs
+    sums = torch.zeros(classes, classes, entries, dtype=torch.float64)
+    mass = torch.zeros(classes, dtype=torch.float64)
+    total = 0.0
+    for data, targets, weights in problem.batches(samples_at_once(problem, layer)):
+        pulled = pulled_back(problem, layer, data)
+        root = problem.loss.hessian_root(pulled.outputs, targets).mT
+        rows = torch.einsum("njc,ncpm->njpm", root, pulled.jacobian)
+        inputs = layer.unfolded(pulled.entering)
+        for label in range(classes):
+            chosen = targets == label
+            own, share = rows[chosen], weights[chosen]
+            mass[label] += share.sum()
+            weighted = share[:, None, None, None] * own
+            if space == "weights":
+                mean = torch.einsum("njpm,npa->jma", weighted, inputs[chosen])
+                squares = torch.einsum("njpm,npa->njma", own, inputs[chosen]).square().sum((1, 2, 3))
+            else:
+                mean, squares = weighted.sum(0), own.square().sum((1, 2, 3))
+            sums[label] += mean.reshape(classes, -1)
+            total += float(share @ squares)
+    must, got = "every class must have a sample", f"labels {mass.eq(0).nonzero().flatten().tolist()} have none"
+    require(bool((mass > 0).all()), must, got)
+    return LogitGradients(space, sums / mass[:, None, None], total / float(mass.sum()), mass / mass.sum())

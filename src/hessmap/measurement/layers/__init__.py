@@ -1,0 +1,31 @@
+"""One layer at a time: eigenpairs, eigenspaces, and what the two factors explain of them."""
+
+from hessmap.measurement.layers.clusters import cluster_ratios, embedded
+from hessmap.measurement.layers.decoupling import decoupling
+from hessmap.measurement.layers.eigenpairs import layer_eigenpairs
+from hessmap.measurement.layers.eigenspaces import overlap_curve, overlap_of_models
+from hessmap.measurement.layers.kronecker_fit import BestKronecker, best_kronecker_product
+from hessmap.measurement.layers.matricisation import (
+    input_correspondence,
+    matricised,
+    output_correspondence,
+    rank_one_ratios,
+)
+from hessmap.measurement.layers.spectra import autocorrelation, class_outliers
+
+__all__ = [
+    "BestKronecker",
+    "autocorrelation",
+    "best_kronecker_product",
+    "class_outliers",
+    "cluster_ratios",
+    "decoupling",
+    "embedded",
+    "input_correspondence",
+    "layer_eigenpairs",
+    "matricised",
+    "output_correspondence",
+    "overlap_curve",
+    "overlap_of_models",
+    "rank_one_ratios",
+]

@@ -1,0 +1,107 @@
+"""How much of a layer Hessian the two factors explain, and how much any Kronecker product could."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from hessmap.curvature.layers import KroneckerProduct, LayerHessian, PatchRule
+from hessmap.curvature.operator import SymmetricOperator
+from hessmap.measurement.layers.eigenpairs import layer_eigenpairs
+from hessmap.measurement.layers.eigenspaces import overlap_curve
+from hessmap.measurement.layers.kronecker_fit import best_kronecker_product
+from hessmap.measurement.top_eigenpairs import top_eigenpairs
+from hessmap.results import DecouplingMeasurement, EigenpairsMeasurement, KroneckerFit
+
+_EXACT_SIZE = 2000  # up to which the squared entries are summed
+_NUM_PROBES = 32
+
+
+def decoupling(
+    hessian: LayerHessian,
+    count: int,
+    *,
+    tolerance: float = 1e-6,
+    patch_rule: PatchRule = "uncorrelated_patches",
+    eigenpairs: EigenpairsMeasurement | None = None,
+    seed: int = 0,
+) -> DecouplingMeasurement:
+    """The true layer Hessian beside E[M] (x) E[x x^T] and beside the nearest Kronecker product: relative errors in the
+    spectral and Frobenius norm, top eigenvalues, and overlaps of the top-k eigenspaces for all k up to ``count``.
+
+    ``eigenpairs`` are those of ``layer_eigenpairs(hessian, count)``, if they are at hand.
+    """
+    found = eigenpairs or layer_eigenpairs(hessian, count, tolerance=tolerance, seed=seed)
+    square = _squared_norm(hessian, found, seed)
+    best = best_kronecker_product(hessian)
+    fits = [
+        _fit(hessian, product, found, square, seed)
+        for product in (hessian.kronecker_approximation(patch_rule), best.product)
+    ]
+    return DecouplingMeasurement(
+        layer=hessian.layer.name,
+        eigenvalues=found.eigenvalues,
+        expectation=fits[0],
+        best=fits[1],
+        best_converged=best.converged,
+        eigenpairs_converged=found.converged,
+        num_samples=hessian.num_samples,
+        size=hessian.size,
+        provenance=hessian.provenance,
+    )
+
+
+@dataclass(frozen=True)
+class _SquaredNorm:
+    value: float
+    standard_error: float
+
+
+def _squared_norm(hessian: LayerHessian, found: EigenpairsMeasurement, seed: int) -> _SquaredNorm:
+    """||H||_F^2: exact for small layers; else the top eigenvalues' squares plus a probe estimate of the rest."""
+    if hessian.size <= _EXACT_SIZE:
+        return _SquaredNorm(float(hessian.to_dense().square().sum()), 0.0)
+    assert found.eigenvectors is not None
+    top = torch.from_numpy(found.eigenvectors)
+    generator = torch.Generator().manual_seed(seed)
+    probes = torch.randn(hessian.size, _NUM_PROBES, generator=generator, dtype=torch.float64)
+    images = hessian.matmat(probes - top @ (top.T @ probes))
+    squares = (images - top @ (top.T @ images)).square().sum(0)
+    rest, error = float(squares.mean()), float(squares.std()) / _NUM_PROBES**0.5
+    return _SquaredNorm(float(np.square(found.eigenvalues).sum()) + rest, error)
+
+
+class _Difference(SymmetricOperator):
+    def __init__(self, first: SymmetricOperator, second: SymmetricOperator) -> None:
+        self.first, self.second = first, second
+
+    @property
+    def size(self) -> int:
+        return self.first.size
+
+    def matmat(self, vectors: Tensor) -> Tensor:
+        return self.first.matmat(vectors) - self.second.matmat(vectors)
+
+
+def _fit(
+    hessian: LayerHessian, product: KroneckerProduct, found: EigenpairsMeasurement, square: _SquaredNorm, seed: int
+) -> KroneckerFit:
+    inner = float((hessian.contracted_inputs(product.input_factor) * product.output_factor).sum())
+    distance = max(0.0, square.value - 2 * inner + product.frobenius_norm**2)
+    relative = (distance / square.value) ** 0.5 if square.value else 0.0
+    norm = float(np.abs(found.eigenvalues).max())
+    far = top_eigenpairs(_Difference(product, hessian), 1, which="magnitude", tolerance=1e-4, seed=seed)
+    pairs = product.leading(len(found.eigenvalues))
+    assert found.eigenvectors is not None
+    overlap = overlap_curve(found.eigenvectors, product.eigenvectors(pairs)).values
+    doubt = abs(distance - square.value) * square.standard_error / (2 * relative * square.value**2) if relative else 0.0
+    return KroneckerFit(
+        spectral_error=float(abs(far.eigenvalues[0])) / norm if norm else 0.0,
+        frobenius_error=relative,
+        frobenius_standard_error=doubt,
+        eigenvalues=pairs.eigenvalues.numpy(),
+        overlap=overlap,
+    )

@@ -1,0 +1,60 @@
+"""Eigenvectors of a layer Hessian as matrices of the weight's shape, and how they relate to the factors'."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from hessmap.errors import require
+from hessmap.measurement.matrices import Floats, float_array
+
+
+def matricised(vectors: Tensor | NDArray[Any], weight_shape: tuple[int, int]) -> Floats:
+    """Every column h as the matrix Mat(h)[i, j] = h[i * num_inputs + j], shape (count, num_outputs, num_inputs).
+
+    Definition 2.2 of Wu et al. (2020, "Dissecting Hessian"), which prints the stride num_outputs; that is right for
+    square weights alone.
+
+    >>> matricised(np.arange(6.0)[:, None], (2, 3))[0]
+    array([[0., 1., 2.],
+           [3., 4., 5.]])
+    """
+    columns = float_array(vectors, "eigenvectors")
+    outputs, inputs = weight_shape
+    require(
+        columns.ndim == 2 and len(columns) == outputs * inputs,
+        f"eigenvectors of a layer of shape {weight_shape} must be columns with {outputs * inputs} entries",
+        f"got shape {columns.shape}",
+    )
+    return np.ascontiguousarray(columns.T).reshape(-1, outputs, inputs)
+
+
+def rank_one_ratios(vectors: Tensor | NDArray[Any], weight_shape: tuple[int, int]) -> Floats:
+    """Largest singular value over Frobenius norm of every matricised column: 1 for a Kronecker product u (x) v."""
+    matrices = matricised(vectors, weight_shape)
+    values = np.linalg.svd(matrices, compute_uv=False)
+    return np.asarray(values[:, 0] / np.linalg.norm(values, axis=1))
+
+
+def input_correspondence(vectors: Tensor | NDArray[Any], input_vectors: Tensor | NDArray[Any]) -> Floats:
+    """||Mat(h_j) v_i||^2, entry (i, j): how much of h_j lies over the i-th eigenvector of the input factor.
+
+    Equation 265 of Wu et al. (2020). Columns sum to one over a complete set of v_i; rows sum to the number of outputs
+    over a complete set of h_j.
+    """
+    basis = float_array(input_vectors, "input eigenvectors")
+    matrices = matricised(vectors, (len(vectors) // len(basis), len(basis)))
+    return np.asarray(np.square(matrices @ basis).sum(axis=1).T)
+
+
+def output_correspondence(vectors: Tensor | NDArray[Any], output_vectors: Tensor | NDArray[Any]) -> Floats:
+    """||Mat(h_j)^T u_i||^2, entry (i, j): how much of h_j lies over the i-th eigenvector of the output factor.
+
+    Equation 266 of Wu et al. (2020), whose text should say u_i. Rows sum to the number of inputs.
+    """
+    basis = float_array(output_vectors, "output eigenvectors")
+    matrices = matricised(vectors, (len(basis), len(vectors) // len(basis)))
+    return np.asarray(np.square(basis.T @ matrices).sum(axis=2).T)
