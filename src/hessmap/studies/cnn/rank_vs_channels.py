@@ -55,31 +55,32 @@ def findings(rows: Sequence[Row]) -> Iterator[Finding]:
 def _growth(upper: Sequence[Row]) -> Iterator[Finding]:
     """Square root of the parameters for linear networks; under ReLU as the parameters themselves."""
     first = upper[0]
-    where = f"{LOSSES[first['loss']]}, {first['data'].replace('_', '-')}, from {first['channels']} channels on"
-    fit = _exponent(upper)
-    if first["activation"] == "identity":
-        claim = f"Linear: the rank of H_L grows about as the square root of the parameters ({where})"
-        yield Finding(claim, 0.4 <= fit.exponent <= 0.6, f"exponent {fit}")
-        steps = {part: sorted(_added(upper, part)) for part in PARTS}
-        detail = ", ".join(f"{SYMBOLS[part].strip('$')} {'/'.join(map('{:g}'.format, steps[part]))}" for part in PARTS)
-        claim = f"Linear: H_o has stopped growing, and each further channel adds the same to H_f ({where})"
-        yield Finding(claim, steps["outer_product"] == [0] and len(steps["functional"]) == 1, f"added: {detail}")
-    else:
+    where = f"{LOSSES[first['loss']]}, {first['data'].replace('_', '-')}, {first['channels']} channels and more"
+    whole, functional = (_exponent(upper, part) for part in ("loss", "functional"))
+    detail = f"exponent of H_L {whole}, of H_f {functional}"
+    if first["activation"] != "identity":
         claim = f"ReLU: the rank of H_L grows as the number of parameters ({where})"
-        yield Finding(claim, fit.exponent > 0.9, f"exponent {fit}")
+        yield Finding(claim, whole.exponent > 0.9, detail)
+        return
+    claim = f"Linear: the rank of H_L grows about as the square root of the parameters ({where})"
+    yield Finding(claim, 0.4 <= whole.exponent <= 0.6, detail)
+    steps = {part: _added(upper[-3:], part) for part in PARTS}
+    added = ", ".join(f"{SYMBOLS[part].strip('$')} {'/'.join(f'{step:g}' for step in steps[part])}" for part in PARTS)
+    claim = f"Linear: in the end each further channel adds the same to the ranks ({where})"
+    yield Finding(claim, all(len(set(each)) == 1 for each in steps.values()), f"added by the last channels: {added}")
 
 
-def _exponent(curve: Sequence[Row]) -> PowerLaw:
-    return power_law([row["num_parameters"] for row in curve], [row.number("measured.loss") for row in curve])
+def _exponent(curve: Sequence[Row], part: str) -> PowerLaw:
+    return power_law([row["num_parameters"] for row in curve], [row.number(f"measured.{part}") for row in curve])
 
 
-def _added(curve: Sequence[Row], part: str) -> set[float]:
+def _added(curve: Sequence[Row], part: str) -> list[float]:
     """What one more channel adds to a rank, at each step."""
     name = f"measured.{part}"
-    return {
+    return [
         (wide.number(name) - narrow.number(name)) / (wide["channels"] - narrow["channels"])
         for narrow, wide in pairwise(curve)
-    }
+    ]
 
 
 def _figures() -> Iterator[Lines]:

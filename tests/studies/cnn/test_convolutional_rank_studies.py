@@ -1,0 +1,222 @@
+"""The rank studies of convolutional and locally connected networks on small cases: what they record, and verdicts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from hessmap.errors import InvalidInput
+from hessmap.networks import Convolutional, FullyConnected, LocallyConnected, parse_network
+from hessmap.results import PARTS
+from hessmap.studies import Row, Study
+from hessmap.studies.cnn import locality, rank_vs_channels, rank_vs_filter, rank_vs_samples
+from hessmap.studies.cnn.power_law import power_law
+from hessmap.studies.cnn.printed_bounds import printed_bounds
+from hessmap.studies.cnn.rank_record import network_and_problem
+from hessmap.studies.data_choice import hash_of_data
+from hessmap.studies.encoding import decode, encode
+
+AXES = {
+    "channels": rank_vs_channels.STUDY,
+    "filter_size": rank_vs_filter.STUDY,
+    "patch_size": locality.STUDY,
+    "num_samples": rank_vs_samples.STUDY,
+}
+DATA = ("digits", "mnist", "fashion_mnist", "cifar10", "gaussian")
+
+
+def measured(study: Study, data: str = "digits", **fields: Any) -> list[Row]:
+    """The rows of some cases as the store gives them back."""
+    cases = [case for case in study.cases_on(data) if all(case.get(name) == value for name, value in fields.items())]
+    assert cases, f"no case of {study.name} has {fields}"
+    return [Row(case, decode(encode(study.measure(case)))) for case in cases]
+
+
+def changed(row: Row, part: str, value: int, group: str = "measured") -> Row:
+    """The row with another rank of one Hessian."""
+    ranks = row[group]
+    new = {**ranks[part], "value": value} if isinstance(ranks[part], dict) else value
+    return Row(row.case, {**row.record, group: {**ranks, part: new}})
+
+
+def finding(study: Study, rows: list[Row], start: str) -> Any:
+    (found,) = [found for found in study.verdict(rows).findings if found.claim.startswith(start)]
+    return found
+
+
+@pytest.mark.parametrize("x", AXES)
+@pytest.mark.parametrize("data", DATA)
+def test_every_axis_has_at_least_eight_points_in_each_setting(x: str, data: str) -> None:
+    points: dict[tuple[Any, ...], set[int]] = {}
+    for case in AXES[x].cases_on(data):
+        setting = tuple(value for name, value in case.items() if name not in (x, "network"))
+        points.setdefault(setting, set()).add(case[x])
+    assert min(map(len, points.values())) >= 8
+    assert {case["activation"] for case in AXES[x].cases_on(data)} == {"identity", "relu"}
+
+
+@pytest.mark.parametrize("study", AXES.values(), ids=lambda study: study.name)
+def test_embedded_networks_have_at_most_1500_parameters(study: Study) -> None:
+    networks = [parse_network(case["network"]) for data in ("digits", "gaussian") for case in study.cases_on(data)]
+    assert max(network.num_parameters for network in networks) <= 1500
+
+
+@pytest.mark.parametrize("loss", ["squared", "cross_entropy"])
+@pytest.mark.parametrize("filter_size", [3, 14, 16])
+def test_ranks_of_one_convolution_are_the_exact_ones(loss: str, filter_size: int) -> None:
+    study = rank_vs_filter.STUDY
+    rows = measured(study, filters=4, filter_size=filter_size, loss=loss, activation="identity")
+    assert {row[f"predicted.{part}.kind"] for row in rows for part in PARTS} == {"exact"}
+    verdict = study.verdict(rows)
+    assert verdict.num_agree == 1
+    assert not [found for found in verdict.findings if not found.holds and "Theorem 7" not in found.claim]
+
+
+def test_theorem_7_is_no_equality_and_a_rank_above_it_is_seen() -> None:
+    study = rank_vs_filter.STUDY
+    rows = measured(study, filters=4, loss="squared", activation="identity", filter_size=14)
+    assert (rows[0].number("measured.outer_product"), rows[0]["printed.outer_product"]) == (156, 160)
+    assert "not in conv-1x16-4x14-10 (squared)" in finding(study, rows, "Linear: Theorem 7").detail
+    assert finding(study, rows, "Linear: the paper's bounds").holds
+    above = [changed(rows[0], "outer_product", 161)]
+    assert not finding(study, above, "Linear: the paper's bounds").holds
+    assert study.verdict(above).num_disagree == 1
+
+
+def test_relu_keeps_the_functional_rank_and_leaves_the_bounds_of_the_others() -> None:
+    study = rank_vs_filter.STUDY
+    rows = measured(study, filters=2, loss="squared", activation="relu", filter_size=5)
+    assert rows[0].number("measured.outer_product") == rows[0]["num_parameters"] - 2
+    assert finding(study, rows, "ReLU: Theorem 8").holds
+    assert finding(study, rows, "ReLU: ranks are above").holds
+    within = [changed(changed(rows[0], "outer_product", 5), "loss", 5)]
+    assert not finding(study, within, "ReLU: ranks are above").holds
+    assert not finding(study, [changed(rows[0], "functional", 1)], "ReLU: Theorem 8").holds
+
+
+def test_two_convolutions_are_within_the_bounds_and_the_verdict_can_fail() -> None:
+    study = rank_vs_channels.STUDY
+    rows = measured(study, loss="squared", activation="identity", channels=3)
+    assert {rows[0][f"predicted.{part}.kind"] for part in PARTS} <= {"exact", "upper_bound"}
+    assert study.verdict(rows).holds
+    bound = int(rows[0].number("predicted.loss"))
+    assert study.verdict([changed(rows[0], "loss", bound + 1)]).num_disagree == 1
+
+
+def growing(activation: str, ranks: dict[int, int]) -> list[Row]:
+    """Rows of rank-vs-channels whose loss Hessian and functional Hessian have these ranks."""
+    (row,) = measured(rank_vs_channels.STUDY, loss="squared", activation=activation, channels=2)
+    rows = []
+    for channels, rank in ranks.items():
+        moved = changed(changed(changed(row, "loss", rank), "functional", rank - 160), "outer_product", 160)
+        parameters = 7 * channels**2 + 47 * channels
+        case = {**row.case, "channels": channels}
+        rows.append(Row(case, {**moved.record, "num_parameters": parameters}))
+    return rows
+
+
+def test_growth_as_the_square_root_is_told_from_growth_as_the_parameters() -> None:
+    study = rank_vs_channels.STUDY
+    linear = growing("identity", {channels: 40 * channels + 159 for channels in range(6, 12)})
+    root = finding(study, linear, "Linear: the rank of H_L grows about as the square root")
+    assert root.holds
+    assert root.detail == "exponent of H_L 0.447 (0.425 to 0.469), of H_f 0.628 (0.593 to 0.663)"
+    assert (
+        finding(study, linear, "Linear: in the end").detail
+        == "added by the last channels: H_o 0/0, H_f 40/40, H_L 40/40"
+    )
+    bent = [*linear[:-1], changed(linear[-1], "functional", 1)]
+    assert not finding(study, bent, "Linear: in the end").holds
+    full = {channels: 7 * channels**2 + 47 * channels for channels in range(6, 12)}
+    assert not finding(study, growing("identity", full), "Linear: the rank of H_L grows about").holds
+    assert finding(study, growing("relu", full), "ReLU: the rank of H_L grows as").holds
+    slow = {channels: 40 * channels for channels in range(6, 12)}
+    assert not finding(study, growing("relu", slow), "ReLU: the rank of H_L grows as").holds
+
+
+def test_a_power_law_has_an_interval_that_holds_its_exponent() -> None:
+    noisy = power_law([1.0, 10.0, 100.0, 1000.0], [1.1, 9.0, 105.0, 960.0])
+    assert noisy.low < 1.0 < noisy.high
+    assert noisy.low < noisy.exponent < noisy.high
+    with pytest.raises(InvalidInput, match="a power law needs three points or more; got 2 and 2"):
+        power_law([1.0, 2.0], [1.0, 2.0])
+
+
+def test_few_samples_limit_the_ranks_and_more_of_the_same_ranks_change_nothing() -> None:
+    study = rank_vs_samples.STUDY
+    rows = [
+        row
+        for count in (2, 20, 30)
+        for row in measured(study, num_hidden=1, loss="squared", activation="identity", num_samples=count)
+    ]
+    assert [row["data_ranks.input_rank"] for row in rows] == [2, 16, 16]
+    assert [row.number("measured.outer_product") for row in rows] == [20, 160, 160]
+    verdict = study.verdict(rows)
+    assert verdict.holds
+    assert finding(study, rows, "Linear: more samples").detail == "in 1 of 1 steps"
+    assert not finding(study, [*rows[:2], changed(rows[2], "loss", 7)], "Linear: more samples").holds
+    assert not finding(study, [changed(rows[0], "outer_product", 19), *rows[1:]], "Linear, hidden layers: 1").holds
+    late = [*rows[:2], changed(rows[2], "functional", 7)]
+    assert not finding(study, late, "Linear: H_f is unaffected").holds
+
+
+def test_relu_gains_the_outputs_with_each_sample_until_all_but_the_rescalings_are_taken() -> None:
+    study = rank_vs_samples.STUDY
+    rows = [
+        row
+        for count in (4, 20, 100)
+        for row in measured(study, num_hidden=1, loss="squared", activation="relu", num_samples=count)
+    ]
+    assert [row.number("measured.outer_product") for row in rows] == [40, 200, 636]
+    assert finding(study, rows, "ReLU: H_o has rank N K").holds
+    assert finding(study, rows, "ReLU: Theorem 5").holds
+    lower = [changed(row, "outer_product", 1) for row in rows]
+    assert not finding(study, lower, "ReLU: H_o has rank N K").holds
+    assert not finding(study, lower, "ReLU: Theorem 5").holds
+
+
+def test_local_and_shared_networks_have_the_printed_ranks_but_for_fact_14() -> None:
+    study = locality.STUDY
+    rows = measured(study, filters=2, patch_size=6, activation="identity")
+    assert [row["kind"] for row in rows] == [locality.FULL, locality.LOCAL, locality.SHARED]
+    verdict = study.verdict(rows)
+    assert verdict.holds
+    assert verdict.num_agree == 3
+    shared = rows[-1]
+    assert (shared.number("measured.loss"), shared["fact"]) == (52, 37)
+    assert not finding(study, [Row(shared.case, {**shared.record, "fact": 52})], "Linear: Fact 14").holds
+    assert not finding(study, [*rows[:2], changed(shared, "loss", 500)], "Linear: the rank of H_L falls").holds
+    assert not finding(
+        study, [changed(rows[1], "outer_product", 1)], "Linear: Theorems 9 and 10 are equalities for H_o"
+    ).holds
+
+
+def test_convolutions_of_stride_equal_to_their_filters_are_shared_patches() -> None:
+    shared, strided = (
+        LocallyConnected(6, 4, 3, 5, shared_weights=True),
+        Convolutional(24, (1, 3), (4,), (4,), outputs=5),
+    )
+    assert printed_bounds(shared, "cross_entropy")[1:2] == printed_bounds(strided, "cross_entropy")[1:2] == (24,)
+    assert printed_bounds(FullyConnected((24, 3, 5)), "squared").outer_product == 3 * (24 + 5 - 3)
+    with pytest.raises(NotImplementedError, match="no bounds for a str"):
+        printed_bounds("24-3-5", "squared")
+
+
+def test_gaussian_data_are_drawn_from_the_case_and_have_a_hash() -> None:
+    case = {"data": "gaussian", "network": "conv-1x6-2x3-4", "loss": "squared", "seed": 1, "num_samples": 5}
+    network, problem = network_and_problem(case)
+    assert isinstance(network, Convolutional)
+    assert problem.inputs.shape == (5, 6)
+    assert problem.targets.shape == (5, 4)
+    _, other = network_and_problem({**case, "seed": 2})
+    assert (problem.inputs != other.inputs).all()
+    assert hash_of_data("gaussian") == hash_of_data("gaussian") != ""
+
+
+def test_a_network_with_fewer_inputs_than_pixels_leaves_the_last_ones_out() -> None:
+    case = {"data": "digits", "network": "local-4x6-2-5", "loss": "squared", "seed": 0}
+    _, problem = network_and_problem(case)
+    _, whole = network_and_problem({**case, "network": "25-2-5"})
+    assert problem.inputs.shape == (300, 24)
+    assert (problem.inputs == whole.inputs[:, :24]).all()
