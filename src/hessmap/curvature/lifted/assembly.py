@@ -1,212 +1,150 @@
-"""From derivatives in layer outputs to blocks of the Hessian: GEMMs over the samples.
+"""From derivatives along perturbations to blocks of the Hessian: GEMMs over the samples.
 
-For calls k <= l with inputs a, and the curvature S, motion A and slope g of ``sweep``, both terms of
+For calls k <= l with features a, and the curvature S, motion A and slope g of ``sweep``, both terms of
 
     d2 / dW_k[j,b] dW_l[i,a]  =  sum_n ( S_n[j,i] a_l[n,a]  +  A_n[j,a] g_l[n,i] ) a_k[n,b]
 
-share the last factor, so one product per block does: rows[j, (i,a), n] against a_k[n, b], samples innermost because
-they are many. A bias is an input that is always one; a diagonal layer keeps only a = i. Positions (tokens) are summed
-over like samples.
+share the last factor. Where every sample passes once through both calls, one product per block does: rows[j, (i,a), n]
+against a_k[n, b], samples innermost because they are many. Else positions are summed over like samples, the earlier
+call's first: it has more of them. A call that was perturbed in its weights has met its features already. A bias is a
+feature that is always one.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 
-from hessmap.curvature.layout import Layout
-from hessmap.curvature.lifted.calls import Call
 from hessmap.curvature.lifted.canvas import Canvas
+from hessmap.curvature.lifted.side import Side
 
 _GROUP = 16  # outputs, and inputs, whose diagonal blocks are formed together
 _CACHED = 2**19  # entries of ``rows`` that are formed and used before the next ones
-
-
-@dataclass(frozen=True)
-class Side:
-    """A call as rows or columns of a block: its inputs with the bias's one appended, and where they go."""
-
-    call: Call
-    inputs: Tensor  # (samples, positions, features)
-    pieces: tuple[tuple[slice, slice], ...]  # (features of the extended input, place in the flat vector)
-
-    @property
-    def num_features(self) -> int:
-        return self.inputs.shape[2] if self.call.kind == "dense" else len(self.pieces)
-
-    @property
-    def size(self) -> int:
-        return self.call.num_outputs * self.num_features
-
-    @property
-    def has_one_position(self) -> bool:
-        return self.call.kind == "dense" and self.call.num_positions == 1
-
-
-def side(call: Call, inputs: Tensor, layout: Layout) -> Side:
-    """The call with its input extended by one for a bias, or replaced by one if the weight is frozen."""
-    features, pieces, width = [], [], 0
-    size = inputs.shape[2] if call.kind == "dense" else 1
-    if call.weight is not None:
-        features.append(inputs)
-        pieces.append((slice(0, size), layout[call.weight]))
-        width = size
-    if call.bias is not None:
-        if call.kind == "dense":
-            features.append(inputs.new_ones(*inputs.shape[:2], 1))
-        pieces.append((slice(width, width + 1), layout[call.bias]))
-    extended = torch.cat(features, 2) if len(features) > 1 else features[0] if features else inputs
-    return Side(call, extended, tuple(pieces))
+_HELD = 2**22  # entries that positions are summed into before the next ones
 
 
 def add_pair(
-    canvas: Canvas, early: Side, late: Side, start: int, curvature: Tensor, motion: Tensor | None, slope: Tensor
+    canvas: Canvas, early: Side, late: Side, outputs: slice, curvature: Tensor, motion: Tensor | None
 ) -> None:
-    """Add the block of two calls, and its transpose; curvature and motion hold the earlier call's directions from
-    ``start`` on. A direction is a (position, output) of the earlier call; those of one position are done together."""
-    outputs, samples = early.call.num_outputs, curvature.shape[1]
-    fresh = _freshness(canvas, early, late)
-    step = max(1, _CACHED // (samples * late.size))
-    place = start
-    while place < start + len(curvature):
-        position, first = divmod(place, outputs)
-        count = min(step, outputs - first, start + len(curvature) - place)
-        chosen = slice(place - start, place - start + count)
-        rows = _rows(canvas, late, curvature[chosen], motion[chosen] if motion is not None else None, slope)
-        block = _contract(canvas, early, position, first, rows)
-        _write(canvas, early, late, first, block, fresh)
-        place += count
+    """Add the block of some outputs of a call with a later one, and its transpose."""
+    if early.call.is_plain:
+        _add_plain(canvas, early, late, outputs, curvature, motion)
+        return
+    each, samples = early.call.directions_per_output, len(early.slope)
+    slopes = curvature.view(-1, each, samples, curvature.shape[2])
+    moved = motion.view(-1, each, samples, motion.shape[2]) if motion is not None else None
+    if early.call.space == "weights":
+        _write(canvas, early, late, outputs.start, late.gradient(slopes, moved))
+        return
+    step = max(1, _HELD // (samples * early.call.num_features * (late.call.output_size + late.call.input_size)))
+    for first in range(0, len(slopes), step):
+        chosen, start = slice(first, first + step), outputs.start + first
+        features = early.of_outputs(slice(start, min(start + step, outputs.stop))).mT
+        met = _met(features, slopes[chosen])
+        met_motion = _met(features, moved[chosen]) if moved is not None else None
+        _write(canvas, early, late, start, late.gradient(met, met_motion))
 
 
-def _freshness(canvas: Canvas, early: Side, late: Side) -> bool:
-    """True if the block may be copied into; a block that several positions add to is zeroed first."""
-    new = [
-        (rows, columns, canvas.is_new(rows, columns), canvas.is_new(columns, rows))
-        for _, rows in early.pieces
-        for _, columns in late.pieces
-    ]
-    # Directions cover a block once if the call has one position and is not its own transposed partner.
-    once = early.call.num_positions == 1 and all(one for _, _, one, _ in new)
-    once = once and (early is late or all(other for _, _, _, other in new))
-    if not once:
-        for rows, columns, one, other in new:
-            if one:
-                canvas.matrix[rows, columns] = 0.0
-            if other:
-                canvas.matrix[columns, rows] = 0.0
-    return once
+def _met(features: Tensor, values: Tensor) -> Tensor:
+    """Values (outputs, positions, samples, entries) summed over positions against features of the same outputs,
+    (outputs, samples, features, positions)."""
+    return (features @ values.transpose(1, 2)).transpose(1, 2)
 
 
-def _rows(canvas: Canvas, late: Side, curvature: Tensor, motion: Tensor | None, slope: Tensor) -> Tensor:
+def _add_plain(
+    canvas: Canvas, early: Side, late: Side, outputs: slice, curvature: Tensor, motion: Tensor | None
+) -> None:
+    features = early.features[0, :, 0]
+    step = max(1, _CACHED // (len(features) * late.call.num_outputs * late.call.num_features))
+    for first in range(0, len(curvature), step):
+        chosen = slice(first, first + step)
+        rows = _rows(canvas, late, curvature[chosen], motion[chosen] if motion is not None else None)
+        block = canvas.scratch("block", len(rows), features.shape[1], rows.shape[1])
+        torch.bmm(features.T.expand(len(rows), -1, -1), rows.mT, out=block)
+        block = block.view(*block.shape[:2], late.call.num_outputs, -1)
+        _write(canvas, early, late, outputs.start + first, block)
+
+
+def _rows(canvas: Canvas, late: Side, curvature: Tensor, motion: Tensor | None) -> Tensor:
     """The bracket of the formula, shape (directions, outputs * features of the later call, samples)."""
     call = late.call
+    if not call.is_plain:
+        return late.gradient(curvature, motion, per_sample=True).flatten(1, 2)
     directions, samples = curvature.shape[:2]
-    curvature = curvature.reshape(directions, samples, call.num_positions, call.num_outputs)
-    if call.kind == "diagonal":
-        return _diagonal_rows(late, curvature, motion, slope)
-    if not late.has_one_position:
-        rows = torch.einsum("dnti,nta->dian", curvature, late.inputs)
-        if motion is not None and call.weight is not None:
-            rows[:, :, : motion.shape[3]] += torch.einsum("dnta,nti->dian", motion, slope)
-        return rows.flatten(1, 2)
-    rows = canvas.scratch("rows", directions, call.num_outputs, late.num_features, samples)
-    torch.mul(_samples_last(curvature)[:, :, None], _samples_last(late.inputs[None])[:, None], out=rows)
+    rows = canvas.scratch("rows", directions, call.num_outputs, call.num_features, samples)
+    torch.mul(_samples_last(curvature)[:, :, None], _samples_last(late.features[0, :, 0])[None], out=rows)
     if motion is not None and call.weight is not None:
-        rows[:, :, : motion.shape[3]].addcmul_(_samples_last(motion)[:, None], _samples_last(slope[None])[:, :, None])
+        rows[:, :, : motion.shape[2]].addcmul_(
+            _samples_last(motion)[:, None], _samples_last(late.slope[:, :, 0])[None, :, None]
+        )
     return rows.flatten(1, 2)
 
 
 def _samples_last(values: Tensor) -> Tensor:
-    """(directions, samples, one position, features) as (directions, features, samples)."""
-    return values[:, :, 0].transpose(1, 2).contiguous()
+    return values.transpose(-1, -2).contiguous()
 
 
-def _diagonal_rows(late: Side, curvature: Tensor, motion: Tensor | None, slope: Tensor) -> Tensor:
-    features = []
-    if late.call.weight is not None:
-        scaled = torch.einsum("dnti,nti->dni", curvature, late.inputs)
-        features.append(scaled if motion is None else scaled + torch.einsum("dnti,nti->dni", motion, slope))
-    if late.call.bias is not None:
-        features.append(curvature.sum(2))
-    return torch.stack(features, 3).flatten(2).transpose(1, 2)
-
-
-def _contract(canvas: Canvas, early: Side, position: int, first: int, rows: Tensor) -> Tensor:
-    """Rows of consecutive outputs against the earlier call's inputs, (outputs, features, columns of the later)."""
-    inputs = early.inputs[:, position]
-    if early.call.kind == "dense":
-        block = canvas.scratch("block", len(rows), early.num_features, rows.shape[1])
-        return torch.bmm(inputs.T.expand(len(rows), -1, -1), rows.mT, out=block)
-    own = inputs[:, first : first + len(rows)].T
-    features = [own] if early.call.weight is not None else []
-    features += [torch.ones_like(own)] if early.call.bias is not None else []
-    return torch.bmm(torch.stack(features, 1), rows.mT)
-
-
-def _write(canvas: Canvas, early: Side, late: Side, first: int, block: Tensor, fresh: bool) -> None:
-    block = block.view(*block.shape[:2], late.call.num_outputs, late.num_features)
-    rows = slice(first, first + len(block))
-    for own, early_place in early.pieces:
-        for other, late_place in late.pieces:
-            early_side, late_side = (early_place, early.call.num_outputs), (late_place, late.call.num_outputs)
-            part = block[:, own, :, other]
-            _put(canvas.block(early_side, late_side)[rows], part, fresh)
+def _write(canvas: Canvas, early: Side, late: Side, first: int, block: Tensor) -> None:
+    """Put a block (outputs of the earlier call from ``first`` on, features, outputs of the later, features) into its
+    place and its mirror image."""
+    rows, here, there = slice(first, first + len(block)), early.call.num_outputs, late.call.num_outputs
+    for own_name, own in early.pieces:
+        for other_name, other in late.pieces:
+            part, unwritten = block[:, own, :, other], canvas.is_unwritten(own_name, other_name)
+            _put(canvas.block(own_name, here, other_name, there)[rows], part, unwritten)
             if early is not late:
-                _put(canvas.block(late_side, early_side).permute(2, 3, 0, 1)[rows], part, fresh)
+                mirrored = canvas.block(other_name, there, own_name, here).permute(2, 3, 0, 1)
+                _put(mirrored[rows], part, unwritten)
 
 
-def _put(target: Tensor, values: Tensor, fresh: bool) -> None:
-    if fresh:
+def _put(target: Tensor, values: Tensor, is_unwritten: bool) -> None:
+    if is_unwritten:
         target.copy_(values)
     else:
         target.add_(values)
 
 
 def add_symmetric(canvas: Canvas, own: Side, curvature: Tensor) -> None:
-    """Add the block of a dense call with itself, one position: half of it or less, the rest by symmetry.
+    """Add the block of a plain call with itself: half of it or less, the rest by symmetry.
 
     sum_n S_n[j,i] a[n,a] a[n,b] is symmetric in (j,i) and in (a,b): only groups with i >= j and b >= a are formed.
     ``curvature`` is (outputs, samples, outputs).
     """
-    inputs, size = own.inputs[:, 0], own.call.num_outputs
-    fresh = _freshness(canvas, own, own)
-    for piece, (features, _) in enumerate(own.pieces):
+    inputs, size = own.features[0, :, 0], own.call.num_outputs
+    for piece, (_, features) in enumerate(own.pieces):
         for a in range(features.start, features.stop, _GROUP):
             group = slice(a, min(a + _GROUP, features.stop))
-            products = canvas.scratch("products", len(inputs), _width(group), own.num_features - a)
+            products = canvas.scratch("products", len(inputs), _width(group), inputs.shape[1] - a)
             torch.mul(inputs[:, group, None], inputs[:, None, a:], out=products)
             for j in range(0, size, _GROUP):
                 outputs = slice(j, min(j + _GROUP, size))
                 pairs = curvature[outputs, :, j:].transpose(1, 2).flatten(0, 1)
                 block = canvas.scratch("block", len(pairs), products[0].numel())
                 torch.mm(pairs, products.flatten(1), out=block)
-                block = block.view(_width(outputs), size - j, _width(group), own.num_features - a)
-                _write_symmetric(canvas, own, piece, outputs, group, block, fresh)
+                block = block.view(_width(outputs), size - j, _width(group), inputs.shape[1] - a)
+                _write_symmetric(canvas, own, piece, outputs, group, block)
 
 
-def _write_symmetric(
-    canvas: Canvas, own: Side, piece: int, outputs: slice, group: slice, block: Tensor, fresh: bool
-) -> None:
+def _write_symmetric(canvas: Canvas, own: Side, piece: int, outputs: slice, group: slice, block: Tensor) -> None:
     """A block (j, i >= j, a, b >= a) to its own place and to the three that mirror it, for every parameter b is of."""
-    size, (features, rows) = own.call.num_outputs, own.pieces[piece]
+    size, (name, features) = own.call.num_outputs, own.pieces[piece]
     local = slice(group.start - features.start, group.stop - features.start)
-    for other, columns in own.pieces[piece:]:
+    for other_name, other in own.pieces[piece:]:
+        unwritten = canvas.is_unwritten(name, other_name)
         first = max(other.start, group.start)
         part = block[..., first - group.start : other.stop - group.start]
-        target = canvas.block((rows, size), (columns, size))
-        _put_mirrored(target[:, local, :, first - other.start :], outputs, part, fresh)
+        target = canvas.block(name, size, other_name, size)
+        _put_mirrored(target[:, local, :, first - other.start :], outputs, part, unwritten)
         beyond = max(other.start, group.stop)  # columns whose mirror image is not in the group itself
         part = block[..., beyond - group.start : other.stop - group.start].mT
-        target = canvas.block((columns, size), (rows, size))
-        _put_mirrored(target[:, beyond - other.start :, :, local], outputs, part, fresh)
+        target = canvas.block(other_name, size, name, size)
+        _put_mirrored(target[:, beyond - other.start :, :, local], outputs, part, unwritten)
 
 
-def _put_mirrored(target: Tensor, outputs: slice, part: Tensor, fresh: bool) -> None:
+def _put_mirrored(target: Tensor, outputs: slice, part: Tensor, is_unwritten: bool) -> None:
     """Pairs of outputs (j, i >= j) to their place and to (i, j)."""
-    _put(target[outputs, :, outputs.start :], part.permute(0, 2, 1, 3), fresh)
-    _put(target[outputs.stop :, :, outputs], part[:, _width(outputs) :].permute(1, 2, 0, 3), fresh)
+    _put(target[outputs, :, outputs.start :], part.permute(0, 2, 1, 3), is_unwritten)
+    _put(target[outputs.stop :, :, outputs], part[:, _width(outputs) :].permute(1, 2, 0, 3), is_unwritten)
 
 
 def _width(part: slice) -> int:

@@ -1,11 +1,13 @@
 """The matrix that blocks are written into, and the scratch memory they are formed in.
 
 First touching a page costs as much as several flops per entry, so the matrix starts unwritten (huge pages, through
-numpy), the first visit of a block copies and only later ones add, and scratch memory is taken once and used again.
+numpy), the first batch of samples copies and only later ones add, and scratch memory is taken once and used again.
 """
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
 from math import prod
 
 import numpy as np
@@ -14,17 +16,22 @@ from torch import Tensor
 
 from hessmap.curvature.layout import Layout
 
-Place = tuple[slice, int]  # where in the flat vector, and how many outputs its rows are split into
-
 
 class Canvas:
-    """A symmetric matrix in the making; ``finished`` zeroes what nobody wrote."""
+    """A symmetric matrix in the making. ``uses`` names a parameter once for every call of it: the block of two
+    parameters that are used once each is written once per batch, all others start from zero."""
 
-    def __init__(self, layout: Layout) -> None:
-        self.layout = layout
+    def __init__(self, layout: Layout, uses: Iterable[str]) -> None:
+        self._places = dict(layout)
         self.matrix = _fresh(layout.size * layout.size).view(layout.size, layout.size)
-        self._written: set[tuple[int, int]] = set()
+        self.is_first_batch = True
         self._scratch: dict[str, Tensor] = {}
+        counts = Counter(uses)
+        self._used_once = {name for name in layout.names if counts[name] == 1}
+        for name, place in layout:
+            if name not in self._used_once:
+                self.matrix[place] = 0.0
+                self.matrix[:, place] = 0.0
 
     def scratch(self, name: str, *shape: int) -> Tensor:
         """Unwritten memory of this shape; it is overwritten by the next call with the same name."""
@@ -34,29 +41,15 @@ class Canvas:
             held = self._scratch[name] = _fresh(size)
         return held[:size].view(shape)
 
-    def block(self, rows: Place, columns: Place) -> Tensor:
-        """A block as (outputs, features, outputs, features), to be written into."""
-        (row, row_outputs), (column, column_outputs) = rows, columns
-        return self.matrix[row, column].view(row_outputs, -1, column_outputs, _size(column) // column_outputs)
+    def block(self, row: str, row_outputs: int, column: str, column_outputs: int) -> Tensor:
+        """The block of two parameters as (outputs, features, outputs, features), to be written into."""
+        rows, columns = self._places[row], self._places[column]
+        features = (columns.stop - columns.start) // column_outputs
+        return self.matrix[rows, columns].view(row_outputs, -1, column_outputs, features)
 
-    def is_new(self, rows: slice, columns: slice) -> bool:
-        """Whether nothing was written to the block; asking counts as writing it."""
-        key = rows.start, columns.start
-        if key in self._written:
-            return False
-        self._written.add(key)
-        return True
-
-    def finished(self) -> Tensor:
-        for _, rows in self.layout:
-            for _, columns in self.layout:
-                if (rows.start, columns.start) not in self._written:
-                    self.matrix[rows, columns] = 0.0
-        return self.matrix
-
-
-def _size(place: slice) -> int:
-    return int(place.stop - place.start)
+    def is_unwritten(self, row: str, column: str) -> bool:
+        """Whether entries of the block are to be copied into, not added to."""
+        return self.is_first_batch and row in self._used_once and column in self._used_once
 
 
 def _fresh(count: int) -> Tensor:

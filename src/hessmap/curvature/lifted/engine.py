@@ -12,10 +12,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from hessmap.curvature.lifted.assembly import add_pair, add_symmetric, side
-from hessmap.curvature.lifted.calls import calls_of
+from hessmap.curvature.lifted.assembly import add_pair, add_symmetric
 from hessmap.curvature.lifted.canvas import Canvas
-from hessmap.curvature.lifted.sweep import Lifted, Network, lift, sweep
+from hessmap.curvature.lifted.side import side
+from hessmap.curvature.lifted.sweep import Lifted, Network, lift, network_of, sweep
 from hessmap.curvature.memory import require_memory
 from hessmap.curvature.problem import Problem
 from hessmap.curvature.products import hessian_product
@@ -23,6 +23,7 @@ from hessmap.errors import UnsupportedNetwork, sentence
 from hessmap.results import Part
 
 CHECK_TOLERANCE = 1e-10
+_SWEPT = 2**28  # bytes of a sweep that still stay near the processor; beyond, more calls cost less than more memory
 SYMMETRY_TOLERANCE = 1e-3  # a bad cancellation passes, and is said; a wrong derivative does not
 
 
@@ -83,7 +84,7 @@ def _disagreement(problem: Problem, part: Part, matrix: Tensor) -> float:
 @torch.no_grad()
 def _lifted_matrix(problem: Problem, part: Part) -> tuple[Tensor, tuple[str, ...]]:
     network = lifted_network(problem)
-    canvas = Canvas(problem.layout)
+    canvas = Canvas(problem.layout, _uses(network))
     for data, targets, weights in problem.batches(_samples_at_once(problem, network)):
         outputs = network.forward(data)
         residual = weights[:, None] * problem.loss.gradient(outputs, targets)
@@ -93,7 +94,8 @@ def _lifted_matrix(problem: Problem, part: Part) -> tuple[Tensor, tuple[str, ...
             hessian = weights[:, None, None] * problem.loss.hessian(outputs, targets)
             curved = [hessian @ jacobian for jacobian in lifted.jacobians]
         _add_batch(canvas, problem, network, lifted, curved, with_functional=part != "outer_product")
-    matrix = canvas.finished()
+        canvas.is_first_batch = False
+    matrix = canvas.matrix
     if part == "loss" and problem.l2:
         matrix.diagonal().add_(2 * problem.l2)
     return matrix, _add_unlifted(matrix, problem, network, part)
@@ -106,33 +108,39 @@ def lifted_network(problem: Problem) -> Network:
     def forward(inputs: Tensor) -> Tensor:
         return problem.forward(problem.named, inputs)
 
-    return Network(forward, names, calls_of(forward, names, problem.inputs[:1]))
+    return network_of(forward, names, problem.inputs[:1])
+
+
+def _uses(network: Network) -> list[str]:
+    """A name for every use of a parameter by a known call."""
+    return [name for call in network.calls for name in (call.weight, call.bias) if name is not None]
 
 
 def _add_batch(
     canvas: Canvas, problem: Problem, network: Network, lifted: Lifted, curved: list[Tensor], with_functional: bool
 ) -> None:
-    """Every pair of calls k <= l: its second derivative in layer outputs, then its block."""
-    sides = [side(call, inputs, problem.layout) for call, inputs in zip(network.calls, lifted.inputs, strict=True)]
+    """Every pair of calls k <= l: its second derivative along perturbations, then its block."""
+    sides = [side(*parts) for parts in zip(network.calls, lifted.inputs, lifted.slopes, strict=True)]
     for k, early in enumerate(sides):
-        for directions in _directions_at_once(problem, network, k):
-            pushed = sweep(network, lifted, k, directions) if with_functional else None
+        for outputs in _outputs_at_once(problem, network, k):
+            pushed = sweep(network, lifted, k, early.directions(outputs)) if with_functional else None
+            along = early.along(lifted.jacobians[k], outputs) if curved else None
             for l, late in enumerate(sides[k:], start=k):  # noqa: E741 - k and l as in the formula
                 curvature = pushed.curvature[l - k] if pushed else None
-                if curved:
-                    outer = (lifted.jacobians[k][:, :, directions].mT @ curved[l]).transpose(0, 1)
+                if along is not None:
+                    outer = (along @ curved[l]).transpose(0, 1)
                     curvature = outer if curvature is None else curvature + outer
                 assert curvature is not None
                 motion = pushed.motion[l - k] if pushed and l > k else None
-                if early is late and early.has_one_position and len(curvature) == early.call.output_size:
+                if early is late and early.call.is_plain and len(curvature) == early.call.num_outputs:
                     add_symmetric(canvas, early, curvature)
                 else:
-                    add_pair(canvas, early, late, directions.start, curvature, motion, lifted.slopes[l])
+                    add_pair(canvas, early, late, outputs, curvature, motion)
 
 
 def _add_unlifted(matrix: Tensor, problem: Problem, network: Network, part: Part) -> tuple[str, ...]:
     """Rows and columns of the parameters that no known call used: zero if the loss never sees them, else autograd."""
-    seen = {name for call in network.calls for name in (call.weight, call.bias)}
+    seen = set(_uses(network))
     gradients = problem.gradient_by_name()
     notes = []
     for name, place in problem.layout:
@@ -151,24 +159,37 @@ def _add_unlifted(matrix: Tensor, problem: Problem, network: Network, part: Part
     return tuple(notes)
 
 
-def _bytes_per_sample(network: Network, k: int) -> int:
-    """Largest temporaries of one sample: the vectorised sweep (about 6 copies), or the products of its inputs."""
+def _bytes_per_output(network: Network, k: int) -> int:
+    """Temporaries of one sample for one output of a call: its directions in the vectorised sweep, about 6 copies."""
     own = network.calls[k]
-    later = network.calls[k:]
-    pushed = 6 * sum(call.num_positions * (call.num_inputs + call.num_outputs) for call in later)
-    return 8 * max(own.output_size * pushed, (own.num_inputs + 1) ** 2)
+    return 48 * own.directions_per_output * sum(call.input_size + call.output_size for call in network.calls[k:])
+
+
+def _bytes_per_sample(problem: Problem, network: Network) -> int:
+    """What is held of one sample: Jacobians, features and slopes of all calls, and the largest sweep that is not cut,
+    which is all outputs of a plain call (its block is formed by symmetry) and one of another."""
+    held = sum(
+        2 * problem.output_dim * call.output_size + 2 * call.output_size * (call.num_features + 1) + call.input_size
+        for call in network.calls
+    )
+    swept = max(
+        (_bytes_per_output(network, k) * (call.num_outputs if call.is_plain else 1), 8 * call.num_features**2)
+        for k, call in enumerate(network.calls)
+    )
+    return 8 * held + max(swept)
 
 
 def _samples_at_once(problem: Problem, network: Network) -> int:
-    largest = max((_bytes_per_sample(network, k) for k in range(len(network.calls))), default=1)
-    return max(1, min(problem.num_samples, problem.memory_budget // (2 * largest)))
+    if not network.calls:
+        return problem.num_samples
+    return max(1, min(problem.num_samples, problem.memory_budget // (2 * _bytes_per_sample(problem, network))))
 
 
-def _directions_at_once(problem: Problem, network: Network, k: int) -> Iterator[slice]:
-    """Output directions of a call, as many at a time as the budget holds for the samples of a batch."""
-    size = network.calls[k].output_size
-    samples = _samples_at_once(problem, network)
-    allowed = problem.memory_budget // 2 * size // (_bytes_per_sample(network, k) * samples)
-    step = max(1, min(size, allowed))
-    for start in range(0, size, step):
-        yield slice(start, min(start + step, size))
+def _outputs_at_once(problem: Problem, network: Network, k: int) -> Iterator[slice]:
+    """Outputs of a call, as many at a time as the budget holds for the samples of a batch."""
+    call = network.calls[k]
+    allowed = problem.memory_budget // 2 if call.is_plain else min(problem.memory_budget // 2, _SWEPT)
+    step = allowed // (_bytes_per_output(network, k) * _samples_at_once(problem, network))
+    step = max(1, min(call.num_outputs, step))
+    for start in range(0, call.num_outputs, step):
+        yield slice(start, min(start + step, call.num_outputs))

@@ -1,11 +1,12 @@
-"""Derivatives in the space of layer outputs: everything that has to be differentiated, for one batch.
+"""Derivatives along perturbations of layer outputs: everything that has to be differentiated, for one batch.
 
 Add a perturbation e_c to the output of every call c; f is the sum over samples and outputs of residual * output.
-``lift`` finds the inputs a_c, the slopes df/de_c and the Jacobians doutput/de_c. ``sweep`` pushes a basis of one
-e_k forward through the gradient (num_outputs directions, not one per weight), and finds for every call l at or after k
+``lift`` finds the inputs a_c, the slopes df/de_c and the Jacobians doutput/de_c. ``sweep`` pushes some directions of
+one e_k forward through the gradient (units, or what units of the weights do to the outputs, whichever are fewer), and
+finds for every call l at or after k
 
-    curvature[l - k]  d2 f / de_k de_l    (directions of k, samples, outputs of l)
-    motion[l - k]     d a_l / de_k        (directions of k, samples, positions, inputs of l)
+    curvature[l - k]  d2 f / de_k de_l    (directions of k, samples, outputs * positions of l)
+    motion[l - k]     d a_l / de_k        (directions of k, samples, inputs of l)
 """
 
 from __future__ import annotations
@@ -25,29 +26,43 @@ Forward = Callable[[Tensor], Tensor]
 
 @dataclass(frozen=True)
 class Network:
-    """A forward pass whose calls can be perturbed: its named parameters (by identity) and its calls."""
+    """A forward pass whose calls can be perturbed: its named parameters (by identity) and its calls, and convolutions
+    as matrices where that is faster."""
 
     forward: Forward
     names: Mapping[int, str]
     calls: Sequence[Call]
+    matrices: Sequence[Tensor | None]
 
     def perturbed(self, data: Tensor, perturbations: Sequence[Tensor | None]) -> tuple[Tensor, list[Tensor]]:
         """The outputs, and the inputs of every call."""
-        mode = Lift(self.names, len(data), perturbations)
+        mode = Lift(self.names, len(data), perturbations, self.matrices)
         with mode:
             outputs = self.forward(data)
         return outputs, mode.inputs
 
     def still(self, data: Tensor, first: int = 0) -> list[Tensor]:
         """Zero perturbations from a call on."""
-        shapes = ((len(data), call.num_positions, call.num_outputs) for call in self.calls[first:])
+        shapes = ((len(data), call.num_outputs, call.num_positions) for call in self.calls[first:])
         return [torch.zeros(shape, dtype=torch.float64) for shape in shapes]
+
+
+def network_of(forward: Forward, names: Mapping[int, str], inputs: Tensor) -> Network:
+    """The calls of one forward pass, in order of execution."""
+    seen = Lift(names, len(inputs))
+    with torch.no_grad(), seen:
+        forward(inputs)
+    matrices = [
+        call.window.matrix(weight) if call.window is not None and weight is not None else None
+        for call, weight in zip(seen.calls, seen.weights, strict=True)
+    ]
+    return Network(forward, names, tuple(seen.calls), tuple(matrices))
 
 
 @dataclass(frozen=True)
 class Lifted:
-    """A batch, seen from its calls: inputs and slopes (samples, positions, features), and, where they were wanted,
-    Jacobians (samples, outputs of the network, outputs of the call)."""
+    """A batch, seen from its calls: inputs (samples, input_size), slopes (samples, outputs, positions), and, where
+    they were wanted, Jacobians (samples, outputs of the network, outputs * positions of the call)."""
 
     data: Tensor
     residual: Tensor
@@ -58,7 +73,7 @@ class Lifted:
 
 @dataclass(frozen=True)
 class Sweep:
-    """The second derivatives along the outputs of one call, from that call on."""
+    """The second derivatives along directions of one call, from that call on."""
 
     curvature: Sequence[Tensor]
     motion: Sequence[Tensor]
@@ -78,9 +93,10 @@ def lift(network: Network, data: Tensor, residual: Tensor, with_jacobians: bool)
     return Lifted(data, residual, inputs, slopes, jacobians)
 
 
-def sweep(network: Network, lifted: Lifted, first: int, directions: slice) -> Sweep:
-    """Second derivatives: push some unit perturbations of call ``first`` forward through the gradient."""
-    data, call = lifted.data, network.calls[first]
+def sweep(network: Network, lifted: Lifted, first: int, directions: Tensor) -> Sweep:
+    """Second derivatives: push some perturbations of a call, (directions, samples, outputs, positions), forward through
+    the gradient."""
+    data = lifted.data
     own, *later = network.still(data, first)
     silent: list[Tensor | None] = [None] * first
 
@@ -90,7 +106,5 @@ def sweep(network: Network, lifted: Lifted, first: int, directions: slice) -> Sw
         _, pull, inputs = linearised
         return pull(lifted.residual)[0], inputs[first:]
 
-    basis = torch.eye(call.output_size, dtype=torch.float64)[directions]
-    tangents = basis.reshape(-1, 1, call.num_positions, call.num_outputs).expand(-1, len(data), -1, -1)
-    curvature, motion = vmap(lambda tangent: jvp(gradient, (own,), (tangent,))[1])(tangents)
+    curvature, motion = vmap(lambda direction: jvp(gradient, (own,), (direction,))[1])(directions)
     return Sweep([item.flatten(2) for item in curvature], motion)
