@@ -13,6 +13,7 @@ import numpy as np
 from hessmap.errors import require
 from hessmap.theory.teacher_student import deep_linear, two_layers
 from hessmap.theory.teacher_student.activations import Activation, activation_of, is_exact, moments_of
+from hessmap.theory.teacher_student.hermite_parts import hermite_jacobian
 from hessmap.theory.teacher_student.weights import Array, Weights, checked_weights
 
 AnyWeights = Weights | Sequence[Any]
@@ -133,6 +134,12 @@ class TeacherStudent:
     def functional_hessian(self, student: AnyWeights, teacher: AnyWeights) -> Array:
         """H_f = E[sum_o (f_o - f_teacher_o) d^2 f_o]; zero at the teacher."""
         return self._formulas.functional_hessian(*self._pair(student, teacher))
+
+    def hermite_jacobian(self, weights: AnyWeights, degree: int) -> Array:
+        """J0 = E[J] (degree 0) or J1 = E[J x^T] (degree 1) of a two-layer network; H_o - J0^T J0 - J1^T J1 >= 0."""
+        must = "the parts of a Hessian by degree must be of a network with one hidden layer"
+        require(len(self.hidden) == 1, must, f"it has {len(self.hidden)}")
+        return hermite_jacobian(moments_of(self.activation), self._student(weights), degree)
 
     @property
     def _formulas(self) -> deep_linear.DeepLinear | two_layers.TwoLayers:
