@@ -22,9 +22,9 @@ from hessmap.studies.cnn.rank_sweep import (
 from hessmap.studies.rank_comparison import RANK_CHECKS, RANKS, SYMBOLS, curves_of, doubts
 
 _NUM_SAMPLES = (1, 2, 4, 6, 8, 10, 12, 14, 16, 20, 25, 30, 60, 100, 200, 300)
-# One and two hidden layers; at most 642 parameters on the embedded data, 1,432 elsewhere.
-_SMALL = {1: "conv-1x16-6x7-10", 2: "conv-1x16-6x7-6x7-10"}
-_LARGE = {1: "conv-1x25-8x9-10", 2: "conv-1x25-8x9-8x9-10"}
+# One and two hidden layers; at most 930 parameters on the embedded data, 1,432 elsewhere.
+_SMALL = {1: "conv-1x16-6x7-10", 2: "conv-1x16-10x7-10x7-4"}
+_LARGE = {1: "conv-1x25-8x9-10", 2: "conv-1x25-10x9-10x9-4"}
 
 
 def cases(data: str) -> tuple[Case, ...]:
