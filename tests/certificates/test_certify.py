@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from hessmap.certificates import Certificate, FitDiverged, FitMoment, certify
+from hessmap.certificates import BASES, Certificate, FitDiverged, FitMoment, certify
 from hessmap.datasets import Data, gaussian_mixture
 from hessmap.errors import DataFileError, HessmapError, InvalidInput
 from hessmap.networks import FullyConnected
@@ -188,7 +188,7 @@ def test_checkpoint_of_other_settings_is_refused(problem, tmp_path: Path) -> Non
         certify(*problem, seed=1, **options)
 
 
-@pytest.mark.parametrize("basis", ["standard", "approximate", "iterative", "iterative_decay"])
+@pytest.mark.parametrize("basis", BASES)
 def test_every_basis_gives_a_certificate_that_verifies(problem, basis: str) -> None:
     model, initial, data = problem
     found = certify(model, initial, data, basis, **QUICK)

@@ -9,17 +9,26 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
 from hessmap.certificates.stochastic import StochasticNetwork
 from hessmap.curvature.layers import layer_factors
+from hessmap.curvature.layers.logits import mean_output_hessian
+from hessmap.curvature.layers.tail import fully_connected_tail
 from hessmap.curvature.problem import Problem
 from hessmap.datasets.data import Data
 from hessmap.errors import InvalidInput, require, sentence, unknown_name
+from hessmap.theory.layers.output_subspace import (
+    activity_weighted_product,
+    output_factor_from_weights,
+    weight_product,
+)
 
 OwnBasis = Mapping[str, tuple[Tensor, Tensor]]
+OutputFactor = Literal["measured", "weights", "activity"]
 
 _ORTHONORMAL = 1e-5  # what single precision leaves of U^T U = I for some hundred columns
 
@@ -28,11 +37,13 @@ _ORTHONORMAL = 1e-5  # what single precision leaves of U^T U = I for some hundre
 class BasisRule:
     """Where the basis comes from, and when it is found anew.
 
-    ``output_factor`` is None for coordinates as they are, "measured" for E[M]; ``is_refreshed``: every so often during
-    the fit, and not once before it; ``decays``: ten times as rarely whenever the step size falls.
+    ``output_factor`` is None for coordinates as they are, "measured" for E[M], "weights" for M~ = S^T E[A] S from the
+    weights behind the layer, "activity" for the same with every unit weighted by how often it is active.
+    ``is_refreshed``: every so often during the fit, and not once before it; ``decays``: ten times as rarely whenever
+    the step size falls.
     """
 
-    output_factor: str | None
+    output_factor: OutputFactor | None
     is_refreshed: bool = False
     decays: bool = False
 
@@ -42,6 +53,8 @@ BASES: dict[str, BasisRule] = {
     "approximate": BasisRule("measured"),
     "iterative": BasisRule("measured", is_refreshed=True),
     "iterative_decay": BasisRule("measured", is_refreshed=True, decays=True),
+    "iterative_weights": BasisRule("weights", is_refreshed=True),
+    "iterative_activity": BasisRule("activity", is_refreshed=True),
 }
 
 
@@ -65,7 +78,10 @@ def take_curvature_bases(
     problem = Problem(mean_model(network, model), "cross_entropy", data.inputs.double(), data.targets)
     for name, layer in network.layers.items():
         factors = layer_factors(problem, name)
-        layer.output_basis.copy_(_descending_eigenvectors(factors.output_factor))
+        output_factor = factors.output_factor
+        if rule.output_factor != "measured":
+            output_factor = _from_weights(problem, name, len(output_factor), rule.output_factor)
+        layer.output_basis.copy_(_descending_eigenvectors(output_factor))
         if name != fixed_inputs:
             layer.input_basis.copy_(_descending_eigenvectors(factors.input_factor))
 
@@ -101,6 +117,17 @@ def mean_model(network: StochasticNetwork, model: nn.Module) -> nn.Module:
         if place.bias is not None and layer.bias is not None:
             place.bias.copy_(layer.bias)
     return made
+
+
+def _from_weights(problem: Problem, name: str, num_outputs: int, kind: str | None) -> Tensor:
+    """S^T E[A] S of the weights behind a layer, as they are or weighted by the activity of their units."""
+    tail = fully_connected_tail(problem, name)
+    weights = [weight.detach().numpy() for weight in tail.weights]
+    if kind == "activity":
+        product = activity_weighted_product(weights, [slope.numpy() for slope in tail.slopes], num_outputs)
+    else:
+        product = weight_product(weights, num_outputs)
+    return torch.from_numpy(output_factor_from_weights(product, mean_output_hessian(problem).numpy()))
 
 
 def _descending_eigenvectors(factor: Tensor) -> Tensor:

@@ -55,8 +55,9 @@ def certify(
 
     ``initial_model`` holds the weights that training started from; they are the centre of the prior and must not depend
     on the data. ``basis`` is "standard", "approximate" (curvature once, at the trained weights), "iterative" (again
-    every ``refresh_every`` iterations), "iterative_decay" (more rarely as the steps shrink), or a mapping from layer
-    names to pairs of orthonormal matrices (outputs, inputs). Targets are labels 0 .. K - 1.
+    every ``refresh_every`` iterations), "iterative_decay" (more rarely as the steps shrink), "iterative_weights" and
+    "iterative_activity" (the curvature of outputs from the weights behind them, for fully connected networks), or a
+    mapping from layer names to pairs of orthonormal matrices (outputs, inputs). Targets are labels 0 .. K - 1.
 
     Ctrl-C ends the fit and certifies the best posterior so far. With a ``checkpoint`` path the fit is stored as it goes
     and continues from there. Neither model is changed.

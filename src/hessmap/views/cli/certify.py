@@ -36,7 +36,12 @@ def certify(
         str | None, typer.Option(help="The training data, (inputs, labels), as PACKAGE.MODULE:ATTRIBUTE.")
     ] = None,
     test: Annotated[str | None, typer.Option(help="Test data, to compare with; no part of the promise.")] = None,
-    basis: Annotated[str, typer.Option(help="standard, approximate, iterative or iterative_decay.")] = "iterative",
+    basis: Annotated[
+        str,
+        typer.Option(
+            help="standard, approximate, iterative, iterative_decay, iterative_weights or iterative_activity."
+        ),
+    ] = "iterative",
     iterations: Annotated[int, typer.Option(help="Steps of the fit: more give a tighter bound.")] = 3000,
     delta: Annotated[float, typer.Option(help="How often the samples may mislead.")] = 0.025,
     draws: Annotated[int, typer.Option(help="Draws of weights and samples that estimate the error.")] = 100_000,
