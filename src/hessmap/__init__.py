@@ -17,6 +17,7 @@ _HOME_OF = {
     "Polynomial": "networks",
     "describe": "networks",
     "TeacherStudent": "theory.teacher_student",
+    "LinearSpectrumLaw": "theory.teacher_student",
     "effective_parameters": "theory",
     "predict_ranks": "theory",
     "train": "training",
@@ -99,6 +100,7 @@ if TYPE_CHECKING:  # what editors and type checkers see
     from hessmap.studies.map import map as map
     from hessmap.theory import effective_parameters as effective_parameters
     from hessmap.theory import predict_ranks as predict_ranks
+    from hessmap.theory.teacher_student import LinearSpectrumLaw as LinearSpectrumLaw
     from hessmap.theory.teacher_student import TeacherStudent as TeacherStudent
     from hessmap.training import train as train
     from hessmap.training import train_to_stationary_point as train_to_stationary_point

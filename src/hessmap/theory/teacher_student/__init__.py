@@ -2,7 +2,21 @@
 
 from hessmap.theory.teacher_student import closed_forms
 from hessmap.theory.teacher_student.functions import ActivationFunction
+from hessmap.theory.teacher_student.linear_law import LinearSpectrumLaw, OneTeacherLaw, exact_moments
+from hessmap.theory.teacher_student.linear_spectrum import deep_linear_eigenvalues, linear_eigenvalues
+from hessmap.theory.teacher_student.marchenko_pastur import MarchenkoPastur
 from hessmap.theory.teacher_student.network import TeacherStudent
 from hessmap.theory.teacher_student.weights import Weights
 
-__all__ = ["ActivationFunction", "TeacherStudent", "Weights", "closed_forms"]
+__all__ = [
+    "ActivationFunction",
+    "LinearSpectrumLaw",
+    "MarchenkoPastur",
+    "OneTeacherLaw",
+    "TeacherStudent",
+    "Weights",
+    "closed_forms",
+    "deep_linear_eigenvalues",
+    "exact_moments",
+    "linear_eigenvalues",
+]
