@@ -1,0 +1,190 @@
+"""Some eigenpairs of operators with a known spectrum, by products alone."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from known_spectra import KNOWN_MATRICES, Floats, KnownMatrix, random_orthogonal
+from torch import Tensor
+
+from hessmap.curvature.operator import SymmetricOperator
+from hessmap.errors import InvalidInput, UnknownName
+from hessmap.measurement.krylov_basis import KrylovBasis
+from hessmap.measurement.top_eigenpairs import ENDS, top_eigenpairs
+from hessmap.results import EigenpairsMeasurement, Record
+
+NOT_EMPTY = [case for case in KNOWN_MATRICES if len(case.eigenvalues)]
+
+
+class Counted(SymmetricOperator):
+    """A matrix that counts the vectors it was multiplied with."""
+
+    def __init__(self, matrix: Floats) -> None:
+        self.matrix, self.count = torch.from_numpy(matrix), 0
+
+    @property
+    def size(self) -> int:
+        return len(self.matrix)
+
+    def matmat(self, vectors: Tensor) -> Tensor:
+        self.count += vectors.shape[1]
+        return self.matrix @ vectors
+
+
+def rotated(eigenvalues: Floats, seed: int = 1) -> Floats:
+    rotation = random_orthogonal(len(eigenvalues), seed)
+    return (rotation * eigenvalues) @ rotation.T
+
+
+def wanted(eigenvalues: Floats, which: str, count: int) -> Floats:
+    descending = np.sort(eigenvalues)[::-1]
+    if which == "both_ends" and 2 * count < len(descending):
+        return np.concatenate([descending[:count], descending[-count:]])
+    if which == "magnitude":
+        return np.sort(np.abs(descending))[::-1][:count]
+    return {"largest": descending[:count], "smallest": descending[-count:]}.get(which, descending)
+
+
+def check(found: EigenpairsMeasurement, matrix: Floats, eigenvalues: Floats) -> None:
+    """Values, orthonormality, true residuals, and that the claimed ones are the true ones."""
+    norm = float(np.abs(eigenvalues).max(initial=0.0)) or 1.0
+    vectors = found.eigenvectors
+    values = np.sort(np.abs(found.eigenvalues))[::-1] if found.which == "magnitude" else found.eigenvalues
+    count = len(values) if found.which != "both_ends" else (len(values) + 1) // 2
+    expected = wanted(eigenvalues, found.which, count)
+    assert found.converged
+    assert np.abs(values - expected).max() <= max(found.tolerance, 1e-13) * norm
+    assert (np.diff(found.eigenvalues) <= 0).all()
+    assert np.abs(vectors.T @ vectors - np.eye(vectors.shape[1])).max() < 1e-12
+    residuals = np.linalg.norm((matrix @ vectors - vectors * found.eigenvalues) / norm, axis=0)
+    assert residuals.max() <= max(found.tolerance, 1e-13)
+    assert np.abs(residuals - found.residuals / norm).max() < 1e-13
+    assert found.residual_check / norm <= 3 * float(np.linalg.norm(residuals)) + 1e-12
+
+
+@pytest.mark.parametrize("which", ENDS)
+@pytest.mark.parametrize("case", NOT_EMPTY, ids=[case.name for case in NOT_EMPTY])
+def test_known_spectra_are_found_from_every_end(case: KnownMatrix, which: str) -> None:
+    size = len(case.eigenvalues)
+    for count in sorted({1, min(3, size), size}):
+        check(top_eigenpairs(case.matrix, count, which=which), case.matrix, case.eigenvalues)
+
+
+@pytest.mark.parametrize("block_size", [1, 3, 8, 32])
+@pytest.mark.parametrize("count", [5, 40])
+def test_thirty_copies_of_an_eigenvalue_are_all_found(block_size: int, count: int) -> None:
+    eigenvalues = np.concatenate([np.full(30, 5.0), np.linspace(0, 4, 370)])
+    matrix = rotated(eigenvalues)
+    found = top_eigenpairs(matrix, count, block_size=block_size)
+    check(found, matrix, eigenvalues)
+    assert (np.abs(found.eigenvalues - 5) < 1e-8).sum() == min(count, 30)
+
+
+def test_without_the_probe_a_single_vector_misses_the_copies() -> None:
+    """The guard bites: one Krylov sequence converges with a single copy of each eigenvalue."""
+    eigenvalues = np.concatenate([np.full(30, 5.0), np.linspace(0, 4, 370)])
+    matrix = torch.from_numpy(rotated(eigenvalues))
+    basis = KrylovBasis(matrix.__matmul__, 400, 200, torch.Generator().manual_seed(0))
+    basis.start(torch.empty(0, 400, dtype=torch.float64), 1)
+    for _ in range(50):
+        basis.expand()
+    values, _, residuals = basis.ritz()
+    settled = values[residuals < 1e-5 * basis.norm] * basis.unit
+    assert ((settled - 5).abs() < 1e-6).sum() == 1
+    assert float(values[-2]) * basis.unit < 4.1
+
+
+@pytest.mark.parametrize("block_size", [1, 4, 16])
+def test_a_slowly_falling_spectrum_misses_no_eigenvalue(block_size: int) -> None:
+    eigenvalues = 1 / (1 + np.arange(900.0))
+    matrix = rotated(eigenvalues)
+    found = top_eigenpairs(matrix, 50, block_size=block_size, tolerance=1e-6)
+    check(found, matrix, eigenvalues)
+    assert found.num_products < 450
+
+
+def test_thick_restarts_keep_to_the_bound_of_vectors() -> None:
+    eigenvalues = 1 / (1 + np.arange(600.0))
+    matrix = rotated(eigenvalues)
+    found = top_eigenpairs(matrix, 20, block_size=4, max_basis=40)
+    check(found, matrix, eigenvalues)
+    assert found.num_restarts > 2
+
+
+def test_small_eigenvalues_can_be_asked_for_relative_to_themselves() -> None:
+    eigenvalues = 10.0 ** -np.linspace(0, 9, 60)
+    matrix = np.diag(eigenvalues)
+    found = top_eigenpairs(matrix, 30, tolerance=1e-6, relative_to="eigenvalue")
+    residuals = np.linalg.norm(matrix @ found.eigenvectors - found.eigenvectors * found.eigenvalues, axis=0)
+    assert (residuals <= 1e-6 * found.eigenvalues).all()
+
+
+def test_a_good_start_saves_products() -> None:
+    eigenvalues = np.concatenate([np.linspace(2, 1.5, 6), np.linspace(1, 0, 494)])
+    matrix = rotated(eigenvalues)
+    near = random_orthogonal(500, 1)[:, :6] + 1e-6 * np.random.default_rng(0).standard_normal((500, 6))
+    cold = top_eigenpairs(matrix, 6, block_size=6)
+    warm = top_eigenpairs(matrix, 6, block_size=6, start=near)
+    check(warm, matrix, eigenvalues)
+    assert warm.num_products < cold.num_products - 12
+
+
+def test_products_are_counted_and_bounded() -> None:
+    operator = Counted(rotated(np.linspace(0, 1, 300)))
+    found = top_eigenpairs(operator, 3, block_size=3)
+    assert found.converged
+    assert found.num_products == operator.count
+    stopped = top_eigenpairs(operator, 3, block_size=3, max_products=30)
+    assert not stopped.converged
+    assert stopped.num_products <= 40
+    assert stopped.residuals.max() > 1e-8
+
+
+def test_the_same_seed_gives_the_same_pairs_and_the_record_survives_json() -> None:
+    matrix = rotated(np.linspace(0, 1, 120))
+    first, second = (top_eigenpairs(matrix, 4, seed=3) for _ in range(2))
+    assert first == second
+    assert (first.eigenvectors == second.eigenvectors).all()
+    assert Record.from_json(first.to_json()) == first
+
+
+@settings(deadline=None, max_examples=40)
+@given(data=st.data())
+def test_any_spectrum_is_found(data: st.DataObject) -> None:
+    size = data.draw(st.integers(2, 60))
+    few = data.draw(
+        st.lists(st.floats(-10, 10, allow_subnormal=False).map(lambda x: round(x, 2)), min_size=1, max_size=6)
+    )
+    eigenvalues = np.array([few[place % len(few)] for place in range(size)])
+    count = data.draw(st.integers(1, size))
+    which = data.draw(st.sampled_from(ENDS))
+    scale = 10.0 ** data.draw(st.integers(-14, 14))
+    block_size = data.draw(st.integers(1, size))
+    matrix = rotated(eigenvalues, seed=size) * scale
+    found = top_eigenpairs((matrix + matrix.T) / 2, count, which=which, block_size=block_size)
+    check(found, matrix, eigenvalues * scale)
+
+
+def test_bad_questions_get_a_sentence() -> None:
+    matrix = np.eye(5)
+    with pytest.raises(InvalidInput, match="count must lie between 1 and the size 5 of the operator; got 6"):
+        top_eigenpairs(matrix, 6)
+    with pytest.raises(InvalidInput, match="count must lie between 1 and the size 5 of the operator; got 0"):
+        top_eigenpairs(matrix, 0)
+    with pytest.raises(UnknownName, match="which must be one of largest, smallest, both_ends, magnitude; got 'top'"):
+        top_eigenpairs(matrix, 1, which="top")
+    with pytest.raises(UnknownName, match="relative_to must be one of norm, eigenvalue"):
+        top_eigenpairs(matrix, 1, relative_to="trace")
+    with pytest.raises(InvalidInput, match="tolerance must lie between 1e-15 and 1"):
+        top_eigenpairs(matrix, 1, tolerance=0.0)
+    with pytest.raises(InvalidInput, match=r"eigenpairs need a square matrix; got shape \(2, 3\)"):
+        top_eigenpairs(np.ones((2, 3)), 1)
+    with pytest.raises(InvalidInput, match=r"start must hold vectors with 5 entries as columns; got shape \(4, 2\)"):
+        top_eigenpairs(matrix, 1, start=np.ones((4, 2)))
+    with pytest.raises(InvalidInput, match="block_size must lie between 1 and the size 5; got 6"):
+        top_eigenpairs(matrix, 1, block_size=6)
+    with pytest.raises(InvalidInput, match="max_basis must be at least"):
+        top_eigenpairs(np.eye(90), 10, max_basis=12)
