@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from typer.testing import CliRunner
 
-from hessmap.networks import FullyConnected
+from hessmap.networks import Architecture, Convolutional, FullyConnected, LocallyConnected
 from hessmap.results import RankPrediction
 from hessmap.theory import predict_ranks
 from hessmap.views.cli import app
@@ -44,10 +44,21 @@ def test_the_table_shows_the_three_ranks() -> None:
             FullyConnected((6, 5, 4), activation="relu"),
             {"kind": "upper_bound"},
         ),
+        (
+            ["conv-1x9-3x4-2x2/2-4", "--loss", "cross_entropy"],
+            Convolutional(9, (1, 3, 2), (4, 2), (1, 2), 4),
+            {"loss": "cross_entropy"},
+        ),
+        (["conv-1x9-3x4-4", "--bias"], Convolutional(9, (1, 3), (4,), outputs=4, bias=True), {}),
+        (
+            ["local-3x2-4-5 shared", "--activation", "relu"],
+            LocallyConnected(3, 2, 4, 5, shared_weights=True, activation="relu"),
+            {},
+        ),
     ],
 )
 def test_every_option_reaches_the_formula(
-    arguments: list[str], network: FullyConnected, options: dict[str, object]
+    arguments: list[str], network: Architecture, options: dict[str, object]
 ) -> None:
     assert predicted(*arguments) == predict_ranks(network, **options)  # type: ignore[arg-type]
 
@@ -62,3 +73,15 @@ def test_a_rank_above_the_input_width_is_refused() -> None:
     done = runner.invoke(app, ["predict", "6-5-4", "--input-rank", "7"])
     assert done.exit_code == 2
     assert "input_rank must be at most 6" in done.stderr
+
+
+def test_help_teaches_how_convolutions_and_patches_are_written() -> None:
+    done = runner.invoke(app, ["predict", "--help"])
+    for shown in ("conv-CHANNELSxLENGTH", "conv-1x20-8x3-10", "local-PATCHESxSIZE-FILTERS-OUTPUTS", "local-5x4-3-10"):
+        assert shown in done.stdout
+
+
+def test_a_bias_where_there_can_be_none_is_refused() -> None:
+    done = runner.invoke(app, ["predict", "local-3x2-4-5", "--bias"])
+    assert done.exit_code == 2
+    assert "a locally connected network has no bias; --bias is given" in done.stderr

@@ -211,7 +211,7 @@ def test_unknown_names_are_answered_with_near_ones():
 def test_what_is_no_architecture_is_refused_with_the_way_on():
     with pytest.raises(UnsupportedNetwork, match=r"such as FullyConnected, .*; got a object\. Use networks\.describe"):
         predict_ranks(object())
-    with pytest.raises(InvalidInput, match=r"such as FullyConnected; got \(3, 2\)\. Use FullyConnected\(widths\)"):
+    with pytest.raises(InvalidInput, match=r"such as FullyConnected, .*; got \(3, 2\)\. Use FullyConnected\(widths\)"):
         predict_ranks((3, 2))
 
 

@@ -12,9 +12,12 @@ from hessmap.theory.patch_bounds import non_linear_ranks, with_bias_ranks
 from hessmap.theory.prediction import RankQuestion, rank_rule
 
 _PAPER = "Singh, Hofmann & Schoelkopf 2023"
-_OUTER = f"{_PAPER}, Theorem 7, there a bound and not reached: input 9, kernel 8, filters 3, outputs 5: 44, printed 45"
+_TRIED = "held in every case tried in exact arithmetic, not proved"
+_OUTER = (
+    f"{_PAPER}, Theorem 7, there a bound; this value {_TRIED} (input 9, kernel 8, filters 3, outputs 5: 44, not 45)"
+)
 _FUNCTIONAL = f"{_PAPER}, Theorem 8, an equality, with the residual rank for the outputs"
-_LOSS = f"no printed formula ({_PAPER}, Section 6: the sum of Theorems 7 and 8); found and held in exact arithmetic"
+_LOSS = f"{_PAPER}, Section 6, there the sum of Theorems 7 and 8; this value {_TRIED}"
 _LOW_OUTER = f"{_PAPER}, Theorems 5 and 7 with the input rank; not always reached"
 _LOW_LOSS = "both parts added, less the gradient that they share; no exact formula is known for these data"
 _GENERIC = "the rank for data in general position"

@@ -63,19 +63,16 @@ def answered(
         must, got = "an exact rank formula needs a linear network", f"this one has activation {network.activation}"
         raise InvalidInput(sentence(must, got, "Use kind='numerical' or kind='upper_bound'"))
     kind = question.kind or (None if network.is_linear else "numerical")
-    use_bounds = kind == "upper_bound" and not network.is_linear
-    ranks = non_linear_bounds() if use_bounds else linear_ranks()
+    ranks = non_linear_bounds() if kind == "upper_bound" and not network.is_linear else linear_ranks()
     if kind == "exact":
         _require_exact(network, ranks)
-    elif kind is not None:
-        ranks = tuple(RankValue(rank.value, kind, rank.reference) for rank in ranks)  # type: ignore[assignment]
-    meanings = dict.fromkeys(MEANINGS[rank.kind] for rank in ranks)
-    prefixed = len(meanings) > 1
-    assumptions = [f"{_named(ranks, text)}: {text}" if prefixed else text for text in meanings]
+    outer, functional, loss = (RankValue(rank.value, kind or rank.kind, rank.reference) for rank in ranks)
     return RankPrediction(
-        *ranks,
+        outer,
+        functional,
+        loss,
         num_parameters=network.num_parameters,
-        assumptions=(*assumptions, *facts.notes),
+        assumptions=(*_meanings((outer, functional, loss), ranks), *facts.notes),
         inputs=_inputs(network, question.loss, facts),
     )
 
@@ -88,10 +85,14 @@ def _require_exact(network: PatchNetwork, ranks: Ranks) -> None:
             raise InvalidInput(sentence(must, got, "Use kind='upper_bound', or generic_rank for the exact value"))
 
 
-def _named(ranks: Ranks, meaning: str) -> str:
-    """The kind of truth that a meaning belongs to, in words."""
-    kind = next(rank.kind for rank in ranks if MEANINGS[rank.kind] == meaning)
-    return kind.replace("_", " ")
+def _meanings(ranks: Ranks, linear_ranks: Ranks) -> list[str]:
+    """What each kind of truth among the ranks stands for, named where there is more than one."""
+    kinds = list(dict.fromkeys(rank.kind for rank in ranks))
+    if kinds == ["numerical"] and any(rank.kind == "upper_bound" for rank in linear_ranks):
+        return ["the formula or bound of the linear network, read as the size of the bulk: no theorem and no bound"]
+    if len(kinds) == 1:
+        return [MEANINGS[kinds[0]]]
+    return [f"{kind.replace('_', ' ')}: {MEANINGS[kind]}" for kind in kinds]
 
 
 def _inputs(network: PatchNetwork, loss: str, facts: DataFacts) -> dict[str, object]:

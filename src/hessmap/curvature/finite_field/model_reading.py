@@ -115,7 +115,7 @@ class _Reading:
         last = self.activations[-1] if len(self.layers) == len(self.activations) and self.activations else None
         if isinstance(activation, MaxPool) and isinstance(last, LeakyRelu) and last.slope >= 0:
             self.activations[-1] = activation
-            activation = last
+            activation, num_units = last, prod(self.shape)
         if len(self.layers) == len(self.activations):
             self._add(_rearranged(np.arange(num_units)))
         self.activations.append(activation)
