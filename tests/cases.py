@@ -108,6 +108,67 @@ class Tokens(nn.Module):
         return self.last(mixed.mean(1))
 
 
+class ConvolvedTwice(nn.Module):
+    """A convolution that is called twice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.again, self.last = nn.Conv1d(2, 2, 3, padding="same"), nn.Linear(12, 3)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        hidden = torch.tanh(self.again(inputs.reshape(len(inputs), 2, 6)))
+        return self.last(torch.tanh(self.again(hidden)).flatten(1))
+
+
+def convolved(image: tuple[int, ...], *layers: nn.Module) -> nn.Sequential:
+    """Layers on images given as flat vectors; normalisations get statistics and scales that are not trivial."""
+    for layer in layers:
+        if isinstance(layer, nn.BatchNorm2d):
+            layer.running_mean.normal_()
+            layer.running_var.uniform_(0.5, 2)
+            nn.init.normal_(layer.weight)
+    return nn.Sequential(nn.Unflatten(1, image), *layers)
+
+
+def strided_convolutions() -> nn.Module:
+    """The first has fewer weights than outputs, the second fewer outputs."""
+    first, second = nn.Conv1d(2, 4, 3, stride=2, padding=1), nn.Conv1d(4, 3, 3, padding=(1,), stride=(3,), bias=False)
+    return convolved((2, 13), first, nn.Tanh(), second, nn.Sigmoid(), nn.Flatten(), nn.Linear(9, 2))
+
+
+def grouped_convolutions() -> nn.Module:
+    first, second = nn.Conv1d(2, 4, 2, groups=2), nn.Conv1d(4, 4, 3, groups=2)
+    return convolved((2, 6), first, nn.Tanh(), second, nn.Tanh(), nn.Conv1d(4, 4, 3, groups=4), nn.Flatten())
+
+
+def padded_convolutions() -> nn.Module:
+    first = nn.Conv2d(1, 2, (3, 2), dilation=(1, 2), padding=(1, 2), padding_mode="circular")
+    second = nn.Conv2d(2, 3, (2, 3), padding="valid", stride=(2, 1))
+    return convolved((1, 4, 4), first, nn.Tanh(), second, nn.Tanh(), nn.Flatten(), nn.Linear(24, 2))
+
+
+def max_pooled() -> nn.Module:
+    first, second = nn.Conv2d(1, 3, 3, padding=1), nn.Conv2d(3, 4, 2)
+    pool = nn.MaxPool2d(2, padding=1)
+    return convolved((1, 4, 4), first, nn.ReLU(), pool, second, nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), chain(4, 3))
+
+
+def averaged_and_normalised() -> nn.Module:
+    first, second = nn.Conv2d(1, 4, 3, padding=1, bias=False), nn.Conv2d(4, 3, 2)
+    pools = nn.AvgPool2d(2), nn.AdaptiveAvgPool2d(1)
+    return convolved(
+        (1, 6, 6), first, nn.BatchNorm2d(4), nn.Tanh(), pools[0], second, nn.GELU(), pools[1], nn.Flatten(), chain(3, 3)
+    )
+
+
+def decoder() -> nn.Module:
+    """A linear layer before convolutions, as in generators."""
+    return nn.Sequential(
+        chain(4, 6), nn.Unflatten(1, (2, 3)), nn.Conv1d(2, 4, 2, padding=1), nn.Tanh(), nn.MaxPool1d(2),
+        nn.Conv1d(4, 3, 2), nn.AdaptiveAvgPool1d(1), nn.Flatten()
+    )
+
+
 def partly_frozen() -> nn.Module:
     model = chain(4, 5, 3)
     model[0].weight.requires_grad_(False)
@@ -132,4 +193,11 @@ CASES = (
     Case("transposed weight", Transposed, "squared", 4, 4),
     Case("tokens", Tokens, "cross_entropy", 6, 3, True),
     Case("partly frozen", partly_frozen, "squared", 4, 3),
+    Case("convolutions, strided", strided_convolutions, "squared", 26, 2, num_samples=5),
+    Case("convolutions, grouped", grouped_convolutions, "cross_entropy", 12, 4, True, num_samples=5),
+    Case("convolutions, padded", padded_convolutions, "log_cosh", 16, 2, num_samples=5),
+    Case("convolutions, max-pool", max_pooled, "cross_entropy", 16, 3, True, num_samples=5),
+    Case("convolutions, batch-norm, average", averaged_and_normalised, "squared", 36, 3, num_samples=5),
+    Case("convolution called twice", ConvolvedTwice, "cross_entropy", 12, 3, True, num_samples=5),
+    Case("convolutions after a linear layer", decoder, "squared", 4, 3, num_samples=5),
 )

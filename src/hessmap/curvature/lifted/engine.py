@@ -160,23 +160,23 @@ def _add_unlifted(matrix: Tensor, problem: Problem, network: Network, part: Part
 
 
 def _bytes_per_output(network: Network, k: int) -> int:
-    """Temporaries of one sample for one output of a call: its directions in the vectorised sweep, about 6 copies."""
-    own = network.calls[k]
-    return 48 * own.directions_per_output * sum(call.input_size + call.output_size for call in network.calls[k:])
+    """Temporaries of one sample for one output of a call: its directions in the vectorised sweep, about 6 copies, or
+    what positions are summed into, about 3."""
+    own, sizes = network.calls[k], [call.input_size + call.output_size for call in network.calls[k:]]
+    summed = own.num_features * max(sizes) if own.space == "outputs" and not own.is_plain else 0
+    return 8 * max(6 * own.directions_per_output * sum(sizes), 3 * summed)
 
 
 def _bytes_per_sample(problem: Problem, network: Network) -> int:
-    """What is held of one sample: Jacobians, features and slopes of all calls, and the largest sweep that is not cut,
-    which is all outputs of a plain call (its block is formed by symmetry) and one of another."""
+    """What one sample takes at least: Jacobians, features and slopes of all calls, and the largest sweep that is not
+    cut, which is all outputs of a plain call (its block is formed by symmetry) and one of another."""
     held = sum(
         2 * problem.output_dim * call.output_size + 2 * call.output_size * (call.num_features + 1) + call.input_size
         for call in network.calls
     )
-    swept = max(
-        (_bytes_per_output(network, k) * (call.num_outputs if call.is_plain else 1), 8 * call.num_features**2)
-        for k, call in enumerate(network.calls)
-    )
-    return 8 * held + max(swept)
+    whole = [call.num_outputs if call.is_plain else 1 for call in network.calls]
+    swept = max(count * _bytes_per_output(network, k) for k, count in enumerate(whole))
+    return max(8 * held + swept, 8 * max(call.num_features for call in network.calls) ** 2)
 
 
 def _samples_at_once(problem: Problem, network: Network) -> int:

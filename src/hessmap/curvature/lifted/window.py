@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 Pair = tuple[int, int]
-_DENSER = 32  # times more flops than needed, up to which one product with a matrix beats torch's convolution
+_DENSER = 16  # times more flops than needed, up to which one product with a matrix beats torch's convolution
 _LARGEST_MATRIX = 2**21  # entries
 
 
