@@ -44,22 +44,42 @@ def training_course(
     The moments are spread evenly over the logarithm of the loss, or of the gradient norm where a loss stays. The
     course is trained once and kept with the trained models.
     """
-    from hessmap.results import data_hash
     from hessmap.studies.model_cache import trained
 
     settings = {
-        "recipe": "course",
-        "recipe_version": _RECIPE_VERSION,
-        "network": repr(network),
-        "data": data_hash(data.inputs.numpy(), data.targets.numpy()),
-        "seed": seed,
-        "tolerance": TOLERANCE,
+        **_settings("course", network, data, seed),
         "along": along,
         **_SGD,
     }
     kept = trained(settings, lambda _: _trained(network, data, seed, along))
     models = tuple(_with_weights(network, weights) for weights in kept["weights"])
     return TrainingCourse(tuple(kept["moments"]), models, kept["ending"])
+
+
+def stationary_network(network: Architecture, data: Data, seed: int) -> nn.Module:
+    """The network trained with squared loss from a Glorot initialisation to a stationary point, and kept."""
+    from hessmap.studies.model_cache import trained
+    from hessmap.training import train_to_stationary_point
+
+    def fit(_: object) -> dict[str, Tensor]:
+        model = network.build(seed=seed, init="glorot")
+        train_to_stationary_point(model, data, "squared", tolerance=TOLERANCE, num_threads=1)
+        return _weights(model)
+
+    return _with_weights(network, trained(_settings("stationary point", network, data, seed), fit))
+
+
+def _settings(recipe: str, network: Architecture, data: Data, seed: int) -> dict[str, Any]:
+    from hessmap.results import data_hash
+
+    return {
+        "recipe": recipe,
+        "recipe_version": _RECIPE_VERSION,
+        "network": repr(network),
+        "data": data_hash(data.inputs.numpy(), data.targets.numpy()),
+        "seed": seed,
+        "tolerance": TOLERANCE,
+    }
 
 
 def _trained(network: Architecture, data: Data, seed: int, along: str) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from hessmap.results import PARTS
 from hessmap.studies import Case, Check, Column, Finding, Lines, Row, Series, Study, View, grid
+from hessmap.studies.course_view import collapse, course_figures, loss_vanishes, starts_as_predicted
 from hessmap.studies.rank_comparison import SYMBOLS
 
 if TYPE_CHECKING:
@@ -75,27 +76,10 @@ def findings(rows: Sequence[Row]) -> Iterator[Finding]:
 
 def _along_training(row: Row) -> Iterator[Finding]:
     name = f"ReLU on {row['data']}" if row["scenario"] == "relu" else "Linear teacher"
-    full = [min(pair) for pair in pairwise(row["widths"])]
-    weights = [row.array(f"weight_ranks.layer_{number}") for number in range(1, len(full) + 1)]
-    lost = sum(int((ranks < rank).sum()) for ranks, rank in zip(weights, full, strict=True))
-    detail = f"{lost} of {sum(ranks.size for ranks in weights)} measured ranks are below it"
-    yield Finding(f"{name}: the weights keep their full rank along training", lost == 0, detail)
-    outer, functional = row.array("ranks.outer_product"), row.array("ranks.functional")
-    detail = f"H_o {outer[0]:.0f} to {outer[-1]:.0f}, H_f {functional[0]:.0f} to {functional[-1]:.0f}"
-    claim = f"{name}: at the end the rank of H_L is that of H_o, and that of H_f is 0"
-    collapses = row.array("ranks.loss")[-1] == outer[-1] and functional[-1] == 0
-    yield Finding(claim, bool(collapses), detail)
+    yield from collapse(name, row, [min(pair) for pair in pairwise(row["widths"])])
     if row["scenario"] == "teacher":
-        yield from _of_the_teacher(row)
-
-
-def _of_the_teacher(row: Row) -> Iterator[Finding]:
-    detail = f"{row['final_risk']:.1e}, with a gradient norm of {row['gradient_norm']:.1e}"
-    yield Finding("Linear teacher: the loss falls to 1e-30", row["final_risk"] <= 1e-30, detail)
-    pairs = [(row.number(f"initial.{part}"), row.number(f"initial_theorem.{part}")) for part in PARTS]
-    detail = ", ".join(f"{measured:.0f} of {predicted:.0f}" for measured, predicted in pairs)
-    holds = all(measured == predicted for measured, predicted in pairs)
-    yield Finding("Linear teacher: at the start the ranks are those of the formulas", holds, detail)
+        yield loss_vanishes(name, row)
+        yield starts_as_predicted(name, row, "initial_theorem")
 
 
 def _setting(row: Row) -> tuple[Any, ...]:
@@ -103,18 +87,7 @@ def _setting(row: Row) -> tuple[Any, ...]:
 
 
 def _course_figures(scenario: str, name: str) -> tuple[Lines, ...]:
-    common: dict[str, Any] = {"where": {"scenario": scenario}, "facet": "data", "x": "moments"}
-    common["x_label"] = "epochs, then evaluations"
-    layers = range(1, len(_HIDDEN) + 2)
-    weights = tuple(Series(f"$W^{number}$", line=f"weight_ranks.layer_{number}") for number in layers)
-    sizes = {"loss": "risk", r"$\|H_f\| / \|H_L\|$": "functional_share", "gradient norm": "gradient_norms"}
-    series = tuple(Series(label, line=field) for label, field in sizes.items())
-    ranks = tuple(Series(SYMBOLS[part], line=f"ranks.{part}") for part in PARTS)
-    return (
-        Lines(title=f"{name}, weights", series=weights, y_label="rank", y_limits=(0.0, 22.0), **common),
-        Lines(title=f"{name}, Hessians", series=ranks, y_label="rank", **common),
-        Lines(title=f"{name}, sizes", series=series, y_scale="log", **common),
-    )
+    return course_figures(name, {"scenario": scenario}, len(_HIDDEN) + 1, rank_limits=(0.0, 22.0))
 
 
 # H_L lies on H_o, and is dashed to let it be seen.

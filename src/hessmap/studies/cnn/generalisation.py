@@ -1,0 +1,154 @@
+"""Does the rank of the loss Hessian at the initialisation foretell the test error better than the parameter count?
+
+One convolution over the flattened image and one dense layer, for every pair of a filter size and a number of filters.
+The figure names neither data nor training; here every network is trained alike with cross-entropy, twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from hessmap.studies import Case, Check, Cloud, Column, Finding, Row, Study, View, grid
+from hessmap.studies.correlation import rivalry
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from hessmap.datasets import Data
+    from hessmap.networks import Convolutional
+
+DATA = ("digits", "mnist", "fashion_mnist", "cifar10")
+ACTIVATIONS = ("identity", "relu")
+_FILTERS = (1, 2, 3, 4, 5, 6, 8, 10)
+_INIT = "glorot"
+_SEEDS = range(2)
+_TRAINING: dict[str, Any] = {"epochs": 60, "batch_size": 20, "learning_rate": 0.05, "record_every": 60}
+_RIVALS = {"rank": "rank at the initialisation", "num_parameters": "parameters"}
+
+
+def cases(data: str) -> tuple[Case, ...]:
+    kernels = (2, 3, 4, 5, 6, 8, 10, 12) if data == "digits" else (2, 3, 4, 6, 8, 12, 16, 20)
+    return grid(activation=ACTIVATIONS, kernel=kernels, filters=_FILTERS)
+
+
+def measure(case: Case) -> dict[str, Any]:
+    from hessmap.curvature import Problem, loss_hessian
+    from hessmap.measurement import numerical_rank
+    from hessmap.studies.problem_ranks import data_ranks
+    from hessmap.studies.trained_network import trained_network
+    from hessmap.theory import predict_ranks
+
+    training, test = training_and_test(case["data"])
+    network = _network(case, training.inputs.shape[1])
+    problem = Problem(network.build(seed=_SEEDS[0], init=_INIT), "cross_entropy", *training)
+    rank = numerical_rank(loss_hessian(problem))
+    found = [trained_network(network, training, seed=seed, init=_INIT, **_TRAINING) for seed in _SEEDS]
+    errors = [_error(model, test) for model, _ in found]
+    record: dict[str, Any] = {
+        "num_parameters": network.num_parameters,
+        "measured": rank,
+        "rank": rank.value,
+        "test_error": sum(errors) / len(errors),
+        "training_error": sum(_error(model, training) for model, _ in found) / len(found),
+        "spread": max(errors) - min(errors),
+    }
+    if network.is_linear:
+        known: dict[str, Any] = {name: at.value for name, at in data_ranks(problem, network.bias).items()}
+        record["predicted"] = predict_ranks(network, "cross_entropy", **known).loss
+    return record
+
+
+def training_and_test(data: str) -> tuple[Data, Data]:
+    """400 digits of 4x4 to train, the other 1,397 to test; of other sets 1,000 of 5x5, and 4,000 of their test part.
+
+    Pixels are standardised by the training samples.
+    """
+    from hessmap.datasets import Data, by_name, standardise
+
+    if data == "digits":
+        whole = by_name(data, side=4, seed=0)
+        training, test = Data(whole.inputs[:400], whole.targets[:400]), Data(whole.inputs[400:], whole.targets[400:])
+    else:
+        training, test = by_name(data, num_samples=1000, side=5), by_name(data, train=False, num_samples=4000, side=5)
+    return (
+        Data(standardise(training.inputs), training.targets),
+        Data(standardise(test.inputs, training.inputs), test.targets),
+    )
+
+
+def _network(case: Case, input_length: int) -> Convolutional:
+    from hessmap.networks import Convolutional
+
+    channels, kernels = (1, case["filters"]), (case["kernel"],)
+    return Convolutional(input_length, channels, kernels, outputs=10, activation=case["activation"])
+
+
+def _error(model: nn.Module, data: Data) -> float:
+    """The share of wrong labels."""
+    import torch
+
+    with torch.no_grad():
+        return float((model(data.inputs).argmax(1) != data.targets).double().mean())
+
+
+def findings(rows: Sequence[Row]) -> Iterator[Finding]:
+    """Section 4: the rank at initialisation has a higher correlation with the test error than the parameter count."""
+    for data in DATA:
+        for activation in ACTIVATIONS:
+            swept = [row for row in rows if row["data"] == data and row["activation"] == activation]
+            if len(swept) >= 3:
+                yield from _rivals(swept, f"{activation} on {data}")
+
+
+def _rivals(rows: Sequence[Row], where: str) -> Iterator[Finding]:
+    ranks, counts, errors = ([row.number(name) for row in rows] for name in (*_RIVALS, "test_error"))
+    for by_order, name in ((False, "Pearson"), (True, "Spearman")):
+        found = rivalry(ranks, counts, errors, by_order=by_order)
+        detail = f"rank {found.first}, parameters {found.second}; the rank leads by {found.lead}, {len(rows)} networks"
+        claim = f"{where}: the rank is closer to the test error than the parameter count ({name})"
+        yield Finding(claim, found.lead.low > 0, detail)
+
+
+def _clouds(activation: str) -> tuple[Cloud, ...]:
+    return tuple(
+        Cloud(
+            title=f"{activation}: {label}",
+            where={"activation": activation},
+            facet="data",
+            x=name,
+            y="test_error",
+            colour="kernel",
+            x_label=label,
+            y_label="test error",
+            x_scale="log",
+        )
+        for name, label in _RIVALS.items()
+    )
+
+
+STUDY = Study(
+    name="cnn/generalisation",
+    question="Does the rank at the initialisation foretell the test error better than the number of parameters?",
+    reference="Singh, Hofmann & Schoelkopf 2023, Section 4 and Figure 15",
+    cases=cases,
+    measure=measure,
+    data=DATA,
+    checks=(Check("measured", "predicted"),),
+    findings=findings,
+    seconds=lambda case: 3.0 if case["data"] == "digits" else 8.0,
+    view=View(
+        figures=tuple(cloud for activation in ACTIVATIONS for cloud in _clouds(activation)),
+        table=(
+            "data",
+            "activation",
+            "kernel",
+            "filters",
+            Column("num_parameters", "p"),
+            Column("rank", "rank H_L"),
+            Column("predicted", "predicted"),
+            Column("training_error", "training error", ".1%"),
+            Column("test_error", "test error", ".1%"),
+        ),
+    ),
+)

@@ -1,0 +1,190 @@
+"""Ranks of linear convolutional networks along training, and what is left of them where few filters end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from math import isqrt
+from typing import TYPE_CHECKING, Any
+
+from hessmap.results import PARTS
+from hessmap.studies import Case, Check, Column, Finding, Lines, Row, Series, Study, View
+from hessmap.studies.course_view import collapse, course_figures, loss_vanishes, starts_as_predicted
+from hessmap.studies.rank_comparison import SYMBOLS
+
+if TYPE_CHECKING:
+    from hessmap.datasets import Data
+    from hessmap.networks import Convolutional
+
+_COURSES = {"images": "Linear on {data}", "teacher": "Linear teacher"}
+_FILTERS = tuple(range(1, 9))
+_TAPS = 8  # of filters that do not overlap: two positions on 4x4 pixels
+_NUM_SAMPLES = 200
+
+
+def cases(data: str) -> tuple[Case, ...]:
+    """Figures 4 and 16 (sizes and data are not printed), and the minima of networks with few filters.
+
+    The linear teacher knows nothing of the data set: it goes with the default one.
+    """
+    on_images = "conv-1x16-4x3-4x3-4x3-4x3-10" if data == "digits" else "conv-1x25-4x5-4x5-4x5-4x5-10"
+    networks = {"images": on_images}
+    if data == "digits":
+        networks["teacher"] = "conv-1x12-4x3-4x3-4x3-4x3-5"
+    courses = tuple({"scenario": name, "network": network, "seed": 0} for name, network in networks.items())
+    minima = tuple({"scenario": "minimum", "network": f"conv-1x16-{m}x{_TAPS}/{_TAPS}-10", "seed": 0} for m in _FILTERS)
+    return (*courses, *minima)
+
+
+def measure(case: Case) -> dict[str, Any]:
+    from hessmap.networks import Convolutional
+
+    network = Convolutional.parse(case["network"])
+    data = _samples(case, network)
+    if case["scenario"] == "minimum":
+        return _minimum(network, data, case["seed"])
+    return _course(network, data, case)
+
+
+def _samples(case: Case, network: Convolutional) -> Data:
+    """Gaussian inputs labelled by a linear teacher, or standardised images with one-hot labels."""
+    from hessmap.datasets import by_name, linear_teacher
+
+    if case["scenario"] == "teacher":
+        return linear_teacher(_NUM_SAMPLES, network.input_dim, network.output_dim, seed=case["seed"])
+    side = isqrt(network.input_dim)
+    return by_name(case["data"], num_samples=_NUM_SAMPLES, side=side, standardise=True, one_hot=True)
+
+
+def _course(network: Convolutional, data: Data, case: Case) -> dict[str, Any]:
+    """The measured course; at its start the exact ranks of the generic network, at its end those without H_f.
+
+    For inputs of full rank the generic network's ranks are those of almost all weights and residuals. Where the map is
+    free (no layer narrower than the input), the minimum is that of least squares: the residual has no moment with the
+    inputs, and H_f, which is linear in that moment, is zero whatever the loss.
+    """
+    from hessmap.curvature import Problem
+    from hessmap.measurement import generic_rank, numerical_rank
+    from hessmap.results import RankValue
+    from hessmap.studies.course_record import measured_course
+    from hessmap.studies.training_course import training_course
+
+    has_teacher = case["scenario"] == "teacher"
+    course = training_course(network, data, case["seed"], along="loss" if has_teacher else "gradient_norm")
+    record = measured_course(course, [Problem(model, "squared", *data) for model in course.models])
+    input_rank = numerical_rank(data.inputs)
+    generic = {part: generic_rank(network, part, input_rank=input_rank.value) for part in PARTS}
+    outer = RankValue(generic["outer_product"].value, "exact", "the generic network in exact arithmetic")
+    nothing = RankValue(0, "exact", "no moment of residual and input")
+    return record | {
+        "input_rank": input_rank,
+        "full_ranks": tuple(min(weight.flatten(1).shape) for weight in course.models[0].parameters()),
+        "generic": generic,
+        "predicted": {"outer_product": outer, "functional": nothing, "loss": outer},
+    }
+
+
+def _minimum(network: Convolutional, data: Data, seed: int) -> dict[str, Any]:
+    """Ranks where training ends: as the dense network k-m-(K positions), which sees every patch, has them there.
+
+    At a critical point the moments of residual and patch, stacked, vanish on the span of the filters and of the last
+    layer's columns: they have rank min(k, K positions) - m, and 0 from m = k on.
+    """
+    from hessmap.curvature import Problem
+    from hessmap.results import RankValue
+    from hessmap.studies.problem_ranks import measured_ranks
+    from hessmap.studies.training_course import stationary_network
+    from hessmap.theory import predict_ranks
+
+    problem = Problem(stationary_network(network, data, seed), "squared", *data)
+    (_, filters), (taps,) = network.channels, network.kernels
+    left = max(min(taps, network.output_dim * network.lengths[1]) - filters, 0)
+    outer = predict_ranks(network, "squared", kind="exact").outer_product
+    functional = RankValue(2 * filters * left, "exact", "Theorem 8 with what a critical point leaves of the moments")
+    return {
+        "num_parameters": network.num_parameters,
+        "filters": filters,
+        "final": measured_ranks(problem),
+        "predicted": {"outer_product": outer, "functional": functional, "loss": outer},
+        "final_risk": problem.risk(),
+        "gradient_norm": float(problem.gradient().norm()),
+    }
+
+
+def findings(rows: Sequence[Row]) -> Iterator[Finding]:
+    """Section 7, the course of training, and footnote 8; then what the text does not say."""
+    for row in rows:
+        if row["scenario"] in _COURSES:
+            yield from _along_training(row, _COURSES[row["scenario"]].format(data=row["data"]))
+    minima = [row for row in rows if row["scenario"] == "minimum"]
+    few = [row for row in minima if row["filters"] < _TAPS]
+    if few:
+        kept = [int(row.number("final.functional")) for row in few]
+        claim = "With fewer filters than taps H_f keeps a rank at the minimum, and H_L has that of H_o all the same"
+        holds = all(kept) and all(row.number("final.loss") == row.number("final.outer_product") for row in few)
+        yield Finding(claim, holds, f"H_f has rank {', '.join(map(str, kept))}")
+
+
+def _along_training(row: Row, name: str) -> Iterator[Finding]:
+    yield from collapse(name, row, row["full_ranks"])
+    outer, functional = row.array("ranks.outer_product"), row.array("ranks.functional")
+    changed = int((outer != outer[0]).sum())
+    detail = f"{changed} of {outer.size} moments differ from the first"
+    yield Finding(f"{name}: the rank of H_o does not change along training", changed == 0, detail)
+    rises = int((functional[1:] > functional[:-1]).sum())
+    yield Finding(f"{name}: the rank of H_f never rises along training", rises == 0, f"{rises} rises")
+    yield starts_as_predicted(name, row, "generic", "the generic network")
+    if row["scenario"] == "teacher":
+        yield loss_vanishes(name, row)
+    else:
+        claim = f"{name}: H_f vanishes where the loss does not"
+        holds = row["final_risk"] > 1e-3 and functional[-1] == 0
+        yield Finding(claim, bool(holds), f"the loss ends at {row['final_risk']:.3g}")
+
+
+# H_L lies on H_o, and is dashed to let it be seen.
+_MINIMA = (
+    Series(SYMBOLS["outer_product"], line="predicted.outer_product", points="final.outer_product"),
+    Series(SYMBOLS["functional"], line="predicted.functional", points="final.functional"),
+    Series(SYMBOLS["loss"], dashed="predicted.loss", points="final.loss"),
+)
+
+STUDY = Study(
+    name="cnn/training",
+    question="How do the ranks of a linear convolutional network change along training, and what is left at its end?",
+    reference="Singh, Hofmann & Schoelkopf 2023, Figures 4 and 16",
+    cases=cases,
+    measure=measure,
+    data=("digits", "mnist", "fashion_mnist", "cifar10"),
+    checks=(
+        Check("gradient_norm", 1e-10, "at_most"),
+        *(Check(f"final.{part}", f"predicted.{part}") for part in PARTS),
+        Check("final.loss", "final.outer_product"),
+    ),
+    findings=findings,
+    seconds=lambda case: {"images": 40.0, "teacher": 15.0, "minimum": 8.0}[case["scenario"]],
+    view=View(
+        figures=(
+            *course_figures("linear, images", {"scenario": "images"}, 5, rank_limits=(0.0, 11.0)),
+            *course_figures("linear teacher", {"scenario": "teacher"}, 5, rank_limits=(0.0, 11.0)),
+            Lines(
+                title="minima with few filters",
+                where={"scenario": "minimum"},
+                facet="data",
+                x="filters",
+                series=_MINIMA,
+                x_label=f"filters of {_TAPS} taps",
+                y_label="rank",
+            ),
+        ),
+        table=(
+            "data",
+            "scenario",
+            "network",
+            *(Column(f"final.{part}", SYMBOLS[part].strip("$")) for part in PARTS),
+            Column("predicted.functional", "predicted H_f"),
+            Column("predicted.loss", "predicted H_L"),
+            Column("final_risk", "loss", ".1e"),
+            Column("gradient_norm", "gradient", ".0e"),
+        ),
+    ),
+)
