@@ -18,6 +18,7 @@ from torch import Tensor
 Product = Callable[[Tensor], Tensor]
 _DEPENDENT = 1e-12  # of the norm: what is left of a direction that the basis already holds is rounding
 _LIFTED = 1e-3
+_SETTLED = 1e-8  # a pass that takes less leaves nothing above rounding
 
 
 @dataclass(frozen=True)
@@ -122,8 +123,9 @@ class KrylovBasis:
     def probe(self, width: int, min_steps: int, is_clear: Callable[[Tensor, Tensor, Tensor], bool | None]) -> Probe:
         """Let a random block and its images join the basis, step by step, until ``is_clear`` has an answer.
 
-        A random direction holds little of a missed eigenvector, so some steps are made before it is asked. It is told the Ritz values (ascending), their residuals as far as the new vectors know them, and the
-        share of each Ritz vector that is new. The basis stays as it was; what the probe added is thrown away.
+        A random direction holds little of a missed eigenvector, so some steps are made before it is asked. It is told
+        the Ritz values (ascending), their residuals as far as the new vectors know them, and the share of each Ritz
+        vector that is new. The basis stays as it was; what the probe added is thrown away.
         """
         kept = self.dimension, self.block, self.coupling
         self.block = torch.empty(0, self.size, dtype=torch.float64)
@@ -161,12 +163,23 @@ class KrylovBasis:
         return rest
 
     def _removed(self, rest: Tensor) -> Tensor:
-        """Take the basis out of some rows, in place, and return what was taken, (dimension, rows)."""
-        inside = self.basis @ rest.T
-        rest -= inside.T @ self.basis
-        again = self.basis @ rest.T
-        rest -= again.T @ self.basis
-        return inside + again
+        """Take the basis out of some rows, in place, and return what was taken, (dimension, rows).
+
+        The last two blocks first, which is all there is to take in exact arithmetic; then the whole basis until a pass
+        takes next to nothing.
+        """
+        taken = rest.new_zeros(self.dimension, len(rest))
+        near = self.basis[max(0, self.dimension - 2 * len(rest)) :]
+        if len(near) < self.dimension:
+            taken[self.dimension - len(near) :] = near @ rest.T
+            rest.addmm_(taken[self.dimension - len(near) :].T, near, alpha=-1)
+        for _ in range(3):
+            inside = self.basis @ rest.T
+            rest.addmm_(inside.T, self.basis, alpha=-1)
+            taken += inside
+            if not inside.numel() or float(inside.abs().max()) <= _SETTLED * float(rest.norm(dim=1).max()):
+                break
+        return taken
 
     def _orthonormal(self, rows: Tensor, scale: float | None = None) -> tuple[Tensor, Tensor]:
         """Orthonormal directions of some rows, and the coefficients with coefficients^T directions = rows.
@@ -176,7 +189,7 @@ class KrylovBasis:
         if not len(rows):
             return rows, rows.new_zeros(0, 0)
         reference = (self.norm or float(rows.norm(dim=1).max())) if scale is None else scale
-        found, triangle = torch.linalg.qr(rows.T)
+        found, triangle = _triangular(rows)
         left, values, right = torch.linalg.svd(triangle)
         kept = values > _DEPENDENT * reference
         if not kept.all():
@@ -188,6 +201,20 @@ class KrylovBasis:
             found = torch.linalg.qr(found.T).Q.T.contiguous()
             triangle = found @ rows.T
         return found, triangle
+
+
+def _triangular(rows: Tensor) -> tuple[Tensor, Tensor]:
+    """Q (columns) and R with Q R = rows^T: Cholesky twice where the rows are far from dependent, else Householder."""
+    found, triangle = rows, torch.eye(len(rows), dtype=rows.dtype)
+    for _ in range(2):
+        factor, info = torch.linalg.cholesky_ex(found @ found.T)
+        sizes = factor.diagonal()
+        if int(info) or float(sizes.min()) < _LIFTED * float(sizes.max()):
+            columns, upper = torch.linalg.qr(rows.T)
+            return columns, upper
+        found = torch.linalg.solve_triangular(factor, found, upper=False)
+        triangle = factor.T @ triangle
+    return found.T, triangle
 
 
 def _pieces(size: int, step: int = 4096) -> list[slice]:

@@ -2,7 +2,13 @@
 
 from hessmap.curvature.layers.factors import PATCH_RULES, LayerFactors, PatchRule, layer_factors
 from hessmap.curvature.layers.full_factors import FullFactors, full_factors
-from hessmap.curvature.layers.hessian import LayerHessian, LayerPlan, layer_hessian, plan_layer_hessian
+from hessmap.curvature.layers.hessian import (
+    CompressedHessian,
+    LayerHessian,
+    LayerPlan,
+    layer_hessian,
+    plan_layer_hessian,
+)
 from hessmap.curvature.layers.kronecker import (
     FactorPairs,
     KroneckerProduct,
@@ -15,6 +21,7 @@ from hessmap.curvature.layers.watch import Layer, find_layer, layer_names
 
 __all__ = [
     "PATCH_RULES",
+    "CompressedHessian",
     "FactorPairs",
     "FullFactors",
     "KroneckerProduct",

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
 import torch
 from torch import Tensor
 
-from hessmap.curvature.layers import KroneckerProduct, LayerHessian
+from hessmap.curvature.layers import CompressedHessian, KroneckerProduct, LayerHessian
 from hessmap.errors import require
+from hessmap.measurement.matrices import EPS
 from hessmap.measurement.top_eigenpairs import Reference, top_eigenpairs
 from hessmap.results import EigenpairsMeasurement
 
-BLOCK_SIZE = 8  # wider blocks need more products, narrower ones leave the GEMMs too thin
+BLOCK_SIZE = 8  # wider blocks need more products, narrower ones leave the matrix products too thin
 _CANDIDATES = 4  # Kronecker eigenvectors per wanted one that span the first space
 _ROUGH = 1e-3
 
@@ -21,37 +25,95 @@ def layer_eigenpairs(
     *,
     tolerance: float = 1e-8,
     relative_to: Reference = "norm",
-    block_size: int | None = None,
+    block_size: int = BLOCK_SIZE,
     seed: int = 0,
 ) -> EigenpairsMeasurement:
     """The largest eigenpairs of a layer Hessian, by ``top_eigenpairs`` from a Rayleigh-Ritz step.
 
-    The step takes the eigenvectors u_i (x) v_j of E[M] (x) E[x x^T] that hold its ``4 * count`` largest eigenvalues,
-    finds the best vectors among their combinations (products there cost a fraction of the true ones), and mixes them
-    into the first block.
+    Outputs and inputs that the Hessian never acts on (dead units, inputs that are always zero or tied to others) are
+    left out. The step then takes the eigenvectors u_i (x) v_j of E[M] (x) E[x x^T] that hold its ``4 * count`` largest
+    eigenvalues, finds the best vectors among their combinations (products there cost a fraction of the true ones), and
+    mixes them into the first block. ``residual_check`` is of the whole Hessian; if it were too large, the leaving out
+    was wrong and is undone.
     """
     samples, size = hessian.num_samples, hessian.size
     require(1 <= count <= size, f"count must lie between 1 and the size {size} of the layer", f"got {count}")
     remedy = "Use more samples or fewer eigenpairs"
     must = "top eigenpairs of a layer need at least as many samples as eigenpairs"
     require(count <= samples, must, f"there are {samples} samples and count is {count}", remedy)
-    width = min(size, block_size or BLOCK_SIZE)
-    start = kronecker_start(hessian, hessian.kronecker_approximation(), count, width, seed)
-    return top_eigenpairs(
-        hessian, count, tolerance=tolerance, relative_to=relative_to, start=start, block_size=width, seed=seed
-    )
+    bases = _active_directions(hessian)
+    if bases[0].shape[1] * bases[1].shape[1] >= count:
+        small = hessian.compressed(*bases)
+        start = kronecker_start(small, _seen_along(hessian, bases), count, block_size, seed)
+        found = top_eigenpairs(
+            small,
+            count,
+            tolerance=tolerance,
+            relative_to=relative_to,
+            start=start,
+            block_size=min(small.size, block_size),
+            seed=seed,
+        )
+        lifted = _lifted(hessian, found, bases)
+        if lifted.residual_check <= 3 * count**0.5 * max(tolerance, 1e-13) * lifted.norm:
+            return lifted
+    width = min(size, block_size)
+    return top_eigenpairs(hessian, count, tolerance=tolerance, relative_to=relative_to, block_size=width, seed=seed)
 
 
-def kronecker_start(hessian: LayerHessian, product: KroneckerProduct, count: int, width: int, seed: int = 0) -> Tensor:
-    """Random mixtures of the Rayleigh-Ritz vectors of the layer Hessian in the leading Kronecker eigenvectors."""
+def kronecker_start(
+    hessian: CompressedHessian, product: KroneckerProduct, count: int, width: int, seed: int = 0
+) -> Tensor:
+    """Random mixtures of the Rayleigh-Ritz vectors of the Hessian in the leading eigenvectors of the product."""
     pairs = product.leading(min(product.size, _CANDIDATES * count))
     outputs = product.output_eigenpairs[1][:, : int(pairs.output_index.max()) + 1]
     inputs = product.input_eigenpairs[1][:, : int(pairs.input_index.max()) + 1]
     small = hessian.compressed(outputs, inputs)
     wanted = min(count, small.size)
     found = top_eigenpairs(small, wanted, tolerance=_ROUGH, block_size=min(small.size, width), seed=seed)
-    assert found.eigenvectors is not None
     generator = torch.Generator().manual_seed(seed)
     mixture = torch.randn(wanted, width, generator=generator, dtype=torch.float64)
-    mixed = (torch.from_numpy(found.eigenvectors) @ mixture).reshape(outputs.shape[1], inputs.shape[1], width)
-    return torch.einsum("ir,rqk,aq->iak", outputs, mixed, inputs).reshape(hessian.size, width)
+    return _spread(torch.from_numpy(found.eigenvectors) @ mixture, outputs, inputs)
+
+
+def _active_directions(hessian: LayerHessian) -> tuple[Tensor, Tensor]:
+    """Orthonormal columns that span the directions of outputs, and of inputs, that the Hessian acts on at all."""
+    identities = [torch.eye(size, dtype=torch.float64) for size in hessian.weight_shape]
+    shares = hessian.contracted_inputs(identities[1]), hessian.contracted_outputs(identities[0])
+    outputs, inputs = (_range(share) for share in shares)
+    return outputs, inputs
+
+
+def _range(matrix: Tensor) -> Tensor:
+    values, vectors = torch.linalg.eigh((matrix + matrix.T) / 2)
+    kept = values.abs() > len(values) * EPS * values.abs().max()
+    active: Tensor = vectors[:, kept] if kept.any() else vectors[:, :1]
+    return active
+
+
+def _seen_along(hessian: LayerHessian, bases: tuple[Tensor, Tensor]) -> KroneckerProduct:
+    whole = hessian.kronecker_approximation()
+    outputs, inputs = bases
+    return KroneckerProduct(outputs.T @ whole.output_factor @ outputs, inputs.T @ whole.input_factor @ inputs)
+
+
+def _lifted(hessian: LayerHessian, found: EigenpairsMeasurement, bases: tuple[Tensor, Tensor]) -> EigenpairsMeasurement:
+    """Eigenpairs in the active directions as those of the whole, with one product of the whole as a check."""
+    vectors = _spread(torch.from_numpy(found.eigenvectors), *bases)
+    signs = np.random.default_rng(found.seed).choice((-1.0, 1.0), size=len(found.eigenvalues))
+    values = torch.from_numpy(found.eigenvalues * signs)
+    rest = hessian @ (vectors @ torch.from_numpy(signs)) - vectors @ values
+    return replace(
+        found,
+        eigenvectors=vectors.numpy(),
+        size=hessian.size,
+        residual_check=float(rest.norm()),
+        num_products=found.num_products + 1,
+        provenance=hessian.provenance,
+    )
+
+
+def _spread(vectors: Tensor, outputs: Tensor, inputs: Tensor) -> Tensor:
+    """(U (x) V) y for columns y."""
+    matrices = vectors.T.reshape(-1, outputs.shape[1], inputs.shape[1])
+    return (outputs @ matrices @ inputs.T).flatten(1).T.contiguous()
