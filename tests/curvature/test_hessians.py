@@ -229,3 +229,17 @@ def test_products_accept_many_columns_at_once():
     problem = CASES[3].problem()
     identity = torch.eye(problem.num_parameters, dtype=torch.float64)
     assert relative_error(hessian_product(problem, "loss", identity), hm.loss_hessian(problem).to_dense()) < 1e-12
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e-10])
+def test_a_functional_part_that_the_samples_cancel_is_zero_to_rounding(scale: float) -> None:
+    """At a least-squares solution of a linear network residual and inputs have no moment, though both are there."""
+    generator = torch.Generator().manual_seed(0)
+    inputs = torch.randn(40, 4, generator=generator, dtype=torch.float64)
+    noise = torch.randn(40, 2, generator=generator, dtype=torch.float64)
+    model = hm.FullyConnected((4, 5, 2)).build(seed=0)
+    moved = noise - inputs @ torch.linalg.lstsq(inputs, noise).solution
+    problem = hm.Problem(model, "squared", inputs, model(inputs).detach() + scale * moved)
+    dense = dense_hessian(problem, "functional")
+    assert dense.road == "lifted"
+    assert float(dense.matrix.abs().max()) < 1e-14

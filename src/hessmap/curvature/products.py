@@ -29,6 +29,18 @@ def hessian_product(problem: Problem, part: Part, vectors: Tensor) -> Tensor:
     return total
 
 
+def uncancelled_size(problem: Problem, part: Part, vector: Tensor) -> float:
+    """The largest entry of the product with every other sample alone, of those that one batch holds.
+
+    Where samples cancel each other (the functional Hessian of a linear network at a least-squares solution is zero),
+    their sum is rounding, and this is what it is small against.
+    """
+    batch = next(iter(problem.batches(_batch_size(problem))))
+    inputs, targets, weights = (values[::2] for values in batch)
+    product = _PRODUCTS[part](problem, (inputs, targets, weights))
+    return float(vmap(product, in_dims=1, out_dims=1)(vector).abs().max())
+
+
 _BLOCK = 64
 
 

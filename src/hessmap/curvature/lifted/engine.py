@@ -18,7 +18,7 @@ from hessmap.curvature.lifted.side import side
 from hessmap.curvature.lifted.sweep import Lifted, Network, lift, network_of, sweep
 from hessmap.curvature.memory import require_memory
 from hessmap.curvature.problem import Problem
-from hessmap.curvature.products import hessian_product
+from hessmap.curvature.products import hessian_product, uncancelled_size
 from hessmap.errors import UnsupportedNetwork, sentence
 from hessmap.results import Part
 
@@ -59,7 +59,8 @@ def dense_hessian(problem: Problem, part: Part) -> DenseHessian:
 
 def _autograd_matrix(problem: Problem, part: Part, reason: str) -> DenseHessian:
     matrix = hessian_product(problem, part, torch.eye(problem.num_parameters, dtype=torch.float64))
-    asymmetry = float((matrix - matrix.T).abs().max()) / (float(matrix.abs().max()) or 1.0)
+    size = max(float(matrix.abs().max()), uncancelled_size(problem, part, _probe(problem)))
+    asymmetry = float((matrix - matrix.T).abs().max()) / (size or 1.0)
     if not asymmetry <= SYMMETRY_TOLERANCE:
         must = "second derivatives must be symmetric"
         got = f"torch's differ from their transpose by {asymmetry:.2g} of the largest"
@@ -74,11 +75,16 @@ def _autograd_matrix(problem: Problem, part: Part, reason: str) -> DenseHessian:
 def _disagreement(problem: Problem, part: Part, matrix: Tensor) -> float:
     """The largest entry of matrix v - autograd v relative to that of autograd v, for one random v: largest entries,
     because squares vanish for data of scale 1e-100 and overflow for 1e100."""
-    generator = torch.Generator().manual_seed(problem.num_parameters)
-    vector = torch.randn(problem.num_parameters, 1, generator=generator, dtype=torch.float64)
+    vector = _probe(problem)
     expected = hessian_product(problem, part, vector)
-    error, scale = float((matrix @ vector - expected).abs().max()), float(expected.abs().max())
+    error = float((matrix @ vector - expected).abs().max())
+    scale = max(float(expected.abs().max()), uncancelled_size(problem, part, vector))
     return error / scale if scale > 0 else error
+
+
+def _probe(problem: Problem) -> Tensor:
+    generator = torch.Generator().manual_seed(problem.num_parameters)
+    return torch.randn(problem.num_parameters, 1, generator=generator, dtype=torch.float64)
 
 
 @torch.no_grad()
