@@ -1,0 +1,1 @@
+"""Studies of students that learn a teacher on Gaussian inputs."""

@@ -1,0 +1,125 @@
+"""Linear teachers whose weights are not normal: how far their spectra are from the law, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from hessmap.studies import Case, Check, Column, Finding, Histogram, Lines, Row, Series, Study, View, grid
+
+_FOURTH_MOMENTS = {"normal": 3.0, "uniform": 1.8, "laplace": 6.0, "two-point": 1.0, "student": 6.0}
+_SIZES = ((10, 20), (30, 10), (30, 60), (90, 30), (90, 180))
+
+
+def cases() -> tuple[Case, ...]:
+    return tuple(
+        {"inputs": inputs, "hidden": hidden, **case}
+        for inputs, hidden in _SIZES
+        for case in grid(distribution=_FOURTH_MOMENTS, num_teachers=[120_000 // inputs])
+    )
+
+
+def measure(case: Case) -> dict[str, Any]:
+    """Distances of the spectra from the law for normal weights, and from that with the true law of ||W2||^2."""
+    import numpy as np
+
+    from hessmap.studies.teacher.simulated_law import drawn_weights, squared_singular_values
+    from hessmap.theory.teacher_student import LinearSpectrumLaw
+
+    inputs, hidden, name, count = case["inputs"], case["hidden"], case["distribution"], case["num_teachers"]
+    law = LinearSpectrumLaw(inputs, hidden)
+    squares = squared_singular_values(inputs, hidden, count, seed=inputs, distribution=name)
+    outputs = drawn_weights(name, (count, hidden), np.random.default_rng(hidden))
+    norms = (outputs**2).mean(1)
+    values = np.sort((norms[:, None] + squares).ravel())
+    points = law.quantile(np.linspace(0.0005, 0.9995, 400))
+    simulated = np.searchsorted(values, points, side="right") / values.size
+    halves = [
+        np.searchsorted(np.sort((norms[part, None] + squares[part]).ravel()), points, side="right")
+        for part in (slice(0, count // 2), slice(count // 2, None))
+    ]
+    noise = np.abs(halves[0] / (count // 2 * inputs) - halves[1] / ((count - count // 2) * inputs)).max() / 2
+    own = np.mean([law.of_teacher(norm).cdf(points) for norm in norms[:2000]], axis=0)
+    at = np.linspace(0.01, float(law.quantile(0.9999)), 300)
+    return {
+        "distance": float(np.abs(simulated - law.cdf(points)).max()),
+        "own_norms_distance": float(np.abs(simulated - own).max()),
+        "noise": float(noise),
+        "norm_variance": float(norms.var()),
+        "predicted_norm_variance": (_FOURTH_MOMENTS[name] - 1) / hidden,
+        "values": values[:: max(1, values.size // 4000)],
+        "at": at,
+        "density": law.pdf(at),
+    }
+
+
+def findings(rows: Sequence[Row]) -> Iterator[Finding]:
+    for name in _FOURTH_MOMENTS:
+        wide = {
+            row["inputs"]: row["distance"]
+            for row in rows
+            if row["distribution"] == name and row["hidden"] > row["inputs"]
+        }
+        if len(wide) > 1:
+            smallest, largest = min(wide), max(wide)
+            detail = (
+                f"{wide[smallest]:.4f} at (10, 20), {wide[largest]:.4f} at (90, 180)" if largest == 90 else str(wide)
+            )
+            yield Finding(f"The law is approached with the size, {name}", wide[largest] < wide[smallest], detail)
+    small = [row for row in rows if (row["inputs"], row["hidden"]) == (30, 10) and row["distribution"] != "normal"]
+    if small:
+        worst = max(small, key=lambda row: row["distance"])
+        detail = (
+            f"{worst['distribution']}: {worst['distance']:.3f}, with its own norms {worst['own_norms_distance']:.3f}"
+        )
+        claim = (
+            "At (30, 10) the difference is that of ||W2||^2: with the right law of the norm less than a third is left"
+        )
+        yield Finding(claim, worst["own_norms_distance"] < worst["distance"] / 3, detail)
+
+
+STUDY = Study(
+    name="teacher/distributions",
+    question="Do linear teachers with weights that are not normal follow the same law?",
+    reference="Teacher-student paper, Appendix E, Figures 8 and 9",
+    cases=cases(),
+    measure=measure,
+    checks=(Check("norm_variance", "predicted_norm_variance", "close", 0.1),),
+    findings=findings,
+    view=View(
+        figures=(
+            *(
+                Histogram(
+                    title=f"Figure {number}, {name}, {inputs} inputs, {hidden} hidden",
+                    values="values",
+                    density="density",
+                    density_at="at",
+                    where={"inputs": inputs, "hidden": hidden, "distribution": name},
+                    x_label="non-zero eigenvalue",
+                )
+                for number, inputs, hidden in ((8, 10, 20), (9, 30, 10))
+                for name in ("uniform", "two-point", "laplace")
+            ),
+            Lines(
+                title="distance from the law of normal weights",
+                x="hidden",
+                series=(Series("{distribution}", points="distance", dashed="distance"),),
+                split="distribution",
+                x_scale="log",
+                y_scale="log",
+                x_label="hidden units",
+            ),
+        ),
+        table=(
+            "inputs",
+            "hidden",
+            "distribution",
+            Column("distance", "distance", ".4f"),
+            Column("own_norms_distance", "with the right norms", ".4f"),
+            Column("noise", "noise", ".4f"),
+            Column("norm_variance", "variance of the norm", ".4f"),
+            Column("predicted_norm_variance", "predicted", ".4f"),
+        ),
+    ),
+    seconds=3.0,
+)
