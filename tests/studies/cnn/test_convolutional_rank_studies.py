@@ -167,10 +167,10 @@ def test_relu_gains_the_outputs_with_each_sample_until_all_but_the_rescalings_ar
     ]
     assert [row.number("measured.outer_product") for row in rows] == [40, 200, 636]
     assert finding(study, rows, "ReLU: H_o has rank N K").holds
-    assert finding(study, rows, "ReLU: Theorem 5").holds
+    assert finding(study, rows, "ReLU: H_o leaves the bound").holds
     lower = [changed(row, "outer_product", 1) for row in rows]
     assert not finding(study, lower, "ReLU: H_o has rank N K").holds
-    assert not finding(study, lower, "ReLU: Theorem 5").holds
+    assert not finding(study, lower, "ReLU: H_o leaves the bound").holds
 
 
 def test_local_and_shared_networks_have_the_printed_ranks_but_for_fact_14() -> None:
