@@ -138,5 +138,7 @@ def test_impossible_chains_are_refused() -> None:
         FilterChain((1, 2), (3, 3))
     with pytest.raises(InvalidInput, match="kernels must be"):
         FilterChain((1, 2), (0,))
+    with pytest.raises(InvalidInput, match=r"at least two layers; got 1\."):
+        loss_upper_bound(FilterChain((1, 2), (3,)))
     with pytest.raises(InvalidInput, match="kernel is 4, input length 2"):
         convolutional_chain(4, (1, 1, 1), (3, 4), outputs=1)

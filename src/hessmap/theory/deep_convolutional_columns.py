@@ -15,7 +15,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from hessmap.theory.deep_convolutional_law import outer_product_rank, product_dimension
+from hessmap.errors import require
+from hessmap.theory import convolutional
+from hessmap.theory.convolutional import sum_over_balanced
+from hessmap.theory.deep_convolutional_law import merged_network, outer_product_rank, product_dimension
 from hessmap.theory.filter_chains import FilterChain
 
 
@@ -50,19 +53,23 @@ def layer_upper_bounds(chain: FilterChain) -> tuple[int, ...]:
 
     Formula: the least of m_b m_u t(u, b) + R(u, a) - m_u^2 over u <= a and m_a m_w t(a, w) + R(b, w) - m_w^2 over
     w >= b; u = a and w = b give the parameters p_l of the layer. Only free u and w count, m_u <= m_v t(u, v) for the
-    vertices v between u and a, and alike w.
+    vertices v between u and a, and alike w. For stride 1 and m_u < m_a rounding can take away more (``_rounded_past``).
+
+    If vertex a has more channels than g = min over u < a of m_u t(u, a), the same with g of them is a bound too, each
+    of the others adding min(g, min over w >= b of m_w t(a, w)); likewise vertex b. Of the first and the last layer no
+    more is seen than if all others were merged to one: ``convolutional.loss_rank`` less the other layer's column.
 
     Derivation: if D B_{a<-u} = 0, B_{a<-u} what leads from vertex u to a, then A D B = 0 and all that is left of a
-    change B' is that of B_{a<-u}, of R(u, a) dimensions, the m_u^2 changes B_{a<-u} g not counted.
+    change B' is that of B_{a<-u}, of R(u, a) dimensions, the m_u^2 changes B_{a<-u} g not counted. Of more than g
+    channels all but g can be made zero in B by the gauge; D at the others only meets their own changes B'.
 
     >>> layer_upper_bounds(FilterChain(channels=(2, 5, 4, 3), kernels=(2, 3, 3)))
     (20, 48, 36)
     """
-    reading = _Reading(chain)
-    return tuple(
-        min(_seen_past(reading, layer), _seen_past(reading.mirrored, chain.num_layers - 1 - layer))
-        for layer in range(chain.num_layers)
-    )
+    must, remedy = "the functional Hessian needs at least two layers", "With one layer it is zero"
+    require(chain.num_layers >= 2, must, f"got {chain.num_layers}", remedy)
+    first, *between, last = (_seen(chain, layer) for layer in range(chain.num_layers))
+    return min(first, _end_seen(chain, 1)), *between, min(last, _end_seen(chain, chain.num_layers - 1))
 
 
 def functional_column_upper_bounds(chain: FilterChain) -> tuple[int, ...]:
@@ -72,15 +79,14 @@ def functional_column_upper_bounds(chain: FilterChain) -> tuple[int, ...]:
         out = F(b), F(v) = min(m_v x(v), m_v m_w t(v, w) + F(w) - m_w^2 over free w > v), and at most R(b, n);
         in  = the same from the input's side, y(s) for x(s); there is no out for the last layer, no in for the first;
         shared = 1, or the square of min(m_a, m_b, x(b), y(a)) if the layer has one tap.
-    If vertex a has more channels than g = min over u < a of m_u t(u, a), g of them count, and each of the others adds
-    min(g, min over w >= b of m_w t(a, w)); likewise vertex b.
+    Vertices a and b with too many channels are treated as there.
 
     Derivation: out counts the forms <Omega, A' D B>. For A' = dV C, V merged from all layers after a vertex s, row by
     row these are forms of K t(s, n) numbers dV, and of rows C D B among m_u t(u, s) for every u. Shared is
     <Omega, A D B>, which A' = A and B' = B both tell; for one tap <Omega, A g D B> = <Omega, A D h B> besides.
 
-    Reference: Singh, Hofmann & Schoelkopf 2023, Theorem 6, bounds it by the Toeplitz matrices. This is reached by more
-    than 99 % of the columns in exact arithmetic, that by about a half.
+    Reference: Singh, Hofmann & Schoelkopf 2023, Theorem 6, bounds it by the Toeplitz matrices. The
+    study cnn/deep-law says how often either is reached.
 
     By hand for one filter of two taps on three inputs and one output: each layer tells all of the other.
 
@@ -124,16 +130,55 @@ class _Reading:
         return min((self.channels(other) * self.taps(low, high) for low, high, other in pairs), default=10**9)
 
 
+def _seen(chain: FilterChain, layer: int) -> int:
+    """The bound of ``layer_upper_bounds``, of all channels or of those that count and what the others add."""
+    narrow, added = _narrowed(chain, layer)
+    return min(_seen_past_vertices(chain, layer), _seen_past_vertices(narrow, layer) + added)
+
+
+def _end_seen(chain: FilterChain, vertex: int) -> int:
+    """All that can be seen of the first or last layer, whose hidden end is ``vertex``, with all others merged."""
+    if not chain.is_gapless(vertex, chain.num_layers):
+        return chain.num_parameters
+    merged = merged_network(chain, 0, vertex, chain.num_layers)
+    return convolutional.loss_rank(merged) - convolutional.functional_rank(merged) // 2
+
+
+def _seen_past_vertices(chain: FilterChain, layer: int) -> int:
+    forward = _Reading(chain)
+    return min(_seen_past(forward, layer), _seen_past(forward.mirrored, chain.num_layers - 1 - layer))
+
+
 def _seen_past(reading: _Reading, layer: int) -> int:
-    """The least m_b m_u t(u, b) + R(u, a) - m_u^2 over the vertices u up to a."""
+    """The least bound over the vertices u up to a: m_b m_u t(u, b) + R(u, a) - m_u^2, or ``_rounded_past``."""
     a, b = layer, layer + 1
-    return min(
+    counted = [
         reading.channels(b) * reading.channels(u) * reading.taps(u, b)
         + reading.dimension(u, a)
         - reading.channels(u) ** 2
         for u in range(a + 1)
         if reading.channels(u) <= reading.span(u, range(u + 1, a + 1))
-    )
+    ]
+    has_stride = max(reading.chain.strides) > 1
+    rounded = [_rounded_past(reading, layer, u) for u in range(a) if reading.channels(u) < reading.channels(a)]
+    return min(counted if has_stride else counted + rounded)
+
+
+def _rounded_past(reading: _Reading, layer: int, u: int) -> int:
+    """The same, degree by degree, with the layers from u to a merged and fewer channels at u than at a.
+
+    The rows D with D B_{a<-u} = 0 are spanned by m_a - m_u of degrees x as equal as can be, of sum m_u (t(u, a) - 1);
+    of the changes of B_{a<-u} each of them meets m_u (t(u, a) + x), against m_b (k - x)+ changes D along it.
+    """
+    a, b = layer, layer + 1
+    from_u, width, filters = reading.channels(u), reading.channels(a), reading.channels(b)
+    taps, kernel = reading.taps(u, a), reading.taps(a, b)
+
+    def missed(degree: int) -> int:
+        along = filters * max(kernel - degree, 0)
+        return max(along - from_u * (taps + degree), 0)
+
+    return filters * width * kernel - sum_over_balanced(missed, from_u * (taps - 1), width - from_u)
 
 
 def _told_by_others(chain: FilterChain, layer: int) -> int:

@@ -63,7 +63,7 @@ def product_dimension(chain: FilterChain, first: int, last: int) -> int:
     dimension = chain.weights(first, last)
     for vertex in range(first + 1, last):
         if chain.is_gapless(vertex, last):
-            dimension = min(dimension, convolutional.outer_product_rank(_one_hidden(chain, first, vertex, last)))
+            dimension = min(dimension, convolutional.outer_product_rank(merged_network(chain, first, vertex, last)))
         if is_free(chain, vertex, first, last):
             parts = product_dimension(chain, first, vertex) + product_dimension(chain, vertex, last)
             dimension = min(dimension, parts - chain.channels[vertex] ** 2)
@@ -77,8 +77,12 @@ def is_free(chain: FilterChain, vertex: int, first: int, last: int) -> bool:
     return from_input and all(own <= channels[w] * chain.taps(vertex, w) for w in range(vertex + 1, last + 1))
 
 
-def _one_hidden(chain: FilterChain, first: int, vertex: int, last: int) -> OneHiddenConvolution:
-    """The merged network with one hidden layer: its taps in as many phases, its positions side by side."""
+def merged_network(chain: FilterChain, first: int, vertex: int, last: int) -> OneHiddenConvolution:
+    """The layers between two vertices merged to one hidden layer at a third: as many taps, phases and positions.
+
+    >>> merged_network(FilterChain(channels=(1, 2, 3, 4), kernels=(4, 2, 5)), 0, 2, 3)
+    OneHiddenConvolution(input_length=9, kernel=5, filters=3, outputs=4, channels=1, stride=1)
+    """
     taps, phases, positions = chain.taps(first, vertex), chain.phases(first, vertex), chain.taps(vertex, last)
     return OneHiddenConvolution(
         input_length=(positions - 1) * phases + taps,

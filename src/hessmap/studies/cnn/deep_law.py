@@ -1,0 +1,193 @@
+"""Deep linear convolutional networks in exact arithmetic, against the paper's bounds, the law of H_o and new bounds."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from hessmap.results import PARTS
+from hessmap.studies import Case, Check, Cloud, Column, Finding, Row, Study, View, grid
+from hessmap.studies.encoding import case_key
+
+if TYPE_CHECKING:
+    from hessmap.networks import Convolutional
+    from hessmap.theory.filter_chains import FilterChain
+
+NAMES = {"outer_product": "H_o", "functional": "H_f", "loss": "H_L"}
+SIDES = {"printed": "paper", "columns": "paper, columns sharpened", "ours": "ours"}
+
+
+def cases() -> tuple[Case, ...]:
+    """Every small network, one case for each kind of input and output, and batches of fresh ones."""
+    ends: dict[str, Any] = {"outputs": [1, 2, 3], "positions": [1, 2, 3], "family": ["all small"], "loss": ["squared"]}
+    fresh: dict[str, Any] = {"num_hidden": [2, 3, 4], "num_networks": [50]}
+    return (
+        *grid(num_hidden=[2], input_channels=[1, 2], **ends, num_networks=[81]),
+        *grid(num_hidden=[3], input_channels=[1], **ends, num_networks=[216]),
+        *grid(family=["random"], **fresh, loss=["squared", "cross_entropy"], batch=range(2)),
+        *grid(family=["strides"], **fresh, loss=["squared"], batch=range(2)),
+        *grid(family=["rounding"], **fresh, loss=["squared"], batch=range(1)),
+    )
+
+
+def measure(case: Case) -> dict[str, Any]:
+    """The exact ranks, how far each side's values lie above them, and every network on which one lies below."""
+    from hessmap.measurement import generic_rank
+
+    draw = random.Random(case_key(case))
+    networks: list[str] = []
+    exact: dict[str, list[int]] = {part: [] for part in PARTS}
+    excess: dict[str, dict[str, list[int]]] = {side: {part: [] for part in PARTS} for side in SIDES}
+    for chain in _chains(case, draw):
+        network = _network(chain, case["loss"])
+        networks.append(str(network))
+        values = _values(chain)
+        for part in PARTS:
+            rank = generic_rank(network, part, case["loss"], seed=draw.randrange(2**32)).value
+            exact[part].append(rank)
+            for side in SIDES:
+                excess[side][part].append(values[side][part] - rank)
+    return {
+        "networks": networks,
+        "exact": exact,
+        "excess": excess,
+        "reached": {side: {part: _percent(excess[side][part]) for part in PARTS} for side in SIDES},
+        "law_right": excess["ours"]["outer_product"].count(0),
+        "held": {part: sum(value >= 0 for value in excess["ours"][part]) for part in PARTS},
+        "counterexamples": _counterexamples(networks, exact, excess),
+    }
+
+
+def _chains(case: Case, draw: random.Random) -> Iterator[FilterChain]:
+    from hessmap.studies.cnn.deep_networks import every_small_chain, random_chain
+
+    if case["family"] == "all small":
+        yield from every_small_chain(*(case[name] for name in ("num_hidden", "input_channels", "outputs", "positions")))
+        return
+    for _ in range(case["num_networks"]):
+        yield random_chain(draw, case["family"], case["num_hidden"])
+
+
+def _network(chain: FilterChain, loss: str) -> Convolutional:
+    """The network of a chain; a softmax needs one output more than the chain has."""
+    from hessmap.networks import Convolutional
+    from hessmap.studies.cnn.deep_networks import input_length
+
+    *channels, outputs = chain.channels
+    outputs += loss == "cross_entropy"
+    return Convolutional(input_length(chain), channels, chain.kernels[:-1], chain.strides[:-1], outputs)
+
+
+def _values(chain: FilterChain) -> dict[str, dict[str, int]]:
+    """What each side says of the three ranks, nothing above the number of parameters."""
+    from hessmap.studies.cnn.deep_networks import input_length
+    from hessmap.theory import deep_convolutional, deep_convolutional_columns, deep_convolutional_law
+    from hessmap.theory.printed_convolutional_formulas import theorem_6
+
+    *channels, outputs = chain.channels
+    sizes, parameters = deep_convolutional.convolutional_sizes(
+        input_length(chain), channels, chain.kernels[:-1], outputs, chain.strides[:-1]
+    )
+    theorem_5 = deep_convolutional.outer_product_upper_bound(sizes, parameters)
+    columns = sum(deep_convolutional.functional_column_upper_bounds(sizes, parameters))
+    values = {
+        "printed": (theorem_5, theorem_6(sizes, parameters), theorem_5 + theorem_6(sizes, parameters)),
+        "columns": (theorem_5, columns, deep_convolutional.loss_upper_bound(sizes, parameters)),
+        "ours": (
+            deep_convolutional_law.outer_product_rank(chain),
+            deep_convolutional_columns.functional_upper_bound(chain),
+            deep_convolutional_columns.loss_upper_bound(chain),
+        ),
+    }
+    most = chain.num_parameters
+    return {side: dict(zip(PARTS, (min(most, value) for value in values[side]), strict=True)) for side in SIDES}
+
+
+def _percent(excess: Sequence[int]) -> float:
+    return 100 * list(excess).count(0) / len(excess)
+
+
+def _counterexamples(
+    networks: Sequence[str], exact: dict[str, list[int]], excess: dict[str, dict[str, list[int]]]
+) -> list[dict[str, Any]]:
+    """Networks on which the law is wrong, or a rank above a bound."""
+    return [
+        {
+            "network": network,
+            "part": part,
+            "side": side,
+            "exact": exact[part][place],
+            "claimed": exact[part][place] + by,
+        }
+        for side in SIDES
+        for part in PARTS
+        for place, (network, by) in enumerate(zip(networks, excess[side][part], strict=True))
+        if by < 0 or (by > 0 and side == "ours" and part == "outer_product")
+    ]
+
+
+def findings(rows: Sequence[Row]) -> Iterator[Finding]:
+    """The law is exact, every bound holds, and how often each is reached."""
+    num_networks = sum(row["num_networks"] for row in rows)
+    right = sum(row["law_right"] for row in rows)
+    yield Finding("The law of H_o is exact on every network", right == num_networks, f"{right:,} of {num_networks:,}")
+    for side, words in SIDES.items():
+        below = sum(sum(by < 0 for by in row["excess"][side][part]) for row in rows for part in PARTS)
+        yield Finding(f"No rank exceeds its bound ({words})", below == 0, f"{below} of {3 * num_networks:,} ranks do")
+    for part in ("functional", "loss"):
+        shares = {side: _share(rows, side, part) for side in SIDES}
+        detail = ", ".join(f"{SIDES[side]} {share:.1f} %" for side, share in shares.items())
+        claim = f"Our bound of {NAMES[part]} is reached more often than the paper's"
+        yield Finding(claim, shares["ours"] > shares["columns"] >= shares["printed"], detail)
+
+
+def _share(rows: Sequence[Row], side: str, part: str) -> float:
+    excess = [by for row in rows for by in row["excess"][side][part]]
+    return _percent(excess)
+
+
+def _figures() -> Iterator[Cloud]:
+    for part in PARTS:
+        for side in ("printed", "ours"):
+            yield Cloud(
+                title=f"${NAMES[part]}$, {'the paper' if side == 'printed' else 'ours'}",
+                x=f"exact.{part}",
+                y=f"excess.{side}.{part}",
+                colour="num_hidden",
+                x_label="exact rank",
+                y_label="bound less rank",
+                y_scale="symlog",
+                y_limits=(-1, 200),
+            )
+
+
+STUDY = Study(
+    name="cnn/deep-law",
+    question="What are the exact ranks of deep linear convolutional networks, and which formula gives them?",
+    reference="beyond Singh, Hofmann & Schoelkopf 2023, whose Theorems 5 and 6 are upper bounds",
+    cases=cases(),
+    measure=measure,
+    checks=(
+        Check("law_right", "num_networks", "equal"),
+        *(Check(f"held.{part}", "num_networks", "equal") for part in ("functional", "loss")),
+    ),
+    findings=findings,
+    view=View(
+        figures=tuple(_figures()),
+        table=(
+            "family",
+            "num_hidden",
+            "loss",
+            *(
+                Column(f"reached.{side}.{part}", f"{name} %, {SIDES[side]}", ".3g")
+                for part, name in NAMES.items()
+                for side in SIDES
+                if side != "columns"
+            ),
+            Column("num_networks", "of"),
+        ),
+        group_by=("family", "num_hidden", "loss"),
+    ),
+    seconds=lambda case: 0.1 * case["num_networks"],
+)
