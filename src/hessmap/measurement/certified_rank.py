@@ -19,12 +19,14 @@ def certified_rank(problem: Problem, part: Part = "loss", *, seed: int = 0) -> R
     """The exact rank of the loss, outer-product or functional Hessian of this network on these data.
 
     The network is taken as a function over the reals with exactly the given float64 weights, inputs and targets:
-    chains of linear layers with identity, ReLU, leaky ReLU or polynomial activations, squared loss. Anything else is
-    refused. Structure that floats lost in rounding is lost here too: a product A @ B computed in float64 has full
+    chains of linear layers, convolutions (1D and 2D, any stride, padding, dilation, groups), average- and max-pools
+    with identity, ReLU, leaky ReLU or polynomial activations, squared loss. Anything else is refused. Structure that floats lost in rounding is lost here too: a product A @ B computed in float64 has full
     exact rank, and samples centred in float64 are not exactly centred.
 
     The prime is random (from ``seed``): the value is never above the true rank, and below it with probability at
-    most ``failure_bound``. At a tie (a ReLU input of exactly 0) the derivative is torch's, 0, and ties are counted.
+    most ``failure_bound``. At a tie (a ReLU input of exactly 0, a maximum attained twice) the derivative is torch's (0,
+    the first of the equals), and ties are counted. The empty patches of an image tie by themselves: their units are
+    equal for all weights, so that the choice among them changes nothing.
     """
     if part not in PARTS:
         raise unknown_name("part", part, PARTS)
@@ -34,9 +36,7 @@ def certified_rank(problem: Problem, part: Part = "loss", *, seed: int = 0) -> R
     rank = field_rank(exact.hessian(part), generator)
     origin = provenance(f"GF({field.prime})", seed, problem.data_hash, problem.notes)
     size = problem.num_parameters
-    return RankCertificate(
-        rank.value, part, field.prime, rank.failure_bound, size, exact.num_ties, rank.method, origin
-    )
+    return RankCertificate(rank.value, part, field.prime, rank.failure_bound, size, exact.num_ties, rank.method, origin)
 
 
 def certified_data_ranks(problem: Problem, *, seed: int = 0) -> DataRanks:

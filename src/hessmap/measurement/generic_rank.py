@@ -32,6 +32,7 @@ def generic_rank(
 ) -> RankCertificate:
     """The exact rank of the loss, outer-product or functional Hessian of the generic network of an architecture.
 
+    ``net`` is a ``FullyConnected``, ``Convolutional`` or ``LocallyConnected``.
     Weights, inputs and residuals are drawn uniformly from GF(P), P a random prime of [2^61, 2^62]; residuals and
     softmax probabilities independently of the outputs. The value is never above the rank of the generic real
     network, and below it with probability at most ``failure_bound``. Linear and polynomial activations only.

@@ -85,12 +85,16 @@ def _chunks(chain: Chain[FieldArray], num_samples: int, is_squared: bool) -> Ite
 
 
 def _numbers_of_a_sample(chain: Chain[FieldArray]) -> int:
-    """The largest array of a sample: the derivative of a layer's patches or outputs by another layer."""
-    with_parameters = [layer for layer in chain.layers if layer.has_parameters]
-    directions = [layer.num_outputs if layer.patches is None else layer.positions.size for layer in with_parameters]
-    widest = max(max(layer.weights.shape) for layer in chain.layers) if chain.is_dense else 0
-    largest = max(max(layer.sources.size, layer.num_outputs) for layer in chain.layers)
-    return max(widest**2, 0 if chain.is_dense else largest * max(directions, default=1), 1)
+    """The largest array of a sample: two layers' pairs of units, or a derivative of what a layer sees or gives."""
+    dense = [max(layer.weights.shape) for layer in chain.layers if layer.patches is None]
+    largest, directions = max(dense, default=1) ** 2, 0
+    for layer in chain.layers:
+        largest = max(largest, max(layer.sources.size, layer.num_outputs) * directions)
+        if layer.has_parameters:
+            own = layer.num_outputs if layer.patches is None else layer.positions.size
+            directions = max(directions, own)
+            largest = max(largest, layer.num_outputs * own)
+    return largest
 
 
 class _Piece:

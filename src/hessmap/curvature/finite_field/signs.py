@@ -83,8 +83,8 @@ def _affine_with_error(layer: Affine[Floats], values: Floats, errors: Floats) ->
     """(W a + b) / divisor and a bound on its distance from the exact one, given a bound on the error of a.
 
     |error| <= |W| |error of a| + gamma_n (|W| |a| + |b|), Higham 2002, section 3.1: any order of summation, the
-    division one more operation. The factor covers the rounding of the bound itself, the last term underflow. A sum
-    without a term other than zero is exact.
+    division one more operation. The factor covers the rounding of the bound itself, the last term underflow. Where
+    nothing but the bias is not zero, the sum is exact (no layer has both a bias and a divisor).
     """
     size, weights = np.abs(layer.weights), layer.weights
     length = weights.shape[1] + 2
@@ -92,8 +92,8 @@ def _affine_with_error(layer: Affine[Floats], values: Floats, errors: Floats) ->
     gamma = length * _ROUNDING / (1 - length * _ROUNDING)
     bound = applied(size, patch_errors + gamma * (np.abs(patches) + patch_errors))
     bound = bound / layer.divisor * (1 + 8 * gamma) + 4 * length * _UNDERFLOW
-    is_something = ((patches != 0) | (patch_errors != 0)).astype(np.float64)
-    num_terms = applied((weights != 0).astype(np.float64), is_something)
+    is_something = ((values != 0) | (errors != 0)).astype(np.float64)
+    num_terms = applied((weights != 0).astype(np.float64), seen(layer, is_something, one=0))
     return applied(weights, patches) / layer.divisor, np.where(num_terms == 0, 0.0, bound)
 
 
