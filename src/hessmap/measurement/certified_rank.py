@@ -20,8 +20,9 @@ def certified_rank(problem: Problem, part: Part = "loss", *, seed: int = 0) -> R
 
     The network is taken as a function over the reals with exactly the given float64 weights, inputs and targets:
     chains of linear layers, convolutions (1D and 2D, any stride, padding, dilation, groups), average- and max-pools
-    with identity, ReLU, leaky ReLU or polynomial activations, squared loss. Anything else is refused. Structure that floats lost in rounding is lost here too: a product A @ B computed in float64 has full
-    exact rank, and samples centred in float64 are not exactly centred.
+    with identity, ReLU, leaky ReLU or polynomial activations, squared loss. Anything else is refused. Structure that
+    floats lost in rounding is lost here too: a product A @ B computed in float64 has full exact rank, and samples
+    centred in float64 are not exactly centred.
 
     The prime is random (from ``seed``): the value is never above the true rank, and below it with probability at
     most ``failure_bound``. At a tie (a ReLU input of exactly 0, a maximum attained twice) the derivative is torch's (0,
