@@ -10,25 +10,32 @@ import pytest
 SCRIPT = """
 import resource, sys
 import torch
+from torch import nn
 import hessmap as hm
 
 torch.set_num_threads(1)
 peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-net = hm.FullyConnected(widths=(49, 50, 40, 30, 10), activation="tanh")
+if sys.argv[2] == "dense":
+    model, num_samples = hm.FullyConnected(widths=(49, 50, 40, 30, 10), activation="tanh").build(seed=0), 3000
+else:
+    first, second = nn.Conv1d(1, 8, 5, stride=2), nn.Conv1d(8, 16, 5, stride=2)
+    rest = nn.Tanh(), nn.Flatten(), nn.Linear(160, 10)
+    model, num_samples = nn.Sequential(nn.Unflatten(1, (1, 49)), first, nn.Tanh(), second, *rest), 200
 generator = torch.Generator().manual_seed(0)
-inputs = torch.randn(3000, 49, generator=generator, dtype=torch.float64)
-targets = torch.randn(3000, 10, generator=generator, dtype=torch.float64)
-problem = hm.Problem(net.build(seed=0), "squared", inputs, targets, memory_budget=int(sys.argv[1]))
+inputs = torch.randn(num_samples, 49, generator=generator, dtype=torch.float64)
+targets = torch.randn(num_samples, 10, generator=generator, dtype=torch.float64)
+problem = hm.Problem(model, "squared", inputs, targets, memory_budget=int(sys.argv[1]))
 before = peak()
 dense = hm.loss_hessian(problem).dense
 print(dense.road, peak() - before - 8 * problem.num_parameters**2)
 """
 
 
-@pytest.mark.parametrize("budget", [2**30, 2**27])
-def test_temporaries_stay_inside_the_budget(budget):
-    """p = 5,950 and 3,000 samples: unchunked, the sweep alone would take 2.5 GiB."""
-    made = subprocess.run([sys.executable, "-c", SCRIPT, str(budget)], capture_output=True, text=True, check=True)
-    road, temporaries = made.stdout.split()
+@pytest.mark.parametrize(("network", "budget"), [("dense", 2**30), ("dense", 2**27), ("convolutional", 2**27)])
+def test_temporaries_stay_inside_the_budget(network, budget):
+    """Unchunked, the sweeps alone would take 2.5 GiB for p = 5,950 and 3,000 samples, and 1 GiB for the convolutions on
+    200."""
+    program = [sys.executable, "-c", SCRIPT, str(budget), network]
+    road, temporaries = subprocess.run(program, capture_output=True, text=True, check=True).stdout.split()
     assert road == "lifted"
     assert int(temporaries) < budget + 2**26
