@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
+import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from hessmap.measurement import generic_rank
+from hessmap.curvature import Problem
+from hessmap.measurement import certified_rank, generic_rank
 from hessmap.networks import Convolutional, LocallyConnected
 from hessmap.results import PARTS
 from hessmap.theory import effective_output_dim, predict_ranks
@@ -86,6 +89,26 @@ def test_networks_on_patches_with_and_without_shared_weights(
 )
 def test_deep_biased_and_padded_convolutions_obey_their_bounds(data: Any, net: Convolutional, loss: str) -> None:
     check(net, loss, data.draw(data_ranks(net, loss)))
+
+
+@settings(deadline=None, max_examples=25)
+@given(
+    st.integers(0, 10**6),
+    convolutions(num_hidden=1) | convolutions(num_hidden=2, bias=True) | convolutions(num_hidden=2, padded=True),
+    st.booleans(),
+)
+def test_relu_networks_obey_their_bounds_on_drawn_data(seed: int, linear: Convolutional, local: bool) -> None:
+    """Certified ranks on Gaussian data, and the bounds that hold for all weights and data."""
+    net: Any = replace(linear, activation="relu")
+    if local:
+        net = LocallyConnected(2, 3, 1 + seed % 3, 2, shared_weights=bool(seed % 2), activation="relu")
+    generator = torch.Generator().manual_seed(seed)
+    inputs = torch.randn(40, net.input_dim, generator=generator, dtype=torch.float64)
+    targets = torch.randn(40, net.output_dim, generator=generator, dtype=torch.float64)
+    problem = Problem(net.build(seed=seed), "squared", inputs, targets)
+    bounds = predict_ranks(net, kind="upper_bound")
+    for part in PARTS:
+        assert certified_rank(problem, part).value <= getattr(bounds, part).value
 
 
 @pytest.mark.slow

@@ -121,7 +121,7 @@ def test_without_residual_the_loss_hessian_is_the_outer_product():
 def test_an_exact_rank_that_nobody_knows_is_refused_with_generic_rank():
     with pytest.raises(InvalidInput, match=r"outer_product Hessian of conv-1x9-2x3-2x3-4 only an upper .*generic_rank"):
         predict_ranks(Convolutional(9, (1, 2, 2), (3, 3), outputs=4), kind="exact")
-    with pytest.raises(InvalidInput, match=r"needs a linear network; this one has activation relu\. Use kind="):
+    with pytest.raises(InvalidInput, match=r"needs a linear network; this one has activation 'relu'\. Use kind="):
         predict_ranks(Convolutional(9, (1, 2), (3,), outputs=4, activation="relu"), kind="exact")
     assert kinds(predict_ranks(Convolutional(9, (1, 2), (3,)), kind="exact")) == ("exact",) * 3
 

@@ -8,7 +8,7 @@ from hessmap.theory import convolutional, deep_convolutional
 from hessmap.theory.convolutional import OneHiddenConvolution
 from hessmap.theory.data_facts import DataFacts, data_facts
 from hessmap.theory.kinds_of_truth import Ranks, answered, smallest
-from hessmap.theory.patch_bounds import non_linear_ranks, with_bias_ranks
+from hessmap.theory.patch_bounds import NO_OUTPUTS, non_linear_ranks, with_bias_ranks
 from hessmap.theory.prediction import RankQuestion, rank_rule
 
 _PAPER = "Singh, Hofmann & Schoelkopf 2023"
@@ -21,7 +21,6 @@ _LOSS = f"{_PAPER}, Section 6, there the sum of Theorems 7 and 8; this value {_T
 _LOW_OUTER = f"{_PAPER}, Theorems 5 and 7 with the input rank; not always reached"
 _LOW_LOSS = "both parts added, less the gradient that they share; no exact formula is known for these data"
 _GENERIC = "the rank for data in general position"
-_NOTHING = "a softmax over one output is constant"
 _DEEP_OUTER = f"{_PAPER}, Theorem 5, with channels times positions and the input rank"
 _DEEP_FUNCTIONAL = f"{_PAPER}, Theorem 6, sharpened: no layer has a block of its own"
 _DEEP_LOSS = f"{_PAPER}, Section 6, sharpened by the dense formula and the shared gradient"
@@ -70,8 +69,7 @@ def _unitwise(network: Convolutional, facts: DataFacts) -> int | None:
 
 def _linear_ranks(network: Convolutional, seen: tuple[int, ...], facts: DataFacts) -> Ranks:
     if facts.effective_output_dim == 0:
-        nothing = RankValue(0, "exact", _NOTHING)
-        return nothing, nothing, nothing
+        return NO_OUTPUTS
     if network.bias:
         return with_bias_ranks(network.widths, seen, facts)
     if network.num_layers == 2:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from hessmap.errors import InvalidInput, sentence
 from hessmap.networks import FullyConnected
-from hessmap.results import RankPrediction, RankValue, Truth
-from hessmap.theory import linear, piecewise_linear, symmetry_bounds
+from hessmap.results import RankPrediction, RankValue
+from hessmap.theory import piecewise_linear, symmetry_bounds
 from hessmap.theory.conditions import Widths, checked_widths
 from hessmap.theory.data_facts import DataFacts, data_facts
 from hessmap.theory.hessian_ranks import HessianRanks, linear_hessian_ranks, linear_hessian_ranks_with_bias
-from hessmap.theory.kinds_of_truth import MEANINGS
+from hessmap.theory.kinds_of_truth import Ranks, answered
 from hessmap.theory.prediction import RankQuestion, rank_rule
 
 _PAPER = "Singh, Bachmann & Hofmann 2021"
@@ -43,34 +42,22 @@ def fully_connected_ranks(network: FullyConnected, question: RankQuestion) -> Ra
     >>> bounds.outer_product.value, bounds.functional.value, bounds.loss.value
     (25, 20, 30)
     """
-    widths, kind = checked_widths(network.widths), _kind(network, question.kind)
+    widths = checked_widths(network.widths)
     facts = data_facts(network.input_dim, network.output_dim, network.bias, question)
-    if kind == "upper_bound" and not network.is_linear:
-        outer, functional, loss = _non_linear_upper_bounds(network, widths, facts)
-    else:
-        references = _REFERENCES_WITH_BIAS if network.bias else _REFERENCES
-        ranks = _linear_ranks(widths, network.bias, facts)
-        outer, functional, loss = (RankValue(*pair) for pair in zip(ranks, [kind] * 3, references, strict=True))
-    return RankPrediction(
-        outer,
-        functional,
-        loss,
-        num_parameters=network.num_parameters,
-        assumptions=(MEANINGS[kind], *facts.notes),
-        inputs=_inputs(network, widths, question.loss, facts),
+    return answered(
+        network,
+        question,
+        facts,
+        lambda: _exact_ranks(widths, network.bias, facts),
+        lambda: _non_linear_upper_bounds(network, widths, facts),
     )
 
 
-def _kind(network: FullyConnected, asked: Truth | None) -> Truth:
-    if asked == "exact" and not network.is_linear:
-        raise InvalidInput(
-            sentence(
-                "an exact rank formula needs a linear network",
-                f"this one has activation {str(network.activation)!r}",
-                "Use kind='numerical' or kind='upper_bound'",
-            )
-        )
-    return asked or ("exact" if network.is_linear else "numerical")
+def _exact_ranks(widths: Widths, bias: bool, facts: DataFacts) -> Ranks:
+    references = _REFERENCES_WITH_BIAS if bias else _REFERENCES
+    ranks = _linear_ranks(widths, bias, facts)
+    outer, functional, loss = (RankValue(rank, "exact", text) for rank, text in zip(ranks, references, strict=True))
+    return outer, functional, loss
 
 
 def _linear_ranks(widths: Widths, bias: bool, facts: DataFacts) -> HessianRanks:
@@ -87,7 +74,7 @@ def _linear_ranks(widths: Widths, bias: bool, facts: DataFacts) -> HessianRanks:
     )
 
 
-def _non_linear_upper_bounds(network: FullyConnected, widths: Widths, facts: DataFacts) -> list[RankValue]:
+def _non_linear_upper_bounds(network: FullyConnected, widths: Widths, facts: DataFacts) -> Ranks:
     rank, outputs, bias = facts.entering_rank, facts.effective_output_dim, network.bias
     reachable = symmetry_bounds.reachable_parameters_upper_bound(widths, rank, bias=bias, effective_output_dim=outputs)
     outer = functional = loss = RankValue(reachable, "upper_bound", _REACHABLE)
@@ -97,21 +84,5 @@ def _non_linear_upper_bounds(network: FullyConnected, widths: Widths, facts: Dat
         if network.num_layers == 2:
             unitwise = piecewise_linear.one_hidden_functional_rank([rank + bias] * widths[1], outputs)
             functional = min(functional, RankValue(unitwise, "upper_bound", _UNITWISE), key=int)
-    return [outer, functional, loss]
+    return outer, functional, loss
 
-
-def _inputs(network: FullyConnected, widths: Widths, loss: str, facts: DataFacts) -> dict[str, object]:
-    outputs = facts.effective_output_dim
-    return {
-        "widths": network.widths,
-        "bias": network.bias,
-        "activation": str(network.activation),
-        "loss": loss,
-        "input_rank": facts.input_rank,
-        "centred_input_rank": facts.centred_input_rank,
-        "residual_rank": facts.residual_rank,
-        "mean_residual_is_zero": facts.mean_residual_is_zero,
-        "effective_output_dim": outputs,
-        "bottleneck_rank": linear.bottleneck_rank(widths, facts.entering_rank, effective_output_dim=outputs),
-        "active_bottleneck_rank": linear.active_bottleneck_rank(widths, facts.residual_rank),
-    }

@@ -22,8 +22,8 @@ MEANINGS: dict[Truth, str] = {
 }
 
 
-class PatchNetwork(Protocol):
-    """What a network of filters on patches tells of itself."""
+class Described(Protocol):
+    """What an architecture tells of itself."""
 
     @property
     def widths(self) -> tuple[int, ...]: ...
@@ -48,7 +48,7 @@ def smallest(*bounds: tuple[int, str]) -> RankValue:
 
 
 def answered(
-    network: PatchNetwork,
+    network: Described,
     question: RankQuestion,
     facts: DataFacts,
     linear_ranks: Callable[[], Ranks],
@@ -60,8 +60,9 @@ def answered(
     An exact rank of generic weights is an upper bound for all, since a rank can only drop where a minor vanishes.
     """
     if question.kind == "exact" and not network.is_linear:
-        must, got = "an exact rank formula needs a linear network", f"this one has activation {network.activation}"
-        raise InvalidInput(sentence(must, got, "Use kind='numerical' or kind='upper_bound'"))
+        got = f"this one has activation {str(network.activation)!r}"
+        remedy = "Use kind='numerical' or kind='upper_bound'"
+        raise InvalidInput(sentence("an exact rank formula needs a linear network", got, remedy))
     kind = question.kind or (None if network.is_linear else "numerical")
     ranks = non_linear_bounds() if kind == "upper_bound" and not network.is_linear else linear_ranks()
     if kind == "exact":
@@ -77,7 +78,7 @@ def answered(
     )
 
 
-def _require_exact(network: PatchNetwork, ranks: Ranks) -> None:
+def _require_exact(network: Described, ranks: Ranks) -> None:
     for part, rank in zip(PARTS, ranks, strict=True):
         if rank.kind != "exact":
             must = "kind='exact' needs a case whose exact rank is known by formula"
@@ -95,7 +96,7 @@ def _meanings(ranks: Ranks, linear_ranks: Ranks) -> list[str]:
     return [f"{kind.replace('_', ' ')}: {MEANINGS[kind]}" for kind in kinds]
 
 
-def _inputs(network: PatchNetwork, loss: str, facts: DataFacts) -> dict[str, object]:
+def _inputs(network: Described, loss: str, facts: DataFacts) -> dict[str, object]:
     widths, outputs = checked_widths(network.widths), facts.effective_output_dim
     return {
         "widths": network.widths,
@@ -108,4 +109,5 @@ def _inputs(network: PatchNetwork, loss: str, facts: DataFacts) -> dict[str, obj
         "mean_residual_is_zero": facts.mean_residual_is_zero,
         "effective_output_dim": outputs,
         "bottleneck_rank": linear.bottleneck_rank(widths, facts.entering_rank, effective_output_dim=outputs),
+        "active_bottleneck_rank": linear.active_bottleneck_rank(widths, facts.residual_rank),
     }

@@ -9,7 +9,7 @@ from hessmap.theory.data_facts import DataFacts, data_facts
 from hessmap.theory.hessian_ranks import HessianRanks
 from hessmap.theory.kinds_of_truth import Ranks, answered, smallest
 from hessmap.theory.locally_connected import locally_connected_ranks, shared_weights_ranks
-from hessmap.theory.patch_bounds import non_linear_ranks
+from hessmap.theory.patch_bounds import NO_OUTPUTS, non_linear_ranks
 from hessmap.theory.prediction import RankQuestion, rank_rule
 
 _PAPER = "Singh, Hofmann & Schoelkopf 2023"
@@ -27,7 +27,6 @@ _LOW_OUTER = "the dense formula with the input rank"
 _LOW_LOSS = "both parts added, less the gradient that they share; no exact formula is known for input_rank < input_dim"
 _GENERIC = "the rank for inputs of full rank"
 _DENSE = "the dense network of these widths, of which this one is a linear restriction"
-_NOTHING = "a softmax over one output is constant"
 
 
 @rank_rule.register
@@ -58,8 +57,7 @@ def locally_connected_network_ranks(network: LocallyConnected, question: RankQue
 
 def _linear_ranks(network: LocallyConnected, seen: tuple[int, int], facts: DataFacts) -> Ranks:
     if facts.effective_output_dim == 0:
-        nothing = RankValue(0, "exact", _NOTHING)
-        return nothing, nothing, nothing
+        return NO_OUTPUTS
     full = _full_rank_values(network, facts)
     references = _SHARED if network.shared_weights else _OWN
     outer, functional, loss = (RankValue(value, "exact", text) for value, text in zip(full, references, strict=True))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hessmap.theory import linear_with_bias
+from hessmap.results import RankValue
 from hessmap.theory.data_facts import DataFacts
+from hessmap.theory.hessian_ranks import linear_hessian_ranks_with_bias
 from hessmap.theory.kinds_of_truth import Ranks, smallest
 from hessmap.theory.symmetry_bounds import POSITIVELY_HOMOGENEOUS
 
@@ -15,6 +16,11 @@ _COLUMNS = f"{_PAPER}, Theorem 6, its last terms: no layer has a block of its ow
 _DENSE_BIAS = "the dense network of these widths with bias, of which this one is a linear restriction"
 _RESCALING = "rescaling symmetry of each filter, as Singh, Bachmann & Hofmann 2021, Fact 11"
 _UNITWISE = f"{_PAPER}, Theorem 8, filter by filter: holds for piecewise linear activations as well"
+
+_NOTHING = RankValue(0, "exact", "a softmax over one output is constant")
+
+# The ranks where the loss can tell no output from another.
+NO_OUTPUTS: Ranks = (_NOTHING, _NOTHING, _NOTHING)
 
 
 def own_block_upper_bound(layer_parameters: Sequence[int]) -> int:
@@ -41,18 +47,17 @@ def with_bias_ranks(widths: tuple[int, ...], layer_parameters: Sequence[int], fa
     Reference: none in print; no closed form is known for convolutions with bias.
     """
     total = sum(layer_parameters)
-    dense = {
-        "mean_residual_is_zero": facts.mean_residual_is_zero,
-        "effective_output_dim": facts.effective_output_dim,
-    }
-    rank, residual = facts.centred_input_rank, facts.residual_rank
-    outer = linear_with_bias.outer_product_rank(widths, rank, effective_output_dim=facts.effective_output_dim)
-    functional = linear_with_bias.functional_rank(widths, rank, residual, **dense)  # type: ignore[arg-type]
-    loss = linear_with_bias.loss_rank(widths, rank, residual, **dense)  # type: ignore[arg-type]
+    dense = linear_hessian_ranks_with_bias(
+        widths,
+        facts.centred_input_rank,
+        facts.residual_rank,
+        mean_residual_is_zero=facts.mean_residual_is_zero,
+        effective_output_dim=facts.effective_output_dim,
+    )
     return (
-        smallest((outer, _DENSE_BIAS), (total, _ALL)),
-        smallest((functional, _DENSE_BIAS), (own_block_upper_bound(layer_parameters), _COLUMNS)),
-        smallest((loss, _DENSE_BIAS), (total, _ALL)),
+        smallest((dense.outer_product, _DENSE_BIAS), (total, _ALL)),
+        smallest((dense.functional, _DENSE_BIAS), (own_block_upper_bound(layer_parameters), _COLUMNS)),
+        smallest((dense.loss, _DENSE_BIAS), (total, _ALL)),
     )
 
 
