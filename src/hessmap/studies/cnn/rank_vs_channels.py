@@ -9,7 +9,7 @@ from math import log
 from hessmap.results import PARTS
 from hessmap.studies import Case, Finding, Lines, Row, Series, Study, View
 from hessmap.studies.cnn.power_law import PowerLaw, power_law
-from hessmap.studies.cnn.rank_record import measure, seconds
+from hessmap.studies.cnn.rank_record import NUM_SAMPLES, measure, seconds
 from hessmap.studies.cnn.rank_sweep import (
     COLUMNS,
     DATA,
@@ -23,6 +23,7 @@ from hessmap.studies.cnn.rank_sweep import (
     words_of,
 )
 from hessmap.studies.rank_comparison import RANK_CHECKS, SYMBOLS, curves_of, doubts
+from hessmap.theory import effective_output_dim
 
 # Inputs, filter size and channels: at most 1,482 parameters on the embedded data, 3,726 elsewhere. Four classes: with K
 # outputs Theorem 6 says less than the number of parameters from about K (d1 + d2) / k channels on, 20 for all ten.
@@ -51,15 +52,21 @@ def findings(rows: Sequence[Row]) -> Iterator[Finding]:
     yield from bounds_hold(rows)
     yield from linear_bounds_under_relu(rows)
     for curve in curves_of(rows, "channels", by=("activation", "loss", "data")):
-        upper = curve[len(curve) // 2 :]
-        if len(upper) >= 3:
-            yield from _growth(upper)
+        judged = [row for row in curve if row["activation"] == "identity" or _has_samples(row)]
+        if len(judged) >= 3:
+            yield from _growth(judged[-max(3, len(judged) - len(judged) // 2) :])
+
+
+def _has_samples(row: Row) -> bool:
+    """Whether there are as many derivatives of outputs as parameters: with fewer they, and not ReLU, limit the rank."""
+    return bool(NUM_SAMPLES * effective_output_dim(_OUTPUTS, row["loss"]) >= row["num_parameters"])
 
 
 def _growth(upper: Sequence[Row]) -> Iterator[Finding]:
     """Square root of the parameters for linear networks; under ReLU as the parameters themselves."""
     first = upper[0]
-    where = f"{LOSSES[first['loss']]}, {first['data'].replace('_', '-')}, {first['channels']} channels and more"
+    channels = f"{first['channels']} to {upper[-1]['channels']} channels"
+    where = f"{LOSSES[first['loss']]}, {first['data'].replace('_', '-')}, {channels}"
     whole, functional = (_exponent(upper, part) for part in ("loss", "functional"))
     detail = f"exponent of H_L {whole}, of H_f {functional}"
     if first["activation"] != "identity":
