@@ -7,13 +7,14 @@ from typing import Any
 import pytest
 
 from hessmap.errors import InvalidInput
+from hessmap.measurement import certified_rank
 from hessmap.networks import Convolutional, FullyConnected, LocallyConnected, parse_network
 from hessmap.results import PARTS
 from hessmap.studies import Row, Study
 from hessmap.studies.cnn import locality, rank_vs_channels, rank_vs_filter, rank_vs_samples
 from hessmap.studies.cnn.power_law import power_law
 from hessmap.studies.cnn.printed_bounds import printed_bounds
-from hessmap.studies.cnn.rank_record import network_and_problem
+from hessmap.studies.cnn.rank_record import network_and_problem, rank_record
 from hessmap.studies.data_choice import hash_of_data
 from hessmap.studies.encoding import decode, encode
 
@@ -217,3 +218,13 @@ def test_a_network_with_fewer_inputs_than_pixels_leaves_the_last_ones_out() -> N
     _, whole = network_and_problem({**case, "network": "25-2-5"})
     assert problem.inputs.shape == (300, 24)
     assert (problem.inputs == whole.inputs[:, :24]).all()
+
+
+@pytest.mark.parametrize("network", ["conv-1x16-2x14-10", "conv-1x16-2x14-10 relu", "local-3x8-2-5 relu shared"])
+def test_measured_ranks_are_those_of_exact_arithmetic(network: str) -> None:
+    case = {"data": "digits", "network": network, "loss": "squared", "seed": 0, "num_samples": 40}
+    architecture, problem = network_and_problem(case)
+    record = rank_record(architecture, problem)
+    assert {part: record["measured"][part].value for part in PARTS} == {
+        part: certified_rank(problem, part).value for part in PARTS
+    }
