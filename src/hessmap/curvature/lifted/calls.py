@@ -62,6 +62,13 @@ class Call:
         """A linear layer that every sample passes through once."""
         return self.num_positions == self.num_groups == 1 and self.window is None and self.space == "outputs"
 
+    @property
+    def held_size(self) -> int:
+        """Numbers held of a sample: its inputs, slopes and features, and the slopes spread over the image."""
+        features = self.num_groups * self.num_positions * (self.num_inputs + 1)
+        spread = self.num_outputs * prod(self.window.kernel) * prod(self.window.padded) if self.window else 0
+        return self.input_size + self.output_size + 2 * features + 2 * spread
+
     def features(self, inputs: Tensor) -> Tensor:
         """What the weights multiply, (groups, samples, positions, num_inputs), of inputs (samples, input_size)."""
         if self.window is not None:

@@ -174,12 +174,9 @@ def _bytes_per_output(network: Network, k: int) -> int:
 
 
 def _bytes_per_sample(problem: Problem, network: Network) -> int:
-    """What one sample takes at least: Jacobians, features and slopes of all calls, and the largest sweep that is not
-    cut, which is all outputs of a plain call (its block is formed by symmetry) and one of another."""
-    held = sum(
-        2 * problem.output_dim * call.output_size + 2 * call.output_size * (call.num_features + 1) + call.input_size
-        for call in network.calls
-    )
+    """What one sample takes at least: what is held of all calls, Jacobians, and the largest sweep that is not cut, which
+    is all outputs of a plain call (its block is formed by symmetry) and one of another."""
+    held = sum(2 * problem.output_dim * call.output_size + call.held_size for call in network.calls)
     whole = [call.num_outputs if call.is_plain else 1 for call in network.calls]
     swept = max(count * _bytes_per_output(network, k) for k, count in enumerate(whole))
     return max(8 * held + swept, 8 * max(call.num_features for call in network.calls) ** 2)
