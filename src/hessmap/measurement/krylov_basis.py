@@ -111,7 +111,7 @@ class KrylovBasis:
 
     def combined(self, vectors: Tensor) -> Tensor:
         """Vectors of the basis as vectors of the whole space, one a column."""
-        return (vectors.T @ self.basis).T.contiguous()
+        return (vectors.T @ self.basis).T
 
     def join(self, directions: Tensor) -> None:
         """Add directions (rows) to the next block; the operator does not couple the basis to them."""

@@ -59,15 +59,30 @@ def top_eigenpairs(
     width = block_size or min(size, max(4, min(16, count)))
     require(1 <= width <= size, f"block_size must lie between 1 and the size {size}", f"got {width}")
     held = wanted.total(size)
-    capacity = min(size, max_basis or max(3 * held, held + 12 * width))
+    capacity = max_basis or default_basis(size, held, width)
     require(
         capacity >= min(size, held + 2 * width), f"max_basis must be at least {held + 2 * width}", f"got {capacity}"
     )
     generator = torch.Generator().manual_seed(seed)
-    basis = KrylovBasis(product, size, min(size, capacity + _PROBE_WIDTH * _PROBE_STEPS), generator)
+    basis = KrylovBasis(product, size, _store(size, capacity), generator)
     basis.start(block, width)
     state = _iterate(basis, wanted, capacity, width, max_products or 20 * size + 1000)
     return _measurement(basis, wanted, state, matrix, seed)
+
+
+def default_basis(size: int, count: int, block_size: int) -> int:
+    """How many vectors are held before a restart, unless it is said."""
+    return min(size, 2 * count + max(8 * block_size, 32))
+
+
+def eigenpairs_bytes(size: int, count: int, block_size: int) -> int:
+    """The memory that ``top_eigenpairs`` takes with its default basis: basis, returned vectors, some blocks."""
+    store = _store(size, default_basis(size, count, block_size))
+    return 8 * size * (store + count + 6 * block_size)
+
+
+def _store(size: int, capacity: int) -> int:
+    return min(size, capacity + _PROBE_WIDTH * _PROBE_STEPS)
 
 
 @dataclass(frozen=True)

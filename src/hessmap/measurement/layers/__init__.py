@@ -2,7 +2,7 @@
 
 from hessmap.measurement.layers.clusters import cluster_ratios, embedded
 from hessmap.measurement.layers.decoupling import decoupling
-from hessmap.measurement.layers.eigenpairs import layer_eigenpairs
+from hessmap.measurement.layers.eigenpairs import layer_eigenpairs, layer_eigenpairs_bytes
 from hessmap.measurement.layers.eigenspaces import overlap_curve, overlap_of_models
 from hessmap.measurement.layers.kronecker_fit import BestKronecker, best_kronecker_product
 from hessmap.measurement.layers.matricisation import (
@@ -23,6 +23,7 @@ __all__ = [
     "embedded",
     "input_correspondence",
     "layer_eigenpairs",
+    "layer_eigenpairs_bytes",
     "matricised",
     "output_correspondence",
     "overlap_curve",

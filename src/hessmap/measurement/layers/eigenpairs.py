@@ -8,15 +8,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hessmap.curvature.layers import CompressedHessian, KroneckerProduct, LayerHessian
+from hessmap.curvature.layers import CompressedHessian, KroneckerProduct, LayerHessian, LayerPlan
 from hessmap.errors import require
 from hessmap.measurement.matrices import EPS
-from hessmap.measurement.top_eigenpairs import Reference, top_eigenpairs
+from hessmap.measurement.top_eigenpairs import Reference, eigenpairs_bytes, top_eigenpairs
 from hessmap.results import EigenpairsMeasurement
 
 BLOCK_SIZE = 8  # wider blocks need more products, narrower ones leave the matrix products too thin
 _CANDIDATES = 4  # Kronecker eigenvectors per wanted one that span the first space
 _ROUGH = 1e-3
+_AT_ONCE = 16
 
 
 def layer_eigenpairs(
@@ -59,6 +60,13 @@ def layer_eigenpairs(
             return lifted
     width = min(size, block_size)
     return top_eigenpairs(hessian, count, tolerance=tolerance, relative_to=relative_to, block_size=width, seed=seed)
+
+
+def layer_eigenpairs_bytes(plan: LayerPlan, size: int, count: int, block_size: int = BLOCK_SIZE) -> int:
+    """The memory that a layer Hessian and ``layer_eigenpairs`` will take, known before either is begun: the layer's
+    samples, once as they are and once in their active directions, and the eigensolver; an upper bound, nearly reached
+    where all directions are active."""
+    return 2 * plan.held_bytes + eigenpairs_bytes(size, count, block_size) + 8 * size * count
 
 
 def kronecker_start(
@@ -114,6 +122,9 @@ def _lifted(hessian: LayerHessian, found: EigenpairsMeasurement, bases: tuple[Te
 
 
 def _spread(vectors: Tensor, outputs: Tensor, inputs: Tensor) -> Tensor:
-    """(U (x) V) y for columns y."""
-    matrices = vectors.T.reshape(-1, outputs.shape[1], inputs.shape[1])
-    return (outputs @ matrices @ inputs.T).flatten(1).T.contiguous()
+    """(U (x) V) y for columns y, a few at a time."""
+    spread = torch.empty(vectors.shape[1], len(outputs) * len(inputs), dtype=torch.float64)
+    for start in range(0, len(spread), _AT_ONCE):
+        matrices = vectors.T[start : start + _AT_ONCE].reshape(-1, outputs.shape[1], inputs.shape[1])
+        spread[start : start + _AT_ONCE] = (outputs @ matrices @ inputs.T).flatten(1)
+    return spread.T

@@ -1,0 +1,210 @@
+"""How fast are the top eigenpairs of one layer, beside scipy's eigsh on curvlinops' Hessian and hessian-eigenthings?
+
+Top 200 eigenpairs of fc1 of F-200^2 (156,800 weights) and of conv2 of LeNet5 (2,400 weights) on 5,000 images of MNIST,
+after a short training, float64. Every road must leave residuals ||H v - lambda v|| <= 1e-6 lambda_1, measured by our
+operator for all of them. eigsh and Lanczos of hessian-eigenthings (full re-orthogonalisation) take products with the
+Hessian restricted to the layer's weight by automatic differentiation over all samples at once. The last has no stopping
+rule: it is given as many steps as our iteration had dimensions, and more until its residuals pass; the last run counts.
+
+    make bench    # or: HESSMAP_DATA=.. python benchmarks/layer_eigenpairs.py [--samples 5000] [--count 200]
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from harness import environment, timed, write
+from torch import Tensor, nn
+
+from hessmap.curvature import Problem
+from hessmap.curvature.layers import layer_hessian, plan_layer_hessian
+from hessmap.datasets import mnist
+from hessmap.measurement.layers import layer_eigenpairs, layer_eigenpairs_bytes
+
+TOLERANCE = 1e-6
+WANTED_SPEEDUP = 4.0
+WANTED_MEMORY = 0.2
+
+
+def fully_connected() -> nn.Module:
+    return nn.Sequential(
+        nn.Flatten(), nn.Linear(784, 200), nn.ReLU(), nn.Linear(200, 200), nn.ReLU(), nn.Linear(200, 10)
+    )
+
+
+def lenet() -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(1, 6, 5, padding=2),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(6, 16, 5),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(400, 120),
+        nn.ReLU(),
+        nn.Linear(120, 84),
+        nn.ReLU(),
+        nn.Linear(84, 10),
+    )
+
+
+CASES: dict[str, tuple[Callable[[], nn.Module], str, float]] = {
+    "fc1 of F-200^2": (fully_connected, "1", 0.01),
+    "conv2 of LeNet5": (lenet, "3", 0.05),
+}
+
+
+def trained(made: Callable[[], nn.Module], inputs: Tensor, labels: Tensor, rate: float, epochs: int) -> nn.Module:
+    torch.manual_seed(0)
+    model = made()
+    optimiser = torch.optim.SGD(model.parameters(), lr=rate)
+    for _ in range(epochs):
+        for chosen in torch.randperm(len(inputs)).split(128):
+            optimiser.zero_grad()
+            nn.functional.cross_entropy(model(inputs[chosen]), labels[chosen]).backward()
+            optimiser.step()
+    return model.double()
+
+
+class CountedHessian:
+    """curvlinops' Hessian in one weight, products counted."""
+
+    def __init__(self, model: nn.Module, weight: nn.Parameter, data: tuple[Tensor, Tensor]) -> None:
+        from curvlinops import HessianLinearOperator
+
+        self.operator = HessianLinearOperator(model, nn.CrossEntropyLoss(), [weight], [data], check_deterministic=False)
+        self.num_products = 0
+        self.size = weight.numel()
+
+    def product(self, vector: np.ndarray) -> np.ndarray:
+        self.num_products += 1
+        return (self.operator @ torch.from_numpy(np.ascontiguousarray(vector).reshape(-1))).detach().numpy()
+
+
+def by_scipy(model: nn.Module, weight: nn.Parameter, data: tuple[Tensor, Tensor], count: int) -> dict[str, Any]:
+    from scipy.sparse.linalg import LinearOperator, eigsh
+
+    hessian = CountedHessian(model, weight, data)
+    shape = hessian.size, hessian.size
+    operator = LinearOperator(shape, matvec=hessian.product, dtype=np.float64)
+    seconds, (values, vectors) = timed(lambda: eigsh(operator, k=count, which="LA", tol=TOLERANCE))
+    return {"seconds": seconds, "products": hessian.num_products, "values": values[::-1], "vectors": vectors[:, ::-1]}
+
+
+def by_eigenthings(model: nn.Module, name: str, data: tuple[Tensor, Tensor], count: int, steps: int) -> dict[str, Any]:
+    import hessian_eigenthings as peer
+
+    def loss(network: nn.Module, batch: Any) -> Tensor:
+        return nn.functional.cross_entropy(network(batch[0]), batch[1])
+
+    operator = peer.HessianOperator(model, [data], loss, param_filter=lambda given, _: given == name)
+    run = lambda: peer.lanczos(operator, k=count, max_iter=steps, reorthogonalize=True, which="LA", seed=0)  # noqa: E731
+    seconds, found = timed(run)
+    order = found.eigenvalues.argsort(descending=True)
+    vectors = found.eigenvectors[order] if len(found.eigenvectors) == count else found.eigenvectors[:, order].T
+    return {
+        "seconds": seconds,
+        "products": steps,
+        "values": found.eigenvalues[order].numpy(),
+        "vectors": vectors.T.numpy(),
+    }
+
+
+def measure(title: str, num_samples: int, count: int, epochs: int, with_eigenthings: bool) -> dict[str, Any]:
+    made, layer, rate = CASES[title]
+    images, labels = mnist()
+    inputs = images[:num_samples].reshape(-1, 1, 28, 28)
+    inputs, labels = (inputs - inputs.mean()) / inputs.std(), labels[:num_samples]
+    model = trained(made, inputs.float(), labels, rate, epochs)
+    problem = Problem(model, "cross_entropy", inputs, labels)
+    plan = plan_layer_hessian(problem, layer)
+    weight = dict(model.named_parameters())[f"{layer}.weight"]
+    predicted = layer_eigenpairs_bytes(plan, weight.numel(), count)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    build_seconds, hessian = timed(lambda: layer_hessian(problem, layer))
+    seconds, found = timed(lambda: layer_eigenpairs(hessian, count, tolerance=TOLERANCE))
+    used = 1024 * (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+    ours = {"seconds": build_seconds + seconds, "products": found.num_products, "build_seconds": build_seconds}
+    ours |= {"values": found.eigenvalues, "vectors": found.eigenvectors, "converged": found.converged}
+    roads = {"ours": ours, "scipy": by_scipy(model, weight, (inputs, labels), count)}
+    if with_eigenthings:
+        steps = min(weight.numel(), found.num_products)
+        while True:
+            road = by_eigenthings(model, f"{layer}.weight", (inputs, labels), count, steps)
+            roads["eigenthings"] = road
+            if worst_residual(hessian, road) <= TOLERANCE or steps == weight.numel():
+                break
+            steps = min(weight.numel(), steps + count)
+    for road in roads.values():
+        road["worst_residual"] = worst_residual(hessian, road)
+        values = road.pop("values")
+        road["largest_difference"] = float(np.abs(values - found.eigenvalues).max() / found.eigenvalues[0])
+        road.pop("vectors")
+    speedups = {name: road["seconds"] / ours["seconds"] for name, road in roads.items() if name != "ours"}
+    memory = {"predicted_bytes": predicted, "used_bytes": used, "plan": str(plan)}
+    passes = all(speedup >= WANTED_SPEEDUP for speedup in speedups.values()) and found.converged
+    passes = passes and ours["worst_residual"] <= TOLERANCE
+    return {
+        "case": title,
+        "num_samples": num_samples,
+        "count": count,
+        "num_weights": weight.numel(),
+        "roads": roads,
+        "speedups": speedups,
+        "memory": memory,
+        "wanted_speedup": WANTED_SPEEDUP,
+        "passes": passes,
+    }
+
+
+def worst_residual(hessian: Any, road: dict[str, Any]) -> float:
+    """max ||H v - lambda v|| / lambda_1, a block of vectors at a time."""
+    worst, values = 0.0, torch.from_numpy(np.array(road["values"]))
+    vectors = torch.from_numpy(np.array(road["vectors"]))
+    for start in range(0, len(values), 16):
+        part = vectors[:, start : start + 16]
+        rest = hessian.matmat(part) - part * values[start : start + 16]
+        worst = max(worst, float(rest.norm(dim=0).max()))
+    return worst / float(values[0])
+
+
+def line(row: dict[str, Any]) -> str:
+    told = ", ".join(
+        f"{name} {road['seconds']:.1f} s with {road['products']} products (residual {road['worst_residual']:.1e})"
+        for name, road in row["roads"].items()
+    )
+    speed = ", ".join(f"{value:.1f}x over {name}" for name, value in row["speedups"].items())
+    memory = row["memory"]
+    share = memory["used_bytes"] / memory["predicted_bytes"]
+    return (
+        f"{row['case']}: {told}; {speed}; memory {share:.2f} of the predicted; {'passes' if row['passes'] else 'FAILS'}"
+    )
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--samples", type=int, default=5000)
+    parser.add_argument("--count", type=int, default=200)
+    parser.add_argument("--epochs", type=int, default=20)
+    parser.add_argument("--without-eigenthings", action="store_true")
+    parser.add_argument("--only", choices=list(CASES))
+    given = parser.parse_args()
+    where = environment()
+    titles = [given.only] if given.only else list(CASES)
+    rows = [measure(t, given.samples, given.count, given.epochs, not given.without_eigenthings) for t in titles]
+    for row in rows:
+        print(line(row))
+    if (given.samples, given.count, given.only) == (5000, 200, None):
+        write("layer_eigenpairs", where, rows)
+    return 0 if all(row["passes"] for row in rows) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
