@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from hessmap.errors import InvalidInput
+from hessmap.errors import InvalidInput, UnsupportedNetwork
 from hessmap.measurement import certified_rank
 from hessmap.networks import Convolutional, FullyConnected, LocallyConnected, parse_network
 from hessmap.results import PARTS
@@ -190,14 +190,13 @@ def test_local_and_shared_networks_have_the_printed_ranks_but_for_fact_14() -> N
     ).holds
 
 
-def test_convolutions_of_stride_equal_to_their_filters_are_shared_patches() -> None:
-    shared, strided = (
-        LocallyConnected(6, 4, 3, 5, shared_weights=True),
-        Convolutional(24, (1, 3), (4,), (4,), outputs=5),
-    )
-    assert printed_bounds(shared, "cross_entropy")[1:2] == printed_bounds(strided, "cross_entropy")[1:2] == (24,)
+def test_the_printed_bounds_of_shared_patches_are_those_of_a_convolution_with_their_stride() -> None:
+    shared = printed_bounds(LocallyConnected(6, 4, 3, 5, shared_weights=True), "cross_entropy")
+    strided = printed_bounds(Convolutional(24, (1, 3), (4,), (4,), outputs=5), "cross_entropy")
+    assert shared == strided == (3 * (4 + 24 - 3), 24, 3 * (4 + 24 - 3) + 24)
+    assert printed_bounds(LocallyConnected(6, 4, 3, 5), "squared") == (6 * 3 * 6, 6 * 24, 6 * 3 * 6 + 6 * 24)
     assert printed_bounds(FullyConnected((24, 3, 5)), "squared").outer_product == 3 * (24 + 5 - 3)
-    with pytest.raises(NotImplementedError, match="no bounds for a str"):
+    with pytest.raises(UnsupportedNetwork, match="convolutional networks; got a str"):
         printed_bounds("24-3-5", "squared")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import singledispatch
 
+from hessmap.errors import UnsupportedNetwork, sentence
 from hessmap.networks import Convolutional, FullyConnected, LocallyConnected
 from hessmap.theory import HessianRanks, deep_convolutional, effective_output_dim, linear_hessian_ranks
 from hessmap.theory import locally_connected as local
@@ -14,7 +15,8 @@ from hessmap.theory.convolutional import OneHiddenConvolution
 @singledispatch
 def printed_bounds(network: object, loss: str) -> HessianRanks:
     """The bounds for a network without padding, K - 1 standing for the K outputs under cross-entropy."""
-    raise NotImplementedError(f"The paper has no bounds for a {type(network).__name__}")
+    must = "the paper's bounds are for fully connected, locally connected and convolutional networks"
+    raise UnsupportedNetwork(sentence(must, f"got a {type(network).__name__}"))
 
 
 @printed_bounds.register
