@@ -174,7 +174,7 @@ def _bytes_per_output(network: Network, k: int) -> int:
 
 
 def _bytes_per_sample(problem: Problem, network: Network) -> int:
-    """What one sample takes at least: what is held of all calls, Jacobians, and the largest sweep that is not cut, which
+    """What one sample takes at least: what is held of all calls, Jacobians, and the largest sweep that is not cut: that
     is all outputs of a plain call (its block is formed by symmetry) and one of another."""
     held = sum(2 * problem.output_dim * call.output_size + call.held_size for call in network.calls)
     whole = [call.num_outputs if call.is_plain else 1 for call in network.calls]
