@@ -69,6 +69,13 @@ NETWORKS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], int]] = {
         (1, 4, 4),
         2,
     ),
+    "max-pool behind the second": (
+        layers(
+            nn.Conv1d(1, 2, 2), nn.ReLU(), nn.Conv1d(2, 2, 2), nn.MaxPool1d(2, stride=1), nn.Flatten(), nn.Linear(6, 2)
+        ),
+        (1, 6),
+        2,
+    ),
     "max-pool with padding": (
         layers(nn.Conv1d(1, 2, 2), nn.MaxPool1d(3, stride=2, padding=1, ceil_mode=True), nn.Flatten(), nn.Linear(6, 2)),
         (1, 6),
