@@ -131,6 +131,11 @@ def test_a_good_start_saves_products() -> None:
     assert warm.num_products < cold.num_products - 12
 
 
+def test_a_start_may_hold_more_vectors_than_there_are_dimensions() -> None:
+    start = np.random.default_rng(0).standard_normal((5, 9))
+    assert top_eigenpairs(np.diag(np.arange(5.0)), 2, start=start).eigenvalues == pytest.approx([4, 3])
+
+
 def test_products_are_counted_and_bounded() -> None:
     operator = Counted(rotated(np.linspace(0, 1, 300)))
     found = top_eigenpairs(operator, 3, block_size=3)

@@ -190,7 +190,7 @@ class KrylovBasis:
             return rows, rows.new_zeros(0, 0)
         reference = (self.norm or float(rows.norm(dim=1).max())) if scale is None else scale
         found, triangle = _triangular(rows)
-        left, values, right = torch.linalg.svd(triangle)
+        left, values, right = torch.linalg.svd(triangle, full_matrices=False)
         kept = values > _DEPENDENT * reference
         if not kept.all():
             found, triangle = found @ left[:, kept], values[kept, None] * right[kept]

@@ -1,9 +1,9 @@
 """One layer at a time: eigenpairs, eigenspaces, and what the two factors explain of them."""
 
 from hessmap.measurement.layers.clusters import cluster_ratios, embedded
-from hessmap.measurement.layers.decoupling import decoupling
 from hessmap.measurement.layers.eigenpairs import layer_eigenpairs, layer_eigenpairs_bytes
 from hessmap.measurement.layers.eigenspaces import overlap_curve, overlap_of_models
+from hessmap.measurement.layers.kronecker_comparison import decoupling
 from hessmap.measurement.layers.kronecker_fit import BestKronecker, best_kronecker_product
 from hessmap.measurement.layers.matricisation import (
     input_correspondence,

@@ -1,0 +1,336 @@
+"""Eigenpairs, decoupling, correspondence, overlaps and clusters of layers, against dense linear algebra."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+import pytest
+import torch
+from numpy.testing import assert_allclose
+from torch import nn
+
+from cases import chain
+from hessmap.curvature import Problem, loss_hessian
+from hessmap.curvature.layers import (
+    LayerHessian,
+    full_factors,
+    fully_connected_tail,
+    kronecker_approximation,
+    layer_factors,
+    layer_hessian,
+    logit_gradients,
+    mean_output_hessian,
+    require_logits,
+)
+from hessmap.curvature.layers.structure import HeldPatches
+from hessmap.errors import InvalidInput, UnknownName, UnsupportedNetwork
+from hessmap.measurement import spectrum, subspace_overlap
+from hessmap.measurement.layers import (
+    autocorrelation,
+    best_kronecker_product,
+    class_outliers,
+    cluster_ratios,
+    decoupling,
+    embedded,
+    input_correspondence,
+    layer_eigenpairs,
+    output_correspondence,
+    overlap_curve,
+    overlap_of_models,
+    rank_one_ratios,
+)
+from hessmap.results import Record
+from hessmap.theory import layers as theory
+
+
+def network(seed: int = 0) -> nn.Sequential:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return chain(9, 8, 7, 4, activation=nn.ReLU).double()
+
+
+@cache
+def problem(num_samples: int = 80, seed: int = 0, dead: bool = False) -> Problem:
+    generator = torch.Generator().manual_seed(seed)
+    model = network(seed)
+    inputs = torch.rand(num_samples, 9, generator=generator, dtype=torch.float64)
+    if dead:  # a pixel that is always zero, one that repeats another, and a unit that never fires
+        inputs[:, 3] = 0.0
+        inputs[:, 5] = inputs[:, 6]
+        with torch.no_grad():
+            model[0].bias[2] = -100.0
+    labels = torch.arange(num_samples) % 4
+    return Problem(model, "cross_entropy", inputs, labels)
+
+
+@cache
+def hessian(name: str = "2") -> LayerHessian:
+    return layer_hessian(problem(), name)
+
+
+@pytest.mark.parametrize("dead", [False, True])
+@pytest.mark.parametrize("name", ["0", "2", "4"])
+def test_layer_eigenpairs_are_those_of_the_dense_block(name: str, dead: bool) -> None:
+    given = layer_hessian(problem(dead=dead), name)
+    known = spectrum(given.to_dense()).eigenvalues
+    for count in (1, 7, given.size):
+        found = layer_eigenpairs(given, count, tolerance=1e-10)
+        assert found.converged
+        assert found.size == given.size
+        assert_allclose(found.eigenvalues, known[:count], atol=1e-12 * known[0])
+        rest = given @ torch.from_numpy(np.array(found.eigenvectors)) - torch.from_numpy(
+            found.eigenvectors * found.eigenvalues
+        )
+        assert float(rest.norm(dim=0).max()) <= 1e-10 * known[0]
+        assert np.abs(found.eigenvectors.T @ found.eigenvectors - np.eye(count)).max() < 1e-12
+
+
+def test_directions_that_are_never_used_are_left_out() -> None:
+    given = layer_hessian(problem(dead=True), "0")
+    seen: list[tuple[int, int]] = []
+    original = given.compressed
+
+    def watched(outputs: torch.Tensor, inputs: torch.Tensor) -> object:
+        seen.append((outputs.shape[1], inputs.shape[1]))
+        return original(outputs, inputs)
+
+    given.compressed = watched  # type: ignore[method-assign,assignment]
+    layer_eigenpairs(given, 5)
+    assert seen == [(7, 7)]
+
+
+def test_a_wrong_compression_is_noticed_and_undone(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = hessian("0")
+    known = spectrum(given.to_dense()).eigenvalues
+    cut = torch.eye(8, dtype=torch.float64)[:, :6], torch.eye(9, dtype=torch.float64)
+    monkeypatch.setattr("hessmap.measurement.layers.eigenpairs._active_directions", lambda _: cut)
+    assert_allclose(layer_eigenpairs(given, 3).eigenvalues, known[:3], rtol=1e-8)
+
+
+def test_too_many_eigenpairs_are_refused() -> None:
+    with pytest.raises(InvalidInput, match="count must lie between 1 and the size 56 of the layer; got 57"):
+        layer_eigenpairs(hessian(), 57)
+    few = layer_hessian(problem(num_samples=8), "2")
+    with pytest.raises(InvalidInput, match="need at least as many samples as eigenpairs; there are 8 samples"):
+        layer_eigenpairs(few, 9)
+
+
+def van_loan(given: LayerHessian) -> tuple[float, np.ndarray]:
+    """Singular values of the rearranged Hessian, and the nearest Kronecker product, by a dense decomposition."""
+    outputs, inputs = given.weight_shape
+    blocks = given.to_dense().numpy().reshape(outputs, inputs, outputs, inputs).transpose(0, 2, 1, 3)
+    left, sizes, right = np.linalg.svd(blocks.reshape(outputs**2, inputs**2), full_matrices=False)
+    nearest = sizes[0] * np.kron(left[:, 0].reshape(outputs, outputs), right[0].reshape(inputs, inputs))
+    return float(sizes[0]), nearest
+
+
+@pytest.mark.parametrize("name", ["0", "2", "4"])
+def test_the_best_kronecker_product_is_that_of_the_rearranged_matrix(name: str) -> None:
+    given = hessian(name)
+    found = best_kronecker_product(given)
+    sigma, nearest = van_loan(given)
+    assert found.converged
+    assert found.sigma == pytest.approx(sigma, rel=1e-10)
+    assert_allclose(found.product.to_dense(), nearest, atol=1e-5 * sigma)
+    for factor in (found.product.output_factor, found.product.input_factor):
+        assert float(torch.linalg.eigvalsh(factor)[0]) > -1e-12 * float(factor.norm())
+
+
+@pytest.mark.parametrize("name", ["0", "2"])
+def test_decoupling_measures_both_products_against_the_true_block(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = hessian(name)
+    found = decoupling(given, 6, tolerance=1e-10)
+    dense = given.to_dense()
+    pairs = (
+        (found.expectation, given.kronecker_approximation().to_dense()),
+        (found.best, torch.tensor(van_loan(given)[1])),
+    )
+    true = spectrum(dense, vectors=True).eigenvectors
+    for fit, product in pairs:
+        error = product - dense
+        assert fit.frobenius_error == pytest.approx(float(error.norm() / dense.norm()), rel=1e-6)
+        norms = [float(torch.linalg.matrix_norm(matrix, 2)) for matrix in (error, dense)]
+        assert fit.spectral_error == pytest.approx(norms[0] / norms[1], rel=1e-4)
+        own = spectrum(product, vectors=True)
+        assert_allclose(fit.eigenvalues, own.eigenvalues[:6], rtol=1e-5)
+        overlaps = [subspace_overlap(true[:, :k], own.eigenvectors[:, :k]).value for k in range(1, 7)]
+        assert_allclose(fit.overlap, overlaps, atol=1e-4)
+    assert found.best.frobenius_error <= found.expectation.frobenius_error
+    assert Record.from_json(found.to_json()) == found
+    # Without the sum over all entries the Frobenius norm is estimated, with its standard error.
+    monkeypatch.setattr("hessmap.measurement.layers.kronecker_comparison._EXACT_SIZE", 0)
+    estimated = decoupling(given, 6, tolerance=1e-10).expectation
+    assert estimated.frobenius_standard_error > 0
+    difference = abs(estimated.frobenius_error - found.expectation.frobenius_error)
+    assert difference <= 5 * estimated.frobenius_standard_error
+
+
+def test_a_kronecker_hessian_decouples_exactly() -> None:
+    one = Problem(network(), "cross_entropy", problem().inputs[:1], problem().targets[:1])
+    found = decoupling(layer_hessian(one, "2"), 1)
+    for fit in (found.expectation, found.best):
+        assert fit.frobenius_error < 1e-7
+        assert fit.spectral_error < 1e-12
+        assert fit.overlap[0] == pytest.approx(1)
+
+
+def test_kronecker_eigenvectors_are_rank_one_and_correspond_to_single_factors() -> None:
+    product = kronecker_approximation(problem(), "2")
+    pairs = product.leading(9)
+    vectors = product.eigenvectors(pairs)
+    assert_allclose(rank_one_ratios(vectors, product.weight_shape), 1, atol=1e-12)
+    of_inputs = input_correspondence(vectors, product.input_eigenpairs[1])
+    of_outputs = output_correspondence(vectors, product.output_eigenpairs[1])
+    assert_allclose(of_inputs, np.eye(8)[:, pairs.input_index], atol=1e-12)
+    assert_allclose(of_outputs, np.eye(7)[:, pairs.output_index], atol=1e-12)
+    spread = np.linalg.qr(np.random.default_rng(0).standard_normal((56, 3)))[0]
+    assert (rank_one_ratios(spread, (7, 8)) < 0.9).all()
+    with pytest.raises(InvalidInput, match=r"must be columns with 56 entries; got shape \(55, 3\)"):
+        rank_one_ratios(spread[:-1], (7, 8))
+
+
+def test_overlap_curves_are_overlaps_at_every_dimension() -> None:
+    rng = np.random.default_rng(3)
+    bases = [np.linalg.qr(rng.standard_normal((40, 12)))[0] for _ in range(4)]
+    found = overlap_curve(bases[0], bases[1])
+    single = [subspace_overlap(bases[0][:, :k], bases[1][:, :k]).value for k in range(1, 13)]
+    assert_allclose(found.values, single, atol=1e-14)
+    assert found.at(3) == found.values[2]
+    assert_allclose(found.chance, np.arange(1, 13) / 40)
+    many = overlap_of_models(bases)
+    assert many.num_pairs == 6
+    curves = np.stack([overlap_curve(bases[i], bases[j]).values for i in range(4) for j in range(i)])
+    assert_allclose(many.mean, curves.mean(0))
+    assert_allclose(many.spread, curves.std(0, ddof=1))
+    assert many.peak == int(curves.mean(0).argmax()) + 1
+    with pytest.raises(InvalidInput, match="a comparison needs two models or more; got 1"):
+        overlap_of_models(bases[:1])
+    with pytest.raises(InvalidInput, match="the columns must be orthonormal"):
+        overlap_curve(2 * bases[0], bases[1])
+
+
+def test_random_subspaces_overlap_by_chance() -> None:
+    rng = np.random.default_rng(1)
+    bases = [np.linalg.qr(rng.standard_normal((30, 10)))[0] for _ in range(40)]
+    found = overlap_of_models(bases)
+    assert_allclose(found.mean, found.chance, rtol=0.1)
+
+
+def test_autocorrelation_bound_holds_for_layers_and_for_convolutions() -> None:
+    factors = layer_factors(problem(), "2")
+    found = autocorrelation(factors.input_factor, factors.mean_input)
+    assert found.eigenvalue_ratio >= found.ratio_bound > 1
+    assert found.squared_cosine > 0.9
+    patches = np.abs(np.random.default_rng(0).standard_normal((20, 5, 6)))
+    moment = np.einsum("npa,npb->ab", patches, patches) / 20
+    found = autocorrelation(moment, patches.mean(axis=0))
+    assert found.eigenvalue_ratio >= found.ratio_bound > 0
+    with pytest.raises(InvalidInput, match="a second moment must be square"):
+        autocorrelation(moment, np.ones(5))
+
+
+def test_outliers_are_counted_where_the_eigenvalues_fall() -> None:
+    found = class_outliers(np.array([8.0, 7.0, 6.0, 0.5, 0.4, 0.3]), num_classes=4)
+    assert (found.num_outliers, found.ratio, found.largest_ratio) == (3, 12.0, 12.0)
+    assert found.share == pytest.approx(21 / 22.2)
+    last = spectrum(layer_factors(problem(), "4").output_factor).eigenvalues
+    assert class_outliers(last, num_classes=4).ratio == np.inf
+    with pytest.raises(InvalidInput, match="the outliers of 9 classes need as many eigenvalues"):
+        class_outliers(last, num_classes=9)
+
+
+def test_logit_gradients_sum_to_the_output_factor_and_their_means_hold_less() -> None:
+    given = problem()
+    factors = layer_factors(given, "2")
+    found = logit_gradients(given, "2")
+    assert found.total == pytest.approx(float(factors.output_factor.trace()), rel=1e-12)
+    held = torch.einsum("i,ijm,ijk->mk", found.class_weights, found.means, found.means)
+    rest = torch.linalg.eigvalsh(factors.output_factor - held)
+    assert float(rest[0]) > -1e-14  # class means leave out the variance within classes
+    assert float(rest[-1]) > 1e-3 * float(factors.output_factor.norm())
+    of_weights = logit_gradients(given, "2", space="weights")
+    assert of_weights.total == pytest.approx(hessian("2").trace, rel=1e-12)
+    assert of_weights.means.shape == (4, 4, 56)
+    ratios = cluster_ratios(found.means, found.total)
+    assert 0 < ratios.explained < 1
+    with pytest.raises(UnknownName, match="space must be one of outputs, weights; got 'logits'"):
+        logit_gradients(given, "2", space="logits")
+
+
+def test_cluster_ratios_see_which_index_matters() -> None:
+    rng = np.random.default_rng(0)
+    centres, noise = rng.standard_normal((5, 1, 20)), 0.1 * rng.standard_normal((5, 5, 20))
+    by_class = cluster_ratios(centres + noise, total=100.0)
+    assert by_class.by_class > 20 > 0.1 > by_class.by_logit
+    by_logit = cluster_ratios((centres + noise).transpose(1, 0, 2), total=100.0)
+    assert by_logit.by_logit == pytest.approx(by_class.by_class)
+    assert_allclose(by_logit.of_each_logit, by_class.of_each_class)
+    with pytest.raises(InvalidInput, match=r"must have the shape \(classes, logits, entries\)"):
+        cluster_ratios(np.ones((2, 3, 4)), total=1.0)
+
+
+def test_a_plane_keeps_clusters_together() -> None:
+    rng = np.random.default_rng(0)
+    points = 10 * np.repeat(np.eye(4), 8, axis=0) + 0.1 * rng.standard_normal((32, 4))
+    plane = embedded(points, perplexity=5.0)
+    labels = np.repeat(np.arange(4), 8)
+    distances = np.linalg.norm(plane[:, None] - plane[None], axis=2) + 1e9 * np.eye(32)
+    assert (labels[distances.argmin(1)] == labels).all()
+    with pytest.raises(InvalidInput, match="perplexity must lie between 1 and a third of the points"):
+        embedded(points, perplexity=20.0)
+
+
+def test_outputs_that_are_not_logits_are_refused() -> None:
+    model = network()
+    inputs, labels = problem().inputs, problem().targets
+    with pytest.raises(InvalidInput, match="outputs are logits under cross-entropy with labels; the loss is 'squared'"):
+        require_logits(Problem(model, "squared", inputs, labels))
+    with pytest.raises(InvalidInput, match="the outputs look like probabilities"):
+        mean_output_hessian(Problem(nn.Sequential(model, nn.Softmax(1)), "cross_entropy", inputs, labels))
+    with pytest.raises(InvalidInput, match="the outputs look like logarithms of probabilities"):
+        logit_gradients(Problem(nn.Sequential(model, nn.LogSoftmax(1)), "cross_entropy", inputs, labels), "0.2")
+
+
+def test_the_tail_behind_a_layer_has_weights_and_activities() -> None:
+    given = problem()
+    tail = fully_connected_tail(given, "0")
+    assert [tuple(weight.shape) for weight in tail.weights] == [(7, 8), (4, 7)]
+    first = given.inputs @ given.named["0.weight"].T + given.named["0.bias"]
+    assert_allclose(tail.slopes[0], (first > 0).double().mean(0), atol=1e-14)
+    assert fully_connected_tail(given, "4").weights == ()
+    normed = nn.Sequential(nn.Linear(9, 5), nn.ReLU(), nn.BatchNorm1d(5, affine=False), nn.Linear(5, 4)).double().eval()
+    normed[2].running_var.fill_(4.0)
+    slopes = fully_connected_tail(Problem(normed, "cross_entropy", given.inputs, given.targets), "0").slopes
+    assert float(slopes[0].max()) <= 0.5
+    mixed = nn.Sequential(nn.Linear(9, 5), nn.Softmax(1), nn.Linear(5, 4)).double()
+    with pytest.raises(UnsupportedNetwork, match="units are mixed on the way to '2'"):
+        fully_connected_tail(Problem(mixed, "cross_entropy", given.inputs, given.targets), "0")
+    convolved = nn.Sequential(nn.Unflatten(1, (1, 9)), nn.Conv1d(1, 2, 3), nn.ReLU(), nn.Flatten(), nn.Linear(14, 4))
+    with pytest.raises(UnsupportedNetwork, match="it has convolutions, tokens or shared weights"):
+        fully_connected_tail(Problem(convolved, "cross_entropy", given.inputs, given.targets), "1")
+
+
+def test_full_eigenvectors_from_factors_are_exact_if_inputs_never_vary() -> None:
+    """One sample that is fitted: all inputs are their means, and the residual part vanishes."""
+    given = problem()
+    sample, outputs = given.inputs[:1], given.outputs()[:1]
+    fitted = Problem(network(), "squared", sample, outputs)
+    factors = full_factors(fitted)
+    sizes = [layer.num_outputs for layer in factors.layers]
+    found = theory.full_eigenpairs(factors.output_factor, [mean.numpy() for mean in factors.mean_inputs], sizes, 4)
+    dense = loss_hessian(fitted).to_dense()
+    vectors = factors.in_layout(fitted, torch.from_numpy(found.eigenvectors))
+    assert_allclose(found.eigenvalues, spectrum(dense).eigenvalues[:4], rtol=1e-10)
+    assert_allclose(dense @ vectors, vectors.numpy() * found.eigenvalues, atol=1e-10 * found.eigenvalues[0])
+    assert_allclose(vectors.T @ vectors, np.eye(4), atol=1e-12)
+    printed = theory.printed_full_eigenpairs(
+        factors.output_factor, [mean.numpy() for mean in factors.mean_inputs], sizes, 4
+    )
+    assert abs(printed.eigenvalues[0] / found.eigenvalues[0] - 1) > 1e-3
+
+
+def test_memory_of_a_product_does_not_grow_with_the_samples() -> None:
+    held = hessian("0").held[0]
+    assert isinstance(held, HeldPatches)
+    assert held.num_bytes == 8 * 80 * (3 * 8 + 9)
