@@ -24,6 +24,8 @@ def measure(case: Case) -> dict[str, Any]:
     import numpy as np
 
     from hessmap.measurement import numerical_rank
+    from hessmap.networks import Polynomial
+    from hessmap.theory import effective_parameters
     from hessmap.theory.teacher_student import TeacherStudent
 
     inputs, hidden = case["inputs"], case["hidden"]
@@ -44,7 +46,7 @@ def measure(case: Case) -> dict[str, Any]:
         "rank": extremes([rank.value for rank in ranks]),
         "num_undecidable": sum(not rank.decidable for rank in ranks),
         "num_seen_by_eigenvalues": sum(seen == rank.value for seen, rank in zip(visible, ranks, strict=True)),
-        "predicted_rank": _rank(inputs, hidden),
+        "predicted_rank": effective_parameters(inputs, hidden, Polynomial((0, 1, EPSILON))),
         "top": extremes(top),
         "second": extremes([values[1] for values in spectra]),
         "median_positive": float(np.median([np.median(v[: r.value]) for v, r in zip(spectra, ranks, strict=True)])),
@@ -71,12 +73,6 @@ def _coefficient_jacobian(rows: Any, outer: Any) -> Any:
     inner = np.concatenate([np.kron(outer.T, eye), squares[:, :, *upper].reshape(hidden * inputs, -1)], axis=1)
     products = EPSILON * rows[:, :, None] * rows[:, None, :]
     return np.concatenate([inner, np.concatenate([rows, products[:, *upper]], axis=1)], axis=0)
-
-
-def _rank(inputs: int, hidden: int) -> int:
-    """Equation 14, as Nh (Ni + 1) - Nh (Nh - 1) / 2 up to Nh = Ni and Ni (Ni + 3) / 2 beyond."""
-    fewer = min(inputs, hidden)
-    return fewer * (inputs + 1) - fewer * (fewer - 1) // 2
 
 
 def findings(rows: Sequence[Row]) -> Iterator[Finding]:
@@ -135,7 +131,7 @@ STUDY = Study(
             Column("num_teachers", "teachers"),
             Column("num_parameters", "p"),
             Column("rank.largest", "rank", ".0f"),
-            Column("predicted_rank", "predicted"),
+            Column("predicted_rank", "predicted", ".0f"),
             Column("num_seen_by_eigenvalues", "seen by eigenvalues"),
             Column("top.mean", "largest"),
             Column("mean_part.mean", "|J0|^2"),
