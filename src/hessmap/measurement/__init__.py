@@ -1,5 +1,6 @@
 """Any operator or matrix in, a record out; never a network."""
 
+from hessmap.measurement.ball_eigenvalue import smallest_eigenvalue_enclosure
 from hessmap.measurement.certified_rank import certified_data_ranks, certified_matrix_rank, certified_rank
 from hessmap.measurement.dense_spectrum import spectrum
 from hessmap.measurement.effective_dimension import effective_dimension
@@ -19,6 +20,7 @@ __all__ = [
     "numerical_rank",
     "reconstruction_error",
     "reduced_spectrum",
+    "smallest_eigenvalue_enclosure",
     "solve",
     "spectrum",
     "subspace_overlap",

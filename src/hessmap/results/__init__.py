@@ -11,6 +11,7 @@ from hessmap.results.layers import (
     OverlapCurve,
     OverlapSummary,
 )
+from hessmap.results.enclosures import EigenvalueEnclosure
 from hessmap.results.map_comparison import Change, LayerChange, MapComparison, MapIdentity, PartChange
 from hessmap.results.maps import CurvatureMap, LayerCurvature, NetworkCurvature, PartCurvature
 from hessmap.results.provenance import Provenance, data_hash, provenance
@@ -48,6 +49,7 @@ __all__ = [
     "EffectiveDimension",
     "EffectiveParameters",
     "EigenpairsMeasurement",
+    "EigenvalueEnclosure",
     "KroneckerFit",
     "LayerChange",
     "LayerCurvature",

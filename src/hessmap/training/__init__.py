@@ -2,6 +2,7 @@
 
 from hessmap.training.checkpoints import load_checkpoint, save_checkpoint
 from hessmap.training.course import OPTIMISERS
+from hessmap.training.gradient_flow import FlowFailed, gradient_flow
 from hessmap.training.history import Evaluation, Moment
 from hessmap.training.losses import LOSSES
 from hessmap.training.objective import TrainingDiverged
@@ -13,8 +14,10 @@ __all__ = [
     "LOSSES",
     "OPTIMISERS",
     "Evaluation",
+    "FlowFailed",
     "Moment",
     "TrainingDiverged",
+    "gradient_flow",
     "load_checkpoint",
     "save_checkpoint",
     "train",

@@ -88,7 +88,7 @@ def _num_samples(num_parameters: int, function_space_dim: int | None) -> int:
     return min(num_parameters, function_space_dim + 2)
 
 
-def _without_bias(inputs: int, hidden: Sequence[int], activation: Any) -> Any:
+def _without_bias(inputs: int, hidden: Any, activation: Any) -> Any:
     from hessmap.theory import effective_parameters
 
     return np.array([effective_parameters(inputs, int(width), activation).value for width in hidden])
@@ -143,7 +143,7 @@ _RANKS = (Series("inputs {inputs}", line="predicted", points="exact"),)
 STUDY = Study(
     name="teacher/effective-parameters",
     question="Is the rank of every polynomial teacher the one that the theorem of Alexander and Hirschowitz gives?",
-    reference="Teacher-student paper, equation 14, Sections 3.2, 4.1.1, 4.2 and 6 (biases)",
+    reference="A Teacher-Student Perspective on .. Learning Near the Optimal Point, equation 14, Sections 4 and 6",
     cases=cases(),
     measure=measure,
     checks=(Check("num_right", "num_cells", "equal"),),

@@ -6,6 +6,7 @@ from hessmap.theory.teacher_student.linear_law import LinearSpectrumLaw, OneTeac
 from hessmap.theory.teacher_student.linear_spectrum import deep_linear_eigenvalues, linear_eigenvalues
 from hessmap.theory.teacher_student.marchenko_pastur import MarchenkoPastur
 from hessmap.theory.teacher_student.network import TeacherStudent
+from hessmap.theory.teacher_student.quadratic_dynamics import QuadraticDynamics
 from hessmap.theory.teacher_student.weights import Weights
 
 __all__ = [
@@ -13,6 +14,7 @@ __all__ = [
     "LinearSpectrumLaw",
     "MarchenkoPastur",
     "OneTeacherLaw",
+    "QuadraticDynamics",
     "TeacherStudent",
     "Weights",
     "closed_forms",

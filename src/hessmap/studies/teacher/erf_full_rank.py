@@ -1,0 +1,84 @@
+"""Erf teachers have full rank: the smallest eigenvalue enclosed in ball arithmetic, where float64 cannot see it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from hessmap.studies import Case, Check, Column, Finding, Lines, Row, Series, Study, View
+
+_SQUARE = tuple((size, size) for size in range(1, 8))
+_WIDE = ((1, 2), (1, 4), (1, 6), (1, 8), (2, 4), (2, 8), (2, 12), (2, 16), (2, 24), (2, 32), (4, 12))
+
+
+def cases() -> tuple[Case, ...]:
+    square = [(inputs, hidden, seed) for inputs, hidden in _SQUARE for seed in range(3)]
+    wide = [(inputs, hidden, 0) for inputs, hidden in _WIDE]
+    return tuple({"inputs": inputs, "hidden": hidden, "seed": seed} for inputs, hidden, seed in (*square, *wide))
+
+
+def measure(case: Case) -> dict[str, Any]:
+    from hessmap.measurement import numerical_rank, smallest_eigenvalue_enclosure
+    from hessmap.theory import effective_parameters
+    from hessmap.theory.teacher_student import TeacherStudent
+    from hessmap.theory.teacher_student.erf_balls import erf_hessian_balls
+
+    network = TeacherStudent(case["inputs"], case["hidden"], "erf")
+    teacher = network.draw(1000 * case["inputs"] + case["seed"])
+    bits = 128 + 16 * case["hidden"]
+    enclosure = smallest_eigenvalue_enclosure(erf_hessian_balls(teacher.layers[0], teacher.layers[1][0], bits), bits)
+    return {
+        "predicted": effective_parameters(case["inputs"], case["hidden"], "erf"),
+        "certified_rank": enclosure.size if enclosure.is_positive else 0,
+        "smallest": enclosure.upper,
+        "relative_width": (enclosure.upper - enclosure.lower) / enclosure.upper,
+        "bits": bits,
+        "rank_in_floats": numerical_rank(network.population_hessian(teacher)),
+    }
+
+
+def findings(rows: Sequence[Row]) -> Iterator[Finding]:
+    full = sum(row["certified_rank"] == row.number("predicted") for row in rows)
+    yield Finding("Every erf teacher has full rank, certified", full == len(rows), f"{full} of {len(rows)} teachers")
+    short = [row for row in rows if row.number("rank_in_floats") < row["certified_rank"]]
+    detail = ", ".join(
+        f"({row['inputs']}, {row['hidden']}): {row.number('rank_in_floats'):.0f} of {row['certified_rank']}"
+        for row in short
+    )
+    claim = "Float64 with a threshold of 1e-12 sees less than the rank for some teachers"
+    yield Finding(claim, bool(short), detail)
+
+
+STUDY = Study(
+    name="teacher/erf-full-rank",
+    question="Does every erf teacher have full rank, and how small is the smallest eigenvalue?",
+    reference="A Teacher-Student Perspective on .. Learning Near the Optimal Point, Section 5.1",
+    cases=cases(),
+    measure=measure,
+    checks=(Check("certified_rank", "predicted", "equal"), Check("relative_width", 1e-3, "at_most")),
+    findings=findings,
+    view=View(
+        figures=(
+            Lines(
+                title="smallest eigenvalue, enclosed",
+                x="hidden",
+                series=(Series("inputs {inputs}", points="smallest", dashed="smallest"),),
+                split="inputs",
+                y_scale="log",
+                x_label="hidden units",
+                y_label="smallest eigenvalue",
+            ),
+        ),
+        table=(
+            "inputs",
+            "hidden",
+            "seed",
+            Column("predicted", "parameters"),
+            Column("certified_rank", "certified rank"),
+            Column("smallest", "smallest eigenvalue", ".3e"),
+            Column("relative_width", "relative width", ".0e"),
+            Column("rank_in_floats", "rank in float64 at 1e-12"),
+        ),
+    ),
+    seconds=lambda case: 1e-5 * (case["hidden"] * (case["inputs"] + 1)) ** 2.6,
+)

@@ -1,0 +1,56 @@
+"""Stochastic gradient descent of a two-layer student on fresh normal inputs, in plain numpy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Activation = Callable[[Floats], Floats]
+
+
+def _normal_density(t: Floats) -> Floats:
+    return np.exp(-t * t / 2) / np.sqrt(2 * np.pi)
+
+
+def activation_and_slope(name: str) -> tuple[Activation, Activation]:
+    """g and g' of "linear", "quadratic" (t + t^2 / 2), "erf" (of t / sqrt 2) and "relu"."""
+    from scipy.special import ndtr
+
+    known: dict[str, tuple[Activation, Activation]] = {
+        "linear": (lambda t: t, np.ones_like),
+        "quadratic": (lambda t: t + t * t / 2, lambda t: 1 + t),
+        "erf": (lambda t: 2 * ndtr(t) - 1, lambda t: 2 * _normal_density(t)),
+        "relu": (lambda t: np.maximum(t, 0.0), lambda t: (t > 0).astype(np.float64)),
+    }
+    return known[name]
+
+
+def descend(
+    name: str,
+    teacher: tuple[Floats, Floats],
+    student: tuple[Floats, Floats],
+    *,
+    step: float,
+    batch: int,
+    num_steps: int,
+    every: int,
+    seed: int,
+) -> list[tuple[Floats, Floats]]:
+    """The students after 0, every, 2 every, .. steps; each step takes ``batch`` inputs that were never seen before."""
+    generator = np.random.default_rng(seed)
+    value, slope = activation_and_slope(name)
+    (first, second), kept = (part.copy() for part in student), [student]
+    for count in range(1, num_steps + 1):
+        inputs = generator.normal(size=(batch, first.shape[1]))
+        sums = inputs @ first.T
+        hidden = value(sums)
+        residual = hidden @ second - value(inputs @ teacher[0].T) @ teacher[1]
+        back = residual[:, None] * slope(sums) * second
+        first = first - step / batch * back.T @ inputs
+        second = second - step / batch * hidden.T @ residual
+        if count % every == 0:
+            kept.append((first, second))
+    return kept
