@@ -49,14 +49,14 @@ def measure(case: Case) -> dict[str, Any]:
     problem = Problem(network.build(seed=case["seed"]), "squared", *data)
     is_linear, is_exact = network == network.linear, network.activation != "tanh"
     measured, certified = measured_ranks(problem), certified_ranks(problem) if is_exact else {}
-    counted: dict[Part, Any] = {part: certified[part] if is_exact else measured[part].value for part in PARTS}
+    counted = {part: certified[part].value if is_exact else measured[part].value for part in PARTS}
     record = {"num_parameters": problem.num_parameters, **_linear_bounds(network, problem, case["seed"])}
     return record | {
         "measured": measured,
         "rank": counted,
         "bound": record["blurred_bound"] if is_linear else _bounds_of_any(network, record["layer_parameters"]),
         **({"certified": certified} if is_exact else {}),
-        **({"exact": certified} if is_linear else {}),
+        **({"exact": counted} if is_linear else {}),
     }
 
 

@@ -59,7 +59,7 @@ def measure(case: Case) -> dict[str, Any]:
         "linear_rank": linear_rank,
         **_bounds(case, linear),
         "measured": measured,
-        "rank": certified or {part: measured[part].value for part in PARTS},
+        "rank": {part: (certified or measured)[part].value for part in PARTS},
     }
     kept = {
         "linear_rank": {part: linear_rank[part].value for part in PARTS},
