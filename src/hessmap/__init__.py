@@ -32,6 +32,10 @@ _HOME_OF = {
     "output_jacobian": "curvature",
     "tangent_kernel": "curvature",
     "toeplitz_layer": "curvature.toeplitz",
+    "kronecker_approximation": "curvature.layers",
+    "layer_factors": "curvature.layers",
+    "layer_hessian": "curvature.layers",
+    "layer_names": "curvature.layers",
     "spectrum": "measurement",
     "numerical_rank": "measurement",
     "certified_rank": "measurement",
@@ -42,6 +46,9 @@ _HOME_OF = {
     "reconstruction_error": "measurement",
     "subspace_overlap": "measurement",
     "solve": "measurement",
+    "top_eigenpairs": "measurement",
+    "layer_eigenpairs": "measurement.layers",
+    "decoupling": "measurement.layers",
     "map": "studies.map",
     "compare_maps": "studies.comparison",
 }
@@ -80,6 +87,10 @@ if TYPE_CHECKING:  # what editors and type checkers see
     from hessmap.curvature import outer_product_hessian as outer_product_hessian
     from hessmap.curvature import output_jacobian as output_jacobian
     from hessmap.curvature import tangent_kernel as tangent_kernel
+    from hessmap.curvature.layers import kronecker_approximation as kronecker_approximation
+    from hessmap.curvature.layers import layer_factors as layer_factors
+    from hessmap.curvature.layers import layer_hessian as layer_hessian
+    from hessmap.curvature.layers import layer_names as layer_names
     from hessmap.curvature.toeplitz import toeplitz_layer as toeplitz_layer
     from hessmap.measurement import certified_data_ranks as certified_data_ranks
     from hessmap.measurement import certified_matrix_rank as certified_matrix_rank
@@ -91,6 +102,9 @@ if TYPE_CHECKING:  # what editors and type checkers see
     from hessmap.measurement import solve as solve
     from hessmap.measurement import spectrum as spectrum
     from hessmap.measurement import subspace_overlap as subspace_overlap
+    from hessmap.measurement import top_eigenpairs as top_eigenpairs
+    from hessmap.measurement.layers import decoupling as decoupling
+    from hessmap.measurement.layers import layer_eigenpairs as layer_eigenpairs
     from hessmap.networks import Convolutional as Convolutional
     from hessmap.networks import FullyConnected as FullyConnected
     from hessmap.networks import LocallyConnected as LocallyConnected

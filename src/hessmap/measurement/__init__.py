@@ -10,6 +10,7 @@ from hessmap.measurement.overlap import subspace_overlap
 from hessmap.measurement.reconstruction import reconstruction_error
 from hessmap.measurement.reduced_spectrum import reduced_spectrum
 from hessmap.measurement.shifted_solve import solve
+from hessmap.measurement.top_eigenpairs import top_eigenpairs
 
 __all__ = [
     "certified_data_ranks",
@@ -24,4 +25,5 @@ __all__ = [
     "solve",
     "spectrum",
     "subspace_overlap",
+    "top_eigenpairs",
 ]

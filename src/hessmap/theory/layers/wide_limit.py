@@ -16,7 +16,6 @@ from math import asin, pi
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import ndtr
 
 from hessmap.theory.layers.output_subspace import logit_subspace
 
@@ -33,6 +32,8 @@ def activity(first_weight: ArrayLike) -> Floats:
     >>> activity([[1.0, -1.0]])
     array([0.5])
     """
+    from scipy.special import ndtr  # here, because predictions must start fast
+
     rows = np.atleast_2d(np.asarray(first_weight, dtype=np.float64))
     return np.asarray(ndtr(rows.sum(axis=1) / (np.sqrt(pi - 1) * np.linalg.norm(rows, axis=1))))
 
