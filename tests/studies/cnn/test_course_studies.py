@@ -158,16 +158,20 @@ def test_the_claim_about_test_errors_follows_the_rows() -> None:
     generator = np.random.default_rng(0)
     ranks, counts = np.arange(1, 41), generator.integers(1, 100, 40)
 
-    def rows(first: Any, second: Any) -> list[Row]:
-        return [
-            Row({"data": "digits", "activation": "relu"}, {"rank": a, "num_parameters": b, "test_error": 1 / rank})
-            for a, b, rank in zip(first.tolist(), second.tolist(), ranks.tolist(), strict=True)
+    def holding(first: Any, second: Any) -> list[bool]:
+        rows = [
+            Row(
+                {"data": "digits", "activation": "relu"},
+                {"rank": a, "num_parameters": b, "test_error": 1 / rank, "training_error": 0.5 / rank},
+            )
+            for a, b, rank in zip(first.tolist(), second.tolist(), ranks.tolist(), strict=False)
         ]
+        return [claim.holds for claim in generalisation.findings(rows)]
 
-    assert [claim.holds for claim in generalisation.findings(rows(ranks, counts))] == [True, True]
-    assert [claim.holds for claim in generalisation.findings(rows(counts, ranks))] == [False, False]
-    assert [claim.holds for claim in generalisation.findings(rows(ranks, 2 * ranks))] == [False, False]
-    assert list(generalisation.findings(rows(ranks, counts)[:2])) == []
+    assert holding(ranks, counts) == [True] * 3
+    assert holding(counts, ranks) == [False] * 3
+    assert holding(ranks, 2 * ranks) == [False] * 3
+    assert holding(ranks[:2], counts[:2]) == []
 
 
 def test_test_samples_are_not_among_the_training_samples() -> None:

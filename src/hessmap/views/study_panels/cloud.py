@@ -16,12 +16,24 @@ from hessmap.views.study_words import words
 def draw_cloud(axes: Axes, figure: Cloud, rows: Sequence[Row]) -> None:
     x, y = (np.concatenate([_values(row, name) for row in rows]) for name in (figure.x, figure.y))
     kinds = np.concatenate([_kinds(row, figure) for row in rows])
-    for place, kind in enumerate(sorted(set(kinds.tolist()))):
+    for place, kind in enumerate(sorted(set(kinds.tolist()), key=_place)):
         chosen = kinds == kind
         label = f"{words(figure.colour)} {kind}" if figure.colour else None
         axes.plot(x[chosen], y[chosen], "o", color=colour(place), markersize=3.5, label=label)
     axes.set_xlabel(words(figure.x))
     axes.set_ylabel(words(figure.y))
+
+
+def _place(kind: str) -> tuple[float, str]:
+    """Numbers by size, and before words.
+
+    >>> sorted(["relu", "10", "2"], key=_place)
+    ['2', '10', 'relu']
+    """
+    try:
+        return float(kind), ""
+    except ValueError:
+        return float("inf"), kind
 
 
 def _values(row: Row, name: str) -> NDArray[np.float64]:
