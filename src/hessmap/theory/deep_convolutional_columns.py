@@ -78,12 +78,12 @@ def functional_column_upper_bounds(chain: FilterChain) -> tuple[int, ...]:
     Formula: at most out + in - shared, where with x(s) = min(m_n t(s, n), min over u <= a of m_u t(u, s)), s >= b,
         out = F(b), F(v) = min(m_v x(v), m_v m_w t(v, w) + F(w) - m_w^2 over free w > v), and at most R(b, n);
         in  = the same from the input's side, y(s) for x(s); there is no out for the last layer, no in for the first;
-        shared = 1, or the square of min(m_a, m_b, x(b), y(a)) if the layer has one tap.
+        shared = 1; for one tap the square of min(m_a, m_b, x(b), y(a)); for two, if m_a = m_b, that number.
     Vertices a and b with too many channels are treated as there.
 
     Derivation: out counts the forms <Omega, A' D B>. For A' = dV C, V merged from all layers after a vertex s, row by
     row these are forms of K t(s, n) numbers dV, and of rows C D B among m_u t(u, s) for every u. Shared is
-    <Omega, A D B>, which A' = A and B' = B both tell; for one tap <Omega, A g D B> = <Omega, A D h B> besides.
+    <Omega, A D B>, which A' = A and B' = B both tell, and all <Omega, A g D B> = <Omega, A D h B> besides.
 
     Reference: Singh, Hofmann & Schoelkopf 2023, Theorem 6, bounds it by the Toeplitz matrices. The
     study cnn/deep-law says how often either is reached.
@@ -190,8 +190,18 @@ def _told_by_others(chain: FilterChain, layer: int) -> int:
     told += _told(reading.mirrored, last - b) if a > 0 else 0
     if a > 0 and b < last:
         x, y = _met(reading, a, b), _met(reading.mirrored, last - b, last - a)
-        told -= min(narrow.channels[a], narrow.channels[b], x, y) ** 2 if chain.kernels[layer] == 1 else 1
+        told -= _shared(narrow.channels[a], narrow.channels[b], chain.kernels[layer], min(x, y))
     return min(told, narrow.layer_parameters[layer]) + added
+
+
+def _shared(before: int, after: int, kernel: int, met: int) -> int:
+    """The forms <Omega, A g D B> = <Omega, A D h B>: g Z = Z h, Z the ``after`` x ``before`` matrix <Omega, A . B>.
+
+    For one tap Z is a matrix of numbers, for two a pencil: a square one is diagonal in some basis. Else g = h = 1.
+    """
+    if kernel == 1:
+        return min(before, after, met) ** 2
+    return before if kernel == 2 and before == after else 1
 
 
 def _narrowed(chain: FilterChain, layer: int) -> tuple[FilterChain, int]:
