@@ -87,4 +87,4 @@ def seconds(case: Case) -> float:
     """Three dense spectra, cubic in the number of parameters."""
     from hessmap.networks import parse_network
 
-    return 0.2 + 0.5 * float(parse_network(case["network"]).num_parameters / 1000) ** 3
+    return 0.2 + 0.8 * float(parse_network(case["network"]).num_parameters / 1000) ** 3
