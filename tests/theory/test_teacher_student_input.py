@@ -73,6 +73,13 @@ def test_bias_must_be_there_exactly_where_the_network_has_one() -> None:
         TeacherStudent(3, 2, hidden_bias=True).weights(rows, outer, hidden_bias=[1, 1, 1])
 
 
+def test_biases_can_be_given_with_the_matrices() -> None:
+    network = TeacherStudent(2, 2, (0, 1, 1), hidden_bias=True, output_bias=True)
+    matrices, biases = ([[1, 2], [3, 4]], [5, 6]), {"hidden_bias": [1, -1], "output_bias": [2]}
+    given = network.population_hessian(*matrices, **biases)
+    assert (given == network.population_hessian(network.weights(*matrices, **biases))).all()
+
+
 def test_teacher_of_other_inputs_is_refused() -> None:
     student = TeacherStudent(3, 2)
     with pytest.raises(InvalidInput, match=r"W1 must have shape \(outputs, 3\); it has shape \(5, 4\)"):

@@ -60,9 +60,12 @@ def findings(rows: Sequence[Row]) -> Iterator[Finding]:
     yield Finding(claim, proved == teachers, f"{proved} of {teachers} teachers")
     oblong = [row for row in rows if row["shape"] == "oblong"]
     printed, others = sum(row["num_as_printed"] for row in oblong), sum(row["num_teachers"] for row in oblong)
-    claim = "The number of hidden units, as printed, is not the number of large eigenvalues where inputs differ from it"
-    yield Finding(claim, printed == 0, f"it is in {printed} of {others} teachers")
+    if oblong:
+        claim = "The number of hidden units, as printed, is not that of large eigenvalues where inputs differ from it"
+        yield Finding(claim, printed == 0, f"it is in {printed} of {others} teachers")
     square = sorted((row for row in rows if row["shape"] == "square"), key=lambda row: row["inputs"])
+    if len(square) < 2:
+        return
     bulk, large = ([row[name] for row in square] for name in ("bulk_median", "large_mean"))
     listed = ", ".join(f"{row['inputs']}: {value:.2g}" for row, value in zip(square, bulk, strict=True))
     yield Finding("The median of the bulk near zero falls as N grows", all(b < a for a, b in pairwise(bulk)), listed)

@@ -41,7 +41,7 @@ def measure(case: Case) -> dict[str, Any]:
         "empirical_norm": float(np.linalg.norm(empirical) / np.linalg.norm(fisher)),
         "hessian_entries": hessian[upper],
         "fisher_entries": sampled.mean(axis=0)[upper],
-        "loss": float(network.population_loss(student, teacher)),
+        "loss": max(float(network.population_loss(student, teacher)), 0.0),  # rounding at the teacher
     }
 
 
@@ -140,7 +140,7 @@ STUDY = Study(
                 x_scale="log",
                 y_scale="log",
                 x_limits=(0.008, 1.3),
-                y_limits=(1e-4, 10.0),
+                y_limits=(4e-3, 1.0),
             ),
         ),
         table=(

@@ -146,14 +146,19 @@ def _spectra(name: str, way: str) -> tuple[Any, Any]:
 
 def findings(rows: Sequence[Row]) -> Iterator[Finding]:
     zero = [row for row in rows if row["extra"] == "zero"]
-    same = [row for row in zero if row["spectrum_is_the_teachers"]]
-    claim = "With both weights zero the spectrum is the teacher's and zeros"
-    yield Finding(claim, len(same) == len(zero), f"{len(same)} of {len(zero)} activations")
-    others = [row for row in rows if row["extra"] != "zero"]
-    moved = [row for row in others if not row["spectrum_is_the_teachers"]]
-    ratios = [row["trace_ratio"] for row in others]
-    detail = f"{len(moved)} of {len(others)} cases; the trace is {min(ratios):.2f} to {max(ratios):.3g} times as large"
-    yield Finding("In every other way the same function has another spectrum", len(moved) == len(others), detail)
+    if zero:
+        same = [row for row in zero if row["spectrum_is_the_teachers"]]
+        claim = "With both weights zero the spectrum is the teacher's and zeros"
+        yield Finding(claim, len(same) == len(zero), f"{len(same)} of {len(zero)} activations")
+    for way in WAYS[1:]:
+        some = [row for row in rows if row["extra"] == way]
+        if not some:
+            continue
+        moved = [row for row in some if not row["spectrum_is_the_teachers"]]
+        ratios = [row["trace_ratio"] for row in some]
+        detail = f"{len(moved)} of {len(some)} activations; trace {min(ratios):.2f} to {max(ratios):.3g} times as large"
+        claim = f"{way.replace('_', ' ')}: the same function has another spectrum than the teacher"
+        yield Finding(claim, len(moved) == len(some), detail)
 
 
 STUDY = Study(

@@ -77,17 +77,22 @@ def _coefficient_jacobian(rows: Any, outer: Any) -> Any:
 
 def findings(rows: Sequence[Row]) -> Iterator[Finding]:
     square = sorted((row for row in rows if row["shape"] == "square"), key=lambda row: row["inputs"])
+    if len(square) > 1:
+        yield from _growth(square)
+    for row in rows:
+        distance = abs(row["mean_part.mean"] - row["mean_part_expected"]) / row["mean_part_error"]
+        claim = f"{row['inputs']} inputs, {row['hidden']} hidden: |J0|^2 is Nh (1 + 2/Ni) + 4 on average"
+        detail = f"{row['mean_part.mean']:.2f} against {row['mean_part_expected']:.2f}, {distance:.1f} standard errors"
+        yield Finding(claim, distance < 4, detail)
+
+
+def _growth(square: Sequence[Row]) -> Iterator[Finding]:
     medians = [row["median_positive"] for row in square]
     listed = ", ".join(f"{row['inputs']}: {value:.3g}" for row, value in zip(square, medians, strict=True))
     yield Finding("The median of the positive eigenvalues falls as N grows", _grows(medians[::-1]), listed)
     listed = ", ".join(f"{row['inputs']}: {row['top.mean']:.1f} and {row['second.mean']:.1f}" for row in square)
     holds = _grows([row["top.mean"] for row in square]) and not _grows([row["second.mean"] for row in square])
     yield Finding("The largest eigenvalue grows with N, the second does not", holds, listed)
-    for row in rows:
-        distance = abs(row["mean_part.mean"] - row["mean_part_expected"]) / row["mean_part_error"]
-        claim = f"{row['inputs']} inputs, {row['hidden']} hidden: |J0|^2 is Nh (1 + 2/Ni) + 4 on average"
-        detail = f"{row['mean_part.mean']:.2f} against {row['mean_part_expected']:.2f}, {distance:.1f} standard errors"
-        yield Finding(claim, distance < 4, detail)
 
 
 def _grows(values: Sequence[float]) -> bool:

@@ -120,18 +120,28 @@ def findings(rows: Sequence[Row]) -> Iterator[Finding]:
     detail = f"at most by {max(excess, 0.0):.1e} of the norm of H_L, in {len(rows)} courses of 34 times"
     yield Finding(claim, excess < 1e-14, detail)
     curved = [row for row in rows if row["activation"] != "identity"]
-    full = sum(row["ranks.start"] == row["num_parameters"] for row in curved)
-    claim = "Non-linear students begin with a Hessian of full rank"
-    yield Finding(claim, full == len(curved), f"{full} of {len(curved)}; linear ones do not, by the formula of H_L")
+    if curved:
+        yield _full_rank_at_start(curved)
     wider = [row for row in rows if row["student"] > TEACHER and row["has_reached"]]
-    ends = ", ".join(f"{row['activation']} {row['ranks.end']} ({row['teacher_effective']})" for row in wider)
-    holds = all(row["teacher_effective"] <= row["ranks.end"] <= row["effective"] for row in wider)
-    claim = "Wider students that reach the teacher end between the N_eff of the teacher and their own"
-    yield Finding(claim, holds, f"rank at the end (N_eff of the teacher): {ends}")
+    if wider:
+        yield _wider_ends(wider)
     negative = [row["num_negative_at_end"] for row in rows if row["has_reached"]]
     starts = [row["num_negative_at_start"] for row in rows]
     detail = f"{min(starts)} to {max(starts)} negative eigenvalues at the start"
     yield Finding("No eigenvalue is negative at the teacher", max(negative, default=0) == 0, detail)
+
+
+def _full_rank_at_start(rows: Sequence[Row]) -> Finding:
+    full = sum(row["ranks.start"] == row["num_parameters"] for row in rows)
+    detail = f"{full} of {len(rows)}; linear ones do not, by the formula of H_L"
+    return Finding("Non-linear students begin with a Hessian of full rank", full == len(rows), detail)
+
+
+def _wider_ends(rows: Sequence[Row]) -> Finding:
+    ends = ", ".join(f"{row['activation']} {row['ranks.end']} ({row['teacher_effective']})" for row in rows)
+    holds = all(row["teacher_effective"] <= row["ranks.end"] <= row["effective"] for row in rows)
+    claim = "Wider students that reach the teacher end between the N_eff of the teacher and their own"
+    return Finding(claim, holds, f"rank at the end (N_eff of the teacher): {ends}")
 
 
 STUDY = Study(

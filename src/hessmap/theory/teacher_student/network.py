@@ -113,14 +113,16 @@ class TeacherStudent:
         """The gradient of the population loss in the parameters of the student."""
         return self._formulas.gradient(*self._pair(student, teacher))
 
-    def population_hessian(self, *weights: Any) -> Array:
+    def population_hessian(self, *weights: Any, hidden_bias: Any = None, output_bias: Any = None) -> Array:
         """The Hessian of the population loss.
 
-        ``population_hessian(W1, W2)`` and ``population_hessian(weights)`` are at the teacher, where the outer product
-        is all there is; ``population_hessian(student, teacher)`` of two `Weights` is anywhere.
+        ``population_hessian(W1, W2)``, with its biases where it has any, and ``population_hessian(weights)`` are at the
+        teacher, where the outer product is all there is; ``population_hessian(student, teacher)`` of two `Weights` is
+        anywhere.
         """
-        if not any(isinstance(given, Weights) for given in weights):
-            return self.outer_product_hessian(weights)
+        if not any(isinstance(part, Weights) for part in weights):
+            given = self.weights(*weights, hidden_bias=hidden_bias, output_bias=output_bias)
+            return self.outer_product_hessian(given)
         must = "population_hessian must be given (W1, W2), one Weights or two of them"
         require(len(weights) <= 2, must, f"got {len(weights)} values")
         student, teacher = weights if len(weights) == 2 else (weights[0], None)

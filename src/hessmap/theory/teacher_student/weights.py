@@ -113,7 +113,7 @@ def _require_matrix(array: Array, place: int, before: int | None, after: int | N
 def _require_bias(bias: Array | None, place: int, width: int, has: bool | None) -> None:
     if bias is None:
         must = f"layer {place + 1} has a bias in this network"
-        require(has is not True, must, "none is given", "Pass hidden_bias or output_bias")
+        require(has is not True, must, "none is given", "Make weights(W1, W2, hidden_bias=..., output_bias=...)")
         return
     must = f"layer {place + 1} has no bias in this network"
     require(has is not False, must, "one is given", "Say hidden_bias=True or output_bias=True in TeacherStudent")
