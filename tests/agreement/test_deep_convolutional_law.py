@@ -119,6 +119,20 @@ def test_mirrored_chain_of_stride_1_has_the_same_law_and_the_mirrored_bounds() -
     assert product_dimension(chain, 1, 3) == product_dimension(mirror, 1, 3)
 
 
+@pytest.mark.parametrize("channels", [(1, 2, 2), (1, 2, 3), (1, 3, 2), (1, 3, 3)])
+def test_pencils_between_equal_numbers_of_channels_share_more_than_one_form(channels: tuple[int, ...]) -> None:
+    """Two taps each, one output: wide ends count as two channels, and a square pencil of two shares two forms."""
+    network = Convolutional(4, channels, (2, 2), outputs=1)
+    chain = convolutional_chain(4, channels, (2, 2), 1)
+    assert functional_upper_bound(chain) == generic_rank(network, "functional").value
+
+
+def test_bounds_are_no_equalities() -> None:
+    """The smallest network known on which the bound of the functional Hessian is not reached."""
+    network, chain = Convolutional(6, (1, 2, 3), (3, 3), outputs=2), convolutional_chain(6, (1, 2, 3), (3, 3), 2)
+    assert generic_rank(network, "functional").value == 34 == functional_upper_bound(chain) - 1
+
+
 def test_block_columns_of_full_rank_need_not_add_up() -> None:
     """The counterexample to "the ranks of the block columns add": 9 + 30 + 25 = p = 64, and the rank is 63."""
     network = Convolutional(6, (3, 3, 5), (1, 2), outputs=1)
