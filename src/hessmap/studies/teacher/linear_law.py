@@ -132,7 +132,7 @@ def findings(rows: Sequence[Row]) -> Iterator[Finding]:
         products = [row["distance_times_inputs"] for row in swept]
         detail = f"{min(products):.2f} to {max(products):.2f}"
         yield Finding(
-            "The distance times Ni stays between 0.05 and 0.2", 0.05 < min(products) < max(products) < 0.2, detail
+            "The distance times Ni stays between 0.05 and 0.2", min(products) > 0.05 and max(products) < 0.2, detail
         )
         printed = [row["distance.printed"] for row in swept]
         detail = f"{min(printed):.3f} to {max(printed):.3f}"

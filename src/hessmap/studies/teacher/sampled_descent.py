@@ -12,7 +12,7 @@ Activation = Callable[[Floats], Floats]
 
 
 def _normal_density(t: Floats) -> Floats:
-    return np.exp(-t * t / 2) / np.sqrt(2 * np.pi)
+    return np.asarray(np.exp(-t * t / 2) / np.sqrt(2 * np.pi))
 
 
 def activation_and_slope(name: str) -> tuple[Activation, Activation]:
