@@ -35,6 +35,7 @@ from hessmap.measurement.layers import (
     embedded,
     input_correspondence,
     layer_eigenpairs,
+    layer_eigenpairs_bytes,
     output_correspondence,
     overlap_curve,
     overlap_of_models,
@@ -98,6 +99,7 @@ def test_directions_that_are_never_used_are_left_out() -> None:
     given.compressed = watched  # type: ignore[method-assign,assignment]
     layer_eigenpairs(given, 5)
     assert seen == [(7, 7)]
+    assert layer_eigenpairs_bytes(given, 5) < layer_eigenpairs_bytes(hessian("0"), 5) + given.held_bytes
 
 
 def test_a_wrong_compression_is_noticed_and_undone(monkeypatch: pytest.MonkeyPatch) -> None:

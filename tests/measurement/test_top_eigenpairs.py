@@ -13,7 +13,8 @@ from torch import Tensor
 from hessmap.curvature.operator import SymmetricOperator
 from hessmap.errors import InvalidInput, UnknownName
 from hessmap.measurement.krylov_basis import KrylovBasis
-from hessmap.measurement.top_eigenpairs import ENDS, top_eigenpairs
+from hessmap.measurement.top_eigenpairs import top_eigenpairs
+from hessmap.measurement.wanted_pairs import ENDS
 from hessmap.results import EigenpairsMeasurement, Record
 
 NOT_EMPTY = [case for case in KNOWN_MATRICES if len(case.eigenvalues)]
@@ -134,6 +135,16 @@ def test_a_good_start_saves_products() -> None:
 def test_a_start_may_hold_more_vectors_than_there_are_dimensions() -> None:
     start = np.random.default_rng(0).standard_normal((5, 9))
     assert top_eigenpairs(np.diag(np.arange(5.0)), 2, start=start).eigenvalues == pytest.approx([4, 3])
+    wide = np.random.default_rng(0).standard_normal((300, 40))
+    found = top_eigenpairs(np.diag(np.arange(300.0)), 5, start=wide, block_size=3)
+    assert found.eigenvalues == pytest.approx([299, 298, 297, 296, 295], abs=1e-6)
+
+
+def test_an_operator_with_products_that_are_not_finite_is_refused() -> None:
+    broken = Counted(np.diag(np.arange(9.0)))
+    broken.matrix[3, 3] = torch.inf
+    with pytest.raises(InvalidInput, match="the products of an operator must be finite; there is NaN or inf in one"):
+        top_eigenpairs(broken, 2)
 
 
 def test_products_are_counted_and_bounded() -> None:

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import floor, log2
+from math import floor, isfinite, log2
 
 import torch
 from torch import Tensor
+
+from hessmap.errors import require
 
 Product = Callable[[Tensor], Tensor]
 _DEPENDENT = 1e-12  # of the norm: what is left of a direction that the basis already holds is rounding
@@ -88,8 +90,10 @@ class KrylovBasis:
     def _images(self) -> Tensor:
         images = self.product(self.block.T).T
         self.num_products += len(self.block)
+        largest = float(images.abs().max())
+        must, got = "the products of an operator must be finite", "there is NaN or inf in one"
+        require(isfinite(largest), must, got)
         if self.unit == 0.0:
-            largest = float(images.abs().max())
             self.unit = 2.0 ** floor(log2(largest)) if largest > 0 else 0.0
         return images / self.unit if self.unit else images.clone()
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Literal, get_args
+from operator import index
+from typing import Any, SupportsIndex
 
 import numpy as np
 import torch
@@ -12,21 +13,19 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from hessmap.curvature.operator import LinearOperator
-from hessmap.errors import InvalidInput, require, sentence, unknown_name
+from hessmap.errors import InvalidInput, require, sentence
 from hessmap.measurement.krylov_basis import KrylovBasis, Product
 from hessmap.measurement.matrices import Matrix, float_array
+from hessmap.measurement.wanted_pairs import End, Reference, WantedPairs
 from hessmap.results import EigenpairsMeasurement, provenance
 
-End = Literal["largest", "smallest", "both_ends", "magnitude"]
-Reference = Literal["norm", "eigenvalue"]
-ENDS: tuple[End, ...] = get_args(End)
 _PROBE_WIDTH, _PROBE_STEPS, _MIN_PROBE_STEPS = 4, 12, 6
 _ENOUGH_PROBES = 3  # that ran out of room before they had an answer, and showed nothing
 
 
 def top_eigenpairs(
     matrix: Matrix,
-    count: int,
+    count: SupportsIndex,
     *,
     which: End = "largest",
     tolerance: float = 1e-8,
@@ -45,18 +44,18 @@ def top_eigenpairs(
     its images join the basis, and only if no value appears beyond the last wanted one is the result ``converged``;
     else the iteration goes on with what was found.
 
-    ``start`` holds approximate eigenvectors as columns. ``max_basis`` bounds the vectors that are held and
-    ``max_products`` the work; when that is used up the pairs are returned as they are, with ``converged`` False.
+    ``start`` holds approximate eigenvectors as columns; more than ``block_size`` of them are mixed. ``max_basis``
+    bounds the vectors that are held and ``max_products`` the work; when that is used up the pairs are returned as they
+    are, with ``converged`` False.
 
     >>> found = top_eigenpairs(np.diag([3.0, 3.0, 1.0, 0.0, -5.0]), 2)
     >>> found.eigenvalues.round(12), found.converged
     (array([3., 3.]), True)
     """
     product, size = _product_of(matrix)
-    wanted = _Wanted(which, count, tolerance, relative_to)
+    wanted = WantedPairs(which, index(count), tolerance, relative_to)
     wanted.check(size)
-    block = _checked_start(start, size)
-    width = block_size or min(size, max(4, min(16, count)))
+    width = block_size or min(size, max(4, min(16, wanted.count)))
     require(1 <= width <= size, f"block_size must lie between 1 and the size {size}", f"got {width}")
     held = wanted.total(size)
     capacity = max_basis or default_basis(size, held, width)
@@ -64,6 +63,7 @@ def top_eigenpairs(
         capacity >= min(size, held + 2 * width), f"max_basis must be at least {held + 2 * width}", f"got {capacity}"
     )
     generator = torch.Generator().manual_seed(seed)
+    block = _start_block(start, size, width, generator)
     basis = KrylovBasis(product, size, _store(size, capacity), generator)
     basis.start(block, width)
     state = _iterate(basis, wanted, capacity, width, max_products or 20 * size + 1000)
@@ -86,69 +86,6 @@ def _store(size: int, capacity: int) -> int:
 
 
 @dataclass(frozen=True)
-class _Wanted:
-    which: End
-    count: int
-    tolerance: float
-    relative_to: Reference
-
-    def check(self, size: int) -> None:
-        if self.which not in ENDS:
-            raise unknown_name("which", self.which, ENDS)
-        if self.relative_to not in get_args(Reference):
-            raise unknown_name("relative_to", self.relative_to, get_args(Reference))
-        must = f"count must lie between 1 and the size {size} of the operator"
-        require(isinstance(self.count, int) and 1 <= self.count <= size, must, f"got {self.count}")
-        must = "tolerance must lie between 1e-15 and 1, relative to the norm or the eigenvalue"
-        require(1e-15 <= self.tolerance < 1, must, f"got {self.tolerance}")
-
-    def total(self, size: int) -> int:
-        return min(size, 2 * self.count if self.which == "both_ends" else self.count)
-
-    def chosen(self, values: Tensor, extra: int = 0) -> Tensor:
-        """Places of the wanted Ritz values (ascending order given), the best ones last."""
-        last = len(values)
-        if self.which == "largest":
-            return torch.arange(max(0, last - self.count - extra), last)
-        if self.which == "smallest":
-            return torch.arange(min(last, self.count + extra)).flip(0)
-        if self.which == "magnitude":
-            return values.abs().argsort(stable=True)[max(0, last - self.count - extra) :]
-        low = min(last // 2, self.count + extra // 2)
-        high = max(low, last - self.count - extra // 2)
-        return torch.cat([torch.arange(low), torch.arange(high, last)])
-
-    def limits(self, values: Tensor, residuals: Tensor, norm: float) -> Tensor:
-        """Which of these values have small enough residuals."""
-        reference = values.abs() if self.relative_to == "eigenvalue" else torch.full_like(values, norm)
-        # Below the rounding of a product there is nothing to be had.
-        return residuals <= torch.clamp(self.tolerance * reference, min=1e-14 * norm)
-
-    def margins(self, values: Tensor, last: Tensor) -> Tensor:
-        """How far values stay behind the last wanted one (``last``: lowest and highest of the wanted)."""
-        if self.which == "largest":
-            return last.min() - values
-        if self.which == "smallest":
-            return values - last.max()
-        if self.which == "magnitude":
-            return last.abs().min() - values.abs()
-        ends = last.sort().values
-        return torch.minimum(values - ends[self.count - 1], ends[-self.count] - values)
-
-    def is_clear(self, known: Tensor, slack: float, values: Tensor, residuals: Tensor, share: Tensor) -> bool | None:
-        """Whether a probe shows that nothing lies beyond the wanted values (``known``): True, False, or not yet."""
-        new = share > 0.5
-        if not new.any():
-            return None
-        margins = self.margins(values, known)[new]
-        nearest = margins.argmin()
-        margin, residual = float(margins[nearest]), float(residuals[new][nearest])
-        if margin < -slack:
-            return False
-        return True if margin > residual or residual <= slack else None
-
-
-@dataclass(frozen=True)
 class _State:
     values: Tensor
     vectors: Tensor
@@ -158,7 +95,7 @@ class _State:
     num_restarts: int
 
 
-def _iterate(basis: KrylovBasis, wanted: _Wanted, capacity: int, width: int, max_products: int) -> _State:
+def _iterate(basis: KrylovBasis, wanted: WantedPairs, capacity: int, width: int, max_products: int) -> _State:
     num_probes = num_restarts = undecided = 0
     while True:
         if len(basis.block):
@@ -190,7 +127,7 @@ def _iterate(basis: KrylovBasis, wanted: _Wanted, capacity: int, width: int, max
 
 
 def _measurement(
-    basis: KrylovBasis, wanted: _Wanted, state: _State, matrix: object, seed: int
+    basis: KrylovBasis, wanted: WantedPairs, state: _State, matrix: object, seed: int
 ) -> EigenpairsMeasurement:
     order = state.values.argsort(descending=True, stable=True)
     unit = basis.unit or 1.0
@@ -239,11 +176,15 @@ def _product_of(matrix: Matrix) -> tuple[Product, int]:
     return array.__matmul__, len(array)
 
 
-def _checked_start(start: Tensor | NDArray[Any] | None, size: int) -> Tensor:
+def _start_block(start: Tensor | NDArray[Any] | None, size: int, width: int, generator: torch.Generator) -> Tensor:
+    """The given directions as rows; random mixtures of them if they are more than a block."""
     if start is None:
         return torch.empty(0, size, dtype=torch.float64)
     array = float_array(start, "start")
     if array.ndim != 2 or len(array) != size:
         must = f"start must hold vectors with {size} entries as columns"
         raise InvalidInput(sentence(must, f"got shape {array.shape}"))
-    return torch.from_numpy(np.ascontiguousarray(array.T))
+    rows = torch.from_numpy(np.ascontiguousarray(array.T))
+    if len(rows) <= width:
+        return rows
+    return torch.randn(width, len(rows), generator=generator, dtype=torch.float64) @ rows

@@ -8,16 +8,19 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hessmap.curvature.layers import CompressedHessian, KroneckerProduct, LayerHessian, LayerPlan
+from hessmap.curvature.layers import CompressedHessian, KroneckerProduct, LayerHessian
 from hessmap.errors import require
 from hessmap.measurement.matrices import EPS
-from hessmap.measurement.top_eigenpairs import Reference, eigenpairs_bytes, top_eigenpairs
+from hessmap.measurement.top_eigenpairs import eigenpairs_bytes, top_eigenpairs
+from hessmap.measurement.wanted_pairs import Reference
 from hessmap.results import EigenpairsMeasurement
 
+Bases = tuple[Tensor, Tensor]
 BLOCK_SIZE = 8  # wider blocks need more products, narrower ones leave the matrix products too thin
 _CANDIDATES = 4  # Kronecker eigenvectors per wanted one that span the first space
 _ROUGH = 1e-3
 _AT_ONCE = 16
+_WORTH_IT = 0.95  # of the size; above it a copy in fewer directions costs more than it saves
 
 
 def layer_eigenpairs(
@@ -43,34 +46,47 @@ def layer_eigenpairs(
     must = "top eigenpairs of a layer need at least as many samples as eigenpairs"
     require(count <= samples, must, f"there are {samples} samples and count is {count}", remedy)
     bases = _active_directions(hessian)
-    if bases[0].shape[1] * bases[1].shape[1] >= count:
-        small = hessian.compressed(*bases)
-        start = kronecker_start(small, _seen_along(hessian, bases), count, block_size, seed)
-        found = top_eigenpairs(
-            small,
-            count,
-            tolerance=tolerance,
-            relative_to=relative_to,
-            start=start,
-            block_size=min(small.size, block_size),
-            seed=seed,
-        )
-        lifted = _lifted(hessian, found, bases)
-        if lifted.residual_check <= 3 * count**0.5 * max(tolerance, 1e-13) * lifted.norm:
-            return lifted
-    width = min(size, block_size)
-    return top_eigenpairs(hessian, count, tolerance=tolerance, relative_to=relative_to, block_size=width, seed=seed)
+    found = _among(hessian, bases, count, tolerance, relative_to, block_size, seed)
+    if bases is None or found.residual_check <= 3 * count**0.5 * max(tolerance, 1e-13) * found.norm:
+        return found
+    return _among(hessian, None, count, tolerance, relative_to, block_size, seed)
 
 
-def layer_eigenpairs_bytes(plan: LayerPlan, size: int, count: int, block_size: int = BLOCK_SIZE) -> int:
-    """The memory that a layer Hessian and ``layer_eigenpairs`` will take, known before either is begun: the layer's
-    samples, once as they are and once in their active directions, and the eigensolver; an upper bound, nearly reached
-    where all directions are active."""
-    return 2 * plan.held_bytes + eigenpairs_bytes(size, count, block_size) + 8 * size * count
+def layer_eigenpairs_bytes(hessian: LayerHessian, count: int, block_size: int = BLOCK_SIZE) -> int:
+    """The memory that ``layer_eigenpairs`` will take beside the Hessian itself (``hessian.plan.held_bytes``)."""
+    bases = _active_directions(hessian)
+    if bases is None:
+        return eigenpairs_bytes(hessian.size, count, block_size)
+    size = bases[0].shape[1] * bases[1].shape[1]
+    copy = int(hessian.held_bytes * size / hessian.size)
+    return copy + eigenpairs_bytes(size, count, block_size)
+
+
+def _among(
+    hessian: LayerHessian,
+    bases: Bases | None,
+    count: int,
+    tolerance: float,
+    relative_to: Reference,
+    block_size: int,
+    seed: int,
+) -> EigenpairsMeasurement:
+    """Eigenpairs within the directions that are active; with None, in all of them."""
+    product = hessian.kronecker_approximation()
+    acting: LayerHessian | CompressedHessian = hessian
+    if bases is not None and bases[0].shape[1] * bases[1].shape[1] >= count:
+        acting = hessian.compressed(*bases)
+        product = _seen_along(product, bases)
+    width = min(acting.size, block_size)
+    start = kronecker_start(acting, product, count, width, seed)
+    found = top_eigenpairs(
+        acting, count, tolerance=tolerance, relative_to=relative_to, start=start, block_size=width, seed=seed
+    )
+    return found if acting is hessian or bases is None else _lifted(hessian, found, bases)
 
 
 def kronecker_start(
-    hessian: CompressedHessian, product: KroneckerProduct, count: int, width: int, seed: int = 0
+    hessian: LayerHessian | CompressedHessian, product: KroneckerProduct, count: int, width: int, seed: int = 0
 ) -> Tensor:
     """Random mixtures of the Rayleigh-Ritz vectors of the Hessian in the leading eigenvectors of the product."""
     pairs = product.leading(min(product.size, _CANDIDATES * count))
@@ -84,12 +100,13 @@ def kronecker_start(
     return _spread(torch.from_numpy(found.eigenvectors) @ mixture, outputs, inputs)
 
 
-def _active_directions(hessian: LayerHessian) -> tuple[Tensor, Tensor]:
-    """Orthonormal columns that span the directions of outputs, and of inputs, that the Hessian acts on at all."""
+def _active_directions(hessian: LayerHessian) -> Bases | None:
+    """Orthonormal columns that span the directions of outputs, and of inputs, that the Hessian acts on at all; None if
+    those are nearly all of them."""
     identities = [torch.eye(size, dtype=torch.float64) for size in hessian.weight_shape]
     shares = hessian.contracted_inputs(identities[1]), hessian.contracted_outputs(identities[0])
     outputs, inputs = (_range(share) for share in shares)
-    return outputs, inputs
+    return (outputs, inputs) if outputs.shape[1] * inputs.shape[1] <= _WORTH_IT * hessian.size else None
 
 
 def _range(matrix: Tensor) -> Tensor:
@@ -99,13 +116,12 @@ def _range(matrix: Tensor) -> Tensor:
     return active
 
 
-def _seen_along(hessian: LayerHessian, bases: tuple[Tensor, Tensor]) -> KroneckerProduct:
-    whole = hessian.kronecker_approximation()
+def _seen_along(whole: KroneckerProduct, bases: Bases) -> KroneckerProduct:
     outputs, inputs = bases
     return KroneckerProduct(outputs.T @ whole.output_factor @ outputs, inputs.T @ whole.input_factor @ inputs)
 
 
-def _lifted(hessian: LayerHessian, found: EigenpairsMeasurement, bases: tuple[Tensor, Tensor]) -> EigenpairsMeasurement:
+def _lifted(hessian: LayerHessian, found: EigenpairsMeasurement, bases: Bases) -> EigenpairsMeasurement:
     """Eigenpairs in the active directions as those of the whole, with one product of the whole as a check."""
     vectors = _spread(torch.from_numpy(found.eigenvectors), *bases)
     signs = np.random.default_rng(found.seed).choice((-1.0, 1.0), size=len(found.eigenvalues))

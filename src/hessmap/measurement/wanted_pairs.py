@@ -1,0 +1,80 @@
+"""Which end of a spectrum is wanted, how many pairs of it, and how well."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor
+
+from hessmap.errors import require, unknown_name
+
+End = Literal["largest", "smallest", "both_ends", "magnitude"]
+Reference = Literal["norm", "eigenvalue"]
+ENDS: tuple[End, ...] = get_args(End)
+
+
+@dataclass(frozen=True)
+class WantedPairs:
+    """Which eigenpairs are asked for, and when one of them counts as found."""
+
+    which: End
+    count: int
+    tolerance: float
+    relative_to: Reference
+
+    def check(self, size: int) -> None:
+        if self.which not in ENDS:
+            raise unknown_name("which", self.which, ENDS)
+        if self.relative_to not in get_args(Reference):
+            raise unknown_name("relative_to", self.relative_to, get_args(Reference))
+        must = f"count must lie between 1 and the size {size} of the operator"
+        require(1 <= self.count <= size, must, f"got {self.count}")
+        must = "tolerance must lie between 1e-15 and 1, relative to the norm or the eigenvalue"
+        require(1e-15 <= self.tolerance < 1, must, f"got {self.tolerance}")
+
+    def total(self, size: int) -> int:
+        return min(size, 2 * self.count if self.which == "both_ends" else self.count)
+
+    def chosen(self, values: Tensor, extra: int = 0) -> Tensor:
+        """Places of the wanted Ritz values (ascending order given), the best ones last."""
+        last = len(values)
+        if self.which == "largest":
+            return torch.arange(max(0, last - self.count - extra), last)
+        if self.which == "smallest":
+            return torch.arange(min(last, self.count + extra)).flip(0)
+        if self.which == "magnitude":
+            return values.abs().argsort(stable=True)[max(0, last - self.count - extra) :]
+        low = min(last // 2, self.count + extra // 2)
+        high = max(low, last - self.count - extra // 2)
+        return torch.cat([torch.arange(low), torch.arange(high, last)])
+
+    def limits(self, values: Tensor, residuals: Tensor, norm: float) -> Tensor:
+        """Which of these values have small enough residuals."""
+        reference = values.abs() if self.relative_to == "eigenvalue" else torch.full_like(values, norm)
+        # Below the rounding of a product there is nothing to be had.
+        return residuals <= torch.clamp(self.tolerance * reference, min=1e-14 * norm)
+
+    def margins(self, values: Tensor, last: Tensor) -> Tensor:
+        """How far values stay behind the last wanted one (``last``: lowest and highest of the wanted)."""
+        if self.which == "largest":
+            return last.min() - values
+        if self.which == "smallest":
+            return values - last.max()
+        if self.which == "magnitude":
+            return last.abs().min() - values.abs()
+        ends = last.sort().values
+        return torch.minimum(values - ends[self.count - 1], ends[-self.count] - values)
+
+    def is_clear(self, known: Tensor, slack: float, values: Tensor, residuals: Tensor, share: Tensor) -> bool | None:
+        """Whether a probe shows that nothing lies beyond the wanted values (``known``): True, False, or not yet."""
+        new = share > 0.5
+        if not new.any():
+            return None
+        margins = self.margins(values, known)[new]
+        nearest = margins.argmin()
+        margin, residual = float(margins[nearest]), float(residuals[new][nearest])
+        if margin < -slack:
+            return False
+        return True if margin > residual or residual <= slack else None
