@@ -11,8 +11,6 @@ from math import comb
 from typing import Literal, get_args
 
 from hessmap.errors import require, unknown_name
-from hessmap.results.effective_parameters import CountTruth
-from hessmap.theory.alexander_hirschowitz import secant_dimension
 from hessmap.theory.conditions import checked_count
 from hessmap.theory.polynomial_ranks import Rank, rank_without_bias
 
@@ -27,10 +25,9 @@ def wider_student_rank(inputs: int, hidden: int, degrees: Sequence[int], num_ext
     "split", it repeats a neuron of the teacher and shares its output weight: T, as its derivatives repeat.
     "output_zero", it has generic input weights and no output weight: min(T + e, dim V), V all functions of the
         network. Proof: each brings one new function g(w.x), and these span V: a generic one is new until V is full.
-    "input_zero", it has an output weight and no input weights: the linear functions come in, if there is a linear term.
-        All terms c_1 .. c_n: AH(n, Ni, Nh+1) - 1. Proof: in (x0 + w.x)^n they are the tangent space at x0^n, which is
-        taken off the dimension in part (the point x0^n itself). One such neuron does what many do.
-        Other activations with a linear term: min(T + Ni, dim V), an upper bound; without one: T.
+    "input_zero", it has an output weight and no input weights: without a linear term in g nothing new, T; with one all
+        linear functions come in: Ni + the rank without that term. Proof: modulo linear functions the derivatives are
+        those of g without its linear term, whose degrees differ from one. One such neuron does what many do.
 
     The last case has an exception: for cubics with (Ni, Nh) = (4, 6) the rank is 33 and not T + Ni = 34.
 
@@ -49,8 +46,8 @@ def wider_student_rank(inputs: int, hidden: int, degrees: Sequence[int], num_ext
         return teacher._replace(value=min(teacher.value + count, whole))
     if 1 not in degrees:
         return teacher
-    n = max(degrees)
-    if set(degrees) == set(range(1, n + 1)):
-        return Rank(secant_dimension(n, inputs, hidden + 1) - 1, "exact", teacher.reason)
-    kind: CountTruth = "upper_bound"
-    return Rank(min(teacher.value + inputs, whole), kind, "the teacher's rank and the linear functions")
+    curved = [k for k in degrees if k > 1]
+    if not curved:
+        return teacher
+    rest = rank_without_bias(inputs, hidden, curved)
+    return rest._replace(value=rest.value + inputs)
