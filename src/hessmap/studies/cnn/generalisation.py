@@ -144,7 +144,7 @@ STUDY = Study(
     data=DATA,
     checks=(Check("measured", "predicted"),),
     findings=findings,
-    seconds=lambda case: 3.0 if case["data"] == "digits" else 8.0,
+    seconds=lambda case: 1.6 if case["data"] == "digits" else 5.0,
     view=View(
         figures=tuple(cloud for activation in ACTIVATIONS for cloud in _clouds(activation)),
         table=(

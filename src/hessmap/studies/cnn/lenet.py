@@ -181,7 +181,7 @@ STUDY = Study(
         *(Check(f"measured.{part}", f"exact.{part}", "equal") for part in PARTS),
     ),
     findings=findings,
-    seconds=lambda case: 0.3 + 0.03 * case["filters"] ** 2 * (case["activation"] != "tanh"),
+    seconds=lambda case: 0.5 + 0.06 * case["filters"] ** 2 * (case["activation"] != "tanh"),
     view=View(
         figures=tuple(figure for data in DATA for figure in _figures(data)),
         table=(

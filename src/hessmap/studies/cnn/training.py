@@ -161,7 +161,7 @@ STUDY = Study(
         Check("final.loss", "final.outer_product"),
     ),
     findings=findings,
-    seconds=lambda case: {"images": 40.0, "teacher": 15.0, "minimum": 8.0}[case["scenario"]],
+    seconds=lambda case: {"images": 20.0, "teacher": 14.0, "minimum": 3.0}[case["scenario"]],
     view=View(
         figures=(
             *course_figures("linear, images", {"scenario": "images"}, 5, rank_limits=(0.0, 11.0)),
