@@ -126,8 +126,9 @@ class _Reading:
 
     def span(self, vertex: int, targets: range) -> int:
         """The least m_v t over other vertices: how many independent channels at most a vertex can have beside them."""
-        pairs = ((min(vertex, other), max(vertex, other), other) for other in targets)
-        return min((self.channels(other) * self.taps(low, high) for low, high, other in pairs), default=10**9)
+        pairs = ((other, *sorted((vertex, other))) for other in targets)
+        spans = [self.channels(other) * self.taps(first, last) for other, first, last in pairs]
+        return min(spans, default=self.chain.num_parameters)
 
 
 def _seen(chain: FilterChain, layer: int) -> int:
@@ -206,17 +207,14 @@ def _shared(before: int, after: int, kernel: int, met: int) -> int:
 
 def _narrowed(chain: FilterChain, layer: int) -> tuple[FilterChain, int]:
     """The chain with fewer channels at the ends of a layer, and what the channels that are left out add."""
-    reading, added = _Reading(chain), 0
-    for view, place in ((reading, layer), (reading.mirrored, chain.num_layers - 1 - layer)):
+    forward, channels, added = _Reading(chain), list(chain.channels), 0
+    for view, place in ((forward, layer), (forward.mirrored, chain.num_layers - 1 - layer)):
         fed = view.span(place, range(place))
         wide = view.channels(place) - fed
         if wide > 0:
             added += wide * min(fed, view.span(place, range(place + 1, view.last + 1)))
-            vertex = view.last - place if view.is_mirrored else place
-            channels = (*chain.channels[:vertex], fed, *chain.channels[vertex + 1 :])
-            chain = replace(chain, channels=channels)
-            reading = _Reading(chain)
-    return chain, added
+            channels[view.last - place if view.is_mirrored else place] = fed
+    return replace(chain, channels=tuple(channels)), added
 
 
 def _met(reading: _Reading, a: int, vertex: int) -> int:
