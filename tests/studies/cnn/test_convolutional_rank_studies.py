@@ -24,6 +24,7 @@ AXES = {
     "patch_size": locality.STUDY,
     "num_samples": rank_vs_samples.STUDY,
 }
+NAMES = {"outer_product": "H_o", "functional": "H_f", "loss": "H_L"}
 DATA = ("digits", "mnist", "fashion_mnist", "cifar10", "gaussian")
 
 
@@ -101,8 +102,10 @@ def test_two_convolutions_are_within_the_bounds_and_the_verdict_can_fail() -> No
     rows = measured(study, loss="squared", activation="identity", channels=3)
     assert {rows[0][f"predicted.{part}.kind"] for part in PARTS} <= {"exact", "upper_bound"}
     assert study.verdict(rows).holds
-    bound = int(rows[0].number("predicted.loss"))
-    assert study.verdict([changed(rows[0], "loss", bound + 1)]).num_disagree == 1
+    for part, rank in zip(PARTS, (64, 119, 128), strict=True):
+        assert rows[0].number(f"predicted.{part}") == rank
+        assert study.verdict([changed(rows[0], part, rank + 1)]).num_disagree == 1
+        assert not finding(study, [changed(rows[0], part, 1)], f"Linear: our law or bound of {NAMES[part]}").holds
 
 
 def growing(activation: str, ranks: dict[int, int]) -> list[Row]:
@@ -122,7 +125,7 @@ def test_growth_as_the_square_root_is_told_from_growth_as_the_parameters() -> No
     linear = growing("identity", {channels: 40 * channels + 159 for channels in range(6, 12)})
     root = finding(study, linear, "Linear: the rank of H_L grows about as the square root")
     assert root.holds
-    assert root.detail.startswith("exponent of H_L 0.447 (0.425 to 0.469), of H_f 0.628 (0.593 to 0.663); of our bound")
+    assert root.detail.startswith("exponent of H_L 0.447 (0.425 to 0.469), of H_f 0.628 (0.593 to 0.663); of the bound")
     assert finding(study, linear, "Linear: H_o has stopped").detail == "added: H_o 0, H_f 40, H_L 40"
     bent = [*linear[:-1], changed(linear[-1], "functional", 1)]
     assert not finding(study, bent, "Linear: H_o has stopped").holds

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import pairwise, product
 from math import log
+from typing import Any
 
+from hessmap.networks import Convolutional
 from hessmap.results import PARTS
 from hessmap.studies import Case, Finding, Lines, Row, Series, Study, View
+from hessmap.studies.cnn.chain_ranks import chain_ranks
 from hessmap.studies.cnn.power_law import PowerLaw, power_law
-from hessmap.studies.cnn.rank_record import NUM_SAMPLES, measure, seconds
+from hessmap.studies.cnn.rank_record import NUM_SAMPLES, network_and_problem, rank_record, seconds
 from hessmap.studies.cnn.rank_sweep import (
     COLUMNS,
     DATA,
@@ -17,7 +20,9 @@ from hessmap.studies.cnn.rank_sweep import (
     LOSSES,
     SERIES,
     bounds_hold,
+    equality,
     linear_bounds_under_relu,
+    of_activation,
     settings,
     sweep_figures,
     words_of,
@@ -31,6 +36,7 @@ _SMALL = (16, 7, (2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13))
 _LARGE = (25, 9, (4, 6, 8, 10, 12, 14, 16, 18))
 _OUTPUTS = 4
 _FAR = (500, 1000)
+_KINDS = ("exact", "upper_bound", "upper_bound")  # of the law of H_o, and of the bounds of H_f and H_L
 
 
 def cases(data: str) -> tuple[Case, ...]:
@@ -46,10 +52,24 @@ def cases(data: str) -> tuple[Case, ...]:
     )
 
 
+def measure(case: Case) -> dict[str, Any]:
+    """The record of ranks; linear networks are predicted as chains of filters."""
+    network, problem = network_and_problem(case)
+    record = rank_record(network, problem)
+    if isinstance(network, Convolutional) and network.is_linear:
+        ranks = zip(PARTS, chain_ranks(network, case["loss"]), _KINDS, strict=True)
+        record["predicted"] = {part: {"value": rank, "kind": kind} for part, rank, kind in ranks}
+    return record
+
+
 def findings(rows: Sequence[Row]) -> Iterator[Finding]:
     """Growth is judged by the upper half of each curve, where the channels are no bottleneck any more."""
     yield from doubts(rows)
     yield from bounds_hold(rows)
+    linear = of_activation(rows, "identity")
+    for part in PARTS:
+        claim = f"Linear: our law or bound of {SYMBOLS[part].strip('$')} is the rank"
+        yield from equality(claim, linear, f"measured.{part}", f"predicted.{part}")
     yield from linear_bounds_under_relu(rows)
     for curve in curves_of(rows, "channels", by=("activation", "loss", "data")):
         judged = [row for row in curve if row["activation"] == "identity" or _has_samples(row)]
@@ -74,7 +94,7 @@ def _growth(upper: Sequence[Row]) -> Iterator[Finding]:
         yield Finding(claim, whole.exponent > 0.9, detail)
         return
     claim = f"Linear: the rank of H_L grows about as the square root of the parameters ({where})"
-    far = f"; of our bound at {_FAR[0]} to {_FAR[1]} channels {_far_exponent(first['network'], first['loss']):.3f}"
+    far = f"; of the bound at {_FAR[0]} to {_FAR[1]} channels {_far_exponent(first['network'], first['loss']):.3f}"
     yield Finding(claim, 0.4 <= whole.exponent <= 0.6, detail + far)
     steps = {part: _added(upper, part) for part in PARTS}
     added = ", ".join(f"{SYMBOLS[part].strip('$')} {'/'.join(f'{step:g}' for step in steps[part])}" for part in PARTS)
@@ -87,13 +107,10 @@ def _exponent(curve: Sequence[Row], part: str) -> PowerLaw:
 
 
 def _far_exponent(text: str, loss: str) -> float:
-    """The exponent between networks far too large to measure, from our bounds."""
-    from hessmap.networks import Convolutional
-    from hessmap.theory import predict_ranks
-
+    """The exponent between networks far too large to measure, from the bounds of their chains."""
     net = Convolutional.parse(text)
     far = [Convolutional(net.input_length, (1, m, m), net.kernels, outputs=net.outputs) for m in _FAR]
-    small, large = ((predict_ranks(wide, loss).loss.value, wide.num_parameters) for wide in far)
+    small, large = ((chain_ranks(wide, loss).loss, wide.num_parameters) for wide in far)
     return log(large[0] / small[0]) / log(large[1] / small[1])
 
 
