@@ -154,10 +154,10 @@ def _excess(rows: Sequence[Row], side: str, part: str) -> list[int]:
 
 
 def _figures() -> Iterator[Cloud]:
-    for part in PARTS:
-        for side in ("printed", "ours"):
+    for side, words in (("printed", "the paper"), ("ours", "ours")):
+        for part in PARTS:
             yield Cloud(
-                title=f"${NAMES[part]}$, {'the paper' if side == 'printed' else 'ours'}",
+                title=f"${NAMES[part]}$, {words}",
                 x=f"exact.{part}",
                 y=f"bounds.{side}.{part}",
                 colour="num_hidden",
