@@ -84,6 +84,12 @@ def test_thirty_copies_of_an_eigenvalue_are_all_found(block_size: int, count: in
     assert (np.abs(found.eigenvalues - 5) < 1e-8).sum() == min(count, 30)
 
 
+def test_copies_are_found_where_hardly_any_directions_are_left() -> None:
+    eigenvalues = np.array([0.0] * 12 + [1.0] * 6)
+    matrix = rotated(eigenvalues, seed=18)
+    check(top_eigenpairs(matrix, 12, which="smallest", block_size=1), matrix, eigenvalues)
+
+
 def test_without_the_probe_a_single_vector_misses_the_copies() -> None:
     """The guard bites: one Krylov sequence converges with a single copy of each eigenvalue."""
     eigenvalues = np.concatenate([np.full(30, 5.0), np.linspace(0, 4, 370)])
@@ -166,7 +172,7 @@ def test_the_same_seed_gives_the_same_pairs_and_the_record_survives_json() -> No
     assert Record.from_json(first.to_json()) == first
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=60)
 @given(data=st.data())
 def test_any_spectrum_is_found(data: st.DataObject) -> None:
     size = data.draw(st.integers(2, 60))

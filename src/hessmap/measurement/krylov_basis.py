@@ -26,12 +26,12 @@ _SETTLED = 1e-8  # a pass that takes less leaves nothing above rounding
 @dataclass(frozen=True)
 class Probe:
     """What a random block showed: True if nothing new, False if something, None if it ran out of room before; the Ritz
-    values with it, the share of each Ritz vector that is new, and its part outside the old basis (rows)."""
+    values with it, the share of each Ritz vector that is new, and its coordinates along the new directions (rows)."""
 
     verdict: bool | None
     values: Tensor
     share: Tensor
-    new_parts: Tensor
+    coordinates: Tensor
 
 
 class KrylovBasis:
@@ -117,8 +117,9 @@ class KrylovBasis:
         """Vectors of the basis as vectors of the whole space, one a column."""
         return (vectors.T @ self.basis).T
 
-    def join(self, directions: Tensor) -> None:
-        """Add directions (rows) to the next block; the operator does not couple the basis to them."""
+    def join(self, coordinates: Tensor) -> None:
+        """Add directions that the last probe found to the next block; the basis is not coupled to them."""
+        directions = coordinates @ self._columns[self.dimension : self.dimension + coordinates.shape[1]]
         fresh = self._orthonormal(self._cleared(directions, self.block), scale=1.0)[0]
         self.block = torch.cat([self.block, fresh])
         padding = torch.zeros(len(fresh), self.coupling.shape[1], dtype=torch.float64)
@@ -135,17 +136,17 @@ class KrylovBasis:
         self.block = torch.empty(0, self.size, dtype=torch.float64)
         self._fill(min(width, self.room))
         verdict, num_steps = None, 0
+        values, vectors, residuals = self.ritz()
         while verdict is None and 0 < len(self.block) <= self.room:
             self.expand()
-            values, vectors, residuals = self.ritz()
-            share = vectors[kept[0] :].square().sum(0)
             num_steps += 1
-            verdict = is_clear(values, residuals, share) if num_steps >= min_steps else None
-        values, vectors, _ = self.ritz()
-        share = vectors[kept[0] :].square().sum(0)
-        new = vectors[kept[0] :].T @ self._columns[kept[0] : self.dimension]
+            values, vectors, residuals = self.ritz()
+            is_last = not 0 < len(self.block) <= self.room
+            if num_steps >= min_steps or is_last:
+                verdict = is_clear(values, residuals, vectors[kept[0] :].square().sum(0))
+        new = vectors[kept[0] :].T
         self.dimension, self.block, self.coupling = kept
-        return Probe(verdict, values, share, new)
+        return Probe(verdict, values, new.square().sum(1), new)
 
     def _fill(self, width: int) -> None:
         """Random directions in the place of those that vanished; the coupling to them is zero."""

@@ -116,7 +116,7 @@ def _iterate(basis: KrylovBasis, wanted: WantedPairs, capacity: int, width: int,
             if probe.verdict or undecided == _ENOUGH_PROBES:
                 return replace(state, converged=True, num_probes=num_probes)
             nearest = wanted.margins(probe.values, state.values).where(probe.share > 0.5, torch.inf).argsort()
-            basis.join(probe.new_parts[nearest[: min(width, int((probe.share > 0.5).sum()))]])
+            basis.join(probe.coordinates[nearest[: min(width, int((probe.share > 0.5).sum()))]])
         if basis.num_products >= max_products:
             return state
         if basis.dimension + len(basis.block) > capacity:

@@ -24,7 +24,8 @@ from hessmap.curvature.pullback import pullback
 from hessmap.errors import InvalidInput
 
 Curvature = Literal["gauss_newton", "full"]
-_NEGLIGIBLE = 1e-15
+_NEGLIGIBLE = 1e-15  # of the curvature of a sample: below its rounding
+_NEGLIGIBLE_ROW = 1e-12  # rows count by their squares
 
 
 @dataclass(frozen=True)
@@ -139,7 +140,7 @@ def _output_roots(problem: Problem, outputs: Tensor, targets: Tensor, weights: T
         return (weights[:, None] * values.abs()).sqrt()[:, :, None] * vectors.mT, _sign(values)
     rows = torch.linalg.qr(root.mT).R * weights.sqrt()[:, None, None]
     sizes = rows.abs().amax(2)
-    used = (sizes > _NEGLIGIBLE * sizes.amax(1, keepdim=True)).any(0)
+    used = (sizes > _NEGLIGIBLE_ROW * sizes.amax(1, keepdim=True)).any(0)
     return rows[:, used | (torch.arange(len(used)) == 0)], None
 
 

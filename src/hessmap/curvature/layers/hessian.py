@@ -129,13 +129,17 @@ class LayerHessian(SymmetricOperator):
 
     def contracted_inputs(self, matrix: Tensor) -> Tensor:
         """The matrix T over outputs with <T, B> = <H, B (x) C> for every B, C the given matrix over inputs."""
-        total = torch.stack([part.contracted_inputs(matrix) for part in self.held]).sum(0)
-        return total + self._penalty * matrix.trace() * torch.eye(len(total), dtype=torch.float64)
+        total = self._penalty * matrix.trace() * torch.eye(self.weight_shape[0], dtype=torch.float64)
+        for part in self.held:
+            total += part.contracted_inputs(matrix)
+        return total
 
     def contracted_outputs(self, matrix: Tensor) -> Tensor:
         """The matrix T over inputs with <T, C> = <H, B (x) C> for every C, B the given matrix over outputs."""
-        total = torch.stack([part.contracted_outputs(matrix) for part in self.held]).sum(0)
-        return total + self._penalty * matrix.trace() * torch.eye(len(total), dtype=torch.float64)
+        total = self._penalty * matrix.trace() * torch.eye(self.weight_shape[1], dtype=torch.float64)
+        for part in self.held:
+            total += part.contracted_outputs(matrix)
+        return total
 
     def compressed(self, outputs: Tensor, inputs: Tensor) -> CompressedHessian:
         """(U (x) V)^T H (U (x) V) for orthonormal columns U over outputs and V over inputs."""

@@ -61,23 +61,27 @@ class HeldPatches:
         """sum sign J C J^T for a matrix C over inputs."""
         outputs = self.batch.layer.num_outputs
         total = matrix.new_zeros(outputs, outputs)
-        for part in parts(self.batch, self.batch.layer.num_positions * len(matrix)):
-            inputs = part.inputs
+        for part in parts(self.batch, self._largest_entries):
+            inputs, rows = part.inputs, part.rows
             between = inputs @ matrix @ inputs.mT  # (samples, positions, positions)
-            rows = part.rows
-            mixed = torch.einsum("npq,nkqm->nkpm", between, rows) if inputs.shape[1] > 1 else between[:, None] * rows
-            total += rows.flatten(0, 2).T @ part.signed(mixed).flatten(0, 2)
+            total += rows.flatten(0, 2).T @ part.signed(between[:, None] @ rows).flatten(0, 2)
         return total
 
     def contracted_outputs(self, matrix: Tensor) -> Tensor:
         """sum sign J^T B J for a matrix B over outputs."""
         size = self.batch.layer.weight_shape[1]
         total = matrix.new_zeros(size, size)
-        for part in parts(self.batch, self.batch.layer.num_positions * size):
+        for part in parts(self.batch, self._largest_entries):
             inputs, rows = part.inputs, part.rows
-            between = torch.einsum("nkpm,nkqm->npq", part.signed(rows @ matrix), rows)
-            total += inputs.flatten(0, 1).T @ (between @ inputs).flatten(0, 1)
+            left, right = (_by_position(values) for values in (part.signed(rows @ matrix), rows))
+            total += inputs.flatten(0, 1).T @ (left @ right.mT @ inputs).flatten(0, 1)
         return total
+
+    @property
+    def _largest_entries(self) -> int:
+        """Of a sample's temporaries in a contraction."""
+        rank, positions, outputs = self.batch.rows.shape[1:]
+        return positions * max(rank * outputs, self.batch.layer.weight_shape[1], positions)
 
 
 @dataclass(frozen=True)
@@ -121,6 +125,11 @@ class HeldJacobians:
 
 
 Held = HeldPatches | HeldJacobians
+
+
+def _by_position(values: Tensor) -> Tensor:
+    """(samples, rank, positions, outputs) as (samples, positions, rank * outputs)."""
+    return values.transpose(1, 2).flatten(2)
 
 
 def held_product(held: list[Held], weight_shape: tuple[int, int], penalty: float, vectors: Tensor) -> Tensor:
