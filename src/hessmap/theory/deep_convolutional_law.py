@@ -29,7 +29,8 @@ def outer_product_rank(chain: FilterChain) -> int:
     Kind of truth: a conjecture as an equality: it held on every network tried (study cnn/deep-law). That no weights
     exceed it is proved for stride 1: the rank of the Jacobian is at most the dimension of the closure of all products;
     the products of a chain are among those of each merged chain; and (A, B) -> A B, of two parts that meet at v, has
-    fibres of dimension m_v^2 where the rows of B are independent. The third line only differs from the second, for v
+    fibres of dimension m_v^2 where the rows of B are independent (for a product at a free v: checked, not proved, where
+    degrees round). The third line only differs from the second, for v
     alone, by rounding. With one hidden layer V W, m_0 < m, the rows v with v W = 0 have m - m_0 generators of degrees
     b_i as equal as can be, of sum m_0 (k - 1); what W adds to the dV W splits into parts of m (b_i - 1) and is seen in
     K (b_i - d_1)+ dimensions: the lesser of both for each i. For m_0 >= m alike.
