@@ -1,0 +1,69 @@
+"""The rank of a function that a network represents: costs, bounds, kernel regression, balance."""
+
+from hessmap.theory.functions.balance import balance_defect_prediction
+from hessmap.theory.functions.identity_layers import DeepenedNetwork, cost_constant, deepened
+from hessmap.theory.functions.kernel_ridge import (
+    KernelRidge,
+    kernel_ridge,
+    kernel_ridge_jacobian_rank,
+    printed_kernel_ridge_jacobian_rank,
+)
+from hessmap.theory.functions.layers import Layer, evaluated, squared_norm
+from hessmap.theory.functions.linear_cost import (
+    balanced_factors,
+    diagonal_representation_cost,
+    jacobian_cost_lower_bound,
+    linear_representation_cost,
+    schatten_quasi_norm,
+    singular_value_upper_bound,
+)
+from hessmap.theory.functions.piecewise_linear_examples import (
+    cross_map,
+    cross_map_jacobian,
+    leaky_relu,
+    printed_cross_map,
+    relu_from_leaky,
+)
+from hessmap.theory.functions.rank_one_interpolation import (
+    RankOneBound,
+    rank_one_constant,
+    rank_one_lower_bound,
+    rank_one_network,
+)
+from hessmap.theory.functions.recovery_depths import RecoveryDepths, recovery_depths, samples_against_rank_one
+from hessmap.theory.functions.shortest_path import PathLength, diameter, shortest_path
+
+__all__ = [
+    "DeepenedNetwork",
+    "KernelRidge",
+    "Layer",
+    "PathLength",
+    "RankOneBound",
+    "RecoveryDepths",
+    "balance_defect_prediction",
+    "balanced_factors",
+    "cost_constant",
+    "cross_map",
+    "cross_map_jacobian",
+    "deepened",
+    "diagonal_representation_cost",
+    "diameter",
+    "evaluated",
+    "jacobian_cost_lower_bound",
+    "kernel_ridge",
+    "kernel_ridge_jacobian_rank",
+    "leaky_relu",
+    "linear_representation_cost",
+    "printed_cross_map",
+    "printed_kernel_ridge_jacobian_rank",
+    "rank_one_constant",
+    "rank_one_lower_bound",
+    "rank_one_network",
+    "recovery_depths",
+    "relu_from_leaky",
+    "samples_against_rank_one",
+    "schatten_quasi_norm",
+    "shortest_path",
+    "singular_value_upper_bound",
+    "squared_norm",
+]

@@ -1,0 +1,109 @@
+"""The representation cost of linear networks: the smallest squared norm of the weights that give a map.
+
+Reference: Jacot 2023, "Implicit bias of large depth networks: a notion of rank for nonlinear functions", section 1 and
+Proposition 3; the closed form is that of Dai, Karzand & Srebro 2021.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from hessmap.errors import require
+
+Floats = NDArray[np.float64]
+
+
+def linear_representation_cost(matrix: ArrayLike, num_layers: int) -> float:
+    """min ||W_L||^2 + .. + ||W_1||^2 over all W_L .. W_1 = A: L times the sum of s^(2/L), s the singular values of A.
+
+    Kind of truth: theorem, for hidden widths of at least the rank of A. Divided by L it tends to the rank of A as the
+    depth L grows.
+
+    >>> round(linear_representation_cost([[3.0, 0.0], [0.0, 1.0]], num_layers=2), 12)    # twice the nuclear norm
+    8.0
+    """
+    return num_layers * schatten_quasi_norm(_singular_values(matrix), num_layers)
+
+
+def diagonal_representation_cost(weights: ArrayLike, num_layers: int) -> float:
+    """The same for a diagonal linear network, x -> w . x with w the product of L vectors: L times the sum of |w|^(2/L).
+
+    Reference: Gunasekar et al. 2018; Jacot 2023, section 1.
+
+    >>> diagonal_representation_cost([1.0, -2.0, 0.0, 0.5], num_layers=2)
+    7.0
+    """
+    return num_layers * schatten_quasi_norm(np.abs(np.asarray(weights, dtype=np.float64)), num_layers)
+
+
+def schatten_quasi_norm(singular_values: ArrayLike, num_layers: int) -> float:
+    """The sum of s^(2/L), the power 2/L of the Schatten-2/L quasi-norm; zeros count nothing.
+
+    >>> schatten_quasi_norm([4.0, 0.0], num_layers=4)
+    2.0
+    """
+    require(num_layers >= 1, "num_layers must be at least 1", f"got {num_layers}")
+    values = np.asarray(singular_values, dtype=np.float64)
+    smallest = float(values.min(initial=0.0))
+    require(smallest >= 0, "singular values must not be negative", f"the smallest is {smallest}")
+    return float((values[values > 0] ** (2.0 / num_layers)).sum())
+
+
+def jacobian_cost_lower_bound(singular_values: ArrayLike, num_layers: int) -> float:
+    """||W||^2 of any L-layer network whose Jacobian has these singular values at one point is at least L sum s^(2/L).
+
+    Holds for every activation whose slope is at most 1 in magnitude. Reference: Jacot 2023, Proposition 3; corrected:
+    D_l in its proof is the diagonal of sigma' at the pre-activations, not of sigma.
+
+    >>> jacobian_cost_lower_bound([2.0, 1.0], num_layers=2)
+    6.0
+    """
+    return num_layers * schatten_quasi_norm(singular_values, num_layers)
+
+
+def singular_value_upper_bound(scaled_cost: float, num_layers: int, place: int) -> float:
+    """The ``place``-th singular value of the Jacobian, at any point, of a network with ||W||^2 / L = ``scaled_cost`` is
+    at most (scaled_cost / place)^(L / 2).
+
+    From Proposition 3, because that many singular values are no smaller. For a cost below ``place`` it decays with
+    depth: the function is approximately of lower rank.
+
+    >>> singular_value_upper_bound(1.0, num_layers=4, place=2)
+    0.25
+    """
+    require(place >= 1, "the place of a singular value must be at least 1", f"got {place}")
+    return float((scaled_cost / place) ** (num_layers / 2))
+
+
+def balanced_factors(matrix: ArrayLike, num_layers: int) -> list[Floats]:
+    """W_1, .., W_L with W_L .. W_1 = A that attain the cost: S^(1/L) V^T, then S^(1/L), at last U S^(1/L).
+
+    Directions of singular value zero (below n eps of the largest) are left out, so the hidden width is the rank of A;
+    a matrix of zeros gets hidden width 1.
+
+    >>> factors = balanced_factors([[0.0, 8.0]], num_layers=3)
+    >>> [float(np.square(factor).sum().round(9)) for factor in factors]
+    [4.0, 4.0, 4.0]
+    """
+    require(num_layers >= 1, "num_layers must be at least 1", f"got {num_layers}")
+    array = _matrix(matrix)
+    if num_layers == 1:
+        return [array.copy()]
+    left, values, right = np.linalg.svd(array, full_matrices=False)
+    floor = max(array.shape) * np.finfo(np.float64).eps * values.max(initial=0.0)
+    rank = max(1, int((values > floor).sum()))
+    roots = values[:rank] ** (1.0 / num_layers)
+    middle = [np.diag(roots) for _ in range(num_layers - 2)]
+    return [roots[:, None] * right[:rank], *middle, left[:, :rank] * roots]
+
+
+def _singular_values(matrix: ArrayLike) -> Floats:
+    return np.asarray(np.linalg.svd(_matrix(matrix), compute_uv=False), dtype=np.float64)
+
+
+def _matrix(matrix: ArrayLike) -> Floats:
+    array = np.asarray(matrix, dtype=np.float64)
+    require(array.ndim == 2 and array.size > 0, "a linear map must be a matrix", f"got shape {array.shape}")
+    require(bool(np.isfinite(array).all()), "a linear map must be finite", "there is NaN or inf")
+    return array

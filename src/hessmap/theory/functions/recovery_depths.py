@@ -1,0 +1,68 @@
+"""The depths at which a network can be expected to find the rank of the function behind the data.
+
+Reference: Jacot 2023, section 4 (Propositions 2, 3, 5, Theorem 2).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from hessmap.errors import require
+
+
+@dataclass(frozen=True)
+class RecoveryDepths:
+    """Where rank recovery is expected, and what is proved.
+
+    ``expected`` = (first, last) or None: from the first depth at which the bound k + C / L is below k + 1, to the last
+    at which k L + C is below the cost L + C_N of the rank-one interpolator that was built. An expectation: it compares
+    two upper bounds. ``proved`` = (first, last) or None: depths at which the true function costs less than the lower
+    bound for EVERY rank-one interpolator, so that no global minimum of small ridge has bottleneck rank 1.
+    """
+
+    true_rank: int
+    expected: tuple[int, int] | None
+    proved: tuple[int, int] | None
+
+
+def recovery_depths(
+    true_rank: int, constant: float, rank_one_constant: float, rank_one_slope: float, *, largest: int = 10_000
+) -> RecoveryDepths:
+    """Both ranges from k, C (``cost_constant``), C_N (``rank_one_constant``) and path / diameter (Proposition 10).
+
+    Too shallow, k + C / L >= k + 1 leaves room for another unit of rank (Proposition 3); too deep, k L + C > L + C_N
+    makes rank one cheaper. ``proved`` asks for k L + C < L slope^(2/L): it needs a slope above k^(L/2), which takes
+    many samples.
+
+    >>> recovery_depths(true_rank=2, constant=5.0, rank_one_constant=45.0, rank_one_slope=100.0)
+    RecoveryDepths(true_rank=2, expected=(6, 39), proved=(1, 10))
+    """
+    require(true_rank >= 1, "true_rank must be at least 1", f"got {true_rank}")
+    require(rank_one_slope >= 0, "rank_one_slope must not be negative", f"got {rank_one_slope}")
+    first = max(1, math.floor(constant) + 1)
+    if true_rank == 1:
+        return RecoveryDepths(1, (first, largest) if first <= largest else None, None)
+    last = math.ceil((rank_one_constant - constant) / (true_rank - 1)) - 1
+    expected = (first, min(last, largest)) if first <= min(last, largest) else None
+    proved = [
+        depth
+        for depth in range(1, largest + 1)
+        if true_rank * depth + constant < depth * rank_one_slope ** (2.0 / depth)
+    ]
+    return RecoveryDepths(true_rank, expected, (proved[0], proved[-1]) if proved else None)
+
+
+def samples_against_rank_one(true_rank: int, constant: float, coefficient: float, num_layers: int) -> float:
+    """How many samples make every rank-one fit costlier than the true function: ((k + C/L) / c)^(k L / (2 k - 2)).
+
+    ``coefficient`` is c of Theorem 2, ||W||^2 / L > c N^(2/L (1 - 1/k)), which the theorem does not give in numbers.
+    Reference: Jacot 2023, after Proposition 5.
+
+    >>> samples_against_rank_one(true_rank=2, constant=0.0, coefficient=1.0, num_layers=2)
+    4.0
+    """
+    require(true_rank >= 2, "true_rank must be at least 2", f"got {true_rank}")
+    require(coefficient > 0, "coefficient must be positive", f"got {coefficient}")
+    base = (true_rank + constant / num_layers) / coefficient
+    return float(base ** (true_rank * num_layers / (2 * true_rank - 2)))
