@@ -116,3 +116,13 @@ def test_relu_networks_obey_their_bounds_on_drawn_data(seed: int, linear: Convol
 @given(st.data(), convolutions(num_hidden=1) | convolutions(num_hidden=2), losses)
 def test_a_thousand_convolutions(data: Any, net: Convolutional, loss: str) -> None:
     check(net, loss, data.draw(data_ranks(net, loss)))
+
+
+def test_bounds_of_two_convolutions_are_the_ranks_of_the_generic_network() -> None:
+    net = Convolutional(16, channels=(1, 4, 4), kernels=(7, 7), outputs=4)
+
+    predicted = predict_ranks(net, loss="squared")
+
+    assert [getattr(predicted, part).value for part in PARTS] == [64, 159, 171]
+    assert {getattr(predicted, part).kind for part in PARTS} == {"upper_bound"}
+    assert [generic_rank(net, part).value for part in PARTS] == [64, 159, 171]

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from hessmap.networks import Convolutional
 from hessmap.results import RankPrediction, RankValue
-from hessmap.theory import convolutional, deep_convolutional
+from hessmap.theory import convolutional, deep_convolutional, deep_convolutional_columns, deep_convolutional_law
 from hessmap.theory.convolutional import OneHiddenConvolution
 from hessmap.theory.data_facts import DataFacts, data_facts
+from hessmap.theory.filter_chains import convolutional_chain
 from hessmap.theory.kinds_of_truth import Ranks, answered, smallest
 from hessmap.theory.patch_bounds import NO_OUTPUTS, non_linear_ranks, with_bias_ranks
 from hessmap.theory.prediction import RankQuestion, rank_rule
@@ -24,6 +25,10 @@ _GENERIC = "the rank for data in general position"
 _DEEP_OUTER = f"{_PAPER}, Theorem 5, with channels times positions and the input rank"
 _DEEP_FUNCTIONAL = f"{_PAPER}, Theorem 6, sharpened: no layer has a block of its own"
 _DEEP_LOSS = f"{_PAPER}, Section 6, sharpened by the dense formula and the shared gradient"
+_NOT_PRINTED = "products of polynomial matrices, not in print"
+_CHAIN_OUTER = f"{_NOT_PRINTED}; never smaller in any case tried in exact arithmetic, equality is conjectured"
+_CHAIN_FUNCTIONAL = f"{_NOT_PRINTED}; block columns layer by layer, never exceeded in any case tried"
+_CHAIN_LOSS = f"{_NOT_PRINTED}; what the other layers tell of each, never exceeded in any case tried"
 _COROLLARY = f"{_PAPER}, Corollary 12"
 
 
@@ -86,7 +91,15 @@ def _deep_ranks(network: Convolutional, seen: tuple[int, ...], facts: DataFacts)
     if residual == min(rank, *sizes[1:]):
         functional.append((deep_convolutional.hidden_units_upper_bound(sizes, residual, rank), _COROLLARY))
     loss = deep_convolutional.loss_upper_bound(sizes, seen, residual, rank)
-    return smallest((outer, _DEEP_OUTER)), smallest(*functional), smallest((loss, _DEEP_LOSS))
+    found = [(outer, _DEEP_OUTER)], functional, [(loss, _DEEP_LOSS)]
+    if not any(network.paddings):
+        outputs = facts.effective_output_dim
+        chain = convolutional_chain(network.input_length, network.channels, network.kernels, outputs, network.strides)
+        found[0].append((deep_convolutional_law.outer_product_rank(chain), _CHAIN_OUTER))
+        found[1].append((deep_convolutional_columns.functional_upper_bound(chain), _CHAIN_FUNCTIONAL))
+        found[2].append((deep_convolutional_columns.loss_upper_bound(chain), _CHAIN_LOSS))
+    outer_value, functional_value, loss_value = (smallest(*candidates) for candidates in found)
+    return outer_value, functional_value, loss_value
 
 
 def _one_hidden_ranks(network: Convolutional, facts: DataFacts) -> Ranks:
