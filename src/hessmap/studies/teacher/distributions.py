@@ -45,7 +45,7 @@ def measure(case: Case) -> dict[str, Any]:
         "norm_variance": float(squared.mean()),
         "predicted_norm_variance": predicted,
         "norm_variance_in_errors": abs(float(squared.mean()) - predicted) / error,
-        "values": values[:: max(1, values.size // 3000)],
+        "values": values[:: max(1, values.size // 1000)],
         "at": at,
         "density": law.pdf(at),
     }
