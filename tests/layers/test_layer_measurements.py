@@ -87,6 +87,35 @@ def test_layer_eigenpairs_are_those_of_the_dense_block(name: str, dead: bool) ->
         assert np.abs(found.eigenvectors.T @ found.eigenvectors - np.eye(count)).max() < 1e-12
 
 
+@pytest.mark.parametrize("form", ["patches", "jacobians"])
+def test_products_in_single_precision_are_used_from_a_millionth_on(form: str) -> None:
+    given = layer_hessian(problem(), "0")
+    if form == "jacobians":
+        given.held = [part for held in given.held for part in held.jacobian_parts()]
+    known = spectrum(given.to_dense()).eigenvalues
+    vectors = torch.eye(given.size, dtype=torch.float64)
+    rounded = given.in_single_precision().matmat(vectors)
+    assert rounded.dtype == torch.float64
+    assert 1e-9 < float((rounded - given.to_dense()).norm()) / known[0] < 1e-6
+    found = layer_eigenpairs(given, 8, tolerance=1e-6)
+    rest = given @ torch.from_numpy(np.array(found.eigenvectors)) - torch.from_numpy(
+        found.eigenvectors * found.eigenvalues
+    )
+    assert found.converged
+    assert float(rest.norm(dim=0).max()) <= 1e-6 * known[0]
+    assert 1e-9 * known[0] < found.residuals.max() <= 1e-6 * known[0]
+
+
+def test_single_precision_that_is_too_rough_is_undone(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = layer_hessian(problem(), "0")
+    double = spectrum(given.to_dense()).eigenvalues
+    broken = given.compressed(torch.eye(8).double(), torch.eye(9).double())
+    broken.penalty = 1e-4 * double[0]
+    monkeypatch.setattr(given, "in_single_precision", lambda: broken)
+    found = layer_eigenpairs(given, 5, tolerance=1e-6)
+    assert_allclose(found.eigenvalues, double[:5], atol=1e-11 * double[0])
+
+
 def test_directions_that_are_never_used_are_left_out() -> None:
     given = layer_hessian(problem(dead=True), "0")
     seen: list[tuple[int, int]] = []

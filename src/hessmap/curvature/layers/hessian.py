@@ -46,11 +46,15 @@ class LayerPlan:
 
 
 class CompressedHessian(SymmetricOperator):
-    """A layer Hessian seen in some directions of its outputs and inputs; its products are cheaper by as much."""
+    """A layer Hessian seen in some directions of its outputs and inputs; its products are cheaper by as much.
 
-    def __init__(self, held: list[Held], penalty: float) -> None:
+    In single precision they are cheaper by two again, and right to about 2e-7 of the norm; vectors stay float64.
+    """
+
+    def __init__(self, held: list[Held], penalty: float, precision: torch.dtype = torch.float64) -> None:
         self.held = held
         self.penalty = penalty
+        self.precision = precision
         self.weight_shape = held[0].layer.weight_shape
 
     @property
@@ -58,7 +62,11 @@ class CompressedHessian(SymmetricOperator):
         return self.weight_shape[0] * self.weight_shape[1]
 
     def matmat(self, vectors: Tensor) -> Tensor:
-        return held_product(self.held, self.weight_shape, self.penalty, vectors)
+        rounded = vectors.to(self.precision)
+        return held_product(self.held, self.weight_shape, self.penalty, rounded).to(torch.float64)
+
+    def in_single_precision(self) -> CompressedHessian:
+        return CompressedHessian([part.single() for part in self.held], self.penalty, torch.float32)
 
     def compressed(self, outputs: Tensor, inputs: Tensor) -> CompressedHessian:
         """The same seen in still fewer directions."""
@@ -144,6 +152,10 @@ class LayerHessian(SymmetricOperator):
     def compressed(self, outputs: Tensor, inputs: Tensor) -> CompressedHessian:
         """(U (x) V)^T H (U (x) V) for orthonormal columns U over outputs and V over inputs."""
         return CompressedHessian([part.compressed(outputs, inputs) for part in self.held], self._penalty)
+
+    def in_single_precision(self) -> CompressedHessian:
+        """The same operator with products in float32: half the memory and time, right to about 2e-7 of the norm."""
+        return CompressedHessian([part.single() for part in self.held], self._penalty, torch.float32)
 
     def kronecker_approximation(self, patch_rule: PatchRule = "uncorrelated_patches") -> KroneckerProduct:
         """E[M] (x) E[x x^T] from the same pass over the data."""

@@ -52,6 +52,13 @@ class HeldPatches:
         layer = seen_along(self.batch.layer, outputs, inputs)
         return HeldPatches(replace(self.batch, layer=layer, entering=entering, rows=self.batch.rows @ outputs))
 
+    def single(self) -> HeldPatches:
+        """The same in float32."""
+        signs = None if self.batch.signs is None else self.batch.signs.float()
+        return HeldPatches(
+            replace(self.batch, entering=self.batch.entering.float(), rows=self.batch.rows.float(), signs=signs)
+        )
+
     def jacobian_parts(self) -> Iterator[HeldJacobians]:
         """The matrices J, a few samples at a time."""
         for part in parts(self.batch, self.batch.rows.shape[1] * self.batch.layer.size):
@@ -111,6 +118,9 @@ class HeldJacobians:
     def compressed(self, outputs: Tensor, inputs: Tensor) -> HeldJacobians:
         flat = (outputs.T @ self.matrices @ inputs).flatten(1)
         return HeldJacobians(seen_along(self.layer, outputs, inputs), flat, self.signs)
+
+    def single(self) -> HeldJacobians:
+        return HeldJacobians(self.layer, self.flat.float(), None if self.signs is None else self.signs.float())
 
     def jacobian_parts(self) -> Iterator[HeldJacobians]:
         yield self

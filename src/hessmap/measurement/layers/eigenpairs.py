@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import torch
@@ -17,6 +18,8 @@ from hessmap.results import EigenpairsMeasurement
 
 Bases = tuple[Tensor, Tensor]
 BLOCK_SIZE = 8  # wider blocks need more products, narrower ones leave the matrix products too thin
+SINGLE_TOLERANCE = 1e-6  # from which on products in float32 are good enough
+_ROOM = 0.8  # of the tolerance for the iteration, the rest for their rounding
 _CANDIDATES = 4  # Kronecker eigenvectors per wanted one that span the first space
 _ROUGH = 1e-3
 _AT_ONCE = 16
@@ -37,52 +40,40 @@ def layer_eigenpairs(
     Outputs and inputs that the Hessian never acts on (dead units, inputs that are always zero or tied to others) are
     left out. The step then takes the eigenvectors u_i (x) v_j of E[M] (x) E[x x^T] that hold its ``4 * count`` largest
     eigenvalues, finds the best vectors among their combinations (products there cost a fraction of the true ones), and
-    mixes them into the first block. ``residual_check`` is of the whole Hessian; if it were too large, the leaving out
-    was wrong and is undone.
+    mixes them into the first block. At a tolerance of 1e-6 or more products are in float32, whose rounding is below it.
+    ``residual_check`` is of the whole Hessian in float64; if it is too large, the shortcuts were wrong and are undone.
     """
     samples, size = hessian.num_samples, hessian.size
     require(1 <= count <= size, f"count must lie between 1 and the size {size} of the layer", f"got {count}")
     remedy = "Use more samples or fewer eigenpairs"
     must = "top eigenpairs of a layer need at least as many samples as eigenpairs"
     require(count <= samples, must, f"there are {samples} samples and count is {count}", remedy)
+    width = min(size, block_size)
+    solve = partial(top_eigenpairs, count=count, relative_to=relative_to, block_size=width, seed=seed)
     bases = _active_directions(hessian)
-    found = _among(hessian, bases, count, tolerance, relative_to, block_size, seed)
-    if bases is None or found.residual_check <= 3 * count**0.5 * max(tolerance, 1e-13) * found.norm:
-        return found
-    return _among(hessian, None, count, tolerance, relative_to, block_size, seed)
+    seen = hessian if bases is None else hessian.compressed(*bases)
+    if seen.size >= max(count, width):
+        product = hessian.kronecker_approximation()
+        start = kronecker_start(seen, product if bases is None else _seen_along(product, bases), count, width, seed)
+        if tolerance >= SINGLE_TOLERANCE and relative_to == "norm":
+            rough = solve(seen.in_single_precision(), tolerance=_ROOM * tolerance, start=start)
+            checked = _checked(hessian, rough, bases)
+            if (checked.residuals <= tolerance * checked.norm).all():
+                return replace(checked, tolerance=tolerance)
+        found = _checked(hessian, solve(seen, tolerance=tolerance, start=start), bases)
+        if found.residual_check <= 3 * count**0.5 * max(tolerance, 1e-13) * found.norm:
+            return found
+    return solve(hessian, tolerance=tolerance)
 
 
-def layer_eigenpairs_bytes(hessian: LayerHessian, count: int, block_size: int = BLOCK_SIZE) -> int:
+def layer_eigenpairs_bytes(
+    hessian: LayerHessian, count: int, *, tolerance: float = 1e-8, block_size: int = BLOCK_SIZE
+) -> int:
     """The memory that ``layer_eigenpairs`` will take beside the Hessian itself (``hessian.plan.held_bytes``)."""
     bases = _active_directions(hessian)
-    if bases is None:
-        return eigenpairs_bytes(hessian.size, count, block_size)
-    size = bases[0].shape[1] * bases[1].shape[1]
-    copy = int(hessian.held_bytes * size / hessian.size)
-    return copy + eigenpairs_bytes(size, count, block_size)
-
-
-def _among(
-    hessian: LayerHessian,
-    bases: Bases | None,
-    count: int,
-    tolerance: float,
-    relative_to: Reference,
-    block_size: int,
-    seed: int,
-) -> EigenpairsMeasurement:
-    """Eigenpairs within the directions that are active; with None, in all of them."""
-    product = hessian.kronecker_approximation()
-    acting: LayerHessian | CompressedHessian = hessian
-    if bases is not None and bases[0].shape[1] * bases[1].shape[1] >= count:
-        acting = hessian.compressed(*bases)
-        product = _seen_along(product, bases)
-    width = min(acting.size, block_size)
-    start = kronecker_start(acting, product, count, width, seed)
-    found = top_eigenpairs(
-        acting, count, tolerance=tolerance, relative_to=relative_to, start=start, block_size=width, seed=seed
-    )
-    return found if acting is hessian or bases is None else _lifted(hessian, found, bases)
+    size = hessian.size if bases is None else bases[0].shape[1] * bases[1].shape[1]
+    copies = (0.0 if bases is None else 1.0) + (0.5 if tolerance >= SINGLE_TOLERANCE else 0.0)
+    return int(copies * hessian.held_bytes * size / hessian.size) + eigenpairs_bytes(size, count, block_size)
 
 
 def kronecker_start(
@@ -121,17 +112,24 @@ def _seen_along(whole: KroneckerProduct, bases: Bases) -> KroneckerProduct:
     return KroneckerProduct(outputs.T @ whole.output_factor @ outputs, inputs.T @ whole.input_factor @ inputs)
 
 
-def _lifted(hessian: LayerHessian, found: EigenpairsMeasurement, bases: Bases) -> EigenpairsMeasurement:
-    """Eigenpairs in the active directions as those of the whole, with one product of the whole as a check."""
-    vectors = _spread(torch.from_numpy(found.eigenvectors), *bases)
-    signs = np.random.default_rng(found.seed).choice((-1.0, 1.0), size=len(found.eigenvalues))
-    values = torch.from_numpy(found.eigenvalues * signs)
-    rest = hessian @ (vectors @ torch.from_numpy(signs)) - vectors @ values
+def _checked(hessian: LayerHessian, found: EigenpairsMeasurement, bases: Bases | None) -> EigenpairsMeasurement:
+    """Eigenpairs of the whole Hessian, with one float64 product of a random mixture of them as a check.
+
+    What that shows beyond the claimed residuals (rounding of cheaper products) is added to each of them.
+    """
+    vectors = torch.from_numpy(found.eigenvectors)
+    vectors = vectors if bases is None else _spread(vectors, *bases)
+    count = len(found.eigenvalues)
+    signs = np.random.default_rng(found.seed).choice((-1.0, 1.0), size=count)
+    mixed = vectors @ torch.from_numpy(np.stack([signs, signs * found.eigenvalues], 1))
+    check = float((hessian @ mixed[:, 0] - mixed[:, 1]).norm())
+    beyond = max(0.0, check**2 - float(np.square(found.residuals).sum())) / count
     return replace(
         found,
         eigenvectors=vectors.numpy(),
+        residuals=np.sqrt(np.square(found.residuals) + beyond),
         size=hessian.size,
-        residual_check=float(rest.norm()),
+        residual_check=check,
         num_products=found.num_products + 1,
         provenance=hessian.provenance,
     )
