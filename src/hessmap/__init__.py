@@ -26,6 +26,9 @@ _HOME_OF = {
     "certify": "certificates",
     "Certificate": "certificates",
     "Problem": "curvature",
+    "LargeProblem": "curvature",
+    "fisher": "curvature",
+    "empirical_fisher": "curvature",
     "loss_hessian": "curvature",
     "outer_product_hessian": "curvature",
     "functional_hessian": "curvature",
@@ -49,6 +52,13 @@ _HOME_OF = {
     "top_eigenpairs": "measurement",
     "layer_eigenpairs": "measurement.layers",
     "decoupling": "measurement.layers",
+    "balance": "measurement.functions",
+    "bottleneck_view": "measurement.functions",
+    "certified_function_rank": "measurement.functions",
+    "class_regions": "measurement.functions",
+    "denoising_score": "measurement.functions",
+    "function_rank": "measurement.functions",
+    "input_jacobians": "measurement.functions",
     "map": "studies.map",
     "compare_maps": "studies.comparison",
 }
@@ -81,7 +91,10 @@ if TYPE_CHECKING:  # what editors and type checkers see
     from hessmap import training as training
     from hessmap.certificates import Certificate as Certificate
     from hessmap.certificates import certify as certify
+    from hessmap.curvature import LargeProblem as LargeProblem
     from hessmap.curvature import Problem as Problem
+    from hessmap.curvature import empirical_fisher as empirical_fisher
+    from hessmap.curvature import fisher as fisher
     from hessmap.curvature import functional_hessian as functional_hessian
     from hessmap.curvature import loss_hessian as loss_hessian
     from hessmap.curvature import outer_product_hessian as outer_product_hessian
@@ -103,6 +116,13 @@ if TYPE_CHECKING:  # what editors and type checkers see
     from hessmap.measurement import spectrum as spectrum
     from hessmap.measurement import subspace_overlap as subspace_overlap
     from hessmap.measurement import top_eigenpairs as top_eigenpairs
+    from hessmap.measurement.functions import balance as balance
+    from hessmap.measurement.functions import bottleneck_view as bottleneck_view
+    from hessmap.measurement.functions import certified_function_rank as certified_function_rank
+    from hessmap.measurement.functions import class_regions as class_regions
+    from hessmap.measurement.functions import denoising_score as denoising_score
+    from hessmap.measurement.functions import function_rank as function_rank
+    from hessmap.measurement.functions import input_jacobians as input_jacobians
     from hessmap.measurement.layers import decoupling as decoupling
     from hessmap.measurement.layers import layer_eigenpairs as layer_eigenpairs
     from hessmap.networks import Convolutional as Convolutional

@@ -1,7 +1,9 @@
 """What is differentiated and its Hessians: Problem, losses, operators, Jacobians."""
 
+from hessmap.curvature.fisher import empirical_fisher, fisher
 from hessmap.curvature.hessians import Hessian, functional_hessian, loss_hessian, outer_product_hessian
 from hessmap.curvature.jacobian import output_jacobian, tangent_kernel
+from hessmap.curvature.large import LargeProblem
 from hessmap.curvature.layout import Layout
 from hessmap.curvature.losses import LOSSES, Loss, as_loss
 from hessmap.curvature.operator import DenseOperator, LinearOperator, SymmetricOperator
@@ -11,12 +13,15 @@ __all__ = [
     "LOSSES",
     "DenseOperator",
     "Hessian",
+    "LargeProblem",
     "Layout",
     "LinearOperator",
     "Loss",
     "Problem",
     "SymmetricOperator",
     "as_loss",
+    "empirical_fisher",
+    "fisher",
     "functional_hessian",
     "loss_hessian",
     "outer_product_hessian",

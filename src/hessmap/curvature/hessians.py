@@ -9,20 +9,22 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from hessmap.curvature.lifted import DenseHessian, dense_hessian
+from hessmap.curvature.lifted import DenseHessian, autograd_matrix, dense_hessian
 from hessmap.curvature.operator import SymmetricOperator
 from hessmap.curvature.problem import Problem
-from hessmap.curvature.products import hessian_product
+from hessmap.curvature.products import AnyProblem, BlockProducts, hessian_product
 from hessmap.results import Part, Provenance
 
 
 class Hessian(SymmetricOperator):
     """One of the three Hessians. Products are matrix-free until ``to_dense`` was called, then they use the matrix."""
 
-    def __init__(self, problem: Problem, part: Part) -> None:
+    def __init__(self, problem: AnyProblem, part: Part) -> None:
         self.problem = problem
         self.part = part
         self.layout = problem.layout
+        self.dtype = problem.parameters.dtype
+        self._products = BlockProducts(problem, part)
         self._dense: DenseHessian | None = None
 
     @property
@@ -45,13 +47,16 @@ class Hessian(SymmetricOperator):
 
     @cached_property
     def dense(self) -> DenseHessian:
-        self._dense = dense_hessian(self.problem, self.part)
+        if isinstance(self.problem, Problem):
+            self._dense = dense_hessian(self.problem, self.part)
+        else:
+            self._dense = autograd_matrix(self.problem, self.part)
         return self._dense
 
     def matmat(self, vectors: Tensor) -> Tensor:
         if self._dense is not None:
-            return self._dense.matrix @ vectors
-        return hessian_product(self.problem, self.part, vectors)
+            return (self._dense.matrix @ vectors.to(self._dense.matrix)).to(vectors)
+        return self._products(vectors)
 
     def to_dense(self) -> Tensor:
         """The matrix that products use from now on, not a copy of it: change a clone."""
@@ -61,22 +66,22 @@ class Hessian(SymmetricOperator):
         return f"{self.part} Hessian of size {self.size} of {self.problem!r}"
 
 
-def loss_hessian(problem: Problem) -> Hessian:
+def loss_hessian(problem: AnyProblem) -> Hessian:
     """The second derivative of the risk."""
     return Hessian(problem, "loss")
 
 
-def outer_product_hessian(problem: Problem) -> Hessian:
+def outer_product_hessian(problem: AnyProblem) -> Hessian:
     """The part through first derivatives of the outputs: E[J^T (d2loss/doutput2) J], positive for convex losses."""
     return Hessian(problem, "outer_product")
 
 
-def functional_hessian(problem: Problem) -> Hessian:
+def functional_hessian(problem: AnyProblem) -> Hessian:
     """The part through second derivatives of the outputs: E[sum_c residual_c d2output_c], zero at interpolation."""
     return Hessian(problem, "functional")
 
 
-def loss_norm(problem: Problem) -> float:
+def loss_norm(problem: AnyProblem) -> float:
     """||H_L||_2 to about 1e-3, enough to anchor a threshold. Found once per problem."""
     if problem.norm is None:
         problem.norm = _spectral_norm(lambda vector: hessian_product(problem, "loss", vector), problem.num_parameters)

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
 
+from hessmap.curvature.evaluation import evaluated
 from hessmap.curvature.layout import Layout
 from hessmap.curvature.losses import AnyLoss, as_loss
+from hessmap.curvature.probing import require_function, require_separate_losses
 from hessmap.curvature.pullback import pullback
 from hessmap.curvature.samples import gather
-from hessmap.curvature.untouched import private_copy, random_state_kept, twice_differentiable
-from hessmap.errors import InvalidInput, NotReproducible, require, sentence
+from hessmap.curvature.selection import selected
+from hessmap.curvature.untouched import private_copy
+from hessmap.errors import InvalidInput, require, sentence
 from hessmap.results import Provenance, data_hash, provenance
 
 Batch = tuple[Tensor, Tensor, Tensor]
@@ -27,6 +29,7 @@ class Problem:
     plus ``l2`` times the squared norm of the parameters when asked for.
 
     The model is copied (float64, batch-norm frozen): training the original later does not change the problem.
+    ``parameters`` restricts it to some parameters, by names, globs ("*.bias") or layers ("encoder.0").
     ``notes`` says in words whatever was done to it.
     """
 
@@ -39,6 +42,7 @@ class Problem:
         *,
         weights: Tensor | None = None,
         l2: float = 0.0,
+        parameters: str | Sequence[str] | None = None,
         memory_budget: int = 2**30,
     ) -> None:
         require(isinstance(model, nn.Module), "model must be a torch.nn.Module", f"got {type(model).__name__}")
@@ -50,9 +54,10 @@ class Problem:
         self.l2 = l2
         self.norm: float | None = None  # of the loss Hessian, once somebody asked for it
         self.memory_budget = memory_budget
-        self._set_parameters()
+        self._said: set[str] = set()  # what the forward pass has to tell
+        self._set_parameters(parameters)
         self.inputs = samples.inputs
-        self._probe(samples.inputs)
+        require_function(lambda few: self.forward(self.named, few), samples.inputs)
         self.output_dim = self.forward(self.named, samples.inputs[:1]).shape[1]
         self.targets = self.loss.prepare(samples.targets, self.output_dim)
         self._probe_loss()
@@ -61,53 +66,29 @@ class Problem:
         self.weights = samples.weights / mass
         self.data_hash = data_hash(self.inputs.numpy(), self.targets.numpy(), self.weights.numpy())
         penalty = (f"the loss Hessian includes {2 * l2:g} times the identity from l2={l2:g}",) if l2 else ()
-        frozen = (f"{len(self._fixed)} frozen parameters were left out",) if self._fixed else ()
-        self.notes: tuple[str, ...] = notes + samples.notes + frozen + penalty
+        num_frozen = len(self._fixed) - self._num_left_out
+        frozen = (f"{num_frozen} frozen parameters were left out",) if num_frozen else ()
+        if self._num_left_out:
+            frozen += (f"{self._num_left_out} trainable parameters were left out, as asked",)
+        self.notes: tuple[str, ...] = notes + samples.notes + tuple(self._said) + frozen + penalty
         require(math.isfinite(self.risk()), "the loss must be finite", f"the risk is {self.risk()}")
 
-    def _set_parameters(self) -> None:
+    def _set_parameters(self, patterns: str | Sequence[str] | None) -> None:
         everything = dict(self.model.named_parameters())
-        trainable = {name: value.detach() for name, value in everything.items() if value.requires_grad}
-        self.named: dict[str, Tensor] = trainable
-        self._fixed = {name: value.detach() for name, value in everything.items() if not value.requires_grad}
+        trainable = [name for name, value in everything.items() if value.requires_grad]
         must = "the model must have a parameter to differentiate"
-        require(bool(self.named), must, "all are frozen, or there is none")
+        require(bool(trainable), must, "all are frozen, or there is none")
+        chosen = selected(patterns, trainable, [name for name in everything if name not in trainable])
+        self.named: dict[str, Tensor] = {name: everything[name].detach() for name in chosen}
+        self._fixed = {name: value.detach() for name, value in everything.items() if name not in chosen}
+        self._num_left_out = len(trainable) - len(chosen)
         for value in everything.values():
             value.requires_grad_(False)
         self.layout = Layout(tuple((name, tuple(value.shape)) for name, value in self.named.items()))
 
-    def _probe(self, inputs: Tensor) -> None:
-        """Two evaluations agree, and no sample sees another."""
-        few = inputs[:3]
-        outputs = []
-        for seed in (0, 1):
-            with random_state_kept(seed):
-                before = torch.get_rng_state()
-                outputs.append(self.forward(self.named, few))
-                is_random = not torch.equal(torch.get_rng_state(), before)
-        alone = self.forward(self.named, few[:1])
-        require(bool(torch.isfinite(outputs[0]).all()), "the model's outputs must be finite", "there is NaN or inf")
-        differ = not torch.equal(outputs[0], outputs[1])
-        if differ or is_random:  # what is rarely random may agree twice by chance
-            got = "two evaluations on the same samples disagree" if differ else "it draws random numbers"
-            remedy = "Switch off what is random in it (dropout, noise), for example with model.eval()"
-            raise NotReproducible(sentence("the model must be a function of its inputs", got, remedy))
-        if not torch.allclose(alone[0], outputs[0][0], rtol=1e-8, atol=1e-10 * float(outputs[0].abs().max())):
-            got = "the output of a sample changes with the others in its batch"
-            remedy = "Call model.eval() so that normalisation layers use their running statistics"
-            raise NotReproducible(sentence("samples must not see each other", got, remedy))
-
     def _probe_loss(self) -> None:
-        """The loss of a sample is the same alone and among others: no mean over the batch, no broadcasting."""
         chosen = torch.linspace(0, self.num_samples - 1, min(self.num_samples, 16)).long()
-        outputs, targets = self.forward(self.named, self.inputs[chosen]), self.targets[chosen]
-        together = self.loss.value(outputs, targets)
-        alone = torch.cat([self.loss.value(outputs[n : n + 1], targets[n : n + 1]) for n in range(len(chosen))])
-        if not torch.allclose(together, alone, rtol=1e-8, atol=1e-10 * float(alone.abs().max()), equal_nan=True):
-            shapes = f"outputs of shape {tuple(outputs.shape)} with targets of shape {tuple(targets.shape)}"
-            got = f"'{self.loss.name}' gives a sample another loss among others than alone"
-            remedy = f"Look for means over the batch, and for broadcasting: it was given {shapes}"
-            raise NotReproducible(sentence("samples must not see each other in the loss", got, remedy))
+        require_separate_losses(self.loss, self.forward(self.named, self.inputs[chosen]), self.targets[chosen])
 
     @property
     def num_samples(self) -> int:
@@ -133,10 +114,7 @@ class Problem:
     def forward(self, named: dict[str, Tensor], inputs: Tensor) -> Tensor:
         """Outputs (num_samples, output_dim) of the model with these parameters in place of its own."""
         try:
-            with twice_differentiable():
-                # Fresh buffers for every call: a model that counts or averages writes into them.
-                buffers = {name: value.clone() for name, value in self.model.named_buffers()}
-                outputs: Tensor = functional_call(self.model, buffers | named | self._fixed, (inputs,))
+            outputs: Tensor = evaluated(self.model, named | self._fixed, (inputs,), said=self._said)
         except (RuntimeError, ValueError) as error:
             if not any(word in str(error) for word in ("shape", "size", "dtype")):
                 raise

@@ -47,7 +47,7 @@ def gather(inputs: Any, targets: Tensor | None, weights: Tensor | None) -> Sampl
     )
     if inputs.dtype.is_floating_point and inputs.dtype != torch.float64:
         notes = (f"the inputs were promoted from {str(inputs.dtype).removeprefix('torch.')} to float64",)
-    return Samples(_real(inputs, "inputs"), _real(targets, "targets"), _weights(weights, len(inputs)), notes)
+    return Samples(_real(inputs, "inputs"), _real(targets, "targets"), sample_weights(weights, len(inputs)), notes)
 
 
 def _real(values: Tensor, name: str) -> Tensor:
@@ -60,7 +60,7 @@ def _real(values: Tensor, name: str) -> Tensor:
     return values
 
 
-def _weights(weights: Tensor | None, count: int) -> Tensor:
+def sample_weights(weights: Tensor | None, count: int) -> Tensor:
     if weights is None:
         return torch.ones(count, dtype=torch.float64)
     weights = torch.as_tensor(weights, dtype=torch.float64).detach()
@@ -79,7 +79,7 @@ def _read_twice(loader: Iterable[Any]) -> tuple[Tensor, Tensor, bool]:
     got = f"got a {type(loader).__name__}, which gives single samples"
     require(not isinstance(loader, Dataset), "data must be tensors or a loader", got, remedy)
     if isinstance(loader, DataLoader):
-        _refuse_drop_last(loader)
+        refuse_drop_last(loader)
     first, second = _one_pass(loader, seed=0), _one_pass(loader, seed=1)
     require(len(first[0]) > 0, "the data must hold at least one sample", "it is empty")
     if len(first[0]) != len(second[0]):
@@ -98,7 +98,7 @@ def _agree(one: Tensor, other: Tensor) -> bool:
     return torch.allclose(one, other, rtol=1e-9, atol=0, equal_nan=True)
 
 
-def _refuse_drop_last(loader: DataLoader[Any]) -> None:
+def refuse_drop_last(loader: DataLoader[Any]) -> None:
     # Batches are made by the loader or by a batch sampler of the user's, from the samples that a sampler chose.
     batches: Any = loader if loader.batch_size is not None else loader.batch_sampler
     if not getattr(batches, "drop_last", False):

@@ -56,30 +56,43 @@ def _silu(input: Tensor, inplace: bool = False) -> Tensor:
 _WRITTEN_OUT: dict[Callable[..., Any], Callable[..., Any]] = {torch._weight_norm: _weight_norm, F.silu: _silu}
 
 
+_ATTENTION = (F.scaled_dot_product_attention, F.multi_head_attention_forward)
+_ATTENTION_NOTE = "attention was taken by torch's math kernel, because the fused ones have no second derivative"
+
+
 class _WrittenOut(TorchFunctionMode):
-    """Some operations of torch by their formulas."""
+    """Some operations of torch by their formulas; what is worth a note is added to ``said``."""
+
+    def __init__(self, said: set[str] | None = None) -> None:
+        super().__init__()
+        self.said = said
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
+        if self.said is not None and func in _ATTENTION:
+            self.said.add(_ATTENTION_NOTE)
         return _WRITTEN_OUT.get(func, func)(*args, **(kwargs or {}))
 
 
 @contextmanager
-def twice_differentiable() -> Iterator[None]:
+def twice_differentiable(said: set[str] | None = None) -> Iterator[None]:
     """Attention by torch's math kernel, because the fused ones have no second derivative, and some operations written
-    out."""
+    out; a note on attention is added to ``said``."""
     fast = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
     try:
-        with sdpa_kernel(SDPBackend.MATH), _WrittenOut():
+        with sdpa_kernel(SDPBackend.MATH), _WrittenOut(said):
             yield
     finally:
         torch.backends.mha.set_fastpath_enabled(fast)
 
 
-def private_copy(model: nn.Module) -> tuple[nn.Module, tuple[str, ...]]:
-    """A float64 copy with frozen batch-norm, and notes on what was changed in it.
+def private_copy(
+    model: nn.Module, dtype: torch.dtype = torch.float64, device: torch.device | None = None
+) -> tuple[nn.Module, tuple[str, ...]]:
+    """A copy in a number format (float64) and on a device (its own), with frozen batch-norm, and notes on
+    what was changed in it.
 
     Dropout that is switched on is refused: it would make the Hessian a random variable.
     """
@@ -89,12 +102,13 @@ def private_copy(model: nn.Module) -> tuple[nn.Module, tuple[str, ...]]:
             got = f"layer '{name}' is {type(module).__name__}(p={module.p}) in train mode"
             raise InvalidInput(sentence(must, got, "Call model.eval() first"))
     notes = []
-    dtypes = {parameter.dtype for parameter in model.parameters()} - {torch.float64}
+    dtypes = {parameter.dtype for parameter in model.parameters()} - {dtype}
     if dtypes:
-        names = ", ".join(sorted(str(dtype).removeprefix("torch.") for dtype in dtypes))
-        notes.append(f"the model was promoted from {names} to float64")
+        names = ", ".join(sorted(str(other).removeprefix("torch.") for other in dtypes))
+        change = "promoted" if dtype == torch.float64 else "converted"
+        notes.append(f"the model was {change} from {names} to {str(dtype).removeprefix('torch.')}")
     try:
-        twin = copy.deepcopy(model).double()
+        twin = copy.deepcopy(model).to(device, dtype)
     except (RuntimeError, TypeError) as error:
         must = "the model must be copyable, so that the original stays untouched"
         raise UnsupportedNetwork(sentence(must, f"copy.deepcopy failed with: {error}")) from error

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from hessmap.curvature.large import LargeProblem
 from hessmap.curvature.lifted.assembly import add_pair, add_symmetric
 from hessmap.curvature.lifted.canvas import Canvas
 from hessmap.curvature.lifted.side import side
@@ -55,6 +56,17 @@ def dense_hessian(problem: Problem, part: Part) -> DenseHessian:
         return DenseHessian(matrix, check, "lifted", notes)
     reason = f"the lifted engine missed a use of a parameter, or rounding is bad (check {check:.1e})"
     return _autograd_matrix(problem, part, reason)
+
+
+def autograd_matrix(problem: LargeProblem, part: Part) -> DenseHessian:
+    """The dense form of a large problem's Hessian, by products alone and in its own number format."""
+    size = problem.num_parameters
+    needed = problem.parameters.element_size() * size * size * 3
+    require_memory(f"the dense Hessian of {size} parameters", needed, "Use products (H @ v), or fewer parameters")
+    matrix = hessian_product(problem, part, torch.eye(size, dtype=problem.dtype))
+    scale = float(matrix.abs().max()) or 1.0
+    asymmetry = float((matrix - matrix.T).abs().max()) / scale
+    return DenseHessian((matrix + matrix.T) / 2, asymmetry, "autograd", ("by autograd: the problem is a large one",))
 
 
 def _autograd_matrix(problem: Problem, part: Part, reason: str) -> DenseHessian:

@@ -46,7 +46,7 @@ class Loss(ABC):
 
     def mass(self, targets: Tensor) -> Tensor:
         """What each sample adds to the denominator of the mean; one, unless the loss ignores or weights samples."""
-        return torch.ones(targets.shape[0], dtype=torch.float64)
+        return torch.ones(targets.shape[0], dtype=torch.float64, device=targets.device)
 
 
 def one_hot_targets(targets: Tensor, output_dim: int) -> Tensor:

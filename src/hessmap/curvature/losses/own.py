@@ -32,8 +32,8 @@ class FunctionLoss(Loss):
             "Do not average inside of it; the risk is the weighted mean over samples",
         )
         require(
-            values.dtype == torch.float64,
-            f"the loss '{self.name}' must compute in float64",
+            values.dtype == outputs.dtype,
+            f"the loss '{self.name}' must compute in {str(outputs.dtype).removeprefix('torch.')}",
             f"it returned {str(values.dtype).removeprefix('torch.')}",
             "Remove casts such as .float() from it",
         )
@@ -87,7 +87,7 @@ class ModuleLoss(FunctionLoss):
 
     def mass(self, targets: Tensor) -> Tensor:
         """torch divides a weighted or ignoring cross-entropy by the class weights that took part."""
-        ones = torch.ones(targets.shape[0], dtype=torch.float64)
+        ones = torch.ones(targets.shape[0], dtype=torch.float64, device=targets.device)
         if targets.dtype.is_floating_point or not hasattr(self.module, "ignore_index"):
             return ones
         used = targets != self.module.ignore_index

@@ -23,7 +23,7 @@ class Squared(Loss):
         return outputs - targets
 
     def hessian(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        return torch.eye(outputs.shape[1], dtype=outputs.dtype).expand(len(outputs), -1, -1)
+        return torch.eye(outputs.shape[1], dtype=outputs.dtype, device=outputs.device).expand(len(outputs), -1, -1)
 
     def hessian_root(self, outputs: Tensor, targets: Tensor) -> Tensor:
         return self.hessian(outputs, targets)

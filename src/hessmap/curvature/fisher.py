@@ -1,0 +1,54 @@
+"""The Fisher information of a model's distribution, and what is often called so."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from hessmap.curvature.layout import Layout
+from hessmap.curvature.losses import CrossEntropy, Squared, TorchCrossEntropy
+from hessmap.curvature.operator import SymmetricOperator
+from hessmap.curvature.products import AnyProblem, BlockProducts
+from hessmap.errors import InvalidInput, sentence
+from hessmap.results import Provenance
+
+
+class FisherOperator(SymmetricOperator):
+    """Products with the Fisher information, or with the empirical one."""
+
+    def __init__(self, problem: AnyProblem, kind: str) -> None:
+        self.problem = problem
+        self.kind = kind
+        self.layout: Layout = problem.layout
+        self.dtype = problem.parameters.dtype
+        self._products = BlockProducts(problem, kind)
+
+    @property
+    def size(self) -> int:
+        return self.problem.num_parameters
+
+    @property
+    def provenance(self) -> Provenance:
+        return self.problem.provenance
+
+    def matmat(self, vectors: Tensor) -> Tensor:
+        return self._products(vectors)
+
+
+def fisher(problem: AnyProblem) -> FisherOperator:
+    """E_x E_y[grad log p(y|x) grad log p(y|x)^T], y drawn from the MODEL's own distribution, not from the data.
+
+    The loss must be minus the logarithm of such a distribution whose natural parameters are the outputs: softmax
+    cross-entropy, or squared (a Gaussian of unit variance). There it equals the outer-product Hessian, for any targets
+    (Martens 2020, "New insights and perspectives on the natural gradient method", section 9).
+    """
+    if not isinstance(problem.loss, CrossEntropy | TorchCrossEntropy | Squared):
+        must = "the Fisher information needs a loss that is minus a log-likelihood with the outputs as parameters"
+        remedy = "Use outer_product_hessian(problem), or empirical_fisher(problem)"
+        raise InvalidInput(sentence(must, f"'{problem.loss.name}' is not known to be one", remedy))
+    return FisherOperator(problem, "outer_product")
+
+
+def empirical_fisher(problem: AnyProblem) -> FisherOperator:
+    """E[g g^T] of the gradients g of each sample's loss at its GIVEN target: not the Fisher information, and no
+    approximation of the Hessian away from a well-specified optimum (Kunstner, Balles & Hennig 2019)."""
+    return FisherOperator(problem, "empirical_fisher")

@@ -1,0 +1,91 @@
+"""Input-output Jacobians of all samples at once, from the side with fewer entries."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+from torch.func import jvp, vmap
+
+from hessmap.curvature.input_output.layer_products import LayerProducts
+from hessmap.curvature.input_output.network_function import NetworkFunction
+from hessmap.curvature.memory import require_memory
+
+_AGREEMENT = 1e-10
+# Bytes of the running product of one chunk: it should stay in the cache.
+_CHUNK = 2**22
+
+
+def input_jacobians(function: NetworkFunction) -> Tensor:
+    """doutput/dinput of every sample, shape (num_samples, output_dim, input_dim)."""
+    size = 8 * function.num_samples * function.output_dim * function.input_dim
+    require_memory("the input Jacobians", 2 * size, "Use fewer samples, or function_rank, which keeps singular values")
+    return torch.cat([part for part, _ in jacobian_chunks(function)])
+
+
+def jacobian_chunks(function: NetworkFunction) -> Iterator[tuple[Tensor, str]]:
+    """The Jacobians of some samples after another, and the road that was taken.
+
+    "layers": for sequences of linear, convolution, pooling, reshaping and elementwise layers, a product of matrices
+    from the outputs, checked against automatic differentiation of one random combination. "vjp" or "jvp": automatic
+    differentiation, vectorised over the outputs or the inputs, whichever are fewer.
+    """
+    products = LayerProducts.of(function)
+    if products is not None and not _agrees(function, products):
+        products = None
+    width = max(function.input_dim, function.output_dim) if products is None else products.largest_width
+    each = 8 * min(function.input_dim, function.output_dim) * width
+    size = max(1, _CHUNK // each)
+    for inputs in function.inputs.split(size):
+        if products is not None:
+            yield products.jacobians(inputs), "layers"
+        elif function.input_dim < function.output_dim:
+            yield _forward(function, inputs), "jvp"
+        else:
+            yield _backward(function, inputs), "vjp"
+
+
+def _agrees(function: NetworkFunction, products: LayerProducts) -> bool:
+    """J^T c of the first samples for a random c, both ways."""
+    few = function.inputs[:2]
+    generator = torch.Generator().manual_seed(0)
+    mixture = torch.randn(len(few), function.output_dim, generator=generator, dtype=torch.float64)
+    expected = _pulled(function, few, mixture)
+    found = torch.einsum("nkd,nk->nd", products.jacobians(few), mixture)
+    return torch.allclose(found, expected, rtol=_AGREEMENT, atol=_AGREEMENT * float(expected.abs().max()))
+
+
+def _pulled(function: NetworkFunction, inputs: Tensor, cotangents: Tensor) -> Tensor:
+    leaf = inputs.clone().requires_grad_()
+    with torch.enable_grad():
+        outputs = function(leaf + 0.0)  # an in-place first layer must not write into the leaf
+        (gradient,) = torch.autograd.grad(outputs, leaf, cotangents)
+    return gradient.flatten(1)
+
+
+def _backward(function: NetworkFunction, inputs: Tensor) -> Tensor:
+    """Samples do not see each other: one pull-back per output serves all samples of the batch."""
+    leaf = inputs.clone().requires_grad_()
+    with torch.enable_grad():
+        outputs = function(leaf + 0.0)
+        units = torch.eye(function.output_dim, dtype=torch.float64)[:, None].expand(-1, len(inputs), -1)
+        try:
+            (rows,) = torch.autograd.grad(outputs, leaf, units, retain_graph=True, is_grads_batched=True)
+        except RuntimeError:  # an operation that cannot be vectorised: one output at a time
+            rows = torch.stack([torch.autograd.grad(outputs, leaf, unit, retain_graph=True)[0] for unit in units])
+    return rows.flatten(2).transpose(0, 1)
+
+
+def _forward(function: NetworkFunction, inputs: Tensor) -> Tensor:
+    units = torch.eye(function.input_dim, dtype=torch.float64).reshape(-1, 1, *inputs.shape[1:])
+
+    def along(unit: Tensor) -> Tensor:
+        _, change = jvp(function, (inputs,), (unit.expand_as(inputs),))
+        return change
+
+    try:
+        columns: Tensor = vmap(along)(units)
+    except (RuntimeError, NotImplementedError):  # no forward mode for an operation
+        return _backward(function, inputs)
+    return columns.permute(1, 2, 0)

@@ -1,0 +1,88 @@
+"""A network as a function of its inputs, frozen at the moment of the call, and the points it is looked at."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from hessmap.curvature.untouched import private_copy, twice_differentiable
+from hessmap.errors import InvalidInput, NotReproducible, require, sentence
+from hessmap.results import Provenance, data_hash, provenance
+
+
+class NetworkFunction:
+    """A float64 copy of a model with fixed weights, and the samples: a map from inputs to vectors of outputs.
+
+    ``notes`` says in words whatever was done to the model.
+    """
+
+    def __init__(self, model: nn.Module, inputs: Any) -> None:
+        require(isinstance(model, nn.Module), "model must be a torch.nn.Module", f"got {type(model).__name__}")
+        self.inputs = _samples(inputs)
+        self.model, self.notes = private_copy(model)
+        for parameter in self.model.parameters():
+            parameter.requires_grad_(False)
+        self._probe()
+
+    def _probe(self) -> None:
+        few = self.inputs[:3]
+        first, second, alone = self.outputs(few), self.outputs(few), self.outputs(few[:1])
+        self.output_dim = int(first.shape[1])
+        if not torch.equal(first, second):
+            remedy = "Switch off what is random in it, for example with model.eval()"
+            got = "two evaluations on the same samples disagree"
+            raise NotReproducible(sentence("the model must be a function of its inputs", got, remedy))
+        if not torch.allclose(alone[0], first[0], rtol=1e-8, atol=1e-10 * float(first.abs().max())):
+            got = "the output of a sample changes with the others in its batch"
+            remedy = "Call model.eval() so that normalisation layers use their running statistics"
+            raise NotReproducible(sentence("samples must not see each other", got, remedy))
+
+    @property
+    def num_samples(self) -> int:
+        return len(self.inputs)
+
+    @property
+    def input_dim(self) -> int:
+        return self.inputs[0].numel()
+
+    @property
+    def provenance(self) -> Provenance:
+        return provenance(data_hash=data_hash(self.inputs.numpy()), notes=self.notes)
+
+    def __call__(self, inputs: Tensor) -> Tensor:
+        """Outputs (num_samples, output_dim); a refusal if they are no vectors."""
+        shape = tuple(inputs.shape)
+        try:
+            with twice_differentiable():
+                outputs = self.model(inputs)
+        except (RuntimeError, ValueError) as error:
+            if not any(word in str(error) for word in ("shape", "size", "dtype", "expected", "Expected")):
+                raise
+            raise InvalidInput(sentence("the inputs must fit the model", f"shape {shape} gave: {error}")) from error
+        must = "the model must return one vector of outputs per sample"
+        require(isinstance(outputs, Tensor), must, f"it returned a {type(outputs).__name__}")
+        got = f"inputs of shape {shape} gave outputs of shape {tuple(outputs.shape)}"
+        require(outputs.ndim == 2 and len(outputs) == len(inputs), must, got, "Flatten what it returns")
+        return outputs
+
+    @torch.no_grad()
+    def outputs(self, inputs: Tensor) -> Tensor:
+        """The outputs alone, not to be differentiated; refused if they are not finite."""
+        found = self(inputs)
+        remedy = "Look for weights or inputs that are too large"
+        is_finite = bool(torch.isfinite(found).all())
+        require(is_finite, "activations must be finite", "the outputs hold NaN or inf", remedy)
+        return found
+
+
+def _samples(inputs: Any) -> Tensor:
+    values = torch.as_tensor(inputs) if isinstance(inputs, np.ndarray) else inputs
+    require(isinstance(values, Tensor), "inputs must be a tensor or an array", f"got {type(inputs).__name__}")
+    must = "the rank of a function needs at least two samples"
+    require(values.ndim >= 2 and len(values) >= 2, must, f"got inputs of shape {tuple(values.shape)}")
+    found = values.detach().to("cpu", torch.float64, copy=True)
+    require(bool(torch.isfinite(found).all()), "inputs must be finite", "there is NaN or inf")
+    return found

@@ -1,0 +1,76 @@
+"""What enters and leaves every weight of a network, for all samples."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from hessmap.curvature.input_output.layer_products import sequential_leaves
+from hessmap.curvature.input_output.network_function import NetworkFunction
+from hessmap.curvature.layers.watch import Watch
+from hessmap.errors import UnsupportedNetwork, require, sentence
+
+
+@dataclass(frozen=True, eq=False)
+class Representation:
+    """One use of a weight: what entered, the pre-activations, what the next weight saw (the outputs, for the last).
+
+    All have the samples as rows. ``weight`` is a matrix, a row per output unit or channel.
+    """
+
+    name: str
+    weight: Tensor
+    bias: Tensor | None
+    entering: Tensor
+    before: Tensor
+    after: Tensor
+
+
+@torch.no_grad()
+def representations(function: NetworkFunction) -> list[Representation]:
+    """The linear maps and convolutions of a forward pass, in order; refused if there is none."""
+    parameters = dict(function.model.named_parameters())
+    watch = Watch({id(value): name for name, value in parameters.items()})
+    with watch:
+        outputs = function(function.inputs)
+    count = function.num_samples
+    calls = [(name, call) for name, call in watch.calls if call.leaving.shape[0] == count]
+    if not calls:
+        must = "a view of the layers needs linear layers or convolutions"
+        raise UnsupportedNetwork(sentence(must, f"{type(function.model).__name__} has none that sees the samples"))
+    entered = [call.entering.reshape(count, -1) for _, call in calls]
+    seen = [*entered[1:], outputs]
+    found = []
+    for (name, call), entering, after in zip(calls, entered, seen, strict=True):
+        before = call.leaving.reshape(count, -1)
+        layer = name.rpartition(".")[0] or name
+        is_finite = bool(torch.isfinite(before).all() and torch.isfinite(after).all())
+        require(is_finite, "activations must be finite", f"layer '{layer}' gives NaN or inf")
+        bias = parameters.get(f"{name.rpartition('.')[0]}.bias".lstrip("."))
+        found.append(Representation(layer, call.weight.flatten(1), bias, entering, before, after))
+    return found
+
+
+def is_chain(function: NetworkFunction) -> bool:
+    """Whether the function passes through every representation alone: a sequence of layers of one weight each."""
+    leaves = list(sequential_leaves(function.model))
+    return len(leaves) > 1 and all(not list(leaf.children()) for leaf in leaves)
+
+
+def affine_layers(model: nn.Module) -> list[nn.Linear] | None:
+    """The linear layers of a fully connected network whose activations have slopes of at most 1; None for others."""
+    layers, others = [], []
+    for leaf in sequential_leaves(model):
+        (layers if type(leaf) is nn.Linear else others).append(leaf)
+    fine = all(_is_contraction(leaf) for leaf in others)
+    return [layer for layer in layers if isinstance(layer, nn.Linear)] if layers and fine else None
+
+
+def _is_contraction(leaf: nn.Module) -> bool:
+    if isinstance(leaf, nn.LeakyReLU):
+        return abs(leaf.negative_slope) <= 1
+    if isinstance(leaf, nn.ELU):
+        return 0 <= leaf.alpha <= 1
+    return type(leaf) in (nn.ReLU, nn.Tanh, nn.Sigmoid, nn.Identity, nn.Flatten, nn.Unflatten, nn.Dropout)
