@@ -67,7 +67,8 @@ def _coefficients(rival: Floats, target: Floats) -> Floats:
     """Pearson's coefficient over the last axis; 0 where a resample holds only one value."""
     rival, target = (values - values.mean(axis=-1, keepdims=True) for values in (rival, target))
     spread = np.sqrt((rival**2).sum(-1) * (target**2).sum(-1))
-    return np.divide((rival * target).sum(-1), spread, out=np.zeros(spread.shape), where=spread > 0)
+    coefficients: Floats = np.divide((rival * target).sum(-1), spread, out=np.zeros(spread.shape), where=spread > 0)
+    return coefficients
 
 
 def _interval(values: Floats) -> Interval:
