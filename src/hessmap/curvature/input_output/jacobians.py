@@ -37,7 +37,7 @@ def jacobian_chunks(function: NetworkFunction) -> Iterator[tuple[Tensor, str]]:
     width = max(function.input_dim, function.output_dim) if products is None else products.largest_width
     each = 8 * min(function.input_dim, function.output_dim) * width
     size = max(1, _CHUNK // each)
-    for inputs in function.inputs.split(size):
+    for inputs in torch.split(function.inputs, size):
         if products is not None:
             yield products.jacobians(inputs), "layers"
         elif function.input_dim < function.output_dim:
@@ -81,7 +81,7 @@ def _forward(function: NetworkFunction, inputs: Tensor) -> Tensor:
     units = torch.eye(function.input_dim, dtype=torch.float64).reshape(-1, 1, *inputs.shape[1:])
 
     def along(unit: Tensor) -> Tensor:
-        _, change = jvp(function, (inputs,), (unit.expand_as(inputs),))
+        change: Tensor = jvp(function, (inputs,), (unit.expand_as(inputs),))[1]
         return change
 
     try:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.grad import conv2d_input
 
 from hessmap.curvature.input_output.network_function import NetworkFunction
 from hessmap.networks.modules import MODULES, PolynomialActivation
@@ -105,8 +106,8 @@ def _convolution_pull(layer: nn.Conv2d, values: Tensor) -> Pull:
     def pull(block: Tensor) -> Tensor:
         images = block.reshape(-1, *leaving)
         shape = (len(images), *entering)
-        back = torch.nn.grad.conv2d_input(
-            shape, layer.weight, images, layer.stride, layer.padding, layer.dilation, layer.groups  # type: ignore[arg-type]
+        back: Tensor = conv2d_input(  # type: ignore[no-untyped-call]
+            shape, layer.weight, images, layer.stride, layer.padding, layer.dilation, layer.groups
         )
         return back.reshape(*block.shape[:2], -1)
 

@@ -63,7 +63,8 @@ class NetworkFunction:
                 raise
             raise InvalidInput(sentence("the inputs must fit the model", f"shape {shape} gave: {error}")) from error
         must = "the model must return one vector of outputs per sample"
-        require(isinstance(outputs, Tensor), must, f"it returned a {type(outputs).__name__}")
+        if not isinstance(outputs, Tensor):
+            raise InvalidInput(sentence(must, f"it returned a {type(outputs).__name__}"))
         got = f"inputs of shape {shape} gave outputs of shape {tuple(outputs.shape)}"
         require(outputs.ndim == 2 and len(outputs) == len(inputs), must, got, "Flatten what it returns")
         return outputs

@@ -36,10 +36,10 @@ class JacobianGram(SymmetricOperator):
         return self._pulled(self._pushed(direction))
 
     def _pulled(self, direction: Tensor) -> Tensor:
-        _, pull = vjp(self._value, self.point.reshape(-1))
-        (gradient,) = pull(direction)
+        pull = vjp(self._value, self.point.reshape(-1))[1]
+        gradient: Tensor = pull(direction)[0]
         return gradient.detach()
 
     def _pushed(self, direction: Tensor) -> Tensor:
-        _, change = jvp(self._value, (self.point.reshape(-1),), (direction,))
+        change: Tensor = jvp(self._value, (self.point.reshape(-1),), (direction,))[1]
         return change.detach()

@@ -61,11 +61,10 @@ def is_chain(function: NetworkFunction) -> bool:
 
 def affine_layers(model: nn.Module) -> list[nn.Linear] | None:
     """The linear layers of a fully connected network whose activations have slopes of at most 1; None for others."""
-    layers, others = [], []
-    for leaf in sequential_leaves(model):
-        (layers if type(leaf) is nn.Linear else others).append(leaf)
-    fine = all(_is_contraction(leaf) for leaf in others)
-    return [layer for layer in layers if isinstance(layer, nn.Linear)] if layers and fine else None
+    leaves = list(sequential_leaves(model))
+    layers = [leaf for leaf in leaves if isinstance(leaf, nn.Linear) and type(leaf) is nn.Linear]
+    is_fine = all(_is_contraction(leaf) for leaf in leaves if type(leaf) is not nn.Linear)
+    return layers if layers and is_fine else None
 
 
 def _is_contraction(leaf: nn.Module) -> bool:
