@@ -50,6 +50,18 @@ _HOME_OF = {
     "subspace_overlap": "measurement",
     "solve": "measurement",
     "top_eigenpairs": "measurement",
+    "auto_spectrum": "measurement",
+    "choose_method": "measurement",
+    "density_estimate": "measurement",
+    "diagonal_estimate": "measurement",
+    "effective_dimension_estimate": "measurement",
+    "frobenius_norm_estimate": "measurement",
+    "gradient_overlap": "measurement",
+    "krylov_solve": "measurement",
+    "log_determinant_estimate": "measurement",
+    "rank_estimate": "measurement",
+    "sharpness": "measurement",
+    "trace_estimate": "measurement",
     "layer_eigenpairs": "measurement.layers",
     "decoupling": "measurement.layers",
     "balance": "measurement.functions",
@@ -105,17 +117,29 @@ if TYPE_CHECKING:  # what editors and type checkers see
     from hessmap.curvature.layers import layer_hessian as layer_hessian
     from hessmap.curvature.layers import layer_names as layer_names
     from hessmap.curvature.toeplitz import toeplitz_layer as toeplitz_layer
+    from hessmap.measurement import auto_spectrum as auto_spectrum
     from hessmap.measurement import certified_data_ranks as certified_data_ranks
     from hessmap.measurement import certified_matrix_rank as certified_matrix_rank
     from hessmap.measurement import certified_rank as certified_rank
+    from hessmap.measurement import choose_method as choose_method
+    from hessmap.measurement import density_estimate as density_estimate
+    from hessmap.measurement import diagonal_estimate as diagonal_estimate
     from hessmap.measurement import effective_dimension as effective_dimension
+    from hessmap.measurement import effective_dimension_estimate as effective_dimension_estimate
+    from hessmap.measurement import frobenius_norm_estimate as frobenius_norm_estimate
     from hessmap.measurement import generic_rank as generic_rank
+    from hessmap.measurement import gradient_overlap as gradient_overlap
+    from hessmap.measurement import krylov_solve as krylov_solve
+    from hessmap.measurement import log_determinant_estimate as log_determinant_estimate
     from hessmap.measurement import numerical_rank as numerical_rank
+    from hessmap.measurement import rank_estimate as rank_estimate
     from hessmap.measurement import reconstruction_error as reconstruction_error
+    from hessmap.measurement import sharpness as sharpness
     from hessmap.measurement import solve as solve
     from hessmap.measurement import spectrum as spectrum
     from hessmap.measurement import subspace_overlap as subspace_overlap
     from hessmap.measurement import top_eigenpairs as top_eigenpairs
+    from hessmap.measurement import trace_estimate as trace_estimate
     from hessmap.measurement.functions import balance as balance
     from hessmap.measurement.functions import bottleneck_view as bottleneck_view
     from hessmap.measurement.functions import certified_function_rank as certified_function_rank

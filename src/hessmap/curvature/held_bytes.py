@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 
-from hessmap.curvature.structured import rows
+from hessmap.curvature.structured import Inputs, rows
 
 if TYPE_CHECKING:
     from hessmap.curvature.products import AnyProblem
@@ -28,7 +28,7 @@ def bytes_per_sample(problem: AnyProblem) -> int:
     return known
 
 
-def _kept(problem: AnyProblem, inputs: object, targets: Tensor, weights: Tensor) -> int:
+def _kept(problem: AnyProblem, inputs: Inputs, targets: Tensor, weights: Tensor) -> int:
     leaves = {name: value.clone().requires_grad_() for name, value in problem.named.items()}
     sizes: dict[int, int] = {}
     own = {value.untyped_storage().data_ptr() for value in leaves.values()}

@@ -67,7 +67,7 @@ class Problem:
         self.data_hash = data_hash(self.inputs.numpy(), self.targets.numpy(), self.weights.numpy())
         penalty = (f"the loss Hessian includes {2 * l2:g} times the identity from l2={l2:g}",) if l2 else ()
         num_frozen = len(self._fixed) - self._num_left_out
-        frozen = (f"{num_frozen} frozen parameters were left out",) if num_frozen else ()
+        frozen: tuple[str, ...] = (f"{num_frozen} frozen parameters were left out",) if num_frozen else ()
         if self._num_left_out:
             frozen += (f"{self._num_left_out} trainable parameters were left out, as asked",)
         self.notes: tuple[str, ...] = notes + samples.notes + tuple(self._said) + frozen + penalty

@@ -32,7 +32,7 @@ def subspace_overlap(first: Tensor | NDArray[Any], second: Tensor | NDArray[Any]
     )
     size, num_vectors = bases[0].shape
     require(num_vectors > 0, "a subspace must have at least one basis vector", "got none")
-    error = max(_orthonormality_error(basis, name) for basis, name in zip(bases, ("first", "second"), strict=True))
+    error = max(require_orthonormal(basis, name) for basis, name in zip(bases, ("first", "second"), strict=True))
     return SubspaceOverlap(
         value=float(np.square(bases[0].T @ bases[1]).sum()) / num_vectors,
         num_vectors=num_vectors,
@@ -42,7 +42,7 @@ def subspace_overlap(first: Tensor | NDArray[Any], second: Tensor | NDArray[Any]
     )
 
 
-def _orthonormality_error(basis: Floats, name: str) -> float:
+def require_orthonormal(basis: Floats, name: str) -> float:
     error = largest_entry(basis.T @ basis - np.eye(basis.shape[1]))
     if error > ORTHONORMALITY_TOLERANCE:
         got = f"the {name} basis U has |U^T U - I| up to {error:.3g}"

@@ -2,16 +2,16 @@
 
 from hessmap.results.datasets import DataSetStatus
 from hessmap.results.effective_parameters import CountTruth, EffectiveParameters
-from hessmap.results.layers import (
-    AutocorrelationMeasurement,
-    ClusterMeasurement,
-    DecouplingMeasurement,
-    KroneckerFit,
-    OutlierMeasurement,
-    OverlapCurve,
-    OverlapSummary,
-)
 from hessmap.results.enclosures import EigenvalueEnclosure
+from hessmap.results.estimates import (
+    DensityEstimate,
+    DiagonalEstimate,
+    GradientOverlap,
+    MethodChoice,
+    SharpnessMeasurement,
+    ShiftedSolution,
+    SpectralEstimate,
+)
 from hessmap.results.functions import (
     BalanceMeasurement,
     BottleneckView,
@@ -22,6 +22,15 @@ from hessmap.results.functions import (
     LayerRepresentation,
     RankInterval,
     SchattenMeasurement,
+)
+from hessmap.results.layers import (
+    AutocorrelationMeasurement,
+    ClusterMeasurement,
+    DecouplingMeasurement,
+    KroneckerFit,
+    OutlierMeasurement,
+    OverlapCurve,
+    OverlapSummary,
 )
 from hessmap.results.map_comparison import Change, LayerChange, MapComparison, MapIdentity, PartChange
 from hessmap.results.maps import CurvatureMap, LayerCurvature, NetworkCurvature, PartCurvature
@@ -61,12 +70,15 @@ __all__ = [
     "DataSetStatus",
     "DecouplingMeasurement",
     "DenoisingScore",
+    "DensityEstimate",
+    "DiagonalEstimate",
     "EffectiveDimension",
     "EffectiveParameters",
     "EigenpairsMeasurement",
     "EigenvalueEnclosure",
     "FunctionRank",
     "FunctionRankCertificate",
+    "GradientOverlap",
     "KroneckerFit",
     "LayerChange",
     "LayerCurvature",
@@ -74,6 +86,7 @@ __all__ = [
     "LinearSolution",
     "MapComparison",
     "MapIdentity",
+    "MethodChoice",
     "NetworkCurvature",
     "OutlierMeasurement",
     "OverlapCurve",
@@ -90,6 +103,9 @@ __all__ = [
     "ReconstructionErrors",
     "Record",
     "SchattenMeasurement",
+    "SharpnessMeasurement",
+    "ShiftedSolution",
+    "SpectralEstimate",
     "Spectrum",
     "SubspaceOverlap",
     "TrainingRun",

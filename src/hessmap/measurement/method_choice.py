@@ -1,0 +1,111 @@
+"""Dense, reduced, Lanczos or quadrature: the size decides, and the choice is said before the work starts."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Literal, get_args
+
+import torch
+
+from hessmap.curvature.deep_linear import Reduction, deep_linear_of, reduce_deep_linear
+from hessmap.curvature.hessians import Hessian
+from hessmap.curvature.memory import available_bytes, readable_bytes
+from hessmap.curvature.problem import Problem
+from hessmap.errors import HessmapError, require, unknown_name
+from hessmap.measurement.dense_spectrum import spectrum
+from hessmap.measurement.density_estimate import density_estimate
+from hessmap.measurement.matrices import Matrix
+from hessmap.measurement.probes import Probed
+from hessmap.measurement.reduced_spectrum import reduced_spectrum
+from hessmap.measurement.top_eigenpairs import eigenpairs_bytes, top_eigenpairs
+from hessmap.results import DensityEstimate, EigenpairsMeasurement, MethodChoice, Spectrum
+
+SpectrumMethod = Literal["auto", "dense", "reduced", "lanczos", "quadrature"]
+_DENSE_SIZE = 6000
+_STEPS, _PROBES = 64, 16
+_PRODUCTS_PER_PAIR = 15  # of Lanczos with restarts, measured on Hessians of networks: between 5 and 30
+
+
+def auto_spectrum(
+    matrix: Matrix,
+    *,
+    count: int | None = None,
+    method: SpectrumMethod = "auto",
+    say: Callable[[str], object] = print,
+    seed: int = 0,
+) -> Spectrum | EigenpairsMeasurement | DensityEstimate:
+    """The spectrum as far as the size allows: all eigenvalues where the matrix fits, else the ``count`` largest in
+    magnitude if a count is asked for, else a density. ``say`` gets the choice, its bytes and seconds, before it starts.
+    """
+    choice = choose_method(matrix, count=count, method=method, seed=seed)
+    bytes_and_time = f"about {readable_bytes(choice.predicted_bytes)} and {choice.predicted_seconds:.3g} s"
+    say(f"{choice.method}: {choice.reason}; {bytes_and_time}, one product takes {choice.seconds_per_product:.2g} s")
+    if choice.method == "reduced":
+        reduction = _reduction(matrix)
+        assert reduction is not None
+        return reduced_spectrum(reduction)
+    if choice.method == "dense":
+        return spectrum(matrix)
+    if choice.method == "lanczos":
+        return top_eigenpairs(matrix, count or 1, which="magnitude", seed=seed)
+    return density_estimate(matrix, num_steps=_STEPS, num_probes=_PROBES, seed=seed)
+
+
+def choose_method(
+    matrix: Matrix, *, count: int | None = None, method: SpectrumMethod = "auto", seed: int = 0
+) -> MethodChoice:
+    """Which way, and what it will take, from one timed product."""
+    if method not in get_args(SpectrumMethod):
+        raise unknown_name("method", method, get_args(SpectrumMethod))
+    probed = Probed(matrix, seed)
+    size = probed.size
+    require(count is None or 1 <= count <= size, f"count must lie between 1 and the size {size}", f"got {count}")
+    start = time.perf_counter()
+    probed.product(probed.signs(1))
+    each = time.perf_counter() - start
+    chosen, reason = (method, "as asked for") if method != "auto" else _by_size(matrix, size, count)
+    require(chosen != "lanczos" or count is not None, "lanczos needs a count of eigenpairs", "count is None")
+    dense_bytes, dense_seconds = 16 * size * size, size * each / 8 + 4 / 3 * size**3 / _flops_per_second()
+    predicted = {
+        "dense": (dense_bytes, dense_seconds, size),
+        "reduced": (dense_bytes, dense_seconds, 0),
+        "lanczos": _lanczos(size, count or 1, each),
+        "quadrature": (8 * size * (_STEPS + 6) * _PROBES, _STEPS * _PROBES * each, _STEPS * _PROBES),
+    }[chosen]
+    return MethodChoice(chosen, reason, int(predicted[0]), predicted[1], each, predicted[2], size)
+
+
+def _by_size(matrix: Matrix, size: int, count: int | None) -> tuple[str, str]:
+    fits = 32 * size * size <= available_bytes()
+    if size <= _DENSE_SIZE and fits:
+        if size > 500 and count is None and _reduction(matrix) is not None:
+            return "reduced", f"size {size} of a deep linear network, whose kernel is known"
+        return "dense", f"size {size} is at most {_DENSE_SIZE} and the matrix fits the memory"
+    cause = f"size {size} is above {_DENSE_SIZE}" if fits else f"a matrix of size {size} does not fit the memory"
+    if count is not None:
+        return "lanczos", f"{cause}, and {count} eigenpairs are asked for"
+    return "quadrature", f"{cause}, and no count of eigenpairs is asked for"
+
+
+def _lanczos(size: int, count: int, each: float) -> tuple[int, float, int]:
+    products = min(20 * size, 100 + _PRODUCTS_PER_PAIR * count)
+    return eigenpairs_bytes(size, count, max(4, min(16, count))), products * each, products
+
+
+def _reduction(matrix: Matrix) -> Reduction | None:
+    """The loss Hessian of a deep linear network without its kernel; None for anything else."""
+    if not isinstance(matrix, Hessian) or matrix.part != "loss" or not isinstance(matrix.problem, Problem):
+        return None
+    try:
+        found = reduce_deep_linear(deep_linear_of(matrix.problem))
+    except HessmapError:
+        return None
+    return found if found.is_reduced else None
+
+
+def _flops_per_second(size: int = 256) -> float:
+    matrix = torch.ones(size, size, dtype=torch.float64)
+    start = time.perf_counter()
+    matrix @ matrix
+    return 2 * size**3 / max(1e-9, time.perf_counter() - start)

@@ -1,0 +1,33 @@
+"""Sharpness: the largest curvature of all directions."""
+
+from __future__ import annotations
+
+from math import inf
+
+from hessmap.measurement.matrices import Matrix
+from hessmap.measurement.top_eigenpairs import top_eigenpairs
+from hessmap.results import SharpnessMeasurement
+
+
+def sharpness(
+    matrix: Matrix, *, tolerance: float = 1e-6, max_products: int | None = None, seed: int = 0
+) -> SharpnessMeasurement:
+    """The largest (signed) eigenvalue; gradient descent with a step above 2 / sharpness diverges along its vector
+    (Cohen et al. 2021, "Gradient descent on neural networks typically occurs at the edge of stability").
+
+    >>> import numpy as np
+    >>> sharpness(np.diag([4.0, 1.0, -9.0])).largest_stable_step
+    0.5
+    """
+    found = top_eigenpairs(matrix, 1, tolerance=tolerance, max_products=max_products, seed=seed)
+    value = float(found.eigenvalues[0])
+    return SharpnessMeasurement(
+        value=value,
+        residual=float(found.residuals[0]),
+        converged=found.converged,
+        largest_stable_step=2 / value if value > 0 else inf,
+        num_products=found.num_products,
+        size=found.size,
+        seed=seed,
+        provenance=found.provenance,
+    )

@@ -1,0 +1,139 @@
+"""The trace from products with random vectors."""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from hessmap.errors import unknown_name
+from hessmap.measurement.interval import CONFIDENCE, Wanted, interval, standard_error
+from hessmap.measurement.matrices import Floats, Matrix
+from hessmap.measurement.probes import BLOCK, Probed, orthonormal_range
+from hessmap.results import SpectralEstimate
+
+TraceMethod = Literal["auto", "hutchinson", "hutch++", "xtrace", "exact"]
+_SKETCH = 2 * BLOCK
+
+
+def trace_estimate(
+    matrix: Matrix,
+    *,
+    relative_error: float = 0.01,
+    absolute_error: float = 0.0,
+    method: TraceMethod = "auto",
+    max_products: int = 2000,
+    seed: int = 0,
+) -> SpectralEstimate:
+    """The trace, with probes until its standard error is at most ``relative_error`` of it (or ``absolute_error``).
+
+    "hutchinson": the mean of z^T A z over random signs z (Girard 1989, Hutchinson 1990). "hutch++": the trace in the
+    range of a random sketch exactly, Hutchinson on what is left (Meyer, Musco, Musco & Woodruff 2021). "xtrace": every
+    probe takes its turn at being the one left out of the sketch (Epperly, Tropp & Webber 2024). "exact": the diagonal,
+    by one product a dimension. "auto" is "hutch++", or "exact" where that needs no more products.
+
+    >>> round(trace_estimate(np.diag([3.0, 1.0, -2.0])).value, 12)
+    2.0
+    """
+    if method not in get_args(TraceMethod):
+        raise unknown_name("method", method, get_args(TraceMethod))
+    wanted = Wanted(relative_error, absolute_error, max_products)
+    wanted.check()
+    probed = Probed(matrix, seed)
+    if method == "auto":
+        method = "exact" if probed.size <= _SKETCH + BLOCK else "hutch++"
+    if method == "exact" or not probed.size:
+        total = _exact(probed)
+        value = probed.scale * total  # the scale is known after the first product
+        return _record(probed, "exact", value, np.array([value]), 0.0, wanted)
+    if method == "xtrace":
+        known, values = _left_out(probed, wanted)
+    else:
+        known, values = _sketched(probed, wanted, _SKETCH if method == "hutch++" else 0)
+    value = probed.scale * (known + float(values.mean()))
+    return _record(probed, method, value, values, probed.scale * standard_error(values), wanted)
+
+
+def _exact(probed: Probed) -> float:
+    total = 0.0
+    for start in range(0, probed.size, BLOCK):
+        stop = min(start + BLOCK, probed.size)
+        total += float(probed.product(probed.identity(start, stop))[start:stop].diagonal().sum())
+    return total
+
+
+def _sketched(probed: Probed, wanted: Wanted, width: int) -> tuple[float, Floats]:
+    """The trace inside the sketch, and the values of the probes outside of it."""
+    basis = orthonormal_range(probed.product(probed.signs(min(width, probed.size))))
+    known = float((basis * probed.product(basis)).sum())
+    values = np.zeros(0)
+    while True:
+        probes = probed.signs(BLOCK)
+        probes = probes - basis @ (basis.T @ probes)
+        values = np.append(values, (probes * probed.product(probes)).sum(0).numpy())
+        value, error = probed.scale * (known + values.mean()), probed.scale * standard_error(values)
+        if wanted.is_met(value, error) or probed.num_products + BLOCK > wanted.max_products:
+            return known, values
+
+
+def _left_out(probed: Probed, wanted: Wanted) -> tuple[float, Floats]:
+    """One value per probe, from the sketch without it; wider sketches until the error asked for."""
+    probes = images = basis = curved = torch.zeros(probed.size, 0, dtype=torch.float64)
+    while True:
+        width = min(BLOCK, probed.size - probes.shape[1])
+        fresh = probed.normals(width)
+        fresh = fresh * (probed.size**0.5 / fresh.norm(dim=0))
+        probes, images = torch.cat([probes, fresh], 1), torch.cat([images, probed.product(fresh)], 1)
+        basis = orthonormal_range(images)
+        if basis.shape[1] < images.shape[1] or probes.shape[1] == probed.size:
+            # The range is exhausted: all of the trace lies in it.
+            return float((basis * probed.product(basis)).sum()), np.zeros(2)
+        basis = torch.linalg.qr(images).Q
+        curved = torch.cat([curved, probed.product(basis[:, curved.shape[1] :])], 1)
+        values = _leave_one_out(probes, images, basis, curved)
+        value, error = probed.scale * float(values.mean()), probed.scale * standard_error(values)
+        if wanted.is_met(value, error) or probed.num_products + 2 * BLOCK > wanted.max_products:
+            return 0.0, values
+
+
+def _leave_one_out(probes: Tensor, images: Tensor, basis: Tensor, curved: Tensor) -> Floats:
+    """Q_i, the sketch without probe i, spans Q without the direction s_i; with x_i the probe's part in Q_i,
+
+    tr(Q_i^T A Q_i) = tr H - s_i^T H s_i,   (w_i - Q x_i)^T A (w_i - Q x_i) = w_i^T y_i - 2 x_i^T R_i + x_i^T H x_i,
+
+    where H = Q^T A Q, Y = A W = Q R, and the second is scaled to what is left of the space.
+    """
+    size, count = probes.shape
+    inner, triangle = basis.T @ curved, basis.T @ images
+    turned = torch.linalg.inv(triangle).T
+    turned = turned / turned.norm(dim=0)
+    inside = basis.T @ probes
+    inside = inside - turned * (turned * inside).sum(0)
+    left = (probes * images).sum(0) - 2 * (inside * triangle).sum(0) + (inside * (inner @ inside)).sum(0)
+    scale = (size - count + 1) / (size - inside.square().sum(0)).clamp(min=1e-12 * size)
+    found: Floats = (inner.trace() - (turned * (inner @ turned)).sum(0) + scale * left).numpy()
+    return found
+
+
+def _record(
+    probed: Probed, method: str, value: float, values: Floats, error: float, wanted: Wanted
+) -> SpectralEstimate:
+    exact = method == "exact"
+    return SpectralEstimate(
+        quantity="trace",
+        value=value,
+        standard_error=error,
+        interval=interval(value, error, len(values)),
+        confidence=CONFIDENCE,
+        method_error=0.0,
+        asked=wanted.standard_error(value),
+        reached=exact or wanted.is_met(value, error),
+        num_probes=0 if exact else len(values),
+        num_products=probed.num_products,
+        method=method,
+        size=probed.size,
+        seed=probed.seed,
+        provenance=probed.provenance,
+    )
