@@ -16,7 +16,7 @@ def cases() -> tuple[Case, ...]:
     return tuple(
         {"inputs": inputs, "hidden": hidden, **case}
         for inputs, hidden in _SIZES
-        for case in grid(distribution=_FOURTH_MOMENTS, num_teachers=[60_000 // inputs])
+        for case in grid(distribution=_FOURTH_MOMENTS, num_teachers=[6000 if hidden < inputs else 60_000 // inputs])
     )
 
 
@@ -40,6 +40,7 @@ def measure(case: Case) -> dict[str, Any]:
     error = max(float(squared.std() / np.sqrt(_NUM_NORMS)), 1e-15)
     at = np.linspace(0.01, law.mean + 4 * np.sqrt(law.variance), 300)
     return {
+        "shape": "Ni < Nh" if inputs < hidden else "Ni > Nh",
         "distance": float(np.abs(simulated - law.cdf(points)).max()),
         "own_norms_distance": float(np.abs(simulated - own).max()),
         "norm_variance": float(squared.mean()),
@@ -63,7 +64,19 @@ def findings(rows: Sequence[Row]) -> Iterator[Finding]:
             detail = (
                 f"{wide[smallest]:.4f} at (10, 20), {wide[largest]:.4f} at (90, 180)" if largest == 90 else str(wide)
             )
-            yield Finding(f"The law is approached with the size, {name}", wide[largest] < wide[smallest], detail)
+            yield Finding(
+                f"For Ni < Nh the law is approached with the size, {name}", wide[largest] < wide[smallest], detail
+            )
+    for name in _FOURTH_MOMENTS:
+        kept = [row for row in rows if row["distribution"] == name != "normal" and row["inputs"] > row["hidden"]]
+        if len(kept) > 1:
+            near, far = min(kept, key=lambda row: row["inputs"]), max(kept, key=lambda row: row["inputs"])
+            limit = _limit(near)
+            closes_in = abs(far["distance"] - limit) < abs(near["distance"] - limit)
+            detail = f"{near['distance']:.3f}, {far['distance']:.3f}, limit {limit:.3f}"
+            yield Finding(
+                f"For Ni > Nh the distance tends to that of the atoms and not to zero, {name}", closes_in, detail
+            )
     small = [row for row in rows if (row["inputs"], row["hidden"]) == (30, 10) and row["distribution"] != "normal"]
     if small:
         worst = max(small, key=lambda row: row["distance"])
@@ -74,6 +87,16 @@ def findings(rows: Sequence[Row]) -> Iterator[Finding]:
             "At (30, 10) the difference is that of ||W2||^2: with the right law of the norm less than a third is left"
         )
         yield Finding(claim, worst["own_norms_distance"] < worst["distance"] / 3, detail)
+
+
+def _limit(row: Row) -> float:
+    """(1 - Nh/Ni) sup |Phi(x / sqrt(m4 - 1)) - Phi(x / sqrt 2)|: the distance of the atoms for large Ni > Nh."""
+    import numpy as np
+    from scipy.special import ndtr
+
+    width, x = np.sqrt(_FOURTH_MOMENTS[row["distribution"]] - 1), np.linspace(1e-9, 8, 4001)
+    other = ndtr(x / width) if width > 0 else np.ones_like(x)
+    return float((1 - row["hidden"] / row["inputs"]) * np.abs(other - ndtr(x / np.sqrt(2))).max())
 
 
 STUDY = Study(
@@ -99,7 +122,8 @@ STUDY = Study(
                 for name in ("uniform", "two-point", "laplace")
             ),
             Lines(
-                title="distance from the law of normal weights",
+                title="distance from the law",
+                facet="shape",
                 x="hidden",
                 series=(Series("{distribution}", points="distance", dashed="distance"),),
                 split="distribution",
