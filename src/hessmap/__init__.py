@@ -27,6 +27,7 @@ _HOME_OF = {
     "Certificate": "certificates",
     "Problem": "curvature",
     "LargeProblem": "curvature",
+    "across_ranks": "curvature",
     "fisher": "curvature",
     "empirical_fisher": "curvature",
     "loss_hessian": "curvature",
@@ -105,6 +106,7 @@ if TYPE_CHECKING:  # what editors and type checkers see
     from hessmap.certificates import certify as certify
     from hessmap.curvature import LargeProblem as LargeProblem
     from hessmap.curvature import Problem as Problem
+    from hessmap.curvature import across_ranks as across_ranks
     from hessmap.curvature import empirical_fisher as empirical_fisher
     from hessmap.curvature import fisher as fisher
     from hessmap.curvature import functional_hessian as functional_hessian

@@ -34,6 +34,10 @@ class NotReproducible(HessmapError, RuntimeError):
     """Two evaluations that must agree did not."""
 
 
+class RankLost(HessmapError, RuntimeError):
+    """A process of a distributed computation did not answer."""
+
+
 def sentence(must: str, got: str, remedy: str = "") -> str:
     """The shape of every message.
 

@@ -1,5 +1,6 @@
 """What is differentiated and its Hessians: Problem, losses, operators, Jacobians."""
 
+from hessmap.curvature.across_ranks import AcrossRanks, across_ranks
 from hessmap.curvature.fisher import empirical_fisher, fisher
 from hessmap.curvature.hessians import Hessian, functional_hessian, loss_hessian, outer_product_hessian
 from hessmap.curvature.jacobian import output_jacobian, tangent_kernel
@@ -11,6 +12,7 @@ from hessmap.curvature.problem import Problem
 
 __all__ = [
     "LOSSES",
+    "AcrossRanks",
     "DenseOperator",
     "Hessian",
     "LargeProblem",
@@ -19,6 +21,7 @@ __all__ = [
     "Loss",
     "Problem",
     "SymmetricOperator",
+    "across_ranks",
     "as_loss",
     "empirical_fisher",
     "fisher",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import floor, isfinite, log2
 
 import torch
@@ -20,11 +21,13 @@ class Probed:
     vanish."""
 
     def __init__(self, matrix: Matrix, seed: int) -> None:
+        shape: tuple[int, ...]
+        self._product: Callable[[Tensor], Tensor]
         if isinstance(matrix, LinearOperator):
             shape, self._product = matrix.shape, matrix.matmat
         else:
             array = torch.from_numpy(float_array(matrix).copy())
-            shape, self._product = tuple(array.shape), array.__matmul__
+            shape, self._product = tuple(array.shape), array.matmul
         require(len(shape) == 2 and shape[0] == shape[1], "an estimate needs a square matrix", f"got shape {shape}")
         self.size = int(shape[0])
         self.seed = seed
@@ -70,4 +73,5 @@ def orthonormal_range(images: Tensor) -> Tensor:
     if not images.numel() or not float(images.abs().max()):
         return images[:, :0]
     left, values, _ = torch.linalg.svd(images, full_matrices=False)
-    return left[:, values > 1e-13 * max(images.shape) * float(values.max())]
+    kept: Tensor = left[:, values > 1e-13 * max(images.shape) * float(values.max())]
+    return kept

@@ -25,12 +25,13 @@ class GaussRules:
     def joined(self, other: GaussRules) -> GaussRules:
         width = max(self.nodes.shape[1], other.nodes.shape[1])
         half = max(self.half_nodes.shape[1], other.half_nodes.shape[1])
-        parts = []
-        for name in ("nodes", "weights", "half_nodes", "half_weights"):
-            length = half if name.startswith("half") else width
-            both = [getattr(rules, name) for rules in (self, other)]
-            parts.append(torch.cat([torch.nn.functional.pad(part, (0, length - part.shape[1])) for part in both]))
-        return GaussRules(*parts, torch.cat([self.is_exact, other.is_exact]))
+        return GaussRules(
+            _stacked(width, self.nodes, other.nodes),
+            _stacked(width, self.weights, other.weights),
+            _stacked(half, self.half_nodes, other.half_nodes),
+            _stacked(half, self.half_weights, other.half_weights),
+            torch.cat([self.is_exact, other.is_exact]),
+        )
 
 
 def gauss_rules(probed: Probed, starts: Tensor, num_steps: int, keep_basis: bool) -> GaussRules:
@@ -82,6 +83,10 @@ def _rule(diagonal: Tensor, beside: Tensor) -> tuple[Tensor, Tensor]:
     tridiagonal = torch.diag(diagonal) + torch.diag(beside, 1) + torch.diag(beside, -1)
     values, vectors = torch.linalg.eigh(tridiagonal)
     return values, vectors[0].square()
+
+
+def _stacked(width: int, *parts: Tensor) -> Tensor:
+    return torch.cat([torch.nn.functional.pad(part, (0, width - part.shape[1])) for part in parts])
 
 
 def _padded(rules: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
