@@ -45,6 +45,10 @@ CASES = {
     "layers": (lambda: hm.FullyConnected((5, 7, 6, 3), activation="relu", bias=True).build(seed=0), (9, 5)),
     "layers, gelu": (lambda: hm.FullyConnected((3, 7, 6), activation="gelu", bias=True).build(seed=0), (9, 3)),
     "layers, image": (small_image_network, (5, 64)),
+    "layers, tiled image": (
+        lambda: nn.Sequential(nn.Unflatten(1, (2, 4, 6)), nn.Conv2d(2, 3, 1), nn.MaxPool2d((2, 3)), nn.Flatten()),
+        (4, 48),
+    ),
     "layers, tokens": (lambda: nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Flatten(), nn.Linear(8, 2)), (5, 2, 3)),
     "vjp": (lambda: nn.Sequential(Residual(), nn.Linear(4, 2)), (6, 4)),
     "jvp": (lambda: nn.Sequential(Residual(), nn.Linear(4, 9)), (6, 4)),

@@ -1,0 +1,79 @@
+"""How fast are the input-output Jacobians of 1,000 samples, beside torch.func.jacrev sample by sample?
+
+A ReLU network of 13 layers and width 100 from 50 inputs to 50 outputs (Jacot 2023, Figure 1), and LeNet5 on 28 x 28
+images; weights as drawn, standard-normal inputs, float64. The Jacobians must agree to 1e-12 of the largest entry.
+
+    make bench    # or: python benchmarks/input_jacobians.py [--samples 1000]
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import Any
+
+import torch
+from harness import best_seconds, environment, timed, write
+from torch import Tensor, nn
+
+import hessmap as hm
+
+WANTED_SPEEDUP = 5.0
+AGREEMENT = 1e-12
+
+
+def deep_network() -> tuple[nn.Module, int]:
+    return hm.FullyConnected((50, *(100,) * 12, 50), activation="relu", bias=True).build(seed=0, init="kaiming"), 50
+
+
+def lenet() -> tuple[nn.Module, int]:
+    return hm.zoo_network("LeNet5", seed=0), 784
+
+
+CASES = {"13 layers of width 100": deep_network, "LeNet5": lenet}
+
+
+def sample_by_sample(model: nn.Module, inputs: Tensor) -> Tensor:
+    jacobian = torch.func.jacrev(lambda sample: model(sample[None])[0])
+    return torch.stack([jacobian(sample).detach() for sample in inputs])
+
+
+def measure(title: str, num_samples: int) -> dict[str, Any]:
+    model, input_dim = CASES[title]()
+    generator = torch.Generator().manual_seed(0)
+    inputs = torch.randn(num_samples, input_dim, generator=generator, dtype=torch.float64)
+    found = hm.input_jacobians(model, inputs)
+    ours = best_seconds(lambda: hm.input_jacobians(model, inputs))
+    peer, wanted = timed(lambda: sample_by_sample(model, inputs))
+    peer = min(peer, best_seconds(lambda: sample_by_sample(model, inputs), rounds=2))
+    difference = float((found - wanted).abs().max() / wanted.abs().max())
+    return {
+        "case": title,
+        "num_samples": num_samples,
+        "shape": list(found.shape[1:]),
+        "seconds": ours,
+        "jacrev_seconds": peer,
+        "speedup": peer / ours,
+        "largest_difference": difference,
+        "wanted_speedup": WANTED_SPEEDUP,
+        "passes": peer / ours >= WANTED_SPEEDUP and difference <= AGREEMENT,
+    }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--samples", type=int, default=1000)
+    given = parser.parse_args()
+    where = environment()
+    rows = [measure(title, given.samples) for title in CASES]
+    for row in rows:
+        speed = f"{row['seconds']:.3f} s against {row['jacrev_seconds']:.3f} s, {row['speedup']:.1f}x"
+        verdict = "passes" if row["passes"] else "FAILS"
+        print(f"{row['case']}: {speed}; differ by {row['largest_difference']:.1e}; {verdict}")
+    if given.samples == 1000:
+        write("input_jacobians", where, rows)
+    return 0 if all(row["passes"] for row in rows) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
