@@ -46,10 +46,12 @@ class LayerProducts:
     @torch.no_grad()
     def jacobians(self, inputs: Tensor) -> Tensor:
         """(samples, outputs, inputs)."""
-        values, pulls = inputs, []
+        values, pulls = inputs, list[Pull]()
         for layer in self.layers:
             values, pull = _passed(layer, values)
-            if pull is not None:
+            if isinstance(pull, _Tiles) and pulls and isinstance(before := pulls[-1], _Slopes):
+                pulls[-1] = pull.behind(before)
+            elif pull is not None:
                 pulls.append(pull)
         block = torch.eye(self.output_dim, dtype=torch.float64).expand(len(inputs), -1, -1)
         for pull in reversed(pulls):
@@ -96,7 +98,7 @@ def _elementwise(layer: nn.Module, values: Tensor) -> tuple[Tensor, Pull]:
     with torch.enable_grad():
         outputs = layer(leaf + 0.0)
         (slopes,) = torch.autograd.grad(outputs.sum(), leaf)
-    return outputs.detach(), lambda block: block * slopes.flatten(1)[:, None]
+    return outputs.detach(), _Slopes(slopes.flatten(1))
 
 
 def _convolution_pull(layer: nn.Conv2d, values: Tensor) -> Pull:
@@ -140,16 +142,42 @@ def _is_tiling(layer: nn.MaxPool2d, values: Tensor, outputs: Tensor) -> bool:
     return fits and kernel == stride and layer.padding in (0, (0, 0)) and layer.dilation in (1, (1, 1))
 
 
-def _tile_pull(values: Tensor, indices: Tensor) -> Pull:
-    """Spread every entry over its window and keep the place of the maximum: much faster than to scatter."""
-    count, channels, height, width = values.shape
-    rows, columns = indices.shape[2:]
-    is_chosen = torch.zeros(count, channels, height * width, dtype=torch.float64)
+def _tile_pull(values: Tensor, indices: Tensor) -> _Tiles:
+    is_chosen = torch.zeros(len(values), values.shape[1], values.shape[2] * values.shape[3], dtype=torch.float64)
     is_chosen.scatter_(2, indices.flatten(2), 1.0)
-    mask = is_chosen.reshape(count, 1, channels, rows, height // rows, columns, width // columns)
+    rows, columns = indices.shape[2:]
+    tiles = (rows, values.shape[2] // rows, columns, values.shape[3] // columns)
+    return _Tiles(is_chosen.reshape(*values.shape[:2], *tiles))
 
-    def pull(block: Tensor) -> Tensor:
-        entries = block.reshape(count, -1, channels, rows, 1, columns, 1)
-        return (entries * mask).flatten(2)
 
-    return pull
+@dataclass(frozen=True, eq=False)
+class _Slopes:
+    """Pulls back through an elementwise layer; ``slopes`` (samples, entries)."""
+
+    slopes: Tensor
+
+    def __call__(self, block: Tensor) -> Tensor:
+        return block * self.slopes[:, None]
+
+
+@dataclass(frozen=True, eq=False)
+class _Tiles:
+    """Pulls back through maxima over tiles: every entry times ``factors`` (samples, channels, rows, tile height,
+    columns, tile width), which are zero but at the maximum. Much faster than to scatter."""
+
+    factors: Tensor
+
+    def behind(self, slopes: _Slopes) -> _Tiles:
+        """Through the elementwise layer before the maxima as well."""
+        return _Tiles(self.factors * slopes.slopes.reshape(self.factors.shape))
+
+    def __call__(self, block: Tensor) -> Tensor:
+        count, channels, rows, height, columns, width = self.factors.shape
+        entries = block.reshape(count, -1, channels, rows, columns)
+        back = block.new_empty(count, entries.shape[1], channels, rows, height, columns, width)
+        for row in range(height):
+            for column in range(width):
+                torch.mul(
+                    entries, self.factors[:, None, :, :, row, :, column], out=back[:, :, :, :, row, :, column]
+                )
+        return back.flatten(2)
