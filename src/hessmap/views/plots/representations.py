@@ -24,16 +24,17 @@ def representations_figure(view: BottleneckView, count: int = 10) -> Figure:
     values.set_ylim(1e-4, 1.5)
     values.axhline(view.relative_tolerance, color=FAINT, linestyle="--", linewidth=1.0)
     names = "layer" if len(view.bottlenecks) == 1 else "layers"
-    dress(values, f"centred representations; narrowest: {names} {', '.join(view.bottlenecks)}")
+    dress(values, f"representations; narrowest: {names} {_few(view.bottlenecks)}")
     impacts = [np.nan if layer.nonlinearity is None else layer.nonlinearity for layer in view.layers]
     impact.plot(depths, impacts, "o-", color=BAR_COLOURS[1], linewidth=1.4, markersize=4)
-    impact.set_ylim(bottom=0)
+    impact.set_ylim(0, 1.1 * max(np.nanmax([*impacts, 0.0]), 0.05))
     dress(impact, r"$\|\tilde{Z} - \sigma(\tilde{Z})\|\;/\;\|\tilde{Z}\|$")
     _curves(weights, [layer.weight_singular_values for layer in view.layers], count)
     dress(weights, "singular values of the weights")
     for axes in (values, impact, weights):
         axes.set_xlabel("layer", fontsize=9, color=INK)
-        axes.set_xticks(list(depths)[:: max(1, len(view.layers) // 12)])
+        every = max(1, len(view.layers) // 12)
+        axes.set_xticks(list(depths)[::every], [layer.name for layer in view.layers][::every])
     return figure
 
 
@@ -46,6 +47,10 @@ def _curves(axes: Axes, values: list[Floats], count: int) -> None:
         shade = 1.0 - 0.8 * place / count
         (line,) = axes.plot(range(1, len(values) + 1), table[:, place], "o-", color=BAR_COLOURS[1], linewidth=1.1)
         line.set(alpha=shade, markersize=3)
+
+
+def _few(names: tuple[str, ...]) -> str:
+    return ", ".join(names) if len(names) <= 4 else f"{names[0]} .. {names[-1]} ({len(names)})"
 
 
 def _relative(values: Floats) -> Floats:
