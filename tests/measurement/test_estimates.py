@@ -139,6 +139,8 @@ def test_rank_and_effective_dimension_of_known_spectra(case: KnownMatrix) -> Non
     tolerance = 1e-10
     rank = hm.rank_estimate(case.matrix, relative_tolerance=tolerance)
     assert covers(rank, case.rank, 1e-6)
+    density = hm.density_estimate(case.matrix, num_probes=6)
+    assert covers(hm.rank_estimate(density, relative_tolerance=tolerance), case.rank, 1e-6)
     epsilon = 0.1 * case.norm or 1.0
     found = hm.effective_dimension_estimate(case.matrix, epsilon)
     magnitudes = np.abs(case.eigenvalues)

@@ -60,15 +60,21 @@ def probe_rules(probed: Probed, num_probes: int, num_steps: int, memory_budget: 
 
 
 def density_record(
-    probed: Probed, rules: GaussRules, num_steps: int, kept: bool, width: float | None = None
+    probed: Probed,
+    rules: GaussRules,
+    num_steps: int,
+    kept: bool,
+    width: float | None = None,
+    num_points: int = _NUM_POINTS,
 ) -> DensityEstimate:
+    """The rules with their smoothed mean on a grid."""
     nodes, weights = probed.scale * rules.nodes.numpy(), rules.weights.numpy()
     used = nodes[weights > 0]
     low, high = float(used.min()), float(used.max())
     spread = (high - low) or max(abs(high), np.finfo(float).tiny / np.finfo(float).eps)
     smoothing = spread / min(num_steps, probed.size) if width is None else float(width)
     require(0 < smoothing < np.inf, "width must be positive and finite", f"got {smoothing}")
-    grid = np.linspace(low - 4 * smoothing, high + 4 * smoothing, _NUM_POINTS)
+    grid = np.linspace(low - 4 * smoothing, high + 4 * smoothing, num_points)
     curves = np.stack([smoothed(grid, *rule, smoothing) for rule in zip(nodes, weights, strict=True)])
     mean = curves.mean(0)
     largest = float(mean.max()) or 1.0

@@ -16,7 +16,7 @@ def sharpness(
     (Cohen et al. 2021, "Gradient descent on neural networks typically occurs at the edge of stability").
 
     >>> import numpy as np
-    >>> sharpness(np.diag([4.0, 1.0, -9.0])).largest_stable_step
+    >>> round(sharpness(np.diag([4.0, 1.0, -9.0])).largest_stable_step, 12)
     0.5
     """
     found = top_eigenpairs(matrix, 1, tolerance=tolerance, max_products=max_products, seed=seed)

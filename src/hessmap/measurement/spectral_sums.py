@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
+import torch
 
 from hessmap.errors import InvalidInput, require, sentence
 from hessmap.measurement.density_estimate import density_record, probe_rules
 from hessmap.measurement.interval import CONFIDENCE, Wanted, interval, standard_error
 from hessmap.measurement.matrices import Floats, Matrix, carried_scale
 from hessmap.measurement.probes import Probed
+from hessmap.measurement.quadrature import GaussRules
 from hessmap.results import DensityEstimate, SpectralEstimate
 
-_PROBES = 8  # that join at a time
+_PROBES = 8  # to begin with; as many again join at a time
 Sums = tuple[Floats, Floats]  # per probe: the sum, and what the rule may be off by
 
 
@@ -138,22 +140,33 @@ def _estimated(
     wanted.check()
     probed = Probed(matrix, seed)
     require(probed.size > 0, "an estimate needs at least one dimension", "the operator has size 0")
+    if probed.size <= num_steps:
+        whole = _whole(probed)
+        return _record(quantity, whole, *sums(whole), wanted)
     rules, kept = probe_rules(probed, _PROBES, num_steps, memory_budget)
     while True:
-        density = density_record(probed, rules, num_steps, kept)
+        density = density_record(probed, rules, num_steps, kept, num_points=2)
         values, doubts = sums(density)
-        if wanted.is_met(float(values.mean()), standard_error(values)):
-            break
-        if probed.num_products + _PROBES * min(num_steps, probed.size) > wanted.max_products:
-            break
-        rules = rules.joined(probe_rules(probed, _PROBES, num_steps, memory_budget)[0])
-    return _record(quantity, density, values, doubts, wanted)
+        more = min(len(values), (wanted.max_products - probed.num_products) // num_steps)
+        if wanted.is_met(float(values.mean()), standard_error(values)) or more < 1:
+            return _record(quantity, density, values, doubts, wanted)
+        rules = rules.joined(probe_rules(probed, more, num_steps, memory_budget)[0])
+
+
+def _whole(probed: Probed) -> DensityEstimate:
+    """All eigenvalues of an operator that has no more dimensions than there are steps, as one rule, twice."""
+    matrix = probed.product(probed.identity(0, probed.size))
+    nodes = torch.linalg.eigvalsh((matrix + matrix.T) / 2).expand(2, -1)
+    weights = torch.full_like(nodes, 1 / probed.size)
+    rules = GaussRules(nodes, weights, nodes, weights, torch.ones(2, dtype=torch.bool))
+    return density_record(probed, rules, probed.size, True, num_points=2)
 
 
 def _record(
     quantity: str, density: DensityEstimate, values: Floats, doubts: Floats, wanted: Wanted | None
 ) -> SpectralEstimate:
     value, error, doubt = float(values.mean()), standard_error(values), float(doubts.mean())
+    is_whole = wanted is not None and density.num_steps == density.size
     return SpectralEstimate(
         quantity=quantity,
         value=value,
@@ -163,9 +176,9 @@ def _record(
         method_error=doubt,
         asked=None if wanted is None else wanted.standard_error(value),
         reached=wanted is None or wanted.is_met(value, error),
-        num_probes=density.num_probes,
+        num_probes=0 if is_whole else density.num_probes,
         num_products=density.num_products,
-        method=f"quadrature, {density.num_steps} steps",
+        method="exact" if is_whole else f"quadrature, {density.num_steps} steps",
         size=density.size,
         seed=density.seed,
         provenance=density.provenance,
