@@ -108,7 +108,9 @@ def private_copy(
         change = "promoted" if dtype == torch.float64 else "converted"
         notes.append(f"the model was {change} from {names} to {str(dtype).removeprefix('torch.')}")
     try:
-        twin = copy.deepcopy(model).to(device, dtype)
+        twin = copy.deepcopy(model).to(device)
+        # Not .to(dtype), which would make complex buffers real.
+        twin = twin.double() if dtype == torch.float64 else twin.float()
     except (RuntimeError, TypeError) as error:
         must = "the model must be copyable, so that the original stays untouched"
         raise UnsupportedNetwork(sentence(must, f"copy.deepcopy failed with: {error}")) from error
