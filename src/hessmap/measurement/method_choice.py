@@ -24,7 +24,7 @@ from hessmap.results import DensityEstimate, EigenpairsMeasurement, MethodChoice
 SpectrumMethod = Literal["auto", "dense", "reduced", "lanczos", "quadrature"]
 _DENSE_SIZE = 6000
 _STEPS, _PROBES = 64, 16
-_PRODUCTS_PER_PAIR = 15  # of Lanczos with restarts, measured on Hessians of networks: between 5 and 30
+_PRODUCTS_PER_PAIR = 15  # of Lanczos with restarts: a guess, corrected by nothing yet
 
 
 def auto_spectrum(
