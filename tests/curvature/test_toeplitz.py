@@ -119,5 +119,7 @@ def test_an_input_that_does_not_fit_is_refused() -> None:
         toeplitz_layer(nn.Conv1d(2, 1, 2), (3, 5))
     with pytest.raises(InvalidInput, match=r"must have shape \(2, any, any\); got \(2, 5\)"):
         toeplitz_layer(nn.Conv2d(2, 1, 2), (2, 5))
+    with pytest.raises(InvalidInput, match=r"a sequence of integers, as \(channels, length\); got 8"):
+        toeplitz_layer(nn.Conv1d(1, 1, 2), 8)  # type: ignore[arg-type]
     with pytest.raises(InvalidInput, match="must fit into its padded input; it spans 5 of 4"):
         toeplitz_layer(nn.Conv1d(1, 1, 3, dilation=2), (1, 4))

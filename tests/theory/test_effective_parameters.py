@@ -169,3 +169,9 @@ def test_degree_zero_unknown_names_and_unsolved_networks_are_refused() -> None:
         effective_parameters(2, 2, QUADRATIC, outputs=2)
     with pytest.raises(UnsupportedNetwork, match="n0-n1-n2-1 .* the activation is 'relu'"):
         effective_parameters(2, (2, 2), "relu")
+
+
+def test_polynomials_may_be_given_by_their_coefficients() -> None:
+    assert effective_parameters(4, 3, (0, 1, 1)) == effective_parameters(4, 3, Polynomial((0, 1, 1)))
+    with pytest.raises(InvalidInput, match="a polynomial activation must have degree at least 1"):
+        effective_parameters(4, 3, (2,))

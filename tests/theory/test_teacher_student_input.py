@@ -115,6 +115,13 @@ def test_activation_without_gaussian_moments_is_refused_for_the_weights_that_mak
     assert narrow[4, 4] == pytest.approx(1 / np.sqrt(1 - 4 * 0.04), rel=1e-12)  # E exp(2 t^2), t ~ N(0, 0.04)
 
 
+@pytest.mark.parametrize(("kinks", "message"), [((0.0,), "must have Gaussian moments"), ((), "must be smooth")])
+def test_activation_with_a_pole_is_refused(kinks: tuple[float, ...], message: str) -> None:
+    pole = ActivationFunction("1/t", lambda t: 1 / t, lambda t: -1 / t**2, lambda t: 2 / t**3, kinks)
+    with pytest.raises(InvalidInput, match=f"the activation 1/t .*{message}"):
+        TeacherStudent(2, 2, pole).population_hessian(np.eye(2), [1, 1])
+
+
 def test_function_too_steep_for_its_units_is_refused() -> None:
     steep = ActivationFunction(
         "cliff",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import Literal, get_args
 
@@ -28,7 +28,7 @@ _REMEDY = "Use generic_rank(net, 'outer_product'), which is exact for every poly
 def effective_parameters(
     inputs: int,
     hidden: int | Iterable[int],
-    activation: Activation = "identity",
+    activation: Activation | Sequence[float] = "identity",
     bias: Bias | bool = "none",
     *,
     outputs: int = 1,
@@ -37,7 +37,7 @@ def effective_parameters(
 
     hidden: the width of the hidden layer, or of several: linear networks, and two hidden layers of x^n or of a
         polynomial with all its terms.
-    activation: a name, or a ``Polynomial`` of any degree.
+    activation: a name, a ``Polynomial`` of any degree, or its coefficients (ascending).
     bias: "none", "hidden" (every hidden layer), "output" or "both"; True and False are "both" and "none".
     outputs: more than one for linear networks only.
 
@@ -52,6 +52,8 @@ def effective_parameters(
     10
     """
     widths = _widths(inputs, hidden, outputs)
+    if isinstance(activation, Sequence) and not isinstance(activation, str):
+        activation = Polynomial(tuple(activation))
     applied, place = activation_of(activation), _bias(bias)
     in_hidden, in_output = place in ("hidden", "both"), place in ("output", "both")
     rank, whole = _answer(widths, applied, in_hidden, in_output)

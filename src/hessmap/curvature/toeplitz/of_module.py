@@ -40,6 +40,8 @@ def toeplitz_layer(module: nn.Module, input_shape: Sequence[int]) -> ToeplitzLay
     >>> layer.matrix.shape, layer.derivative.shape
     (torch.Size([3, 8]), torch.Size([24, 4]))
     """
+    must = "the shape of an input must be a sequence of integers, as (channels, length)"
+    require(isinstance(input_shape, Sequence), must, f"got {input_shape!r}")
     shape = tuple(input_shape)
     if type(module) in _POOLINGS:
         return _of_pooling(module, shape)

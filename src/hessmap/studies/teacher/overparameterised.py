@@ -65,20 +65,12 @@ def _is_known(name: str, inputs: int) -> bool:
 
 
 def _predicted(name: str, way: str, inputs: int, hidden: int, extra: int) -> int:
-    """Polynomials: `wider_student_rank`. Otherwise a new unit is a new function, and so are the linear ones (erf).
-
-    Units without input weights bring all linear functions in, modulo which g might as well have no linear term: the
-    rank is Ni plus that of g without it, also where `wider_student_rank` has a bound only.
-    """
+    """Polynomials: `wider_student_rank`. Otherwise a new unit is a new function, and so are the linear ones (erf)."""
     from hessmap.theory import effective_parameters
-    from hessmap.theory.polynomial_ranks import rank_without_bias
     from hessmap.theory.wider_student import wider_student_rank
 
     if name in POLYNOMIALS:
         degrees = [degree for degree, coefficient in enumerate(POLYNOMIALS[name]) if coefficient]
-        if way == "input_zero":
-            higher = degrees[1:]
-            return inputs + (rank_without_bias(inputs, hidden, higher).value if higher else 0)
         return wider_student_rank(inputs, hidden, degrees, extra, way).value  # type: ignore[arg-type]
     more = {"zero": 0, "split": 0, "output_zero": extra, "input_zero": inputs}[way]
     return effective_parameters(inputs, hidden, name).value + more

@@ -14,6 +14,7 @@ from hessmap.theory.teacher_student.nodes import PIECE, even_nodes
 from hessmap.theory.teacher_student.weights import Array
 
 _FAR = np.array([-30.0, -20.0, 20.0, 30.0])
+_BESIDE, _POLE = 1e-12, 1e-3  # of a kink; distance times square there of functions whose square has no integral
 _NEGLIGIBLE = -60.0  # of the logarithm of an integrand at 20 deviations and beyond
 _FEWEST, _MOST = 37, 600
 
@@ -51,7 +52,8 @@ class ActivationFunction:
             with np.errstate(all="ignore"):
                 far = np.abs(np.asarray(self.derivative(order)(mean + deviation * _FAR), dtype=float))
                 logarithm = 2 * np.log(far + 1e-300) - _FAR**2 / 2
-            holds = bool(np.isfinite(far).all() and (logarithm < _NEGLIGIBLE).all())
+                beside = _BESIDE * self.derivative(order)(np.add.outer(self.kinks, [-_BESIDE, _BESIDE])) ** 2
+            holds = bool(np.isfinite(far).all() and (logarithm < _NEGLIGIBLE).all() and np.all(beside < _POLE))
             must = f"the activation {self.name} and its two derivatives must have Gaussian moments"
             got = f"the square of {('g', 'its derivative', 'its second derivative')[order]} diverges"
             largest = f"{got} for units of variance {float(units.variances.max(initial=0)):.3g}"
@@ -68,7 +70,9 @@ class ActivationFunction:
         num_nodes, before = _FEWEST, self._powers(mean, deviation, _FEWEST)
         while num_nodes <= _MOST:
             after = self._powers(mean, deviation, 2 * num_nodes - 1)
-            if np.all(np.abs(after - before) <= 1e-11 * after.max(axis=-1, keepdims=True)):
+            with np.errstate(invalid="ignore"):  # no number is within anything of an infinity
+                is_enough = np.all(np.abs(after - before) <= 1e-11 * after.max(axis=-1, keepdims=True))
+            if is_enough:
                 return num_nodes
             num_nodes, before = 2 * num_nodes - 1, after
         must = f"the activation {self.name} must be smooth on the scale of its units"
@@ -78,7 +82,8 @@ class ActivationFunction:
     def _powers(self, mean: Array, deviation: Array, num_nodes: int) -> Array:
         points, weights = even_nodes(num_nodes)
         at = mean + deviation * points
-        return np.stack([(weights * self.derivative(order)(at) ** 2).sum(axis=-1) for order in range(3)])
+        with np.errstate(all="ignore"):
+            return np.stack([(weights * self.derivative(order)(at) ** 2).sum(axis=-1) for order in range(3)])
 
 
 def by_name(name: str) -> ActivationFunction:
