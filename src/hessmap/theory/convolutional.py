@@ -3,8 +3,8 @@
 A filter of k taps over m0 input channels meets the inputs only through their phases modulo the stride: with
 g = min(stride, k), phase rho holds the taps rho, rho + g, .. below k. So the network is a sum of n = g m0 networks of
 stride 1, whose numbers of taps differ by at most one, and every formula below is a count of two bounds at points spread
-as evenly as possible (``balanced``). The closed forms for the outer-product and the loss Hessian are not proved; they
-held for every random architecture tried in exact arithmetic.
+as evenly as possible (``balanced``). That of the outer-product Hessian is proved in docs/convolutional.md; that of the
+loss Hessian is not proved, but held for every random architecture tried in exact arithmetic.
 """
 
 from __future__ import annotations

@@ -14,9 +14,8 @@ from hessmap.theory.prediction import RankQuestion, rank_rule
 
 _PAPER = "Singh, Hofmann & Schoelkopf 2023"
 _TRIED = "held in every case tried in exact arithmetic, not proved"
-_OUTER = (
-    f"{_PAPER}, Theorem 7, there a bound; this value {_TRIED} (input 9, kernel 8, filters 3, outputs 5: 44, not 45)"
-)
+_CORRECTED = "corrected (input 9, kernel 8, filters 3, outputs 5: 44, not 45), proof in docs/convolutional.md"
+_OUTER = f"{_PAPER}, Theorem 7, there a bound; {_CORRECTED}"
 _FUNCTIONAL = f"{_PAPER}, Theorem 8, an equality, with the residual rank for the outputs"
 _LOSS = f"{_PAPER}, Section 6, there the sum of Theorems 7 and 8; this value {_TRIED}"
 _LOW_OUTER = f"{_PAPER}, Theorems 5 and 7 with the input rank; not always reached"

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import pairwise, product
 from math import log
-from typing import Any
 
 from hessmap.networks import Convolutional
 from hessmap.results import PARTS
 from hessmap.studies import Case, Finding, Lines, Row, Series, Study, View
-from hessmap.studies.cnn.chain_ranks import chain_ranks
 from hessmap.studies.cnn.power_law import PowerLaw, power_law
-from hessmap.studies.cnn.rank_record import NUM_SAMPLES, network_and_problem, rank_record, seconds
+from hessmap.studies.cnn.rank_record import NUM_SAMPLES, measure, seconds
 from hessmap.studies.cnn.rank_sweep import (
     COLUMNS,
     DATA,
@@ -28,7 +26,7 @@ from hessmap.studies.cnn.rank_sweep import (
     words_of,
 )
 from hessmap.studies.rank_comparison import RANK_CHECKS, SYMBOLS, curves_of, doubts
-from hessmap.theory import effective_output_dim
+from hessmap.theory import effective_output_dim, predict_ranks
 
 # Inputs, filter size and channels: at most 1,482 parameters on the embedded data, 3,726 elsewhere. Four classes: with K
 # outputs Theorem 6 says less than the number of parameters from about K (d1 + d2) / k channels on, 20 for all ten.
@@ -36,7 +34,6 @@ _SMALL = (16, 7, (2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13))
 _LARGE = (25, 9, (4, 6, 8, 10, 12, 14, 16, 18))
 _OUTPUTS = 4
 _FAR = (500, 1000)
-_KINDS = ("exact", "upper_bound", "upper_bound")  # of the law of H_o, and of the bounds of H_f and H_L
 
 
 def cases(data: str) -> tuple[Case, ...]:
@@ -50,16 +47,6 @@ def cases(data: str) -> tuple[Case, ...]:
         }
         for setting, count in product(settings(data), channels)
     )
-
-
-def measure(case: Case) -> dict[str, Any]:
-    """The record of ranks; linear networks are predicted as chains of filters."""
-    network, problem = network_and_problem(case)
-    record = rank_record(network, problem)
-    if isinstance(network, Convolutional) and network.is_linear:
-        ranks = zip(PARTS, chain_ranks(network, case["loss"]), _KINDS, strict=True)
-        record["predicted"] = {part: {"value": rank, "kind": kind} for part, rank, kind in ranks}
-    return record
 
 
 def findings(rows: Sequence[Row]) -> Iterator[Finding]:
@@ -107,10 +94,10 @@ def _exponent(curve: Sequence[Row], part: str) -> PowerLaw:
 
 
 def _far_exponent(text: str, loss: str) -> float:
-    """The exponent between networks far too large to measure, from the bounds of their chains."""
+    """The exponent between networks far too large to measure, from their bounds."""
     net = Convolutional.parse(text)
     far = [Convolutional(net.input_length, (1, m, m), net.kernels, outputs=net.outputs) for m in _FAR]
-    small, large = ((chain_ranks(wide, loss).loss, wide.num_parameters) for wide in far)
+    small, large = ((predict_ranks(wide, loss).loss.value, wide.num_parameters) for wide in far)
     return log(large[0] / small[0]) / log(large[1] / small[1])
 
 

@@ -60,10 +60,11 @@ def predict(
 
     Three ranks: of the outer-product Hessian H_o, of the functional Hessian
     H_f and of the loss Hessian H_L = H_o + H_f, each with the kind of truth
-    it is: exact (a theorem about generic weights), an upper bound (a
-    theorem), or numerical (the size of the bulk of a network with
-    activations; no theorem, no bound). Each part has the strongest truth
-    known for it: deep convolutions, for example, have upper bounds only.
+    it is: exact (a theorem about generic weights, or a formula that held in
+    every case tried: its source says which), an upper bound, or numerical
+    (the size of the bulk of a network with activations; no theorem, no
+    bound). Each part has the strongest truth known for it: deep
+    convolutions, for example, have upper bounds only.
     """
     from hessmap.theory import predict_ranks
 
