@@ -61,8 +61,8 @@ def check(found: EigenpairsMeasurement, matrix: Floats, eigenvalues: Floats) -> 
     assert (np.diff(found.eigenvalues) <= 0).all()
     assert np.abs(vectors.T @ vectors - np.eye(vectors.shape[1])).max() < 1e-12
     residuals = np.linalg.norm((matrix @ vectors - vectors * found.eigenvalues) / norm, axis=0)
-    assert residuals.max() <= max(found.tolerance, 1e-13)
-    assert np.abs(residuals - found.residuals / norm).max() < 1e-13
+    assert residuals.max() <= max(found.tolerance, 1e-12)
+    assert np.abs(residuals - found.residuals / norm).max() < 1e-12  # what is dropped as dependent is not claimed
     assert found.residual_check / norm <= 3 * float(np.linalg.norm(residuals)) + 1e-12
 
 
@@ -88,6 +88,13 @@ def test_copies_are_found_where_hardly_any_directions_are_left() -> None:
     eigenvalues = np.array([0.0] * 12 + [1.0] * 6)
     matrix = rotated(eigenvalues, seed=18)
     check(top_eigenpairs(matrix, 12, which="smallest", block_size=1), matrix, eigenvalues)
+
+
+def test_copies_that_mix_with_those_found_before_are_not_overlooked() -> None:
+    eigenvalues = np.array([4.0] * 10 + [0.0] * 10 + [2.0] * 9)
+    for seed in range(5):
+        matrix = rotated(eigenvalues, seed=29 + seed)
+        check(top_eigenpairs(matrix, 9, which="smallest", block_size=1, seed=seed), matrix, eigenvalues)
 
 
 def test_without_the_probe_a_single_vector_misses_the_copies() -> None:
@@ -172,7 +179,7 @@ def test_the_same_seed_gives_the_same_pairs_and_the_record_survives_json() -> No
     assert Record.from_json(first.to_json()) == first
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=100)
 @given(data=st.data())
 def test_any_spectrum_is_found(data: st.DataObject) -> None:
     size = data.draw(st.integers(2, 60))

@@ -2,8 +2,8 @@
 
     A Q = Q T + B C,    Q^T Q = I,  Q^T B = 0,  T = Q^T A Q
 
-Q is the basis, B the next block and C its coupling. Every new block is orthogonalised against the whole basis, twice;
-directions that vanish in it are dropped, and replaced by random ones while there are any left.
+Q is the basis, B the next block and C its coupling. Every new block is orthogonalised against the whole basis until
+nothing is left to take; directions that vanish in it are dropped, and replaced by random ones while there are any.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from hessmap.errors import require
 
 Product = Callable[[Tensor], Tensor]
 _DEPENDENT = 1e-12  # of the norm: what is left of a direction that the basis already holds is rounding
-_LIFTED = 1e-3
+_LIFTED = 1e-3  # of the norm: a direction that is smaller is cleared once more after it was normalised
+_PRESENT = 0.1  # how much of a new direction must be in the wanted Ritz vectors to count
 _SETTLED = 1e-8  # a pass that takes less leaves nothing above rounding
 
 
@@ -117,13 +118,12 @@ class KrylovBasis:
         """Vectors of the basis as vectors of the whole space, one a column."""
         return (vectors.T @ self.basis).T
 
-    def join(self, coordinates: Tensor) -> None:
-        """Add directions that the last probe found to the next block; the basis is not coupled to them."""
-        directions = coordinates @ self._columns[self.dimension : self.dimension + coordinates.shape[1]]
-        fresh = self._orthonormal(self._cleared(directions, self.block), scale=1.0)[0]
-        self.block = torch.cat([self.block, fresh])
-        padding = torch.zeros(len(fresh), self.coupling.shape[1], dtype=torch.float64)
-        self.coupling = torch.cat([self.coupling, padding])
+    def join(self, coordinates: Tensor, count: int) -> None:
+        """Add the main directions among what the last probe found (rows of coordinates) to the next block."""
+        _, sizes, directions = torch.linalg.svd(coordinates, full_matrices=False)
+        found = directions[sizes > _PRESENT][:count]
+        rows = found @ self._columns[self.dimension : self.dimension + coordinates.shape[1]]
+        self._append(self._orthonormal(self._cleared(rows, self.block), scale=1.0)[0])
 
     def probe(self, width: int, min_steps: int, is_clear: Callable[[Tensor, Tensor, Tensor], bool | None]) -> Probe:
         """Let a random block and its images join the basis, step by step, until ``is_clear`` has an answer.
@@ -155,6 +155,10 @@ class KrylovBasis:
             return
         random = torch.randn(missing, self.size, generator=self.generator, dtype=torch.float64)
         fresh = self._orthonormal(self._cleared(random, self.block), scale=float(self.size) ** 0.5)[0]
+        self._append(fresh)
+
+    def _append(self, fresh: Tensor) -> None:
+        """Widen the block by directions (rows) that nothing in the basis is coupled to."""
         self.block = torch.cat([self.block, fresh])
         padding = torch.zeros(len(fresh), self.coupling.shape[1], dtype=torch.float64)
         self.coupling = torch.cat([self.coupling, padding])

@@ -68,13 +68,20 @@ class WantedPairs:
         return torch.minimum(values - ends[self.count - 1], ends[-self.count] - values)
 
     def is_clear(self, known: Tensor, slack: float, values: Tensor, residuals: Tensor, share: Tensor) -> bool | None:
-        """Whether a probe shows that nothing lies beyond the wanted values (``known``): True, False, or not yet."""
-        new = share > 0.5
+        """Whether a probe shows that nothing lies beyond the wanted values (``known``): True, False, or not yet.
+
+        Something does if the wanted ones among all values are others than before. If not, the value nearest to them
+        whose vector is new (``share``) must have settled, or be farther away than its residual.
+        """
+        if float((self._ordered(values[self.chosen(values)]) - self._ordered(known)).abs().max()) > slack:
+            return False
+        new = share > 0.5  # of a repeated value old and new vectors are mixed: the comparison above sees it
         if not new.any():
             return None
         margins = self.margins(values, known)[new]
         nearest = margins.argmin()
         margin, residual = float(margins[nearest]), float(residuals[new][nearest])
-        if margin < -slack:
-            return False
         return True if margin > residual or residual <= slack else None
+
+    def _ordered(self, values: Tensor) -> Tensor:
+        return (values.abs() if self.which == "magnitude" else values).sort().values

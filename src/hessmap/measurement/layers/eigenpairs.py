@@ -115,7 +115,8 @@ def _seen_along(whole: KroneckerProduct, bases: Bases) -> KroneckerProduct:
 def _checked(hessian: LayerHessian, found: EigenpairsMeasurement, bases: Bases | None) -> EigenpairsMeasurement:
     """Eigenpairs of the whole Hessian, with one float64 product of a random mixture of them as a check.
 
-    What that shows beyond the claimed residuals (rounding of cheaper products) is added to each of them.
+    What that shows beyond the claimed residuals is rounding of cheaper products, which goes with the size of a product:
+    it is added to each of them in proportion to its eigenvalue.
     """
     vectors = torch.from_numpy(found.eigenvectors)
     vectors = vectors if bases is None else _spread(vectors, *bases)
@@ -123,11 +124,13 @@ def _checked(hessian: LayerHessian, found: EigenpairsMeasurement, bases: Bases |
     signs = np.random.default_rng(found.seed).choice((-1.0, 1.0), size=count)
     mixed = vectors @ torch.from_numpy(np.stack([signs, signs * found.eigenvalues], 1))
     check = float((hessian @ mixed[:, 0] - mixed[:, 1]).norm())
-    beyond = max(0.0, check**2 - float(np.square(found.residuals).sum())) / count
+    beyond = max(0.0, check**2 - float(np.square(found.residuals).sum()))
+    squares = np.square(found.eigenvalues)
+    shares = squares / squares.sum() if squares.sum() > 0 else np.full(count, 1 / count)
     return replace(
         found,
         eigenvectors=vectors.numpy(),
-        residuals=np.sqrt(np.square(found.residuals) + beyond),
+        residuals=np.sqrt(np.square(found.residuals) + beyond * shares),
         size=hessian.size,
         residual_check=check,
         num_products=found.num_products + 1,
