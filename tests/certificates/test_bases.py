@@ -9,7 +9,8 @@ import torch
 from torch import nn
 
 from hessmap.certificates.bases import BASES, take_curvature_bases
-from hessmap.certificates.fit import FitSettings, PosteriorFit
+from hessmap.certificates.fit import PosteriorFit
+from hessmap.certificates.fit_settings import FitSettings
 from hessmap.certificates.stochastic import StochasticNetwork
 from hessmap.curvature import Problem, loss_hessian
 from hessmap.datasets import Data, gaussian_mixture
@@ -64,10 +65,10 @@ def test_activity_and_weights_differ_and_agree_at_the_last_layer(subject) -> Non
 
 def num_refreshes(subject, basis: str, iterations: int) -> int:
     model, data = subject
-    settings = FitSettings(iterations=iterations, refresh_every=5, basis_samples=20)
+    settings = FitSettings(iterations=iterations, refresh_every=5, basis_samples=20, progress_every=1)
     fit = PosteriorFit(model, copy.deepcopy(model), data, basis, settings)
     seen = {fit.network.layers["2"].output_basis.sum().item()}
-    fit.run(lambda _: seen.add(fit.network.layers["2"].output_basis.sum().item()), 1, None)
+    fit.run(lambda _: seen.add(fit.network.layers["2"].output_basis.sum().item()), None)
     return len(seen) - 1
 
 

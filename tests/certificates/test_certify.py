@@ -3,47 +3,16 @@
 from __future__ import annotations
 
 import copy
-import dataclasses
-from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
+from certificate_cases import QUICK, trained
 from torch import nn
 
-from hessmap.certificates import BASES, Certificate, FitDiverged, FitMoment, certify
+from hessmap.certificates import BASES, Certificate, certify
 from hessmap.datasets import Data, gaussian_mixture
-from hessmap.errors import DataFileError, HessmapError, InvalidInput
-from hessmap.networks import FullyConnected
 from hessmap.theory.pac_bayes import binary_kl_inverse, complexity
 from hessmap.training import train
-
-QUICK = {
-    "iterations": 60,
-    "num_draws": 2_000,
-    "batch_size": 32,
-    "deviation_learning_rate": 0.1,
-    "refresh_every": 20,
-    "basis_samples": 50,
-}
-
-
-def trained(data: Data, widths: tuple[int, ...], epochs: int = 10, seed: int = 0) -> tuple[nn.Module, nn.Module]:
-    initial = FullyConnected(widths, bias=True, activation="relu").build(seed=seed)
-    model = copy.deepcopy(initial)
-    train(model, data, epochs=epochs, learning_rate=0.1, record_every=epochs)
-    return model, initial
-
-
-@pytest.fixture(scope="module")
-def problem() -> tuple[nn.Module, nn.Module, Data]:
-    data = gaussian_mixture(600, 5, num_classes=3, separation=5.0)
-    return *trained(data, (5, 6, 3), epochs=2), data
-
-
-@pytest.fixture(scope="module")
-def certificate(problem) -> Certificate:
-    return certify(*problem, **QUICK)
 
 
 def coins(num_samples: int, seed: int) -> Data:
@@ -112,82 +81,6 @@ def test_test_errors_are_told_apart_from_the_promise(problem) -> None:
     assert found.test_error != found.stochastic_test_error < found.bound
 
 
-def test_certificate_is_kept_and_verified_from_its_file(problem, certificate: Certificate, tmp_path: Path) -> None:
-    model, _, data = problem
-    certificate.save(tmp_path / "certificate.npz")
-
-    loaded = Certificate.load(tmp_path / "certificate.npz")
-    again = loaded.verify(model, data)
-
-    assert loaded == certificate == again
-    other = loaded.verify(model, data, seed=99)
-    assert other.sampled_error != certificate.sampled_error
-    assert other.bound == pytest.approx(certificate.bound, abs=0.05)
-
-
-def test_verification_uses_the_posterior_and_not_the_models_weights(problem, certificate: Certificate) -> None:
-    model, _, data = problem
-    with torch.no_grad():
-        other = copy.deepcopy(model)
-        for parameter in other.parameters():
-            parameter.zero_()
-
-    assert certificate.verify(other, data) == certificate
-
-
-def test_verification_refuses_other_data_and_other_posteriors(problem, certificate: Certificate) -> None:
-    model, _, data = problem
-    with pytest.raises(InvalidInput, match="verified on the samples it was made from; these samples hash to"):
-        certificate.verify(model, Data(data.inputs + 1, data.targets))
-    name = next(iter(certificate.posterior))
-    changed = {**certificate.posterior, name: certificate.posterior[name] * 0.5}
-    with pytest.raises(InvalidInput, match="verified from its own posterior; the arrays differ"):
-        dataclasses.replace(certificate, posterior=changed).verify(model, data)
-    with pytest.raises(InvalidInput, match="verified from its posterior; it holds none"):
-        dataclasses.replace(certificate, posterior={}).verify(model, data)
-
-
-def test_damaged_file_is_said_to_be_one(tmp_path: Path) -> None:
-    (tmp_path / "broken.npz").write_bytes(b"not a certificate")
-    with pytest.raises(DataFileError, match="a certificate must be readable"):
-        Certificate.load(tmp_path / "broken.npz")
-    np.savez(tmp_path / "other.npz", something=np.zeros(2))
-    with pytest.raises(DataFileError, match="a certificate must be readable"):
-        Certificate.load(tmp_path / "other.npz")
-
-
-def stop_at(iteration: int):
-    def progress(moment: FitMoment) -> None:
-        if moment.iteration == iteration:
-            raise KeyboardInterrupt
-
-    return progress
-
-
-def test_interrupt_certifies_the_best_posterior_so_far(problem) -> None:
-    found = certify(*problem, progress=stop_at(30), progress_every=10, **QUICK)
-
-    assert found.ending == "interrupted after 30 of 60 iterations"
-    assert 0 < found.bound < 1
-
-
-def test_continued_fit_ends_with_the_same_certificate(problem, tmp_path: Path) -> None:
-    options = QUICK | {"progress_every": 10, "checkpoint": tmp_path / "fit.pt"}
-    whole = certify(*problem, **QUICK, progress_every=10)
-
-    certify(*problem, progress=stop_at(30), **options)
-    continued = certify(*problem, **options)
-
-    assert continued == whole
-
-
-def test_checkpoint_of_other_settings_is_refused(problem, tmp_path: Path) -> None:
-    options = QUICK | {"checkpoint": tmp_path / "fit.pt", "progress_every": 20}
-    certify(*problem, **options)
-    with pytest.raises(InvalidInput, match="seed was 0 and is 1"):
-        certify(*problem, seed=1, **options)
-
-
 @pytest.mark.parametrize("basis", BASES)
 def test_every_basis_gives_a_certificate_that_verifies(problem, basis: str) -> None:
     model, initial, data = problem
@@ -231,39 +124,3 @@ def test_initial_weights_that_know_the_data_raise_doubts(problem) -> None:
 
     assert any("equal the trained ones" in doubt for doubt in doubts)
     assert any("do they know them" in doubt for doubt in doubts)
-
-
-def altered(problem, **changes):
-    model, initial, data = problem
-    return {"model": model, "initial_model": initial, "data": data, **QUICK, **changes}
-
-
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"initial_model": None}, "needs the weights that training started from; got none. Keep a copy"),
-        ({"initial_model": FullyConnected((5, 7, 3), bias=True).build()}, "have the same parameters; .* has shape"),
-        ({"data": Data(torch.zeros(3, 5), torch.tensor([0, 1, 3]))}, "labels must lie in 0..2.*they lie in 0..3"),
-        ({"data": Data(torch.zeros(1, 5), torch.tensor([0]))}, "at least two samples; got 1"),
-        ({"data": Data(torch.zeros(3, 5), torch.tensor([0, 1]))}, "as many inputs as labels; got 3 and 2"),
-        ({"data": Data(torch.full((3, 5), torch.nan), torch.tensor([0, 1, 2]))}, "must be finite"),
-        ({"data": Data(torch.zeros(3, 5), torch.zeros(3))}, "must be a vector of labels"),
-        ({"delta": 0.0}, "delta must lie strictly between 0 and 1; got 0.0"),
-        ({"sampling_delta": 1.5}, "sampling_delta must lie strictly between 0 and 1"),
-        ({"num_draws": 0}, "num_draws must be at least 1"),
-        ({"basis": "iterativ"}, "basis.*iterative"),
-        ({"basis": {"0": (torch.ones(6, 6), torch.eye(5))}}, "output basis of 0 must be orthonormal; U\\^T U differs"),
-        ({"basis": {"0": (torch.eye(5), torch.eye(5))}}, r"output basis of 0 must have shape \(6, 6\)"),
-        ({"basis": {"9": (torch.eye(5), torch.eye(5))}}, "layer"),
-    ],
-)
-def test_bad_input_is_refused_in_a_sentence(problem, changes, words: str) -> None:
-    with pytest.raises(HessmapError, match=words):
-        certify(**altered(problem, **changes))
-
-
-def test_diverging_fit_is_an_error_and_leaves_no_file(problem, tmp_path: Path) -> None:
-    options = altered(problem, learning_rate=1e30, checkpoint=tmp_path / "fit.pt", progress_every=1000)
-    with pytest.raises(FitDiverged, match="keep the objective finite; the objective is .* at iteration"):
-        certify(**options)
-    assert list(tmp_path.iterdir()) == []

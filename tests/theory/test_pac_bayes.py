@@ -101,6 +101,24 @@ def test_gaussian_divergence_of_nearly_equal_laws_keeps_its_digits() -> None:
     assert isclose(gaussian_kl(0.0, variances, 1.0), 0.25 * 1000 * 1e-14, rel_tol=1e-2)
 
 
+@settings(deadline=None, max_examples=60)
+@given(
+    st.floats(0, 1e3),
+    st.lists(st.one_of(st.floats(1e-12, 1e3), st.floats(0.99, 1.01)), min_size=1, max_size=30),
+    st.floats(1e-6, 10),
+)
+def test_gaussian_divergence_is_never_rounded_down(distance: float, variances: list[float], prior: float) -> None:
+    with localcontext() as context:
+        context.prec = 60
+        ratios = [Decimal(variance) / Decimal(prior) for variance in variances]
+        exact = (sum(ratio - 1 - ratio.ln() for ratio in ratios) + Decimal(distance) / Decimal(prior)) / 2
+
+    found = Decimal(gaussian_kl(distance, variances, prior))
+
+    assert exact <= found
+    assert found - exact <= Decimal("1e-13") * (exact + sum(1 + ratio + abs(ratio.ln()) for ratio in ratios))
+
+
 def test_shares_of_the_grid_sum_to_delta() -> None:
     delta, count = 0.025, 200_000
     shares = 6 * delta / (pi**2 * np.arange(1.0, count + 1) ** 2)

@@ -59,7 +59,7 @@ BASES: dict[str, BasisRule] = {
 
 
 def basis_rule(basis: str | OwnBasis) -> BasisRule:
-    if not isinstance(basis, str):
+    if isinstance(basis, Mapping):
         return BasisRule(None)
     if basis not in BASES:
         raise unknown_name("basis", basis, tuple(BASES))
@@ -91,8 +91,9 @@ def take_own_bases(network: StochasticNetwork, bases: OwnBasis) -> None:
     unknown = sorted(set(bases) - set(network.layers))
     if unknown:
         raise unknown_name("layer", unknown[0], tuple(network.layers))
-    for name, (outputs, inputs) in bases.items():
+    for name, pair in bases.items():
         layer = network.layers[name]
+        outputs, inputs = (torch.as_tensor(given) for given in pair)
         for side, given, held in (("output", outputs, layer.output_basis), ("input", inputs, layer.input_basis)):
             require(
                 given.shape == held.shape,

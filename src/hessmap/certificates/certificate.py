@@ -105,11 +105,20 @@ class Certificate(Record):
             raise DataFileError(sentence("a certificate must be readable", f"{path} is not ({error})")) from error
         return dataclasses.replace(made, posterior=arrays)
 
-    def verify(self, model: nn.Module, data: Data | tuple[Any, Any], *, seed: int | None = None) -> Certificate:
+    def verify(
+        self,
+        model: nn.Module,
+        data: Data | tuple[Any, Any],
+        *,
+        initial_model: nn.Module | None = None,
+        seed: int | None = None,
+    ) -> Certificate:
         """The certificate made again from the stored posterior: same samples, same bound; another seed draws afresh.
 
-        ``model`` gives the architecture; its weights are not used. Refused for other data than it was made from.
+        ``model`` gives the architecture; its weights are not used. Refused for other data than it was made from, and,
+        where ``initial_model`` is given, for a prior around other weights than these. What comes back is recomputed
+        except for test errors, doubts, settings and the ending: compare it with the certificate.
         """
         from hessmap.certificates.verification import verified
 
-        return verified(self, model, data, seed)
+        return verified(self, model, data, initial_model, seed)

@@ -14,7 +14,8 @@ from torch import Tensor, nn
 from hessmap.certificates.bases import OwnBasis, mean_model
 from hessmap.certificates.certificate import Arrays, Certificate
 from hessmap.certificates.evaluation import classification_error, price, sampled_bound, stochastic_error
-from hessmap.certificates.fit import FitMoment, FitSettings, PosteriorFit
+from hessmap.certificates.fit import PosteriorFit
+from hessmap.certificates.fit_settings import FitMoment, FitSettings
 from hessmap.certificates.inputs import checked_data, checked_pair, doubts_about_prior
 from hessmap.certificates.posterior import LayerPosterior, Posterior
 from hessmap.datasets.data import Data
@@ -74,9 +75,9 @@ def certify(
     started = time.perf_counter()
     initial = checked_pair(model, initial_model)
     samples = checked_data(model, data, "data")
-    tests = None if test_data is None else checked_data(model, test_data, "test_data")
-    _check_numbers(delta=delta, sampling_delta=sampling_delta)
-    _check_counts(num_draws=num_draws, iterations=iterations, batch_size=batch_size, refresh_every=refresh_every)
+    tests = None if test_data is None else checked_data(model, test_data, "test_data", at_least=1)
+    _check_shares(delta=delta, sampling_delta=sampling_delta)
+    require(num_draws >= 1, "num_draws must be at least 1", f"got {num_draws}")
     settings = FitSettings(
         iterations=iterations,
         batch_size=batch_size,
@@ -87,10 +88,13 @@ def certify(
         delta=delta,
         grid=PriorGrid(),
         seed=seed,
+        progress_every=progress_every,
     )
     fit = PosteriorFit(model, initial, samples, basis, settings)
-    keep = _restored(fit, checkpoint, basis, samples) if checkpoint is not None else None
-    ending = fit.run(progress, progress_every, keep)
+    keep = None
+    if checkpoint is not None:
+        keep = _restored(fit, checkpoint, {"basis": _basis_name(basis), **_hashes(model, initial, samples)})
+    ending = fit.run(progress, keep)
     assert fit.best is not None
     _, posterior, variance = fit.best
     fit.network.take(posterior)
@@ -149,11 +153,26 @@ def posterior_of_arrays(arrays: Arrays, names: list[str]) -> tuple[Posterior, Po
     return posterior, prior
 
 
-def _restored(fit: PosteriorFit, path: str | Path, basis: str | OwnBasis, data: Data) -> Callable[[], None]:
+def _basis_name(basis: str | OwnBasis) -> str:
+    if isinstance(basis, str):
+        return basis
+    parts = [np.asarray(part) for name in sorted(basis) for part in (name, *basis[name])]
+    return f"given ({data_hash(*parts)})"
+
+
+def _hashes(model: nn.Module, initial: nn.Module, data: Data) -> dict[str, str]:
+    """What a fit starts from, besides its settings."""
+    weights, start = (
+        data_hash(*(parameter.detach().double().cpu().numpy() for parameter in network.parameters()))
+        for network in (model, initial)
+    )
+    samples = data_hash(data.inputs.numpy(), data.targets.numpy())
+    return {"data": samples, "model": weights, "initial_model": start}
+
+
+def _restored(fit: PosteriorFit, path: str | Path, origin: dict[str, str]) -> Callable[[], None]:
     """Continue from the checkpoint, if it is there; the function that is returned writes it."""
-    names = dataclasses.asdict(fit.settings)
-    wanted = {**names, "basis": str(basis) if isinstance(basis, str) else "given"}
-    wanted["data"] = data_hash(data.inputs.numpy(), data.targets.numpy())
+    wanted = {**dataclasses.asdict(fit.settings), **origin}
     if Path(path).exists():
         state = load_checkpoint(path)
         check_same_settings(path, state.get("settings"), wanted)
@@ -161,11 +180,8 @@ def _restored(fit: PosteriorFit, path: str | Path, basis: str | OwnBasis, data: 
     return lambda: save_checkpoint(path, {"settings": wanted, "fit": fit.state()})
 
 
-def _check_numbers(**shares: float) -> None:
+def _check_shares(**shares: float) -> None:
     for name, share in shares.items():
         require(0 < share < 1, f"{name} must lie strictly between 0 and 1", f"got {share}")
-
-
-def _check_counts(**counts: int) -> None:
-    for name, count in counts.items():
-        require(count >= 1, f"{name} must be at least 1", f"got {count}")
+    total = sum(shares.values())
+    require(total < 1, f"{' and '.join(shares)} must leave a confidence above 0", f"together they are {total}")

@@ -9,19 +9,19 @@ them is of order 1 / N. RMSprop is used instead, as by the former.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from math import exp, log, pi
+from math import exp, isfinite, log, pi
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from hessmap.certificates.bases import OwnBasis, basis_rule, take_curvature_bases, take_own_bases
+from hessmap.certificates.fit_settings import FitMoment, FitSettings
 from hessmap.certificates.posterior import LayerPosterior, Posterior
-from hessmap.certificates.stochastic import StochasticLayer, StochasticLinear, StochasticNetwork
+from hessmap.certificates.stochastic import KnownSquares, StochasticLayer, StochasticLinear, StochasticNetwork
 from hessmap.datasets.data import Data
 from hessmap.errors import HessmapError, sentence
-from hessmap.theory.pac_bayes import PriorGrid, binary_kl_inverse
+from hessmap.theory.pac_bayes import binary_kl_inverse
 
 _RATE_FALLS = (0.6, 0.85)  # of the iterations: the step sizes are then a tenth
 _FIRST_LOG_DEVIATION = -3.0  # of the prior
@@ -31,33 +31,6 @@ _WINDOW = 100  # iterations over which the error of the stochastic network is av
 
 class FitDiverged(HessmapError, ArithmeticError):
     """The objective is no longer a number."""
-
-
-@dataclass(frozen=True)
-class FitSettings:
-    """How a posterior is fitted; every field enters the certificate."""
-
-    iterations: int = 6000
-    batch_size: int = 128
-    learning_rate: float = 1e-3
-    deviation_learning_rate: float = 1e-2
-    smoothing: float = 0.9
-    refresh_every: int = 400
-    basis_samples: int = 2000
-    delta: float = 0.025
-    grid: PriorGrid = field(default_factory=PriorGrid)
-    seed: int = 0
-
-
-@dataclass(frozen=True)
-class FitMoment:
-    """Where a fit is: ``bound`` is an estimate from the last batches, not a certificate."""
-
-    iteration: int
-    iterations: int
-    bound: float
-    error: float
-    kl: float
 
 
 class PosteriorFit:
@@ -108,11 +81,12 @@ class PosteriorFit:
             alpha=settings.smoothing,
         )
 
-    def run(self, progress: Callable[[FitMoment], None] | None, every: int, keep: Callable[[], None] | None) -> str:
+    def run(self, progress: Callable[[FitMoment], None] | None, keep: Callable[[], None] | None) -> str:
         """Iterate to the end and say in words how it ended; Ctrl-C ends it early, and nothing is lost.
 
         ``progress`` hears of every so many iterations, and ``keep`` may store the state then.
         """
+        every = self.settings.progress_every
         try:
             while self.iteration < self.settings.iterations:
                 self._step()
@@ -128,16 +102,14 @@ class PosteriorFit:
             return f"interrupted after {self.iteration} of {self.settings.iterations} iterations"
         return f"{self.iteration} iterations done"
 
+    @torch.enable_grad()
     def _step(self) -> None:
         self._refresh_if_due()
         chosen = torch.randint(len(self.inputs), (self.settings.batch_size,), generator=self.generator)
         outputs = self._outputs(chosen)
         surrogate = nn.functional.cross_entropy(outputs, self.targets[chosen]) / log(2)
         objective = surrogate.double() + (self.complexity() / 2).sqrt()
-        if not torch.isfinite(objective):
-            broken = f"the objective is {float(objective.detach())} at iteration {self.iteration}"
-            remedy = "Use smaller learning rates"
-            raise FitDiverged(sentence("fitting a posterior must keep the objective finite", broken, remedy))
+        self._require_finite(float(objective.detach()))
         self.optimiser.zero_grad()
         torch.autograd.backward(objective)
         self._fall_if_due()
@@ -151,17 +123,17 @@ class PosteriorFit:
 
     def _outputs(self, chosen: Tensor) -> Tensor:
         first = next(iter(self.network.layers.values()))
-        squares = self._first_squares(first)
-        first.known_squares = None if squares is None else squares[chosen]
-        outputs: Tensor = self.network(self.inputs[chosen])
-        first.known_squares = None
+        squares, batch = self._first_squares(first), self.inputs[chosen]
+        first.known_squares = None if squares is None else KnownSquares.of(batch, squares[chosen])
+        outputs: Tensor = self.network(batch)
         return outputs
 
     def _first_squares(self, first: StochasticLayer) -> Tensor | None:
         """(V^T x)^2 of all samples for a first layer that sees them as they are; its V never changes."""
         if not hasattr(self, "_squares"):
             module = next(iter(self.network.network.children()), None)
-            sees_data = module is first and isinstance(first, StochasticLinear)
+            is_vector = self.inputs.shape[1:] == first.input_basis.shape[:1]
+            sees_data = module is first and isinstance(first, StochasticLinear) and is_vector
             self._squares = (self.inputs @ first.input_basis).square() if sees_data else None
         return self._squares
 
@@ -221,11 +193,18 @@ class PosteriorFit:
     def _moment(self) -> FitMoment:
         with torch.no_grad():
             kl, price = float(self.kl()), float(self.complexity())
+        self._require_finite(price)
         error = sum(self._errors) / len(self._errors) if self._errors else 1.0
         bound = binary_kl_inverse(error, max(0.0, price))
         if self.best is None or bound <= self.best[0]:
             self.best = (bound, self.network.posterior(), exp(2 * float(self.log_prior_deviation.detach())))
         return FitMoment(self.iteration, self.settings.iterations, bound, error, kl)
+
+    def _require_finite(self, objective: float) -> None:
+        if not isfinite(objective):
+            broken = f"the objective is {objective} at iteration {self.iteration}"
+            remedy = "Use smaller learning rates"
+            raise FitDiverged(sentence("fitting a posterior must keep the objective finite", broken, remedy))
 
     def _refresh_if_due(self) -> None:
         num_falls = sum(self.iteration >= share * self.settings.iterations for share in _RATE_FALLS)

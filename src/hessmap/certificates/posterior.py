@@ -52,7 +52,21 @@ class LayerPosterior:
 
     @property
     def variances(self) -> Tensor:
-        return (2 * _flat(self.log_deviations, self.bias_log_deviations)).exp()
+        """Along the directions u_i v_j^T made of unit vectors."""
+        rows, columns = (basis.double().square().sum(0) for basis in (self.output_basis, self.input_basis))
+        bias_scale = None if self.bias is None else rows
+        scales = _flat(torch.outer(rows, columns), bias_scale)
+        return (2 * _flat(self.log_deviations, self.bias_log_deviations)).exp() * scales
+
+    @property
+    def skew(self) -> float:
+        """What a divergence gains because the bases are orthonormal up to rounding only: zero if they are.
+
+        The log-determinant of the covariance lacks this, twice, from the sum of the logarithms of ``variances``.
+        """
+        outputs, inputs = self.weight.shape
+        num_times = inputs + (self.bias is not None)
+        return num_times * _hadamard_gap(self.output_basis) + outputs * _hadamard_gap(self.input_basis)
 
 
 Posterior = dict[str, LayerPosterior]
@@ -66,6 +80,17 @@ def posterior_means(posterior: Posterior) -> Tensor:
 def posterior_variances(posterior: Posterior) -> Tensor:
     """All variances, in the coordinates of each layer's basis, in double precision."""
     return torch.cat([layer.variances for layer in posterior.values()])
+
+
+def posterior_skew(posterior: Posterior) -> float:
+    """What the divergence from an isotropic prior gains from bases that are not quite orthonormal."""
+    return sum(layer.skew for layer in posterior.values())
+
+
+def _hadamard_gap(basis: Tensor) -> float:
+    """sum log ||u_i|| - log |det U|: not negative, and zero for orthogonal columns (Hadamard's inequality)."""
+    lengths = basis.double().norm(dim=0)
+    return max(0.0, -float(torch.linalg.slogdet(basis.double() / lengths).logabsdet))
 
 
 def _flat(weight: Tensor, bias: Tensor | None) -> Tensor:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -21,6 +22,22 @@ from hessmap.errors import UnsupportedNetwork, sentence
 
 _TINY = 1e-30  # below every variance that matters; keeps the derivative of the root finite at zero
 _NEEDED = "a certificate needs a network whose parameters all belong to linear and convolutional layers"
+
+
+@dataclass(frozen=True)
+class KnownSquares:
+    """(V^T x)^2 of the very tensor ``inputs``, as long as nobody wrote into it."""
+
+    inputs: Tensor
+    version: int
+    squares: Tensor
+
+    @classmethod
+    def of(cls, inputs: Tensor, squares: Tensor) -> KnownSquares:
+        return cls(inputs, inputs._version, squares)
+
+    def are_of(self, inputs: Tensor) -> bool:
+        return inputs is self.inputs and inputs._version == self.version
 
 
 class StochasticLayer(nn.Module):
@@ -41,7 +58,7 @@ class StochasticLayer(nn.Module):
         self.register_buffer("output_basis", torch.eye(outputs, dtype=dtype))
         self.register_buffer("input_basis", torch.eye(inputs, dtype=dtype))
         self.generator: torch.Generator | None = None
-        self.known_squares: Tensor | None = None  # (V^T x)^2 of the samples at hand, where the caller has them
+        self.known_squares: KnownSquares | None = None  # of the samples at hand, where the caller has them
         self.num_calls = 0
 
     def rotated(self, matrix: Tensor) -> Tensor:
@@ -66,12 +83,17 @@ class StochasticLinear(StochasticLayer):
         if inputs.ndim != 2:
             broken = f"one is applied to inputs of shape {tuple(inputs.shape)}"
             raise UnsupportedNetwork(sentence("a certificate needs linear layers that see one vector a sample", broken))
-        squares = (inputs @ self.input_basis).square() if self.known_squares is None else self.known_squares
-        variances = squares @ (2 * self.log_deviations).exp().T
+        variances = self._squares(inputs) @ (2 * self.log_deviations).exp().T
         if self.bias_log_deviations is not None:
             variances = variances + (2 * self.bias_log_deviations).exp()
         noise = self._normal(*variances.shape) * variances.clamp_min(_TINY).sqrt()
         return nn.functional.linear(inputs, self.weight, self.bias) + noise @ self.output_basis.T
+
+    def _squares(self, inputs: Tensor) -> Tensor:
+        known = self.known_squares
+        if known is not None and known.are_of(inputs):
+            return known.squares
+        return (inputs @ self.input_basis).square()
 
 
 class StochasticConvolution(StochasticLayer):
@@ -109,7 +131,7 @@ class StochasticNetwork(nn.Module):
 
     def __init__(self, model: nn.Module, generator: torch.Generator, dtype: torch.dtype = torch.float32) -> None:
         super().__init__()
-        _require_only_layers(model)
+        require_only_layers(model)
         self.network = copy.deepcopy(model).to(dtype).eval()
         self.layers: dict[str, StochasticLayer] = {}
         for name, layer in _weight_layers(self.network):
@@ -145,18 +167,26 @@ def _weight_layers(model: nn.Module) -> Iterator[tuple[str, nn.Linear | nn.Conv1
             yield name, layer
 
 
-def _require_only_layers(model: nn.Module) -> None:
-    owned = {id(parameter) for _, layer in _weight_layers(model) for parameter in layer.parameters(recurse=False)}
+def require_only_layers(model: nn.Module) -> None:
+    """Refuse a network whose parameters are not all weights and biases of plain layers, each used once."""
+    for name, module in model.named_modules():
+        if isinstance(module, nn.modules.batchnorm._BatchNorm):
+            broken = f"{name} is a batch-norm, whose statistics come from the data"
+            raise UnsupportedNetwork(sentence("the prior of a certificate must not depend on the data", broken))
+    layers = list(_weight_layers(model))
+    if not layers:
+        raise UnsupportedNetwork(sentence(_NEEDED, "it has none"))
+    owned = {id(parameter) for _, layer in layers for parameter in (layer.weight, layer.bias)}
+    for name, layer in layers:
+        if type(layer) not in (nn.Linear, nn.Conv1d, nn.Conv2d):
+            broken = f"{name} is a {type(layer).__name__}, which may compute something else"
+            raise UnsupportedNetwork(sentence("a certificate needs plain linear and convolutional layers", broken))
     for name, parameter in model.named_parameters(remove_duplicate=False):
         if id(parameter) not in owned:
             raise UnsupportedNetwork(sentence(_NEEDED, f"{name} does not"))
     names = [name for name, _ in model.named_parameters(remove_duplicate=False)]
     if len(names) != len(list(model.parameters())):
         raise UnsupportedNetwork(sentence("a certificate needs parameters that are used once", "some are tied"))
-    for name, layer in model.named_modules():
-        if isinstance(layer, nn.modules.batchnorm._BatchNorm):
-            broken = f"{name} is a batch-norm, whose statistics come from the data"
-            raise UnsupportedNetwork(sentence("the prior of a certificate must not depend on the data", broken))
 
 
 def _replaced(network: nn.Module, name: str, made: nn.Module) -> nn.Module:

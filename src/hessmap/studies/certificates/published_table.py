@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from hessmap.studies import Case, Column, Finding, Row, View, grid
+from hessmap.studies import Case, Cloud, Column, Finding, Row, View, grid
 from hessmap.studies.certificates.certificate_record import LABELS
 from hessmap.studies.certificates.order import by_seed
 
@@ -38,7 +38,16 @@ def table_findings(rows: Sequence[Row]) -> Iterator[Finding]:
 
 
 TABLE_VIEW = View(
-    figures=(),
+    figures=(
+        Cloud(
+            title="bound and error on test data",
+            x="bound",
+            y="stochastic_test_error",
+            colour="basis",
+            x_label="bound",
+            y_label="error of the stochastic network on test data",
+        ),
+    ),
     table=(
         "network",
         "basis",
