@@ -18,7 +18,7 @@ from torch import Tensor
 from hessmap.errors import require
 
 Product = Callable[[Tensor], Tensor]
-_DEPENDENT = 1e-12  # of the norm: what is left of a direction that the basis already holds is rounding
+_DEPENDENT = 1e-13  # of the norm: what is left of a direction that the basis already holds is rounding
 _LIFTED = 1e-3  # of the norm: a direction that is smaller is cleared once more after it was normalised
 _PRESENT = 0.1  # how much of a new direction must be in the wanted Ritz vectors to count
 _SETTLED = 1e-8  # a pass that takes less leaves nothing above rounding
@@ -193,7 +193,7 @@ class KrylovBasis:
     def _orthonormal(self, rows: Tensor, scale: float | None = None) -> tuple[Tensor, Tensor]:
         """Orthonormal directions of some rows, and the coefficients with coefficients^T directions = rows.
 
-        Directions below 1e-12 of the scale (by default the norm of the operator) are dropped.
+        Directions below 1e-13 of the scale (by default the norm of the operator) are dropped.
         """
         if not len(rows):
             return rows, rows.new_zeros(0, 0)
