@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from torch import Tensor, nn
+from torch import nn
+from torch.utils.data import DataLoader
 
 from hessmap.certificates.bases import OwnBasis, mean_model
 from hessmap.certificates.certificate import Arrays, Certificate
@@ -34,10 +35,10 @@ ASSUMPTIONS = (
 def certify(
     model: nn.Module,
     initial_model: nn.Module | None,
-    data: Data | tuple[Tensor, Tensor],
+    data: Data | tuple[Any, Any] | DataLoader[Any],
     basis: str | OwnBasis = "iterative",
     *,
-    test_data: Data | tuple[Tensor, Tensor] | None = None,
+    test_data: Data | tuple[Any, Any] | DataLoader[Any] | None = None,
     delta: float = 0.025,
     sampling_delta: float = 0.01,
     num_draws: int = 100_000,
@@ -58,7 +59,8 @@ def certify(
     on the data. ``basis`` is "standard", "approximate" (curvature once, at the trained weights), "iterative" (again
     every ``refresh_every`` iterations), "iterative_decay" (more rarely as the steps shrink), "iterative_weights" and
     "iterative_activity" (the curvature of outputs from the weights behind them, for fully connected networks), or a
-    mapping from layer names to pairs of orthonormal matrices (outputs, inputs). Targets are labels 0 .. K - 1.
+    mapping from layer names to pairs of orthonormal matrices (outputs, inputs). ``data`` is a pair of tensors or arrays
+    or a loader, with labels 0 .. K - 1 as targets. Networks are evaluated as in use: without dropout.
 
     Ctrl-C ends the fit and certifies the best posterior so far. With a ``checkpoint`` path the fit is stored as it goes
     and continues from there. Neither model is changed.

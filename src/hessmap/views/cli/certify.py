@@ -64,6 +64,8 @@ def certify(
     from hessmap.certificates import certify as certified
     from hessmap.views.fit_progress import fit_progress
 
+    if save is not None:
+        _require_place(save)
     trained, untrained, samples, tests = _subject(model, initial, data, test)
     with fit_progress(Console(file=sys.stderr), iterations) as watch:
         found = certified(
@@ -92,6 +94,17 @@ def certify(
     Console().print(certificate_view(found))
     if save is not None:
         Console(stderr=True).print(f"Written to {save}: Certificate.load(path).verify(model, data) checks it again")
+
+
+def _require_place(path: Path) -> None:
+    """Say before the fit, and not after it, that a file cannot be written."""
+    import os
+
+    from hessmap.errors import require
+
+    folder = next(place for place in path.absolute().parents if place.exists())
+    can_be = folder.is_dir() and os.access(folder, os.W_OK) and not path.is_dir()
+    require(can_be, "a certificate must be saved where a file can be written", f"got {path}")
 
 
 def _subject(model: str | None, initial: str | None, data: str | None, test: str | None) -> tuple[Any, Any, Any, Any]:
