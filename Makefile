@@ -23,8 +23,9 @@ lint: install
 types: install
 	$(BIN)/mypy
 
+# One process for each core, one thread for each process: tiny problems lose by more.
 unit: install
-	$(BIN)/pytest -q
+	OMP_NUM_THREADS=1 $(BIN)/pytest -q --numprocesses auto --dist loadfile
 
 test-slow: install
 	$(BIN)/pytest -q -m 'slow or data'
