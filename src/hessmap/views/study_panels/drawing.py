@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import cycle
+
 import numpy as np
 from matplotlib.axes import Axes
 
@@ -14,6 +16,7 @@ from hessmap.views.study_panels.histogram import draw_histogram
 from hessmap.views.study_panels.lines import draw_lines
 from hessmap.views.study_panels.panels import Panel
 
+_DASHES = ((4.0, 3.0), (1.0, 2.0), (6.0, 2.0, 1.0, 2.0), (10.0, 3.0))  # so that several marks of a panel differ
 
 def draw(axes: Axes, panel: Panel, title: str = "") -> None:
     """Draw a panel."""
@@ -29,8 +32,8 @@ def draw(axes: Axes, panel: Panel, title: str = "") -> None:
             draw_cloud(axes, figure, panel.rows)
     _scale(axes, "x", figure.x_scale)
     _scale(axes, "y", figure.y_scale)
-    for mark in figure.marks:
-        _draw_mark(axes, mark, panel.rows)
+    for mark, dashes in zip(figure.marks, cycle(_DASHES), strict=False):
+        _draw_mark(axes, mark, dashes, panel.rows)
     if figure.x_limits:
         axes.set_xlim(*figure.x_limits)
     if figure.y_limits:
@@ -48,13 +51,13 @@ def _label(axes: Axes, panel: Panel, title: str) -> None:
         axes.legend(frameon=False, fontsize=8, labelcolor=INK)
 
 
-def _draw_mark(axes: Axes, mark: Mark, rows: tuple[Row, ...]) -> None:
+def _draw_mark(axes: Axes, mark: Mark, dashes: tuple[float, ...], rows: tuple[Row, ...]) -> None:
     """A line at a number, or at each different value that a name has in the rows."""
     places = sorted({row.number(mark.at) for row in rows if mark.at in row}) if isinstance(mark.at, str) else [mark.at]
     line = axes.axvline if mark.axis == "x" else axes.axhline
     for number, place in enumerate(places):
         label = mark.label if mark.label and number == 0 else "_nolegend_"
-        line(place, color=FAINT, linestyle=(0, (4, 3)), linewidth=1.0, label=label)
+        line(place, color=FAINT, linestyle=(0, dashes), linewidth=1.0, label=label)
 
 
 def _scale(axes: Axes, axis: str, scale: Scale) -> None:
