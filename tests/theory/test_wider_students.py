@@ -8,7 +8,8 @@ import pytest
 from polynomial_oracle import exact_rank
 from teacher_golden import teacher_golden
 
-from hessmap.errors import InvalidInput, UnknownName
+from hessmap.errors import HessmapError, InvalidInput, UnknownName
+from hessmap.theory import effective_parameters
 from hessmap.theory.wider_student import Extra, wider_student_rank
 
 TERMS = {"linear": [1], "quad": [1, 2], "cubic": [1, 2, 3], "quartic": [1, 2, 3, 4]}
@@ -58,3 +59,31 @@ def test_bad_questions_are_refused() -> None:
         wider_student_rank(2, 2, [1, 2], -1)
     with pytest.raises(InvalidInput, match="without constant term; c_0 is not zero"):
         wider_student_rank(2, 2, [0, 1, 2], 1)
+
+
+@pytest.mark.parametrize("extra", ["zero", "split", "output_zero", "input_zero"])
+def test_effective_parameters_take_wider_students(extra) -> None:
+    found = effective_parameters(3, 2, (0.0, 1.0, 1.0), num_extra=2, extra=extra)
+
+    assert found.value == wider_student_rank(3, 2, [1, 2], 2, extra).value
+    assert found.num_parameters == 4 * 4
+
+
+def test_effective_parameters_of_linear_wider_students_are_the_inputs() -> None:
+    assert effective_parameters(5, 3, num_extra=2, extra="output_zero").value == 5
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"activation": "erf"}, "known for polynomials, one hidden layer, no bias; got 3-2-1 'erf'"),
+        ({"bias": "hidden"}, "got 3-2-1 .* with bias"),
+        ({"hidden": (2, 2)}, "got 3-2-2-1"),
+        ({"extra": "nothing"}, "extra"),
+        ({"num_extra": -1}, "num_extra"),
+    ],
+)
+def test_wider_students_without_a_formula_are_refused(changes, words) -> None:
+    options = {"inputs": 3, "hidden": 2, "activation": (0.0, 1.0, 1.0), "num_extra": 1} | changes
+    with pytest.raises(HessmapError, match=words):
+        effective_parameters(**options)

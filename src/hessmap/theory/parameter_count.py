@@ -20,6 +20,7 @@ from hessmap.theory.polynomial_ranks import (
     rank_with_output_bias,
     rank_without_bias,
 )
+from hessmap.theory.wider_student import Extra, wider_student_rank
 
 Bias = Literal["none", "hidden", "output", "both"]
 _REMEDY = "Use generic_rank(net, 'outer_product'), which is exact for every polynomial activation"
@@ -32,6 +33,8 @@ def effective_parameters(
     bias: Bias | bool = "none",
     *,
     outputs: int = 1,
+    num_extra: int = 0,
+    extra: Extra = "zero",
 ) -> EffectiveParameters:
     """The rank of the population Hessian where student and teacher agree: the effective number of parameters.
 
@@ -40,6 +43,8 @@ def effective_parameters(
     activation: a name, a ``Polynomial`` of any degree, or its coefficients (ascending).
     bias: "none", "hidden" (every hidden layer), "output" or "both"; True and False are "both" and "none".
     outputs: more than one for linear networks only.
+    num_extra: units of a wider student beside the teacher's, placed as ``extra`` says (``wider_student``): "zero",
+        "split", "output_zero" or "input_zero"; for polynomials with one hidden layer, no bias and no constant term.
 
     It is the dimension of the span of the derivatives of the network by its parameters, for generic weights. Which
     theorem or conjecture gave it is in ``kind`` and ``reference``; the formulas are in ``polynomial_ranks``,
@@ -50,12 +55,16 @@ def effective_parameters(
     (15, 18)
     >>> effective_parameters(2, 3, Polynomial((0, 1, 1, 1)), bias="hidden").value
     10
+    >>> effective_parameters(3, 2, Polynomial((0, 1, 1)), num_extra=1, extra="output_zero").value
+    8
     """
     widths = _widths(inputs, hidden, outputs)
     if isinstance(activation, Sequence) and not isinstance(activation, str):
         activation = Polynomial(tuple(activation))
     applied, place = activation_of(activation), _bias(bias)
     in_hidden, in_output = place in ("hidden", "both"), place in ("output", "both")
+    if num_extra:
+        return _wider(widths, applied, in_hidden or in_output, num_extra, extra)
     rank, whole = _answer(widths, applied, in_hidden, in_output)
     weights = sum(before * after for before, after in pairwise(widths))
     num_parameters = weights + in_hidden * sum(widths[1:-1]) + in_output * widths[-1]
@@ -80,6 +89,21 @@ def _answer(widths: Widths, activation: Activation, in_hidden: bool, in_output: 
         return rank_with_hidden_bias(ni, nh, coefficients, in_output), whole
     degrees = [k for k, coefficient in enumerate(coefficients) if coefficient]
     return (rank_with_output_bias if in_output else rank_without_bias)(ni, nh, degrees), whole
+
+
+def _wider(widths: Widths, activation: Activation, has_bias: bool, num_extra: int, extra: Extra) -> EffectiveParameters:
+    """A student with more hidden units than its teacher, at the teacher's function."""
+    coefficients = (0.0, 1.0) if activation == "identity" else getattr(activation, "coefficients", None)
+    if coefficients is None or len(widths) != 3 or widths[-1] != 1 or has_bias:
+        must = "the effective parameters of wider students are known for polynomials, one hidden layer, no bias"
+        got = f"got {'-'.join(map(str, widths))} '{activation}'{' with bias' if has_bias else ''}"
+        raise UnsupportedNetwork(sentence(must, got, _REMEDY))
+    degrees = [k for k, coefficient in enumerate(coefficients) if coefficient]
+    inputs, hidden, _ = widths
+    rank = wider_student_rank(inputs, hidden, degrees, num_extra, extra)
+    num_parameters = (inputs + 1) * (hidden + num_extra)
+    whole = function_space_dim(inputs, coefficients, False, False)
+    return EffectiveParameters(rank.value, rank.kind, rank.reason, num_parameters, whole)
 
 
 def _linear(widths: Widths, activation: Activation, in_hidden: bool, in_output: bool) -> tuple[Rank, int]:
