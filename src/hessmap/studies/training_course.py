@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 TOLERANCE = 1e-15  # of the gradient norm; what float64 cannot reach ends at its rounding
 _RECIPE_VERSION = 1
 _SGD: dict[str, Any] = {"epochs": 300, "batch_size": 10, "learning_rate": 0.02}
+_MAX_EVALUATIONS = 100_000  # ReLU networks at the paper's sizes need more than 20,000
 _NUM_MOMENTS = 16
 
 
@@ -100,6 +101,7 @@ def _trained(network: Architecture, data: Data, seed: int, along: str) -> dict[s
         data,
         "squared",
         tolerance=TOLERANCE,
+        max_evaluations=_MAX_EVALUATIONS,
         record_every=5,
         progress=lambda at: take(epochs + at.done, at.evaluation),
     ).ending
