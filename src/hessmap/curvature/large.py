@@ -11,12 +11,11 @@ import torch
 from torch import Tensor, nn
 
 from hessmap.curvature.evaluation import Forward, called_with, evaluated, main_output
-from hessmap.curvature.layout import Layout
 from hessmap.curvature.losses import AnyLoss, FunctionLoss, Loss, ModuleLoss, as_loss
 from hessmap.curvature.probing import require_function, require_separate_losses
 from hessmap.curvature.pullback import pullback
 from hessmap.curvature.samples import sample_weights
-from hessmap.curvature.selection import selected
+from hessmap.curvature.selection import chosen_parameters
 from hessmap.curvature.stream import Stream
 from hessmap.curvature.structured import Inputs, brought
 from hessmap.curvature.untouched import private_copy
@@ -63,7 +62,8 @@ class LargeProblem:
         self.l2, self.memory_budget = l2, memory_budget
         self.norm: float | None = None  # of the loss Hessian, once somebody asked for it
         self._way, self._said = forward, set[str]()
-        self._set_parameters(parameters)
+        chosen = chosen_parameters(self.model, parameters)
+        self.named, self._fixed, self.layout = chosen.named, chosen.fixed, chosen.layout
         self.stream = Stream(data, targets)
         self._weights = None if weights is None else sample_weights(weights, self.stream.num_samples)
         must, got = "weights need data in a fixed order", "two passes over the loader gave two orders"
@@ -71,18 +71,6 @@ class LargeProblem:
         self._set_loss(loss)
         self.notes: tuple[str, ...] = (*notes, *sorted(self._said), *self._left_out(), *self._penalty())
         require(isfinite(self.risk()), "the loss must be finite", f"the risk is {self.risk()}")
-
-    def _set_parameters(self, patterns: str | Sequence[str] | None) -> None:
-        everything = dict(self.model.named_parameters())
-        trainable = [name for name, value in everything.items() if value.requires_grad]
-        must = "the model must have a parameter to differentiate"
-        require(bool(trainable), must, "all are frozen, or there is none")
-        chosen = selected(patterns, trainable, [name for name in everything if name not in trainable])
-        self.named = {name: everything[name].detach() for name in chosen}
-        self._fixed = {name: value.detach() for name, value in everything.items() if name not in chosen}
-        for value in everything.values():
-            value.requires_grad_(False)
-        self.layout = Layout(tuple((name, tuple(value.shape)) for name, value in self.named.items()))
 
     def _set_loss(self, loss: AnyLoss) -> None:
         """Look at the first samples, then count over one pass what the mean is to be divided by."""

@@ -11,12 +11,11 @@ import torch
 from torch import Tensor, nn
 
 from hessmap.curvature.evaluation import evaluated
-from hessmap.curvature.layout import Layout
 from hessmap.curvature.losses import AnyLoss, as_loss
 from hessmap.curvature.probing import require_function, require_separate_losses
 from hessmap.curvature.pullback import pullback
 from hessmap.curvature.samples import gather
-from hessmap.curvature.selection import selected
+from hessmap.curvature.selection import chosen_parameters
 from hessmap.curvature.untouched import private_copy
 from hessmap.errors import InvalidInput, require, sentence
 from hessmap.results import Provenance, data_hash, provenance
@@ -55,7 +54,8 @@ class Problem:
         self.norm: float | None = None  # of the loss Hessian, once somebody asked for it
         self.memory_budget = memory_budget
         self._said: set[str] = set()  # what the forward pass has to tell
-        self._set_parameters(parameters)
+        chosen = chosen_parameters(self.model, parameters)
+        self.named, self._fixed, self.layout = chosen.named, chosen.fixed, chosen.layout
         self.inputs = samples.inputs
         require_function(lambda few: self.forward(self.named, few), samples.inputs)
         self.output_dim = self.forward(self.named, samples.inputs[:1]).shape[1]
@@ -66,25 +66,12 @@ class Problem:
         self.weights = samples.weights / mass
         self.data_hash = data_hash(self.inputs.numpy(), self.targets.numpy(), self.weights.numpy())
         penalty = (f"the loss Hessian includes {2 * l2:g} times the identity from l2={l2:g}",) if l2 else ()
-        num_frozen = len(self._fixed) - self._num_left_out
+        num_frozen = len(self._fixed) - chosen.num_left_out
         frozen: tuple[str, ...] = (f"{num_frozen} frozen parameters were left out",) if num_frozen else ()
-        if self._num_left_out:
-            frozen += (f"{self._num_left_out} trainable parameters were left out, as asked",)
+        if chosen.num_left_out:
+            frozen += (f"{chosen.num_left_out} trainable parameters were left out, as asked",)
         self.notes: tuple[str, ...] = notes + samples.notes + tuple(self._said) + frozen + penalty
         require(math.isfinite(self.risk()), "the loss must be finite", f"the risk is {self.risk()}")
-
-    def _set_parameters(self, patterns: str | Sequence[str] | None) -> None:
-        everything = dict(self.model.named_parameters())
-        trainable = [name for name, value in everything.items() if value.requires_grad]
-        must = "the model must have a parameter to differentiate"
-        require(bool(trainable), must, "all are frozen, or there is none")
-        chosen = selected(patterns, trainable, [name for name in everything if name not in trainable])
-        self.named: dict[str, Tensor] = {name: everything[name].detach() for name in chosen}
-        self._fixed = {name: value.detach() for name, value in everything.items() if name not in chosen}
-        self._num_left_out = len(trainable) - len(chosen)
-        for value in everything.values():
-            value.requires_grad_(False)
-        self.layout = Layout(tuple((name, tuple(value.shape)) for name, value in self.named.items()))
 
     def _probe_loss(self) -> None:
         chosen = torch.linspace(0, self.num_samples - 1, min(self.num_samples, 16)).long()

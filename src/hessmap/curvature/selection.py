@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
+from typing import NamedTuple
 
+from torch import Tensor, nn
+
+from hessmap.curvature.layout import Layout
 from hessmap.errors import require, unknown_name
 
 
@@ -27,6 +31,35 @@ def selected(patterns: str | Sequence[str] | None, names: Sequence[str], frozen:
         require(not asleep, must, f"'{pattern}' means {', '.join(asleep[:3])}, frozen", "Set requires_grad=True")
         raise unknown_name("parameters", pattern, list(names) + _layers(names))
     return tuple(name for name in names if any(_means(pattern, name) for pattern in wanted))
+
+
+class ChosenParameters(NamedTuple):
+    """The parameters that are differentiated, and all others, both without gradient."""
+
+    named: dict[str, Tensor]
+    fixed: dict[str, Tensor]
+    num_left_out: int
+
+    @property
+    def layout(self) -> Layout:
+        return Layout(tuple((name, tuple(value.shape)) for name, value in self.named.items()))
+
+
+def chosen_parameters(model: nn.Module, patterns: str | Sequence[str] | None) -> ChosenParameters:
+    """Choose among the trainable parameters of a private copy, and freeze it.
+
+    ``num_left_out`` counts the trainable ones that no pattern means.
+    """
+    everything = dict(model.named_parameters())
+    trainable = [name for name, value in everything.items() if value.requires_grad]
+    must = "the model must have a parameter to differentiate"
+    require(bool(trainable), must, "all are frozen, or there is none")
+    chosen = selected(patterns, trainable, [name for name in everything if name not in trainable])
+    for value in everything.values():
+        value.requires_grad_(False)
+    named = {name: everything[name].detach() for name in chosen}
+    fixed = {name: value.detach() for name, value in everything.items() if name not in chosen}
+    return ChosenParameters(named, fixed, len(trainable) - len(chosen))
 
 
 def _means(pattern: str, name: str) -> bool:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from hessmap.studies import Cloud, Column, Finding, Row, Study, View, grid
+from hessmap.studies import Cloud, Finding, Row, Study, View, grid
+from hessmap.studies.certificates.bound_view import BOUND, BOUND_AND_TEST_ERROR, PARTS_OF_BOUND
 from hessmap.studies.certificates.certificate_record import LABELS, measure
 from hessmap.studies.certificates.order import by_seed
 
@@ -47,22 +48,13 @@ STUDY = Study(
                 x_label="divergence of the posterior from the prior",
                 y_label="error of the stochastic network on the samples",
             ),
-            Cloud(
-                title="bound and error on test data",
-                x="bound",
-                y="stochastic_test_error",
-                colour="basis",
-                x_label="bound",
-                y_label="error of the stochastic network on test data",
-            ),
+            BOUND_AND_TEST_ERROR,
         ),
         table=(
             "basis",
             "seed",
-            Column("bound", "bound", ".4f"),
-            Column("kl", "KL", ".0f"),
-            Column("sampled_error_bound", "error, samples", ".4f"),
-            Column("stochastic_test_error", "error, test", ".4f"),
+            BOUND,
+            *PARTS_OF_BOUND,
         ),
         group_by=("basis",),
     ),
