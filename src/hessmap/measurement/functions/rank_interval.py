@@ -15,7 +15,8 @@ def rank_interval(
     """Jacobian rank <= bottleneck rank <= the dimension of any representation that the function passes through.
 
     Above: the narrowest width of the architecture, or the affine dimension of a representation over the data where that
-    is smaller and the samples are enough to tell (more than it by two). Only sequences of layers pass through each.
+    is smaller and the samples are enough to tell: more than it by two, and not less than the Jacobian spans at one of
+    them, as where units are active on few samples. Only sequences of layers pass through each.
     Reference: Jacot 2023, Proposition 1.
     """
     lower_kind: SideTruth = "measurement" if certificate is None else "certificate"
@@ -25,7 +26,7 @@ def rank_interval(
     for layer in _layers(function):
         sizes[layer.name] = layer.after.shape[1]
         dimension = count_above(centred_singular_values(layer.after.numpy()), tolerance)
-        if dimension < function.num_samples - 2:
+        if lower <= dimension < function.num_samples - 2:
             measured[layer.name] = dimension
     place = min(sizes, key=sizes.__getitem__)
     best = min(measured, key=measured.__getitem__) if measured else place
