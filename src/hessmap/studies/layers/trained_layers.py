@@ -1,0 +1,159 @@
+"""The trained networks whose layers are looked at: by the paper's name, on a data set, by one recipe for each pair.
+
+All are trained by SGD in batches of 128 from Glorot weights and zero biases. The digits stay in [0, 1]; MNIST and
+Fashion-MNIST are standardised by one mean and deviation, CIFAR-10 by one for each colour.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from hessmap.errors import unknown_name
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from hessmap.curvature import Problem
+    from hessmap.datasets import Data
+    from hessmap.results.training import TrainingRun
+
+IMAGE_SHAPES = {"digits": (1, 8, 8), "mnist": (1, 28, 28), "fashion_mnist": (1, 28, 28), "cifar10": (3, 32, 32)}
+_BATCH_SIZE = 128
+_SEED_OF_LABELS = 0
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How a network is trained, and on how many of its training samples (the first ones) its Hessians are taken."""
+
+    num_train: int
+    epochs: int
+    num_measured: int
+    learning_rate: float = 0.01
+    momentum: float = 0.0
+    weight_decay: float = 0.0
+    stop_at_accuracy: float | None = None
+    has_random_labels: bool = False
+
+
+# Enough to see each phenomenon in seconds. A name that is not here takes the recipe under "".
+_SMALL = {
+    "digits": {
+        "": Recipe(1400, 300, 1400),
+        "BN": Recipe(1400, 60, 1400),
+    },
+    "mnist": {
+        "": Recipe(5000, 60, 1500),
+        "BN": Recipe(5000, 30, 1500),
+        "LeNet5": Recipe(3000, 30, 1000, learning_rate=0.05),
+    },
+    "fashion_mnist": {
+        "": Recipe(5000, 40, 1500),
+        "BN": Recipe(5000, 30, 1500),
+        "LeNet5": Recipe(3000, 30, 1000, learning_rate=0.05),
+    },
+    "cifar10": {
+        "": Recipe(2000, 60, 1000, learning_rate=0.02, momentum=0.9),
+    },
+}
+# As near to the paper's 1,000 epochs on all images as some hours of two cores go.
+_LARGE = {
+    "mnist": {"": Recipe(60_000, 100, 2000, learning_rate=0.01, stop_at_accuracy=1.0)},
+    "fashion_mnist": {"": Recipe(60_000, 100, 2000, learning_rate=0.01, stop_at_accuracy=1.0)},
+    "cifar10": {
+        "LeNet5": Recipe(50_000, 300, 2000, learning_rate=0.01, momentum=0.9, stop_at_accuracy=0.999),
+        "": Recipe(5000, 100, 500, learning_rate=0.01, momentum=0.9, stop_at_accuracy=1.0),
+    },
+}
+_RECIPES = {"small": _SMALL, "large": _LARGE}
+
+
+def recipe_for(network: str, data: str, size: str = "small", **changes: Any) -> Recipe:
+    """The recipe for a network ("F-100^2", "LeNet5", "F-200^2-BN") on a data set, with some of its fields changed."""
+    if size not in _RECIPES:
+        raise unknown_name("size of a recipe", size, _RECIPES)
+    if data not in _RECIPES[size]:
+        raise unknown_name(f"data set of {size} recipes", data, _RECIPES[size])
+    known = _RECIPES[size][data]
+    family = "LeNet5" if network.startswith("LeNet5") else "BN" if network.endswith("-BN") else ""
+    return replace(known.get(family, known[""]), **changes)
+
+
+@dataclass(frozen=True)
+class ZooNetwork:
+    """A network of the zoo for images of a shape, trained in single precision."""
+
+    name: str
+    image_shape: tuple[int, int, int]
+    num_classes: int = 10
+
+    def build(self, seed: int = 0, init: str = "glorot") -> nn.Module:
+        import torch
+
+        from hessmap.training.zoo import zoo_network
+
+        assert init == "glorot"
+        return zoo_network(self.name, self.image_shape, self.num_classes, seed=seed, dtype=torch.float32)
+
+
+class TrainedLayers(NamedTuple):
+    """A trained network on the samples on which its Hessians are taken, and the course of its training."""
+
+    problem: Problem
+    run: TrainingRun
+
+
+def trained_layers(network: str, data: str, *, seed: int = 0, recipe: Recipe | None = None) -> TrainedLayers:
+    """The network of that name trained on the data set, or taken from the cache, with cross-entropy on its samples.
+
+    ``recipe`` is by default ``recipe_for(network, data)``.
+    """
+    from hessmap.curvature import Problem
+    from hessmap.studies.trained_network import trained_network
+
+    how = recipe or recipe_for(network, data)
+    samples = training_samples(data, how.num_train, how.has_random_labels)
+    options: dict[str, Any] = {
+        "epochs": how.epochs,
+        "batch_size": _BATCH_SIZE,
+        "learning_rate": how.learning_rate,
+        "momentum": how.momentum,
+        "weight_decay": how.weight_decay,
+        "stop_at_accuracy": how.stop_at_accuracy,
+        "record_every": 1 if how.stop_at_accuracy is not None else how.epochs,
+    }
+    architecture = ZooNetwork(network, IMAGE_SHAPES[data])
+    model, run = trained_network(architecture, samples, seed=seed, init="glorot", **options)
+    measured = (part[: how.num_measured].clone() for part in samples)
+    return TrainedLayers(Problem(model, "cross_entropy", *measured), run)
+
+
+def untrained_layers(network: str, data: str, *, seed: int = 0, recipe: Recipe | None = None) -> Problem:
+    """The same network before its first step, on the same samples."""
+    from hessmap.curvature import Problem
+
+    how = recipe or recipe_for(network, data)
+    samples = training_samples(data, how.num_train, how.has_random_labels)
+    model = ZooNetwork(network, IMAGE_SHAPES[data]).build(seed=seed)
+    return Problem(model, "cross_entropy", *(part[: how.num_measured].clone() for part in samples))
+
+
+def training_samples(data: str, num_train: int, has_random_labels: bool = False) -> Data:
+    """The first training samples with flat inputs; random labels are the same for every network."""
+    from hessmap.datasets import Data, by_name, random_labels
+
+    if data not in IMAGE_SHAPES:
+        raise unknown_name("data set of layers", data, IMAGE_SHAPES)
+    options: dict[str, Any] = {"grayscale": False} if data == "cifar10" else {}
+    samples = by_name(data, num_samples=num_train, **options)
+    if data != "digits":
+        samples = Data(_standardised(samples.inputs, IMAGE_SHAPES[data][0]), samples.targets)
+    return random_labels(samples, 10, seed=_SEED_OF_LABELS) if has_random_labels else samples
+
+
+def _standardised(inputs: Any, num_channels: int) -> Any:
+    """Each colour minus its mean over all pixels and samples, over its deviation."""
+    colours = inputs.reshape(len(inputs), num_channels, -1)
+    centred = colours - colours.mean(dim=(0, 2), keepdim=True)
+    return (centred / colours.std(dim=(0, 2), keepdim=True, correction=0)).reshape(inputs.shape)
