@@ -53,6 +53,22 @@ def test_standard_errors_of_traces_are_true(method: str) -> None:
     assert abs(errors.mean()) < 4 * np.sqrt(np.mean(claimed**2) / 40)
 
 
+def test_known_eigenpairs_take_the_place_of_a_sketch() -> None:
+    truth = float(WIDE.eigenvalues.sum())
+    pairs = hm.top_eigenpairs(WIDE.matrix, 4, tolerance=1e-2)  # Ritz values sum to the trace, converged or not
+    found = [hm.trace_estimate(WIDE.matrix, known=pairs, seed=seed) for seed in range(40)]
+    errors, claimed = np.array([one.value - truth for one in found]), np.array([one.standard_error for one in found])
+    assert all(one.reached and one.num_products < 64 for one in found)  # a sketch takes 64 before the first probe
+    assert 0.6 < np.sqrt(np.mean(errors**2) / np.mean(claimed**2)) < 1.6
+    assert abs(errors.mean()) < 4 * np.sqrt(np.mean(claimed**2) / 40)
+    tiny = hm.trace_estimate(1e-14 * WIDE.matrix, known=hm.top_eigenpairs(1e-14 * WIDE.matrix, 4))
+    assert abs(tiny.value - 1e-14 * truth) < 5 * tiny.standard_error
+    with pytest.raises(InvalidInput, match="of the same matrix, .*; its size is 50, theirs 300"):
+        hm.trace_estimate(np.eye(50), known=pairs)
+    with pytest.raises(InvalidInput, match="known eigenpairs .* serve hutch\\+\\+; method is 'xtrace'"):
+        hm.trace_estimate(WIDE.matrix, method="xtrace", known=pairs)
+
+
 @pytest.mark.parametrize("method", ["auto", "hutchinson", "hutch++", "exact"])
 @every_matrix
 def test_diagonal_of_known_spectra(case: KnownMatrix, method: str) -> None:
