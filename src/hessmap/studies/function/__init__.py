@@ -1,0 +1,1 @@
+"""Studies of the rank of the function that a trained network represents."""
