@@ -1,0 +1,143 @@
+"""The two factors of a layer: E[x x^T] is nearly of rank one along E[x], and E[M] has c - 1 large eigenvalues."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from hessmap.studies import Case, Check, Column, Finding, Lines, Mark, Row, Series, Study, View
+from hessmap.studies.layers.layer_cases import (
+    DATA,
+    NORMALISED,
+    NUM_CLASSES,
+    NUM_OUTLIERS,
+    SHOWN,
+    TRAINED,
+    Threshold,
+    layer_cases,
+    ranges,
+    recipe_of,
+    threshold_findings,
+)
+from hessmap.studies.view import INDEX
+
+_NETWORK = "F-100^2"
+_ALL = ("fc1", "fc2", "fc3")
+_THRESHOLDS = (
+    Threshold(_ALL, "squared_cosine", "(v1 . E[x])^2", 0.999),
+    Threshold(_ALL, "eigenvalue_ratio", "lambda_1 / lambda_2", 6.0),
+    Threshold(("fc1",), "gap", "tau_9 / tau_10", 5.0),
+    Threshold(("fc2",), "gap", "tau_9 / tau_10", 8.0),
+)
+# Wu et al. 2022, Tables 6 and 9 (linear layers) and 7 (convolutions): squared cosine and eigenvalue ratio, each as the
+# mean, least and largest over runs and layers, without the first layer.
+PUBLISHED = {
+    ("mnist", "F-200^2", "fc"): ((1.000, 1.000, 1.000), (12.29, 9.65, 16.16)),
+    ("mnist", "F-200^2-BN", "fc"): ((0.062, 0.001, 0.260), (1.16, 1.04, 1.30)),
+    ("cifar10", "LeNet5", "fc"): ((0.998, 0.997, 0.999), (7.21, 5.88, 9.02)),
+    ("cifar10", "LeNet5", "conv"): ((0.999, 0.998, 0.999), (15.87, 11.15, 27.20)),
+    ("cifar10", "LeNet5-BN", "fc"): ((0.210, 0.001, 0.803), (1.54, 1.20, 1.89)),
+}
+_MORE = {"digits": (("F-200^2", 300),)}
+
+
+def cases(data: str) -> tuple[Case, ...]:
+    return layer_cases((*TRAINED[data], *_MORE.get(data, ()), *NORMALISED[data]))
+
+
+def measure(case: Case) -> dict[str, Any]:
+    import numpy as np
+
+    from hessmap.curvature.layers import layer_factors, product_of_factors
+    from hessmap.measurement.layers import autocorrelation, class_outliers
+    from hessmap.studies.layers.measured_layer import problem_of
+
+    factors = layer_factors(problem_of(case, recipe_of(case)), case["layer"])
+    inputs = autocorrelation(factors.input_factor, factors.mean_patches)
+    outputs = product_of_factors(factors).output_eigenpairs[0].numpy()
+    record: dict[str, Any] = {
+        "squared_cosine": inputs.squared_cosine,
+        "eigenvalue_ratio": inputs.eigenvalue_ratio,
+        "ratio_bound": inputs.ratio_bound,
+        "input_eigenvalues": inputs.eigenvalues[:20] / inputs.eigenvalues[0],
+        "output_eigenvalues": np.maximum(outputs[:20] / outputs[0], 0.0),
+    }
+    if len(outputs) >= NUM_CLASSES:
+        outliers = class_outliers(outputs, NUM_CLASSES)
+        record |= {"gap": outliers.ratio, "num_outliers": outliers.num_outliers, "share": outliers.share}
+    return record | _published(case)
+
+
+def _published(case: Case) -> dict[str, Any]:
+    """What the paper gives for all layers of this kind but the first of the network."""
+    kind = case["layer"].rstrip("0123456789")
+    known = PUBLISHED.get((case["data"], case["network"], kind))
+    is_first = case["layer"] == ("conv1" if case["network"].startswith("LeNet5") else "fc1")
+    return {} if known is None or is_first else {"published": {"squared_cosine": known[0][0], "ratio": known[1][0]}}
+
+
+def findings(rows: Sequence[Row]) -> Iterator[Finding]:
+    yield from threshold_findings(rows, _NETWORK, _THRESHOLDS)
+    counted = [row for row in rows if row["network"] == _NETWORK and row["layer"] in ("fc1", "fc2")]
+    if counted:
+        right = sum(row["num_outliers"] == NUM_OUTLIERS for row in counted)
+        claim = f"{_NETWORK}, hidden layers: the eigenvalues of E[M] fall most after the first c - 1 = {NUM_OUTLIERS}"
+        yield Finding(claim, right == len(counted), f"in {right} of {len(counted)} layers")
+    for key, (_, (_, least, largest)) in PUBLISHED.items():
+        data, network, kind = key
+        same = [row for row in rows if "published" in row and (row["data"], row["network"]) == (data, network)]
+        found = [row.number("eigenvalue_ratio") for row in same if row["layer"].startswith(kind)]
+        if found:
+            claim = f"{network} on {data}, {kind}: mean lambda_1 / lambda_2 lies in the paper's {least} to {largest}"
+            mean = sum(found) / len(found)
+            yield Finding(claim, least <= mean <= largest, f"mean {mean:.4g}, {ranges({'all': found})}")
+
+
+def _falling(data: str, network: str, epochs: int, field: str, words: str) -> Lines:
+    return Lines(
+        title=f"{data}, {network}, {epochs} epochs: {words}",
+        where={"data": data, "network": network, "epochs": epochs},
+        x=INDEX,
+        series=(Series("{layer}", line=field),),
+        split="layer",
+        x_label="position",
+        y_label="eigenvalue / largest",
+        y_scale="log",
+        y_limits=(1e-4, 1.5),
+        marks=(Mark(NUM_OUTLIERS + 0.5, "c - 1"),) if field.startswith("output") else (),
+    )
+
+
+STUDY = Study(
+    name="layers/autocorrelation",
+    question="Is the second moment of a layer's inputs of rank one along their mean, and that of its outputs of c - 1?",
+    reference="Wu et al. 2022, equation 264 and Tables 6, 7 and 9",
+    cases=cases,
+    measure=measure,
+    data=DATA,
+    checks=(Check("eigenvalue_ratio", "ratio_bound", "at_least"),),
+    findings=findings,
+    seconds=lambda case: 1.0 if case["data"] == "digits" else 8.0,
+    view=View(
+        figures=tuple(
+            _falling(*shown, field, words)
+            for shown in SHOWN
+            for field, words in (("input_eigenvalues", "E[x x$^T$]"), ("output_eigenvalues", "E[M]"))
+        ),
+        table=(
+            "data",
+            "network",
+            "epochs",
+            "layer",
+            Column("squared_cosine", "(v1.Ex)^2", ".4f"),
+            Column("published.squared_cosine", "paper", ".3f"),
+            Column("eigenvalue_ratio", "lambda_1/lambda_2", ".2f"),
+            Column("published.ratio", "paper", ".2f"),
+            Column("ratio_bound", "bound", ".2f"),
+            Column("gap", "tau_9/tau_10", ".2f"),
+            Column("num_outliers", "outliers"),
+            Column("share", "their share", ".1%"),
+        ),
+        group_by=("data", "network", "epochs", "layer"),
+    ),
+)

@@ -1,0 +1,127 @@
+"""How much of a layer's Hessian E[M] (x) E[x x^T] explains, and how much any Kronecker product could."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from hessmap.studies import Case, Check, Column, Finding, Lines, Mark, Row, Series, Study, View
+from hessmap.studies.layers.layer_cases import (
+    DATA,
+    NUM_OUTLIERS,
+    SHOWN,
+    TRAINED,
+    Threshold,
+    layer_cases,
+    ranges,
+    seconds_of,
+    threshold_findings,
+)
+from hessmap.studies.view import INDEX
+
+_NETWORK = "F-100^2"
+_MATERIAL = 0.05
+_THRESHOLDS = (
+    Threshold(("fc1",), "overlap_at.k9", "overlap at k = 9", 0.75),
+    Threshold(("fc2",), "overlap_at.k9", "overlap at k = 9", 0.90),
+    Threshold(("fc3",), "overlap_at.k9", "overlap at k = 9", 0.85),
+)
+
+
+def cases(data: str) -> tuple[Case, ...]:
+    return layer_cases(TRAINED[data])
+
+
+def measure(case: Case) -> dict[str, Any]:
+    from hessmap.measurement.layers import decoupling, overlap_curve
+    from hessmap.studies.layers.measured_layer import eigenpairs_of, hessian_of
+
+    hessian = hessian_of(case)
+    found = eigenpairs_of(case, hessian)
+    count = len(found.eigenvalues)
+    compared = decoupling(hessian, count, eigenpairs=found)
+    overlap, best = compared.expectation.overlap, compared.best.overlap
+    record: dict[str, Any] = {
+        "overlap": overlap,
+        "overlap_at": {f"k{k}": overlap[k - 1] for k in (1, 5, 9, 10, 20, 40) if k <= count},
+        "best_overlap": best,
+        "best_at": {"k9": best[NUM_OUTLIERS - 1]},
+        "spectral_error": compared.expectation.spectral_error,
+        "frobenius_error": compared.expectation.frobenius_error,
+        "best_frobenius_error": compared.best.frobenius_error,
+        "frobenius_standard_error": compared.expectation.frobenius_standard_error,
+        "by_chance": NUM_OUTLIERS / hessian.size,
+        "are_all_found": bool(compared.eigenpairs_converged and compared.best_converged),
+        "num_weights": hessian.size,
+        "num_samples": hessian.num_samples,
+    }
+    if hessian.layer.kind == "convolution":
+        product = hessian.kronecker_approximation("mean_patch")
+        leading = product.eigenvectors(product.leading(count))
+        assert found.eigenvectors is not None
+        record["mean_patch_overlap"] = overlap_curve(found.eigenvectors, leading).values
+    return record
+
+
+def findings(rows: Sequence[Row]) -> Iterator[Finding]:
+    yield from threshold_findings(rows, _NETWORK, _THRESHOLDS)
+    for network in dict.fromkeys(row["network"] for row in rows):
+        chosen = [row for row in rows if row["network"] == network]
+        long = [row for row in chosen if "overlap_at.k20" in row and row["layer"].startswith("fc")]
+        if long:
+            falls = _differences(long, "overlap_at.k9", "overlap_at.k20")
+            claim = f"{network}: the overlap falls from k = 9 to k = 20 in linear layers"
+            yield Finding(claim, all(fall > 0 for some in falls.values() for fall in some), ranges(falls))
+        gains = _differences(chosen, "best_at.k9", "overlap_at.k9")
+        claim = f"{network}: no Kronecker product is far better; the nearest gains less than {_MATERIAL} at k = 9"
+        yield Finding(claim, all(gain < _MATERIAL for some in gains.values() for gain in some), ranges(gains))
+
+
+def _differences(rows: Sequence[Row], larger: str, smaller: str) -> dict[str, list[float]]:
+    """One number minus another, by layer."""
+    found: dict[str, list[float]] = {}
+    for row in rows:
+        found.setdefault(row["layer"], []).append(row.number(larger) - row.number(smaller))
+    return found
+
+
+def _overlaps(data: str, network: str, epochs: int) -> Lines:
+    return Lines(
+        title=f"{data}, {network}, {epochs} epochs",
+        where={"data": data, "network": network, "epochs": epochs},
+        x=INDEX,
+        series=(Series("{layer}", line="overlap", dashed="best_overlap"),),
+        split="layer",
+        x_label="k; dashed: the nearest Kronecker product",
+        y_label="overlap of top-k eigenspaces",
+        y_limits=(0.0, 1.0),
+        marks=(Mark(float(NUM_OUTLIERS), "c - 1"),),
+    )
+
+
+STUDY = Study(
+    name="layers/kronecker",
+    question="How much of a layer's Hessian does the product of its two factors explain?",
+    reference="Wu et al. 2022, equation 3 and Figure 2",
+    cases=cases,
+    measure=measure,
+    data=DATA,
+    checks=(Check("are_all_found", 1.0, "equal"),),
+    findings=findings,
+    seconds=seconds_of,
+    view=View(
+        figures=tuple(_overlaps(*shown) for shown in SHOWN),
+        table=(
+            "data",
+            "network",
+            "epochs",
+            "layer",
+            *(Column(f"overlap_at.k{k}", f"k={k}", ".3f") for k in (1, 5, 9, 10, 20, 40)),
+            Column("best_at.k9", "nearest, k=9", ".3f"),
+            Column("spectral_error", "error, norm", ".2f"),
+            Column("frobenius_error", "Frobenius", ".2f"),
+            Column("best_frobenius_error", "nearest", ".2f"),
+        ),
+        group_by=("data", "network", "epochs", "layer"),
+    ),
+)

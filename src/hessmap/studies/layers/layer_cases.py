@@ -1,0 +1,106 @@
+"""Which layers of which networks the studies look at, and what is claimed of them with a number."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hessmap.errors import InvalidInput, sentence
+from hessmap.studies import Case, Finding, Row
+from hessmap.studies.layers.trained_layers import recipe_for
+
+DATA = ("digits", "mnist", "fashion_mnist", "cifar10")
+NUM_CLASSES = 10
+NUM_OUTLIERS = NUM_CLASSES - 1
+# Network and epochs. The digits after 100 epochs (loss 0.3) and after 300 (0.08): some things change in between.
+TRAINED = {
+    "digits": (("F-100^2", 100), ("F-100^2", 300)),
+    "mnist": (("F-200^2", 60), ("LeNet5", 30)),
+    "fashion_mnist": (("F-200^2", 40),),
+    "cifar10": (("LeNet5", 60),),
+}
+NORMALISED = {
+    "digits": (("F-100^2-BN", 60),),
+    "mnist": (("F-200^2-BN", 30),),
+    "fashion_mnist": (("F-200^2-BN", 30),),
+    "cifar10": (("LeNet5-BN", 60),),
+}
+SHOWN = tuple((data, network, epochs) for data in DATA for network, epochs in TRAINED[data])
+_SEEDS = range(3)
+
+
+def layer_cases(trained: Sequence[tuple[str, int]], kinds: Sequence[str] = ("fc", "conv")) -> tuple[Case, ...]:
+    """Every layer of some networks (names and epochs) whose name begins with one of the kinds, three seeds each."""
+    return tuple(
+        {"network": network, "epochs": epochs, "layer": layer, "seed": seed}
+        for network, epochs in trained
+        for layer in layers_of(network)
+        if layer.rstrip("0123456789") in kinds
+        for seed in _SEEDS
+    )
+
+
+def layers_of(network: str) -> tuple[str, ...]:
+    """The layers of a fully connected network or of a LeNet5, in order of execution.
+
+    >>> layers_of("F-100^2-BN")
+    ('fc1', 'fc2', 'fc3')
+    """
+    base = network.removesuffix("-BN")
+    if base.startswith("LeNet5"):
+        return ("conv1", "conv2", "fc1", "fc2", "fc3")
+    if not base.startswith("F-"):
+        raise InvalidInput(sentence("layers are listed for F-n^m and LeNet5", f"got {network!r}"))
+    num_hidden = sum(int(power or 1) for _, power in re.findall(r"(\d+)(?:\^(\d+))?", base))
+    return tuple(f"fc{number}" for number in range(1, num_hidden + 2))
+
+
+def seconds_of(case: Case) -> float:
+    """A guess for a layer whose network was trained by a case before it."""
+    return {"digits": 3.0, "mnist": 20.0, "fashion_mnist": 20.0, "cifar10": 40.0}[case["data"]]
+
+
+def recipe_of(case: Case) -> Any:
+    """The small recipe of the network, trained for the epochs of the case."""
+    return recipe_for(case["network"], case["data"], epochs=case["epochs"])
+
+
+@dataclass(frozen=True)
+class Threshold:
+    """A claim about a number of all seeds of some layers of one network: above ``limit``, or below it."""
+
+    layers: tuple[str, ...]
+    name: str
+    words: str
+    limit: float
+    is_floor: bool = True
+
+    def holds(self, value: float) -> bool:
+        return value > self.limit if self.is_floor else value < self.limit
+
+
+def threshold_findings(rows: Sequence[Row], network: str, thresholds: Sequence[Threshold]) -> Iterator[Finding]:
+    """Each threshold at each length of training of a network, judged on what was measured."""
+    for epochs in sorted({row["epochs"] for row in rows if row["network"] == network}):
+        for threshold in thresholds:
+            values = {
+                layer: [
+                    row.number(threshold.name)
+                    for row in rows
+                    if (row["network"], row["epochs"], row["layer"]) == (network, epochs, layer)
+                ]
+                for layer in threshold.layers
+            }
+            found = [value for one in values.values() for value in one]
+            if found:
+                side = "above" if threshold.is_floor else "below"
+                where = f"{network} after {epochs} epochs, {', '.join(threshold.layers)}"
+                claim = f"{where}: {threshold.words} {side} {threshold.limit:g}"
+                yield Finding(claim, all(map(threshold.holds, found)), ranges(values))
+
+
+def ranges(values: dict[str, list[float]]) -> str:
+    """Smallest and largest value under each name: "fc1 0.85 to 0.89"."""
+    return ", ".join(f"{name} {min(some):.4g} to {max(some):.4g}" for name, some in values.items() if some)

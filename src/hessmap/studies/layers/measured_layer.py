@@ -1,0 +1,70 @@
+"""A layer of a trained network with its Hessian and its top eigenpairs, which are found once for all studies."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hessmap.results import EigenpairsMeasurement, data_hash
+from hessmap.studies import Case
+from hessmap.studies.layers.layer_cases import recipe_of
+from hessmap.studies.layers.trained_layers import Recipe, trained_layers
+from hessmap.studies.model_cache import trained
+
+if TYPE_CHECKING:
+    from hessmap.curvature import Problem
+    from hessmap.curvature.layers import LayerHessian
+
+_VERSION = 1
+_TOLERANCE = 1e-6
+_MOST = {"digits": 60}
+_MOST_OF_IMAGES = 40
+
+
+def problem_of(case: Case, recipe: Recipe | None = None) -> Problem:
+    """The trained network of a case with the fields data, network, epochs and seed, on its samples."""
+    how = recipe or recipe_of(case)
+    return trained_layers(case["network"], case["data"], seed=case["seed"], recipe=how).problem
+
+
+def hessian_of(case: Case, recipe: Recipe | None = None) -> LayerHessian:
+    """The Hessian of the layer of a case."""
+    from hessmap.curvature.layers import layer_hessian
+
+    return layer_hessian(problem_of(case, recipe), case["layer"])
+
+
+def eigenpairs_of(case: Case, hessian: LayerHessian) -> EigenpairsMeasurement:
+    """The top 60 eigenpairs of the layer Hessian of a case (40 for photographs and MNIST), all if there are fewer."""
+    count = min(hessian.size, _MOST.get(case["data"], _MOST_OF_IMAGES))
+    return kept_eigenpairs(hessian, count)
+
+
+def kept_eigenpairs(hessian: LayerHessian, count: int) -> EigenpairsMeasurement:
+    """Top eigenpairs of a layer Hessian, kept beside the trained networks by parameters, samples and layer."""
+    import torch
+
+    from hessmap.measurement.layers import layer_eigenpairs
+
+    def find(_: Path) -> dict[str, Any]:
+        found = layer_eigenpairs(hessian, count, tolerance=_TOLERANCE)
+        values = {field.name: getattr(found, field.name) for field in fields(found) if field.name != "provenance"}
+        return {name: torch.from_numpy(value) if hasattr(value, "dtype") else value for name, value in values.items()}
+
+    problem = hessian.problem
+    state = problem.model.state_dict()
+    settings = {
+        "recipe": "layer eigenpairs",
+        "recipe_version": _VERSION,
+        "parameters": data_hash(*(state[name].numpy() for name in sorted(state))),
+        "data": problem.data_hash,
+        "layer": hessian.layer.name,
+        "count": count,
+        "tolerance": _TOLERANCE,
+    }
+    kept = trained(settings, find)
+    plain: dict[str, Any] = {
+        name: value.numpy() if isinstance(value, torch.Tensor) else value for name, value in kept.items()
+    }
+    return EigenpairsMeasurement(**plain)

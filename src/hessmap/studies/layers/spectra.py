@@ -1,0 +1,160 @@
+"""The largest eigenvalues of a layer's Hessian beside those of E[M] (x) E[x x^T], and the gap after c - 1 of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from hessmap.studies import Case, Check, Column, Finding, Lines, Mark, Row, Series, Study, View
+from hessmap.studies.layers.layer_cases import (
+    DATA,
+    NUM_CLASSES,
+    NUM_OUTLIERS,
+    TRAINED,
+    layer_cases,
+    ranges,
+    recipe_of,
+    seconds_of,
+)
+from hessmap.studies.layers.trained_layers import Recipe
+from hessmap.studies.view import INDEX
+
+_RANDOM_NETWORK = ("F-16", 600)
+_RANDOM_SAMPLES = 700
+_RANDOM_RATE = 0.1
+_WITHIN = 0.25
+
+
+def cases(data: str) -> tuple[Case, ...]:
+    """The networks with true labels; of the digits also a narrow one that remembers random labels."""
+    true = tuple({**case, "labels": "true"} for case in layer_cases(TRAINED[data]))
+    random = tuple({**case, "labels": "random"} for case in layer_cases([_RANDOM_NETWORK]))
+    return true + (random if data == "digits" else ())
+
+
+def _recipe(case: Case) -> Recipe:
+    from dataclasses import replace
+
+    how: Recipe = recipe_of(case)
+    if case["labels"] == "true":
+        return how
+    counts = {"num_train": _RANDOM_SAMPLES, "num_measured": _RANDOM_SAMPLES}
+    return replace(how, learning_rate=_RANDOM_RATE, has_random_labels=True, **counts)
+
+
+def measure(case: Case) -> dict[str, Any]:
+    import numpy as np
+
+    from hessmap.measurement.layers import class_outliers
+    from hessmap.studies.layers.measured_layer import eigenpairs_of, hessian_of
+
+    hessian = hessian_of(case, _recipe(case))
+    found = eigenpairs_of(case, hessian)
+    count = len(found.eigenvalues)
+    product = hessian.kronecker_approximation()
+    outputs, inputs = (values.numpy() for values, _ in (product.output_eigenpairs, product.input_eigenpairs))
+    kronecker = product.leading(count).eigenvalues.numpy()
+    far = np.abs(kronecker[:NUM_OUTLIERS] / found.eigenvalues[:NUM_OUTLIERS] - 1)
+    record = {
+        "hessian": found.eigenvalues,
+        "kronecker": kronecker,
+        "scaled_output": inputs[0] * outputs[:count],
+        "top_ratio": float(found.eigenvalues[0] / kronecker[0]),
+        "farthest_of_nine": float(far.max()),
+        "trace_ratio": hessian.trace / product.trace,
+        "gap_of_hessian": class_outliers(found.eigenvalues, NUM_CLASSES).ratio,
+        "are_all_found": found.converged,
+    }
+    if len(outputs) >= NUM_CLASSES:
+        record["gap_of_output"] = class_outliers(outputs, NUM_CLASSES).ratio
+    return record
+
+
+def findings(rows: Sequence[Row]) -> Iterator[Finding]:
+    true = [row for row in rows if row["labels"] == "true"]
+    for data, network in dict.fromkeys((row["data"], row["network"]) for row in true):
+        linear = [row for row in _linear(true) if (row["data"], row["network"]) == (data, network)]
+        tops = _by_layer(linear, "top_ratio")
+        holds = all(abs(top - 1) < _WITHIN for some in tops.values() for top in some)
+        claim = f"{network} on {data}, linear layers: lambda_1 is within {_WITHIN:.0%} of the Kronecker product's"
+        yield Finding(claim, holds, ranges(tops))
+    for of, name in (("E[M]", "gap_of_output"), ("the layer Hessian", "gap_of_hessian")):
+        gaps = {
+            labels: [row.number(name) for row in _hidden(rows) if row["labels"] == labels]
+            for labels in ("true", "random")
+        }
+        if all(gaps.values()):
+            claim = f"Digits, hidden layers: the gap after 9 eigenvalues of {of} is smaller with random labels"
+            yield Finding(claim, max(gaps["random"]) < min(gaps["true"]), ranges(gaps))
+
+
+def _linear(rows: Sequence[Row]) -> list[Row]:
+    return [row for row in rows if row["layer"].startswith("fc")]
+
+
+def _hidden(rows: Sequence[Row]) -> list[Row]:
+    """Of the digits: layers that are not the last of their network."""
+    last = {"F-100^2": "fc3", "F-16": "fc2"}
+    return [row for row in rows if row["data"] == "digits" and row["layer"] != last[row["network"]]]
+
+
+def _by_layer(rows: Sequence[Row], name: str) -> dict[str, list[float]]:
+    found: dict[str, list[float]] = {}
+    for row in rows:
+        found.setdefault(row["layer"], []).append(row.number(name))
+    return found
+
+
+def _spectrum(data: str, network: str, epochs: int, layer: str, labels: str = "true") -> Lines:
+    return Lines(
+        title=f"{data}, {network} ({labels} labels, {epochs} epochs), {layer}",
+        where={"data": data, "network": network, "epochs": epochs, "layer": layer, "labels": labels, "seed": 0},
+        x=INDEX,
+        series=(
+            Series("layer Hessian", points="hessian"),
+            Series("Kronecker product", line="kronecker"),
+            Series("$\\lambda_1(E[xx^T])$ times E[M]", dashed="scaled_output"),
+        ),
+        x_limits=(0.0, 41.0),
+        x_label="position",
+        y_label="eigenvalue",
+        y_scale="log",
+        marks=(Mark(NUM_OUTLIERS + 0.5, "c - 1"),),
+    )
+
+
+STUDY = Study(
+    name="layers/spectra",
+    question="Are the largest eigenvalues of a layer's Hessian those of its two factors, and do c - 1 stand out?",
+    reference="Wu et al. 2022, section 5.2 and Figure 3",
+    cases=cases,
+    measure=measure,
+    data=DATA,
+    checks=(Check("are_all_found", 1.0, "equal"),),
+    findings=findings,
+    seconds=seconds_of,
+    view=View(
+        figures=(
+            _spectrum("digits", "F-100^2", 300, "fc1"),
+            _spectrum("digits", "F-100^2", 300, "fc2"),
+            _spectrum("digits", *_RANDOM_NETWORK, "fc1", "random"),
+            _spectrum("mnist", "F-200^2", 60, "fc2"),
+            _spectrum("mnist", "LeNet5", 30, "fc1"),
+            _spectrum("fashion_mnist", "F-200^2", 40, "fc2"),
+            _spectrum("cifar10", "LeNet5", 60, "fc1"),
+        ),
+        table=(
+            "data",
+            "network",
+            "epochs",
+            "layer",
+            Column("labels", "labels"),
+            Column("top_ratio", "lambda_1 / Kronecker's", ".3f"),
+            Column("farthest_of_nine", "farthest of 9", ".1%"),
+            Column("trace_ratio", "trace / Kronecker's", ".3f"),
+            Column("gap_of_hessian", "gap at 9, H", ".3g"),
+            Column("gap_of_output", "gap at 9, E[M]", ".3g"),
+        ),
+        group_by=("data", "network", "epochs", "layer", "labels"),
+    ),
+)
