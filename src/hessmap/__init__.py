@@ -74,6 +74,8 @@ _HOME_OF = {
     "input_jacobians": "measurement.functions",
     "map": "studies.map",
     "compare_maps": "studies.comparison",
+    "Tracker": "studies.track",
+    "track_checkpoints": "studies.track",
 }
 _ROOMS = ("curvature", "datasets", "errors", "measurement", "networks", "results", "studies", "theory", "training")
 
@@ -158,6 +160,8 @@ if TYPE_CHECKING:  # what editors and type checkers see
     from hessmap.networks import describe as describe
     from hessmap.studies.comparison import compare_maps as compare_maps
     from hessmap.studies.map import map as map
+    from hessmap.studies.track import Tracker as Tracker
+    from hessmap.studies.track import track_checkpoints as track_checkpoints
     from hessmap.theory import effective_parameters as effective_parameters
     from hessmap.theory import predict_ranks as predict_ranks
     from hessmap.theory.teacher_student import LinearSpectrumLaw as LinearSpectrumLaw

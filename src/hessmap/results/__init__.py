@@ -54,6 +54,7 @@ from hessmap.results.spectra import (
     Spectrum,
     SubspaceOverlap,
 )
+from hessmap.results.tracks import CurvatureTrack, TrackPoint
 from hessmap.results.training import TrainingRun
 
 __all__ = [
@@ -66,6 +67,7 @@ __all__ = [
     "ClusterMeasurement",
     "CountTruth",
     "CurvatureMap",
+    "CurvatureTrack",
     "DataRanks",
     "DataSetStatus",
     "DecouplingMeasurement",
@@ -108,6 +110,7 @@ __all__ = [
     "SpectralEstimate",
     "Spectrum",
     "SubspaceOverlap",
+    "TrackPoint",
     "TrainingRun",
     "Truth",
     "data_hash",

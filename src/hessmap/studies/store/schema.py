@@ -108,7 +108,61 @@ CREATE VIEW map_layers AS
     FROM map, json_each(map.record, '$.network.layers') AS layer
 """
 
+_TRACK = """
+CREATE TABLE track (
+    id             INTEGER PRIMARY KEY,
+    name           TEXT    NOT NULL UNIQUE,
+    created        TEXT    NOT NULL,
+    network        TEXT    NOT NULL,
+    loss           TEXT    NOT NULL,
+    part           TEXT    NOT NULL,
+    num_parameters INTEGER NOT NULL,
+    num_samples    INTEGER NOT NULL,
+    data_hash      TEXT    NOT NULL,
+    share          REAL,
+    seconds        REAL    NOT NULL,
+    spent          REAL    NOT NULL,
+    settings       TEXT    NOT NULL,
+    provenance_id  INTEGER NOT NULL REFERENCES provenance (id)
+)
+"""
+
+_TRACK_POINT = """
+CREATE TABLE track_point (
+    id       INTEGER PRIMARY KEY,
+    track_id INTEGER NOT NULL REFERENCES track (id) ON DELETE CASCADE,
+    step     INTEGER NOT NULL,
+    measured TEXT    NOT NULL,
+    record   TEXT    NOT NULL,
+    UNIQUE (track_id, step)
+)
+"""
+
+_TRACKS = """
+CREATE VIEW tracks AS
+    SELECT track.name, track.created, track.network, track.loss, track.part, track.num_parameters, track.num_samples,
+           (SELECT count(*) FROM track_point WHERE track_id = track.id) AS num_points,
+           (SELECT max(step) FROM track_point WHERE track_id = track.id) AS last_step,
+           track.share, round(track.seconds, 3) AS seconds, round(track.spent, 3) AS spent, track.settings,
+           json_extract(provenance.content, '$.versions.hessmap') AS hessmap,
+           json_extract(provenance.content, '$.versions.torch') AS torch, track.data_hash
+    FROM track JOIN provenance ON provenance.id = track.provenance_id
+"""
+
+_TRACK_POINTS = """
+CREATE VIEW track_points AS
+    SELECT track.name AS track, step, json_extract(record, '$.risk') AS risk,
+           json_extract(record, '$.gradient_norm') AS gradient_norm,
+           json_extract(record, '$.eigenvalues.array[0]') AS sharpness,
+           json_extract(record, '$.trace.value') AS trace,
+           json_extract(record, '$.trace.standard_error') AS trace_standard_error,
+           json_extract(record, '$.gradient_overlap.value') AS gradient_overlap,
+           json_extract(record, '$.converged') AS converged, json_extract(record, '$.num_products') AS num_products,
+           round(json_extract(record, '$.cost'), 3) AS cost, measured
+    FROM track JOIN track_point ON track_point.track_id = track.id
+"""
+
 # SCHEMA is version 1. The statements at place n lead from version n + 1 to the next: a new store takes all of them,
 # an older one those that it lacks. What stands here has been released; a change is a new entry.
-UPGRADES: tuple[tuple[str, ...], ...] = ((_MAP, _MAPS, _MAP_LAYERS),)
+UPGRADES: tuple[tuple[str, ...], ...] = ((_MAP, _MAPS, _MAP_LAYERS), (_TRACK, _TRACK_POINT, _TRACKS, _TRACK_POINTS))
 SCHEMA_VERSION = 1 + len(UPGRADES)

@@ -12,6 +12,7 @@ from hessmap.views.cli import certify, data, predict
 from hessmap.views.cli.map import map_app
 from hessmap.views.cli.study import study_app
 from hessmap.views.cli.threads import leave_busy_cores_alone
+from hessmap.views.cli.track import track_app
 
 _EXAMPLES = """
 [bold]Examples[/bold]
@@ -19,6 +20,7 @@ _EXAMPLES = """
   hessmap map                                 [dim]# a small network on digits[/dim]\n
   hessmap map my_models:net --data my_data:train\n
   hessmap map compare run1 run3               [dim]# what changed, layer by layer[/dim]\n
+  hessmap track show run1 --figure run1.png   [dim]# curvature along a training[/dim]\n
   hessmap predict 64-30-20-10 --input-rank 61 [dim]# from integers alone[/dim]\n
   hessmap certify                             [dim]# a bound on the error on unseen data[/dim]\n
   hessmap study list                          [dim]# the papers' questions[/dim]\n
@@ -54,6 +56,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(map_app)
+app.add_typer(track_app)
 app.command("predict", epilog=predict.EXAMPLES)(predict.predict)
 app.command("certify", epilog=certify.EXAMPLES)(certify.certify)
 app.command("data", epilog=data.EXAMPLES)(data.data)

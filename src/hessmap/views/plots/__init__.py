@@ -6,6 +6,7 @@ from hessmap.views.plots.layers import layers_figure
 from hessmap.views.plots.representations import representations_figure
 from hessmap.views.plots.spectrum import spectrum_figure
 from hessmap.views.plots.style import save_figure, write_figure
+from hessmap.views.plots.track import track_figure
 
 __all__ = [
     "class_regions_figure",
@@ -14,5 +15,6 @@ __all__ = [
     "representations_figure",
     "save_figure",
     "spectrum_figure",
+    "track_figure",
     "write_figure",
 ]

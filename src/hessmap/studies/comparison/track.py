@@ -1,0 +1,109 @@
+"""What to make of a track of curvature, in sentences: each is true or absent."""
+
+from __future__ import annotations
+
+from hessmap.results import SpectralEstimate
+from hessmap.results.tracks import CurvatureTrack, TrackPoint
+
+_CLEAR = 2.0  # standard errors by which two traces must differ to be called different
+
+
+def track_verdicts(track: CurvatureTrack) -> tuple[str, ...]:
+    """The sentences of a track, most important first."""
+    if not track.points:
+        return ("Nothing was measured yet.",)
+    sentences = (
+        _risk(track.points),
+        _sharpness(track.points),
+        _edge(track.points),
+        _trace(track.points),
+        _overlap(track.points),
+        _doubt(track.points),
+        _cost(track),
+    )
+    return tuple(text for text in sentences if text)
+
+
+def _moved(old: float, new: float) -> str:
+    if old == new:
+        return f"stayed at {old:.3g}"
+    return f"{'fell' if new < old else 'rose'} from {old:.3g} to {new:.3g}"
+
+
+def _risk(points: tuple[TrackPoint, ...]) -> str:
+    first, last = points[0], points[-1]
+    if len(points) == 1:
+        return f"At step {first.step:,} the risk is {first.risk:.3g}; a course needs another point."
+    return f"From step {first.step:,} to {last.step:,} the risk {_moved(first.risk, last.risk)}."
+
+
+def _sharpness(points: tuple[TrackPoint, ...]) -> str:
+    values = {point.step: point.sharpness for point in points if point.sharpness is not None}
+    if len(values) < 2:
+        return ""
+    steps = list(values)
+    sharpest = max(steps, key=lambda step: values[step] or 0.0)
+    course = f"The sharpness (largest eigenvalue) {_moved(values[steps[0]] or 0.0, values[steps[-1]] or 0.0)}"
+    if sharpest in (steps[0], steps[-1]):
+        return f"{course}."
+    return f"{course}; it was largest, {values[sharpest]:.3g}, at step {sharpest:,}."
+
+
+def _edge(points: tuple[TrackPoint, ...]) -> str:
+    """Whether plain gradient descent with the learning rate would be stable along the sharpest direction."""
+    having = [point for point in points if point.sharpness and point.learning_rate]
+    told = [(point, (point.sharpness or 0.0) * (point.learning_rate or 0.0) / 2) for point in having]
+    if not told:
+        return ""
+    beyond = [point.step for point, ratio in told if ratio >= 1]
+    if beyond:
+        return (
+            f"At {len(beyond)} of {len(told)} points, first at step {beyond[0]:,}, the sharpness is at or above 2 / "
+            "learning rate, where full-batch gradient descent without momentum is not stable along that direction."
+        )
+    closest = max(ratio for _, ratio in told)
+    return f"The sharpness stays below 2 / learning rate; it comes to {closest:.0%} of it."
+
+
+def _trace(points: tuple[TrackPoint, ...]) -> str:
+    traces = [point.trace for point in points if point.trace is not None]
+    if len(traces) < 2:
+        return ""
+    first, last = traces[0], traces[-1]
+    doubt = (first.standard_error**2 + last.standard_error**2) ** 0.5
+    values = f"from {_with_error(first)} to {_with_error(last)}"
+    if abs(last.value - first.value) <= _CLEAR * doubt:
+        return f"The trace went {values}, which is within the doubt of the estimates."
+    return f"The trace {'fell' if last.value < first.value else 'rose'} {values}."
+
+
+def _with_error(trace: SpectralEstimate) -> str:
+    return f"{trace.value:.3g} ± {trace.standard_error:.1g}"
+
+
+def _overlap(points: tuple[TrackPoint, ...]) -> str:
+    last = points[-1].gradient_overlap
+    if last is None:
+        return ""
+    return (
+        f"At the end {last.value:.0%} of the gradient (of its squared norm) lies along the {last.num_vectors} sharpest "
+        f"directions; of a random vector it would be {last.chance:.2g}."
+    )
+
+
+def _doubt(points: tuple[TrackPoint, ...]) -> str:
+    open_steps = [point.step for point in points if not point.converged]
+    if not open_steps:
+        return ""
+    named = ", ".join(f"{step:,}" for step in open_steps[:5]) + (", .." if len(open_steps) > 5 else "")
+    return f"At {len(open_steps)} of {len(points)} points (steps {named}) the eigenvalues have not converged."
+
+
+def _cost(track: CurvatureTrack) -> str:
+    products = sum(point.num_products for point in track.points)
+    work = f"{track.num_points} points, {products:,} Hessian products"
+    if track.share is None:
+        return f"Measuring took {track.spent:.3g} s: {work}."
+    kept = "" if track.share_reached <= track.share else ", more: the training was too short to pay for its points"
+    reached = f"Measuring took {track.share_reached:.1%} of {track.seconds:.3g} s; {track.share:.0%} was allowed{kept}"
+    return f"{reached}. {work[0].upper()}{work[1:]}."

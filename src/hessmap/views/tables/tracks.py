@@ -1,0 +1,79 @@
+"""Tracks of curvature as tables: those of a store, and the points of one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.text import Text
+
+from hessmap.results.tracks import CurvatureTrack, TrackPoint
+from hessmap.studies.comparison import track_verdicts
+from hessmap.studies.store import TrackSummary
+from hessmap.views.tables.contents import Table, terminal_table
+from hessmap.views.tables.map import verdicts_view
+from hessmap.views.tables.words import moment, number
+
+POINTS_LEGEND = (
+    "norm of the gradient; sharpness and trace of the {part} Hessian; overlap: the share of the gradient in the "
+    "sharpest directions"
+)
+_MANY = 40
+
+
+def stored_tracks_view(summaries: Sequence[TrackSummary], store: Path) -> RenderableType:
+    """A row per track, oldest first; a sentence where there is none."""
+    if not summaries:
+        return Text(f"No track is stored in {store}; hessmap.Tracker and hessmap track checkpoints make them.")
+    lines = tuple(
+        (
+            summary.name,
+            moment(summary.created)[:16],
+            summary.network,
+            f"{summary.num_parameters:,}",
+            f"{summary.num_points:,}",
+            "–" if summary.last_step is None else f"{summary.last_step:,}",
+            f"{summary.spent / summary.seconds:.0%}" if summary.share is not None and summary.seconds else "–",
+        )
+        for summary in summaries
+    )
+    labels = ("track", "begun (UTC)", "network", "parameters", "points", "last step", "share")
+    return terminal_table(Table(labels, lines, (False, False, False, True, True, True, True)))
+
+
+def track_view(track: CurvatureTrack) -> RenderableType:
+    """Everything a terminal can show of a track."""
+    head = Text.assemble((track.name, "bold"), f": {track.network}\n", (track_facts(track), "dim"))
+    shown = Padding(terminal_table(points(track)), (1, 0, 0, 0))
+    return Padding(Group(head, shown, verdicts_view(track_verdicts(track))), (1, 0, 0, 0))
+
+
+def track_facts(track: CurvatureTrack) -> str:
+    sizes = f"{track.num_parameters:,} parameters, {track.num_samples:,} samples, {track.loss} loss"
+    return f"{sizes}; {POINTS_LEGEND.format(part=track.part.replace('_', '-'))}"
+
+
+def points(track: CurvatureTrack) -> Table:
+    """One row per point; of many, evenly chosen ones with the first and the last."""
+    chosen = track.points
+    if len(chosen) > _MANY:
+        places = {round(place * (len(chosen) - 1) / (_MANY - 1)) for place in range(_MANY)}
+        chosen = tuple(chosen[place] for place in sorted(places))
+    labels = ("step", "risk", "gradient", "sharpness", "trace", "overlap", "products", "seconds")
+    return Table(labels, tuple(map(_cells, chosen)), tuple(True for _ in labels))
+
+
+def _cells(point: TrackPoint) -> tuple[str, ...]:
+    trace, overlap = point.trace, point.gradient_overlap
+    return (
+        f"{point.step:,}",
+        number(point.risk),
+        number(point.gradient_norm),
+        "–" if point.sharpness is None else f"{number(point.sharpness)}{'' if point.converged else ' ?'}",
+        "–" if trace is None else f"{number(trace.value)} ± {trace.standard_error:.1g}",
+        "–" if overlap is None else f"{overlap.value:.2f}",
+        f"{point.num_products:,}",
+        number(point.cost),
+    )

@@ -1,0 +1,114 @@
+"""Tracks from saved checkpoints: of the trainer, of plain state_dicts, interrupted and gone on with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from tracked import network, samples, train
+
+import hessmap as hm
+from hessmap.datasets.data import Data
+from hessmap.errors import DataFileError, InvalidInput
+from hessmap.results import CurvatureTrack
+from hessmap.studies.store import Store, load_track
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("HESSMAP_STORE", raising=False)
+    return tmp_path
+
+
+@pytest.fixture
+def files(folder: Path) -> list[Path]:
+    """Weights after 0, 20 and 100 steps; the names do not sort by number."""
+    model, paths = network(), []
+    for done, more in ((0, 0), (20, 20), (100, 80)):
+        train(model, more)
+        paths.append(folder / f"net-{done}.pt")
+        torch.save(model.state_dict(), paths[-1])
+    return paths
+
+
+def tracked(files: object, **options: object) -> CurvatureTrack:
+    return hm.track_checkpoints(network, files, "cross_entropy", samples(), store="runs.sqlite", **options)
+
+
+def test_checkpoints_give_what_a_tracker_in_the_loop_gives(files: list[Path]) -> None:
+    found = tracked(reversed(files))
+    assert [point.step for point in found.points] == [0, 20, 100]
+    model = network()
+    tracker = hm.Tracker(model, "cross_entropy", samples(), store="runs.sqlite", share=None)
+    for step, more in ((0, 0), (20, 20), (100, 80)):
+        train(model, more)
+        tracker(step)
+    assert tracker.track.points == found.points
+
+
+def test_an_interrupted_work_goes_on_and_measures_nothing_twice(files: list[Path]) -> None:
+    said: list[str] = []
+    first = tracked(files[:2], name="run", progress=said.append)
+    again = tracked(files, name="run", progress=said.append)
+    assert [text.split()[1] for text in said] == ["0", "20", "100"]
+    assert again.points[:2] == first.points
+    torch.save(network(5).state_dict(), files[1])  # other weights at the same step
+    third = tracked(files, name="run", progress=said.append)
+    assert [text.split()[1] for text in said[3:]] == ["20"]
+    assert third.points[1] != again.points[1]
+    with Store(Path("runs.sqlite")) as opened:
+        assert load_track(opened, "run") == third
+    assert tracked(files[:1], name="run", replace=True).num_points == 1
+
+
+def test_files_of_the_trainer_tell_their_epoch(folder: Path) -> None:
+    architecture = hm.FullyConnected((6, 5, 3), activation="tanh")
+    inputs, labels = samples()
+    model, paths = architecture.build(seed=0), []
+    for epochs in (1, 3):
+        paths.append(folder / f"{'ab'[epochs == 3]}.pt")
+        hm.train(model, Data(inputs.double(), labels), epochs=epochs, checkpoint=paths[-1])
+    build = architecture.build
+    found = hm.track_checkpoints(build, paths, "cross_entropy", (inputs.double(), labels), store="runs.sqlite")
+    assert [point.step for point in found.points] == [1, 3]
+    assert found.network == "6-5-3 tanh"
+
+
+def test_weights_are_found_where_programs_keep_them(files: list[Path]) -> None:
+    plain = torch.load(files[1], weights_only=True)
+    wrapped = {"state_dict": {f"module.{name}": value for name, value in plain.items()}, "global_step": 7}
+    torch.save(wrapped, "wrapped.pt")
+    by_step = tracked({20: files[1]})
+    found = tracked(["wrapped.pt"])
+    assert found.points[0].step == 7
+    assert (found.points[0].eigenvalues == by_step.points[0].eigenvalues).all()
+
+
+def test_the_given_model_is_not_changed(files: list[Path]) -> None:
+    model = network(9)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    hm.track_checkpoints(model, files[:1], "cross_entropy", samples(), store="runs.sqlite")
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert model.training
+
+
+def test_bad_checkpoints_get_a_sentence(files: list[Path], folder: Path) -> None:
+    with pytest.raises(InvalidInput, match="there must be a checkpoint to measure; the list is empty"):
+        tracked([])
+    with pytest.raises(DataFileError, match="a checkpoint must be readable; nowhere.pt is not"):
+        tracked(["nowhere.pt"])
+    torch.save({"loss": 3.0}, "other.pt")
+    with pytest.raises(DataFileError, match="must hold the weights of a model by name; other.pt holds loss"):
+        tracked({1: "other.pt"})
+    torch.save(torch.load(files[0], weights_only=True), "nameless.pt")
+    with pytest.raises(InvalidInput, match="must tell its step, inside or in its name; nameless.pt does not"):
+        tracked(["nameless.pt"])
+    (folder / "copy").mkdir()
+    torch.save(torch.load(files[0], weights_only=True), "copy/net-20.pt")
+    with pytest.raises(InvalidInput, match="a step of its own; .* are both of step 20. Give a mapping"):
+        tracked([files[1], "copy/net-20.pt"])
+    torch.save(torch.nn.Linear(6, 3).state_dict(), "linear-1.pt")
+    with pytest.raises(InvalidInput, match=r"must be of the given model; linear-1.pt is not \(Missing key"):
+        tracked(["linear-1.pt"])
