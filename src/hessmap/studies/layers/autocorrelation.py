@@ -38,6 +38,7 @@ PUBLISHED = {
     ("cifar10", "LeNet5", "conv"): ((0.999, 0.998, 0.999), (15.87, 11.15, 27.20)),
     ("cifar10", "LeNet5-BN", "fc"): ((0.210, 0.001, 0.803), (1.54, 1.20, 1.89)),
 }
+_ROUNDING = 1e-12
 _MORE = {"digits": (("F-200^2", 300),)}
 
 
@@ -46,8 +47,6 @@ def cases(data: str) -> tuple[Case, ...]:
 
 
 def measure(case: Case) -> dict[str, Any]:
-    import numpy as np
-
     from hessmap.curvature.layers import layer_factors, product_of_factors
     from hessmap.measurement.layers import autocorrelation, class_outliers
     from hessmap.studies.layers.measured_layer import problem_of
@@ -60,7 +59,7 @@ def measure(case: Case) -> dict[str, Any]:
         "eigenvalue_ratio": inputs.eigenvalue_ratio,
         "ratio_bound": inputs.ratio_bound,
         "input_eigenvalues": inputs.eigenvalues[:20] / inputs.eigenvalues[0],
-        "output_eigenvalues": np.maximum(outputs[:20] / outputs[0], 0.0),
+        "output_eigenvalues": outputs[:20][outputs[:20] > _ROUNDING * outputs[0]] / outputs[0],
     }
     if len(outputs) >= NUM_CLASSES:
         outliers = class_outliers(outputs, NUM_CLASSES)

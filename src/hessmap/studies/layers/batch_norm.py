@@ -1,0 +1,153 @@
+"""What batch-norm does to the two factors of a layer: inputs of mean zero have no direction that dominates."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from hessmap.studies import Case, Check, Column, Finding, Lines, Mark, Row, Series, Study, View
+from hessmap.studies.layers.layer_cases import (
+    DATA,
+    NORMALISED,
+    NUM_OUTLIERS,
+    TRAINED,
+    Threshold,
+    layer_cases,
+    seconds_of,
+    threshold_findings,
+)
+from hessmap.studies.view import INDEX
+
+_NETWORKS = ("F-100^2-BN", "F-200^2-BN")
+_NORMALISED_LAYERS = ("fc2", "fc3")  # whose inputs went through batch-norm
+_THRESHOLDS = (
+    Threshold(_NORMALISED_LAYERS, "squared_cosine", "(v1 . E[x])^2", 0.3, is_floor=False),
+    Threshold(_NORMALISED_LAYERS, "eigenvalue_ratio", "lambda_1 / lambda_2", 1.5, is_floor=False),
+    Threshold(_NORMALISED_LAYERS, "overlap_at_9", "overlap with the Kronecker product at k = 9", 0.4, is_floor=False),
+)
+# Wu et al. 2022, Table 9: means over layers and three models, without the first layer.
+PUBLISHED = {("mnist", "F-200^2-BN"): (0.062, 1.16), ("cifar10", "LeNet5-BN"): (0.210, 1.54)}
+_NUM_MODELS = 3
+
+
+def _plain(data: str) -> tuple[str, int]:
+    """The network without batch-norm, trained to the end, that the normalised one is compared with."""
+    return {"digits": ("F-100^2", 300), "mnist": ("F-200^2", 60)}.get(data, TRAINED[data][-1])
+
+
+def cases(data: str) -> tuple[Case, ...]:
+    return layer_cases((_plain(data), *NORMALISED[data]), kinds=("fc",))
+
+
+def measure(case: Case) -> dict[str, Any]:
+    from hessmap.measurement.layers import autocorrelation, input_correspondence, overlap_curve, rank_one_ratios
+    from hessmap.studies.layers.measured_layer import eigenpairs_of, hessian_of
+
+    hessian = hessian_of(case)
+    found = eigenpairs_of(case, hessian)
+    neighbour = {**case, "seed": (case["seed"] + 1) % _NUM_MODELS}
+    other = eigenpairs_of(neighbour, hessian_of(neighbour))
+    assert found.eigenvectors is not None
+    assert other.eigenvectors is not None
+    factors = hessian.factors["uncorrelated_patches"]
+    product = hessian.kronecker_approximation()
+    inputs = autocorrelation(factors.input_factor, factors.mean_patches)
+    overlap = overlap_curve(found.eigenvectors, product.eigenvectors(product.leading(len(found.eigenvalues))))
+    top = found.eigenvectors[:, :NUM_OUTLIERS]
+    record: dict[str, Any] = {
+        "squared_cosine": inputs.squared_cosine,
+        "eigenvalue_ratio": inputs.eigenvalue_ratio,
+        "input_eigenvalues": inputs.eigenvalues[:20] / inputs.eigenvalues[0],
+        "overlap": overlap.values,
+        "overlap_at_9": overlap.at(NUM_OUTLIERS),
+        "between_models": overlap_curve(found.eigenvectors, other.eigenvectors).values,
+        "on_first_input": float(input_correspondence(top, product.input_eigenpairs[1])[0].mean()),
+        "rank_one": float(rank_one_ratios(found.eigenvectors[:, :10], hessian.weight_shape).mean()),
+        "is_normalised": case["network"].endswith("-BN"),
+        "are_all_found": found.converged and other.converged,
+    }
+    published = PUBLISHED.get((case["data"], case["network"]))
+    if published and case["layer"] in _NORMALISED_LAYERS:
+        record["published"] = {"squared_cosine": published[0], "ratio": published[1]}
+    return record
+
+
+def findings(rows: Sequence[Row]) -> Iterator[Finding]:
+    for network in _NETWORKS:
+        yield from threshold_findings(rows, network, _THRESHOLDS)
+    for data in dict.fromkeys(row["data"] for row in rows):
+        deeper = [row for row in rows if row["data"] == data and row["layer"] in _NORMALISED_LAYERS]
+        normal = [row.number("overlap_at_9") for row in deeper if row["is_normalised"]]
+        plain = [row.number("overlap_at_9") for row in deeper if not row["is_normalised"]]
+        if normal and plain:
+            detail = f"with batch-norm at most {max(normal):.3f}, without at least {min(plain):.3f}"
+            claim = f"{data}: after batch-norm the Kronecker product explains less at k = 9"
+            yield Finding(claim, max(normal) < min(plain), detail)
+
+
+def _lines(data: str, network: str, epochs: int) -> tuple[Lines, ...]:
+    common: dict[str, Any] = {
+        "where": {"data": data, "network": network, "epochs": epochs},
+        "x": INDEX,
+        "split": "layer",
+        "x_label": "k",
+    }
+    return (
+        Lines(
+            title=f"{network} on {data}: inputs",
+            series=(Series("{layer}", line="input_eigenvalues"),),
+            y_label="eigenvalue of E[x x$^T$] / largest",
+            y_scale="log",
+            y_limits=(1e-4, 1.5),
+            **common,
+        ),
+        Lines(
+            title=f"{network} on {data}: true and Kronecker",
+            series=(Series("{layer}", line="overlap"),),
+            y_label="overlap of top-k eigenspaces",
+            y_limits=(0.0, 1.0),
+            marks=(Mark(float(NUM_OUTLIERS), "c - 1"),),
+            **common,
+        ),
+        Lines(
+            title=f"{network} on {data}: two models",
+            series=(Series("{layer}", line="between_models"),),
+            y_label="overlap of top-k eigenspaces",
+            **common,
+        ),
+    )
+
+
+STUDY = Study(
+    name="layers/batch-norm",
+    question="What is left of the structure of layers when their inputs have mean zero?",
+    reference="Wu et al. 2022, appendix G.4, Table 9 and Figures 26 to 28",
+    cases=cases,
+    measure=measure,
+    data=DATA,
+    checks=(Check("are_all_found", 1.0, "equal"),),
+    findings=findings,
+    seconds=seconds_of,
+    view=View(
+        figures=tuple(
+            figure
+            for data in DATA
+            for network in (_plain(data), *NORMALISED[data])
+            for figure in _lines(data, *network)
+        ),
+        table=(
+            "data",
+            "network",
+            "epochs",
+            "layer",
+            Column("squared_cosine", "(v1.Ex)^2", ".4f"),
+            Column("published.squared_cosine", "paper", ".3f"),
+            Column("eigenvalue_ratio", "lambda_1/lambda_2", ".2f"),
+            Column("published.ratio", "paper", ".2f"),
+            Column("overlap_at_9", "Kronecker, k=9", ".3f"),
+            Column("on_first_input", "1-9 over v_1", ".3f"),
+            Column("rank_one", "rank-one ratio", ".3f"),
+        ),
+        group_by=("data", "network", "epochs", "layer"),
+    ),
+)

@@ -1,0 +1,143 @@
+"""Which eigenvectors of the two factors a layer Hessian's top eigenvectors are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from hessmap.studies import Case, Check, Column, Finding, Heatmap, Row, Study, View
+from hessmap.studies.layers.layer_cases import DATA, NUM_OUTLIERS, TRAINED, layer_cases, layers_of, ranges, seconds_of
+
+_SHOWN = 20  # rows and columns of a matrix, as in the paper's Figure 23
+_DRAWN_SEED = 0
+_DIGITS = 4
+
+
+def cases(data: str) -> tuple[Case, ...]:
+    return layer_cases(TRAINED[data])
+
+
+def measure(case: Case) -> dict[str, Any]:
+    from hessmap.measurement.layers import input_correspondence, output_correspondence
+    from hessmap.studies.layers.measured_layer import eigenpairs_of, hessian_of
+
+    hessian = hessian_of(case)
+    found = eigenpairs_of(case, hessian)
+    assert found.eigenvectors is not None
+    product = hessian.kronecker_approximation()
+    top = found.eigenvectors[:, :_SHOWN]
+    inputs = input_correspondence(top, product.input_eigenpairs[1])
+    outputs = output_correspondence(top, product.output_eigenpairs[1])
+    pairs = product.leading(top.shape[1])
+    record: dict[str, Any] = {
+        "first_nine": _numbers(inputs[:, :NUM_OUTLIERS], outputs[:, :NUM_OUTLIERS]),
+        "later": _numbers(inputs[:, NUM_OUTLIERS:], outputs[:, NUM_OUTLIERS:]),
+        "diagonal": float(outputs[:NUM_OUTLIERS, :NUM_OUTLIERS].diagonal().mean()),
+        "expected_on_mean": float((pairs.input_index[:NUM_OUTLIERS] == 0).double().mean()),
+        "are_all_found": found.converged,
+    }
+    if case["seed"] == _DRAWN_SEED:
+        record["matrices"] = {
+            "input": inputs[:_SHOWN].round(_DIGITS),
+            "output": outputs[:_SHOWN].round(_DIGITS),
+            "input_of_product": _pattern(pairs.input_index),
+            "output_of_product": _pattern(pairs.output_index),
+        }
+    return record
+
+
+def _numbers(inputs: Any, outputs: Any) -> dict[str, float]:
+    """Shares of some eigenvectors (columns): over v_1, and over the first c - 1 of the u_i."""
+    return {"on_mean": float(inputs[0].mean()), "on_outliers": float(outputs[:NUM_OUTLIERS].sum(axis=0).mean())}
+
+
+def _pattern(index: Any) -> Any:
+    """The correspondence matrix of u_i (x) v_j: a one in every column, at its index."""
+    import numpy as np
+
+    count = len(index)
+    matrix = np.zeros((count, count))
+    inside = index.numpy() < count
+    matrix[index.numpy()[inside], np.arange(count)[inside]] = 1.0
+    return matrix
+
+
+def findings(rows: Sequence[Row]) -> Iterator[Finding]:
+    """The paper's words: a horizontal stripe at v_1, a diagonal over u_i, both of which stop at c - 1."""
+    linear = [row for row in rows if row["layer"].startswith("fc")]
+    for data, network in dict.fromkeys((row["data"], row["network"]) for row in linear):
+        chosen = [row for row in linear if (row["data"], row["network"]) == (data, network)]
+        hidden = [row for row in chosen if row["layer"] != layers_of(network)[-1]]
+        where = f"{network} on {data}"
+        for claim, some, name in (
+            ("top nine eigenvectors lie over v_1 by more than half", chosen, "first_nine.on_mean"),
+            ("hidden layers, top nine lie over the first nine u_i by more than half", hidden, "first_nine.on_outliers"),
+        ):
+            found = _by_layer(some, name)
+            yield Finding(f"{where}: {claim}", min(map(min, found.values())) > 0.5, ranges(found))
+        falls = [row.number("first_nine.on_mean") - row.number("later.on_mean") for row in hidden]
+        detail = f"by {min(falls):.2f} to {max(falls):.2f}"
+        claim = f"{where}: hidden layers, eigenvectors 10 to 20 lie less over v_1 than the first nine"
+        yield Finding(claim, min(falls) > 0, detail)
+
+
+def _by_layer(rows: Sequence[Row], name: str) -> dict[str, list[float]]:
+    found: dict[str, list[float]] = {}
+    for row in rows:
+        found.setdefault(row["layer"], []).append(row.number(name))
+    return found
+
+
+def _matrices(data: str, network: str, epochs: int, layer: str) -> tuple[Heatmap, ...]:
+    return tuple(
+        Heatmap(
+            title=f"{network} on {data}, {layer}: {words}",
+            where={"data": data, "network": network, "epochs": epochs, "layer": layer, "seed": _DRAWN_SEED},
+            value=f"matrices.{name}",
+            limits=(0.0, 1.0),
+            x_label="eigenvector of the layer Hessian" if "product" not in name else "of the Kronecker product",
+            y_label=f"eigenvector of {'E[xx$^T$]' if name.startswith('input') else 'E[M]'}",
+        )
+        for name, words in (
+            ("input", "over the inputs' $v_i$"),
+            ("input_of_product", "product, $v_i$"),
+            ("output", "over the outputs' $u_i$"),
+            ("output_of_product", "product, $u_i$"),
+        )
+    )
+
+
+STUDY = Study(
+    name="layers/correspondence",
+    question="Which eigenvectors of the two factors make up the top eigenvectors of a layer's Hessian?",
+    reference="Wu et al. 2022, appendix F.3, Figures 11 to 18 and 23 to 25",
+    cases=cases,
+    measure=measure,
+    data=DATA,
+    checks=(Check("are_all_found", 1.0, "equal"),),
+    findings=findings,
+    seconds=seconds_of,
+    view=View(
+        figures=(
+            *_matrices("digits", "F-100^2", 300, "fc1"),
+            *_matrices("digits", "F-100^2", 300, "fc2"),
+            *_matrices("mnist", "F-200^2", 60, "fc2"),
+            *_matrices("mnist", "LeNet5", 30, "fc1"),
+            *_matrices("mnist", "LeNet5", 30, "conv2"),
+            *_matrices("cifar10", "LeNet5", 60, "fc1"),
+        ),
+        table=(
+            "data",
+            "network",
+            "epochs",
+            "layer",
+            Column("first_nine.on_mean", "1-9 over v_1", ".3f"),
+            Column("expected_on_mean", "of the product", ".3f"),
+            Column("later.on_mean", "10-20 over v_1", ".3f"),
+            Column("first_nine.on_outliers", "1-9 over u_1..u_9", ".3f"),
+            Column("later.on_outliers", "10-20", ".3f"),
+            Column("diagonal", "h_i over u_i", ".3f"),
+        ),
+        group_by=("data", "network", "epochs", "layer"),
+    ),
+)

@@ -1,0 +1,103 @@
+"""Whether the top eigenvectors of a layer's Hessian, as matrices of the weight's shape, are nearly of rank one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from hessmap.studies import Case, Check, Column, Finding, Lines, Mark, Row, Series, Study, View
+from hessmap.studies.layers.layer_cases import (
+    DATA,
+    SHOWN,
+    TRAINED,
+    Threshold,
+    layer_cases,
+    ranges,
+    seconds_of,
+    threshold_findings,
+)
+from hessmap.studies.view import INDEX
+
+_NETWORK = "F-100^2"
+_THRESHOLDS = (Threshold(("fc1", "fc2", "fc3"), "mean_of_10", "mean ratio of the top 10", 0.9),)
+_PRINTED = 0.5  # "usually much larger than 0.5"
+
+
+def cases(data: str) -> tuple[Case, ...]:
+    return layer_cases(TRAINED[data])
+
+
+def measure(case: Case) -> dict[str, Any]:
+    from hessmap.measurement.layers import rank_one_ratios
+    from hessmap.studies.layers.measured_layer import eigenpairs_of, hessian_of
+
+    hessian = hessian_of(case)
+    found = eigenpairs_of(case, hessian)
+    assert found.eigenvectors is not None
+    ratios = rank_one_ratios(found.eigenvectors, hessian.weight_shape)
+    return {
+        "ratios": ratios,
+        "mean_of_10": float(ratios[:10].mean()),
+        "mean_of_all": float(ratios.mean()),
+        "least": float(ratios.min()),
+        "by_chance": _ratio_of_random(hessian.weight_shape),
+        "are_all_found": found.converged,
+    }
+
+
+def _ratio_of_random(shape: tuple[int, int]) -> float:
+    """What a matrix with independent normal entries has: (sqrt m + sqrt n) / sqrt(m n), for large m and n."""
+    rows, columns = shape
+    return float((rows**0.5 + columns**0.5) / (rows * columns) ** 0.5)
+
+
+def findings(rows: Sequence[Row]) -> Iterator[Finding]:
+    yield from threshold_findings(rows, _NETWORK, _THRESHOLDS)
+    for data, network in dict.fromkeys((row["data"], row["network"]) for row in rows):
+        means: dict[str, list[float]] = {}
+        for row in rows:
+            if (row["data"], row["network"]) == (data, network):
+                means.setdefault(row["layer"], []).append(row.number("mean_of_all"))
+        claim = f"{network} on {data}: over all eigenvectors that were found the ratio is above {_PRINTED} on average"
+        yield Finding(claim, min(map(min, means.values())) > _PRINTED, ranges(means))
+
+
+def _ratios(data: str, network: str, epochs: int) -> Lines:
+    return Lines(
+        title=f"{data}, {network}, {epochs} epochs",
+        where={"data": data, "network": network, "epochs": epochs},
+        x=INDEX,
+        series=(Series("{layer}", line="ratios"),),
+        split="layer",
+        x_label="eigenvector",
+        y_label="largest singular value / Frobenius norm",
+        y_limits=(0.0, 1.0),
+        marks=(Mark(9.5, "c - 1"), Mark(_PRINTED, axis="y")),
+    )
+
+
+STUDY = Study(
+    name="layers/rank-one",
+    question="Are the top eigenvectors of a layer's Hessian nearly products u (x) v?",
+    reference="Wu et al. 2022, appendix G.2 and Figure 21",
+    cases=cases,
+    measure=measure,
+    data=DATA,
+    checks=(Check("are_all_found", 1.0, "equal"),),
+    findings=findings,
+    seconds=seconds_of,
+    view=View(
+        figures=tuple(_ratios(*shown) for shown in SHOWN),
+        table=(
+            "data",
+            "network",
+            "epochs",
+            "layer",
+            Column("mean_of_10", "mean of top 10", ".3f"),
+            Column("mean_of_all", "of all found", ".3f"),
+            Column("least", "least", ".3f"),
+            Column("by_chance", "random matrix", ".3f"),
+        ),
+        group_by=("data", "network", "epochs", "layer"),
+    ),
+)

@@ -1,0 +1,165 @@
+"""Whether weights alone, or weights and activities, tell the top c - 1 eigenvectors of a layer's output factor E[M]."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from hessmap.studies import Case, Check, Column, Finding, Lines, Row, Series, Study, View
+from hessmap.studies.layers.layer_cases import (
+    DATA,
+    NUM_OUTLIERS,
+    TRAINED,
+    Threshold,
+    layer_cases,
+    layers_of,
+    ranges,
+    recipe_of,
+    threshold_findings,
+)
+
+_NETWORK = "F-100^2"
+_HIDDEN = ("fc1", "fc2")
+_THRESHOLDS = (
+    Threshold(_HIDDEN, "centred", "overlap of S^T(1-perp)", 0.8),
+    Threshold(_HIDDEN, "by_activity", "overlap of S_q", 0.97),
+)
+# Wu et al. 2022, Table 8. In fc3 of LeNet5, the last layer, S is the identity: every network has 1 there.
+PUBLISHED = {
+    ("mnist", "LeNet5"): {"fc1": 0.890, "fc2": 0.931, "fc3": 0.999},
+    ("cifar10", "LeNet5"): {"fc1": 0.951, "fc2": 0.972, "fc3": 0.999},
+}
+
+
+def cases(data: str) -> tuple[Case, ...]:
+    """Linear layers, trained and (after 0 epochs) as they were drawn."""
+    networks = dict.fromkeys(network for network, _ in TRAINED[data])
+    return layer_cases((*((network, 0) for network in networks), *TRAINED[data]), kinds=("fc",))
+
+
+def measure(case: Case) -> dict[str, Any]:
+    import numpy as np
+
+    from hessmap.curvature.layers import layer_factors, mean_output_hessian, product_of_factors
+    from hessmap.measurement.layers import overlap_curve
+    from hessmap.theory.layers import (
+        activity_weighted_product,
+        logit_subspace,
+        output_factor_from_weights,
+        row_space_without_ones,
+        weight_product,
+    )
+
+    problem, weights, activities = _network(case)
+    factors = layer_factors(problem, case["layer"])
+    values, vectors = (part.numpy() for part in product_of_factors(factors).output_eigenpairs)
+    plain = weight_product(weights, len(values))
+    weighted = activity_weighted_product(weights, activities, len(values))
+    hessian = mean_output_hessian(problem).numpy()
+    models = {
+        "from_weights": output_factor_from_weights(plain, hessian, num_activations=len(weights)),
+        "from_activity": output_factor_from_weights(weighted, hessian),
+    }
+    top = vectors[:, :NUM_OUTLIERS]
+
+    def overlap(basis: Any) -> float:
+        return overlap_curve(top, basis).at(NUM_OUTLIERS)
+
+    record: dict[str, Any] = {
+        "as_printed": overlap(row_space_without_ones(plain)),
+        "centred": overlap(logit_subspace(plain)),
+        "by_activity": overlap(logit_subspace(weighted)),
+        "top_over": {name: float(values[0] / np.linalg.eigvalsh(model)[-1]) for name, model in models.items()},
+        "num_dead": int((activities[0] == 0).sum()) if activities else 0,
+    }
+    if not weights:
+        record["of_last_layer"] = record["centred"]
+    published = PUBLISHED.get((case["data"], case["network"]))
+    return record | ({"published": published[case["layer"]]} if published and case["epochs"] else {})
+
+
+def _network(case: Case) -> tuple[Any, list[Any], list[Any]]:
+    """The problem of a case, the weights behind its layer and the activities of the units between them."""
+    from hessmap.curvature.layers import fully_connected_tail
+    from hessmap.studies.layers.measured_layer import problem_of
+    from hessmap.studies.layers.trained_layers import untrained_layers
+
+    if case["epochs"]:
+        problem = problem_of(case)
+    else:
+        problem = untrained_layers(case["network"], case["data"], seed=case["seed"], recipe=recipe_of(case))
+    tail = fully_connected_tail(problem, case["layer"])
+    return problem, [weight.numpy() for weight in tail.weights], [slopes.numpy() for slopes in tail.slopes]
+
+
+def findings(rows: Sequence[Row]) -> Iterator[Finding]:
+    trained = [row for row in rows if row["epochs"]]
+    yield from threshold_findings(trained, _NETWORK, _THRESHOLDS)
+    hidden = [row for row in trained if row["layer"] != layers_of(row["network"])[-1]]
+    if hidden:
+        for claim, better, worse in (
+            ("S^T(1-perp) is nearer than the row space without S^T 1", "centred", "as_printed"),
+            ("S_q is nearer than S", "by_activity", "centred"),
+        ):
+            leads = [row.number(better) - row.number(worse) for row in hidden]
+            won = sum(lead > 0 for lead in leads)
+            detail = f"in {won} of {len(leads)}, by {min(leads):.3f} to {max(leads):.3f}"
+            yield Finding(f"Trained hidden layers: {claim}", won == len(leads), detail)
+    for key in PUBLISHED:
+        for layer in _HIDDEN:
+            same = [row for row in hidden if (row["data"], row["network"]) == key and row["layer"] == layer]
+            if same:
+                found = {"ours": [row.number("centred") for row in same]}
+                published = PUBLISHED[key][layer]
+                claim = f"{key[1]} on {key[0]}, {layer}: the overlap reaches the paper's {published}"
+                yield Finding(claim, min(found["ours"]) >= published, ranges(found))
+
+
+def _overlaps(data: str) -> tuple[Lines, ...]:
+    return tuple(
+        Lines(
+            title=f"{data}, {network}, {layer}",
+            where={"data": data, "network": network, "layer": layer},
+            x="epochs",
+            series=(
+                Series("row space of S without $S^T 1$", points="as_printed"),
+                Series("$S^T(1^\\perp)$", points="centred"),
+                Series("by activity, $S_q$", points="by_activity"),
+            ),
+            x_label="epochs",
+            y_label="overlap with the top 9 of E[M]",
+            y_limits=(0.0, 1.05),
+        )
+        for network in dict.fromkeys(network for network, _ in TRAINED[data])
+        for layer in _HIDDEN
+    )
+
+
+STUDY = Study(
+    name="layers/subspace",
+    question="Do the weights behind a layer tell the top eigenvectors of its output factor?",
+    reference="Wu et al. 2022, appendix G.1 and Table 8",
+    cases=cases,
+    measure=measure,
+    data=DATA,
+    checks=(Check("of_last_layer", 1.0, "close", 1e-9),),
+    findings=findings,
+    seconds=lambda case: 1.0 if case["data"] == "digits" else 8.0,
+    view=View(
+        figures=tuple(figure for data in DATA for figure in _overlaps(data)),
+        table=(
+            "data",
+            "network",
+            "epochs",
+            "layer",
+            Column("as_printed", "without S^T 1", ".3f"),
+            Column("centred", "S^T(1-perp)", ".3f"),
+            Column("published", "paper", ".3f"),
+            Column("by_activity", "S_q", ".3f"),
+            Column("top_over.from_weights", "tau_1 / M~", ".2f"),
+            Column("top_over.from_activity", "tau_1 / M_q", ".2f"),
+            Column("num_dead", "dead units", ".1f"),
+        ),
+        group_by=("data", "network", "epochs", "layer"),
+    ),
+)
