@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hessmap.studies import Case, Check, Column, Finding, Lines, Mark, Row, Series, Study, View
 from hessmap.studies.layers.layer_cases import (
@@ -18,6 +18,10 @@ from hessmap.studies.layers.layer_cases import (
 )
 from hessmap.studies.view import INDEX
 
+if TYPE_CHECKING:
+    from hessmap.curvature.layers import LayerHessian
+    from hessmap.results import EigenpairsMeasurement
+
 _NETWORKS = ("F-100^2-BN", "F-200^2-BN")
 _NORMALISED_LAYERS = ("fc2", "fc3")  # whose inputs went through batch-norm
 _THRESHOLDS = (
@@ -28,6 +32,8 @@ _THRESHOLDS = (
 # Wu et al. 2022, Table 9: means over layers and three models, without the first layer.
 PUBLISHED = {("mnist", "F-200^2-BN"): (0.062, 1.16), ("cifar10", "LeNet5-BN"): (0.210, 1.54)}
 _NUM_MODELS = 3
+_NUM_OUTPUTS = 100
+_MANY = 200  # eigenpairs of the first layer on the digits: twice its outputs, to see where the overlap of models peaks
 
 
 def _plain(data: str) -> tuple[str, int]:
@@ -41,18 +47,20 @@ def cases(data: str) -> tuple[Case, ...]:
 
 def measure(case: Case) -> dict[str, Any]:
     from hessmap.measurement.layers import autocorrelation, input_correspondence, overlap_curve, rank_one_ratios
-    from hessmap.studies.layers.measured_layer import eigenpairs_of, hessian_of
+    from hessmap.studies.layers.measured_layer import hessian_of
+    from hessmap.theory.layers import growth_end
 
     hessian = hessian_of(case)
-    found = eigenpairs_of(case, hessian)
+    found = _eigenpairs(case, hessian)
     neighbour = {**case, "seed": (case["seed"] + 1) % _NUM_MODELS}
-    other = eigenpairs_of(neighbour, hessian_of(neighbour))
+    other = _eigenpairs(neighbour, hessian_of(neighbour))
     assert found.eigenvectors is not None
     assert other.eigenvectors is not None
     factors = hessian.factors["uncorrelated_patches"]
     product = hessian.kronecker_approximation()
     inputs = autocorrelation(factors.input_factor, factors.mean_patches)
     overlap = overlap_curve(found.eigenvectors, product.eigenvectors(product.leading(len(found.eigenvalues))))
+    between = overlap_curve(found.eigenvectors, other.eigenvectors).values
     top = found.eigenvectors[:, :NUM_OUTLIERS]
     record: dict[str, Any] = {
         "squared_cosine": inputs.squared_cosine,
@@ -60,16 +68,31 @@ def measure(case: Case) -> dict[str, Any]:
         "input_eigenvalues": inputs.eigenvalues[:20] / inputs.eigenvalues[0],
         "overlap": overlap.values,
         "overlap_at_9": overlap.at(NUM_OUTLIERS),
-        "between_models": overlap_curve(found.eigenvectors, other.eigenvectors).values,
+        "between_models": between,
         "on_first_input": float(input_correspondence(top, product.input_eigenpairs[1])[0].mean()),
         "rank_one": float(rank_one_ratios(found.eigenvectors[:, :10], hessian.weight_shape).mean()),
         "is_normalised": case["network"].endswith("-BN"),
         "are_all_found": found.converged and other.converged,
     }
+    if _is_first_of_digits(case):
+        spectra = (values.numpy() for values, _ in (product.output_eigenpairs, product.input_eigenpairs))
+        record["peak"] = {"at": int(between.argmax()) + 1, "value": between.max(), "growth_end": growth_end(*spectra)}
     published = PUBLISHED.get((case["data"], case["network"]))
     if published and case["layer"] in _NORMALISED_LAYERS:
         record["published"] = {"squared_cosine": published[0], "ratio": published[1]}
     return record
+
+
+def _is_first_of_digits(case: Case) -> bool:
+    return bool(case["data"] == "digits" and case["layer"] == "fc1")
+
+
+def _eigenpairs(case: Case, hessian: LayerHessian) -> EigenpairsMeasurement:
+    from hessmap.studies.layers.measured_layer import eigenpairs_of, kept_eigenpairs
+
+    if _is_first_of_digits(case):
+        return kept_eigenpairs(hessian, min(_MANY, hessian.size))
+    return eigenpairs_of(case, hessian)
 
 
 def findings(rows: Sequence[Row]) -> Iterator[Finding]:
@@ -83,6 +106,15 @@ def findings(rows: Sequence[Row]) -> Iterator[Finding]:
             detail = f"with batch-norm at most {max(normal):.3f}, without at least {min(plain):.3f}"
             claim = f"{data}: after batch-norm the Kronecker product explains less at k = 9"
             yield Finding(claim, max(normal) < min(plain), detail)
+
+    peaks = [row for row in rows if "peak" in row and row["is_normalised"]]
+    if peaks:
+        mean = sum(row.array("between_models") for row in peaks) / len(peaks)
+        at = int(mean.argmax()) + 1
+        each = ", ".join(str(row["peak.at"]) for row in peaks)
+        detail = f"{mean.max():.3f} at k = {at}; of each pair at {each}"
+        claim = "Digits, fc1 of the normalised network: the mean overlap of two models peaks within 10 of its 100 outputs"
+        yield Finding(claim, abs(at - _NUM_OUTPUTS) <= 10, detail)
 
 
 def _lines(data: str, network: str, epochs: int) -> tuple[Lines, ...]:
@@ -147,6 +179,8 @@ STUDY = Study(
             Column("overlap_at_9", "Kronecker, k=9", ".3f"),
             Column("on_first_input", "1-9 over v_1", ".3f"),
             Column("rank_one", "rank-one ratio", ".3f"),
+            Column("peak.at", "peak of two models", ".0f"),
+            Column("peak.growth_end", "k*", ".0f"),
         ),
         group_by=("data", "network", "epochs", "layer"),
     ),

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from hessmap.studies import Heatmap, Row
@@ -15,13 +17,18 @@ Floats = NDArray[np.float64]
 
 
 def draw_heatmap(axes: Axes, figure: Heatmap, rows: Sequence[Row]) -> None:
+    extent = None
     if figure.x:
         matrix = _over_fields(axes, figure, rows)
     else:
         matrix = np.mean([row.array(figure.value) for row in rows], axis=0)
+        extent = (0.5, matrix.shape[1] + 0.5, matrix.shape[0] + 0.5, 0.5)  # rows and columns count from 1
+        for axis in (axes.xaxis, axes.yaxis):
+            axis.set_major_locator(MaxNLocator(nbins=8, integer=True, min_n_ticks=2))
     low, high = figure.limits or _limits(matrix, is_symmetric=figure.colours == "diverging")
     colours = "viridis" if figure.colours == "sequential" else "RdBu_r"
-    image = axes.imshow(matrix, cmap=colours, vmin=low, vmax=high, aspect="auto", interpolation="nearest")
+    style: dict[str, Any] = {"cmap": colours, "aspect": "auto", "interpolation": "nearest", "extent": extent}
+    image = axes.imshow(matrix, vmin=low, vmax=high, **style)
     axes.get_figure(root=True).colorbar(image, ax=axes)  # type: ignore[union-attr]
     axes.set_xlabel(words(figure.x))
     axes.set_ylabel(words(figure.y))
