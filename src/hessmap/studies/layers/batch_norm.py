@@ -109,11 +109,13 @@ def findings(rows: Sequence[Row]) -> Iterator[Finding]:
 
     peaks = [row for row in rows if "peak" in row and row["is_normalised"]]
     if peaks:
-        mean = sum(row.array("between_models") for row in peaks) / len(peaks)
+        import numpy as np
+
+        mean = np.mean([row.array("between_models") for row in peaks], axis=0)
         at = int(mean.argmax()) + 1
         each = ", ".join(str(row["peak.at"]) for row in peaks)
         detail = f"{mean.max():.3f} at k = {at}; of each pair at {each}"
-        claim = "Digits, fc1 of the normalised network: the mean overlap of two models peaks within 10 of its 100 outputs"
+        claim = "Digits, fc1 of the normalised network: the mean overlap of models peaks within 10 of its 100 outputs"
         yield Finding(claim, abs(at - _NUM_OUTPUTS) <= 10, detail)
 
 
@@ -137,6 +139,7 @@ def _lines(data: str, network: str, epochs: int) -> tuple[Lines, ...]:
             title=f"{network} on {data}: true and Kronecker",
             series=(Series("{layer}", line="overlap"),),
             y_label="overlap of top-k eigenspaces",
+            x_limits=(0.0, 61.0),
             y_limits=(0.0, 1.0),
             marks=(Mark(float(NUM_OUTLIERS), "c - 1"),),
             **common,
