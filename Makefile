@@ -31,7 +31,7 @@ test-slow: install
 	$(BIN)/pytest -q -m 'slow or data'
 
 bench: .venv-bench/.installed
-	cd benchmarks && for question in dense_hessian conv_hessian reduced_spectrum papers_way certified_rank study_store teacher_hessian; do \
+	cd benchmarks && for question in dense_hessian conv_hessian reduced_spectrum papers_way certified_rank study_store teacher_hessian input_jacobians; do \
 		../.venv-bench/bin/python $$question.py || failed=1; done; test -z "$$failed"
 
 .venv-bench/.installed: pyproject.toml constraints.txt benchmarks/requirements.txt

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -41,6 +43,12 @@ def small_image_network() -> nn.Module:
     )
 
 
+def tiled_network(tile: tuple[int, int], **options: Any) -> nn.Module:
+    convolution = nn.Conv2d(2, 4, 3, **options)
+    layers = (convolution, nn.ReLU(), nn.MaxPool2d(tile), nn.Flatten(), nn.Linear(16, 3))
+    return nn.Sequential(nn.Unflatten(1, (2, 10, 10)), *layers)
+
+
 CASES = {
     "layers": (lambda: hm.FullyConnected((5, 7, 6, 3), activation="relu", bias=True).build(seed=0), (9, 5)),
     "layers, gelu": (lambda: hm.FullyConnected((3, 7, 6), activation="gelu", bias=True).build(seed=0), (9, 3)),
@@ -48,6 +56,15 @@ CASES = {
     "layers, tiled image": (
         lambda: nn.Sequential(nn.Unflatten(1, (2, 4, 6)), nn.Conv2d(2, 3, 1), nn.MaxPool2d((2, 3)), nn.Flatten()),
         (4, 48),
+    ),
+    "layers, tiles behind a stepping kernel": (
+        lambda: tiled_network((2, 5), stride=(2, 1), padding=(1, 2), dilation=2),
+        (3, 200),
+    ),
+    "layers, tiles behind groups": (lambda: tiled_network((4, 5), padding=(0, 1), groups=2), (3, 200)),
+    "layers, tiles of tiles": (
+        lambda: nn.Sequential(nn.Unflatten(1, (1, 8, 8)), nn.Tanh(), nn.MaxPool2d(2), nn.MaxPool2d(2), nn.Flatten()),
+        (3, 64),
     ),
     "layers, tokens": (lambda: nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Flatten(), nn.Linear(8, 2)), (5, 2, 3)),
     "vjp": (lambda: nn.Sequential(Residual(), nn.Linear(4, 2)), (6, 4)),

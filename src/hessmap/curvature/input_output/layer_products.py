@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.nn.grad import conv2d_input
 
 from hessmap.curvature.input_output.network_function import NetworkFunction
+from hessmap.curvature.input_output.pulls import (
+    ConvolutionPull,
+    LinearPull,
+    Pair,
+    Pull,
+    SlopesPull,
+    TilesPull,
+    composed,
+    rows_of_outputs,
+)
 from hessmap.networks.modules import MODULES, PolynomialActivation
 
-# Pulls a block (samples, outputs, entries of what left the layer) back to what entered it.
-Pull = Callable[[Tensor], Tensor]
 _ELEMENTWISE = (
     *(kind for kind in MODULES.values() if kind is not nn.Identity), PolynomialActivation, nn.Sigmoid, nn.Softplus,
     nn.SELU, nn.CELU, nn.Hardtanh, nn.ReLU6, nn.LogSigmoid, nn.Softsign,
@@ -49,12 +56,10 @@ class LayerProducts:
         values, pulls = inputs, list[Pull]()
         for layer in self.layers:
             values, pull = _passed(layer, values)
-            if isinstance(pull, _Tiles) and pulls and isinstance(before := pulls[-1], _Slopes):
-                pulls[-1] = pull.behind(before)
-            elif pull is not None:
+            if pull is not None:
                 pulls.append(pull)
-        block = torch.eye(self.output_dim, dtype=torch.float64).expand(len(inputs), -1, -1)
-        for pull in reversed(pulls):
+        block, left = rows_of_outputs(composed(pulls), len(inputs), self.output_dim)
+        for pull in left:
             block = pull(block)
         return block
 
@@ -82,10 +87,9 @@ def _is_known(layer: nn.Module) -> bool:
 def _passed(layer: nn.Module, values: Tensor) -> tuple[Tensor, Pull | None]:
     """What leaves the layer, and how to pull back through it; None where entries stay as they are."""
     if isinstance(layer, nn.Linear):
-        weight = layer.weight
-        return layer(values), lambda block: (block.unflatten(2, (-1, weight.shape[0])) @ weight).flatten(2)
+        return layer(values), LinearPull(layer.weight)
     if isinstance(layer, nn.Conv2d):
-        return layer(values), _convolution_pull(layer, values)
+        return _convolution(layer, values)
     if isinstance(layer, nn.MaxPool2d):
         return _max_pool(layer, values)
     if isinstance(layer, _RESHAPING):
@@ -94,26 +98,20 @@ def _passed(layer: nn.Module, values: Tensor) -> tuple[Tensor, Pull | None]:
 
 
 def _elementwise(layer: nn.Module, values: Tensor) -> tuple[Tensor, Pull]:
+    if type(layer) is nn.ReLU:
+        return F.relu(values), SlopesPull((values > 0).to(torch.float64).flatten(1))
     leaf = values.detach().requires_grad_()
     with torch.enable_grad():
         outputs = layer(leaf + 0.0)
         (slopes,) = torch.autograd.grad(outputs.sum(), leaf)
-    return outputs.detach(), _Slopes(slopes.flatten(1))
+    return outputs.detach(), SlopesPull(slopes.flatten(1))
 
 
-def _convolution_pull(layer: nn.Conv2d, values: Tensor) -> Pull:
-    entering = values.shape[1:]
-    leaving = layer(values[:1]).shape[1:]
-
-    def pull(block: Tensor) -> Tensor:
-        images = block.reshape(-1, *leaving)
-        shape = (len(images), *entering)
-        back: Tensor = conv2d_input(  # type: ignore[no-untyped-call]
-            shape, layer.weight, images, layer.stride, layer.padding, layer.dilation, layer.groups
-        )
-        return back.reshape(*block.shape[:2], -1)
-
-    return pull
+def _convolution(layer: nn.Conv2d, values: Tensor) -> tuple[Tensor, Pull]:
+    outputs = layer(values)
+    assert not isinstance(layer.padding, str)
+    steps = (_pair(layer.stride), _pair(layer.padding), _pair(layer.dilation))
+    return outputs, ConvolutionPull(layer.weight, values.shape[1:], outputs.shape[1:], *steps, layer.groups)
 
 
 def _max_pool(layer: nn.MaxPool2d, values: Tensor) -> tuple[Tensor, Pull]:
@@ -121,7 +119,7 @@ def _max_pool(layer: nn.MaxPool2d, values: Tensor) -> tuple[Tensor, Pull]:
         values, layer.kernel_size, layer.stride, layer.padding, layer.dilation, layer.ceil_mode, return_indices=True
     )
     if _is_tiling(layer, values, outputs):
-        return outputs, _tile_pull(values, indices)
+        return outputs, TilesPull.of(indices, _pair(layer.kernel_size), values.shape[3])
     size = values.shape[2] * values.shape[3]
     offsets = torch.arange(values.shape[1])[:, None, None] * size
     places = (indices + offsets).flatten(1)[:, None]
@@ -135,49 +133,10 @@ def _max_pool(layer: nn.MaxPool2d, values: Tensor) -> tuple[Tensor, Pull]:
 
 def _is_tiling(layer: nn.MaxPool2d, values: Tensor, outputs: Tensor) -> bool:
     """Whether the windows divide the image: every entry lies in exactly one."""
-    height, width = (outputs.shape[2], outputs.shape[3])
-    kernel = layer.kernel_size if isinstance(layer.kernel_size, tuple) else (layer.kernel_size,) * 2
-    stride = layer.stride if isinstance(layer.stride, tuple) else (layer.stride,) * 2
-    fits = (height * kernel[0], width * kernel[1]) == tuple(values.shape[2:])
-    return fits and kernel == stride and layer.padding in (0, (0, 0)) and layer.dilation in (1, (1, 1))
+    kernel, stride = _pair(layer.kernel_size), _pair(layer.stride)
+    fits = (outputs.shape[2] * kernel[0], outputs.shape[3] * kernel[1]) == tuple(values.shape[2:])
+    return fits and kernel == stride and _pair(layer.padding) == (0, 0) and _pair(layer.dilation) == (1, 1)
 
 
-def _tile_pull(values: Tensor, indices: Tensor) -> _Tiles:
-    is_chosen = torch.zeros(len(values), values.shape[1], values.shape[2] * values.shape[3], dtype=torch.float64)
-    is_chosen.scatter_(2, indices.flatten(2), 1.0)
-    rows, columns = indices.shape[2:]
-    tiles = (rows, values.shape[2] // rows, columns, values.shape[3] // columns)
-    return _Tiles(is_chosen.reshape(*values.shape[:2], *tiles))
-
-
-@dataclass(frozen=True, eq=False)
-class _Slopes:
-    """Pulls back through an elementwise layer; ``slopes`` (samples, entries)."""
-
-    slopes: Tensor
-
-    def __call__(self, block: Tensor) -> Tensor:
-        return block * self.slopes[:, None]
-
-
-@dataclass(frozen=True, eq=False)
-class _Tiles:
-    """Pulls back through maxima over tiles: every entry times ``factors`` (samples, channels, rows, tile height,
-    columns, tile width), which are zero but at the maximum. Much faster than to scatter."""
-
-    factors: Tensor
-
-    def behind(self, slopes: _Slopes) -> _Tiles:
-        """Through the elementwise layer before the maxima as well."""
-        return _Tiles(self.factors * slopes.slopes.reshape(self.factors.shape))
-
-    def __call__(self, block: Tensor) -> Tensor:
-        count, channels, rows, height, columns, width = self.factors.shape
-        entries = block.reshape(count, -1, channels, rows, columns)
-        back = block.new_empty(count, entries.shape[1], channels, rows, height, columns, width)
-        for row in range(height):
-            for column in range(width):
-                torch.mul(
-                    entries, self.factors[:, None, :, :, row, :, column], out=back[:, :, :, :, row, :, column]
-                )
-        return back.flatten(2)
+def _pair(size: int | tuple[int, ...]) -> Pair:
+    return (size, size) if isinstance(size, int) else (size[0], size[1])

@@ -1,0 +1,158 @@
+"""How a block of row vectors, one per output of every sample, is pulled back through one layer.
+
+A block has the shape (samples, outputs, entries of what left the layer) and becomes (samples, outputs, entries of what
+entered it).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+from torch.nn.grad import conv2d_input
+
+Pull = Callable[[Tensor], Tensor]
+Pair = tuple[int, int]
+
+
+@dataclass(frozen=True, eq=False)
+class LinearPull:
+    """Through a linear map, which may act on the last of several dimensions."""
+
+    weight: Tensor
+
+    def __call__(self, block: Tensor) -> Tensor:
+        return (block.reshape(*block.shape[:2], -1, self.weight.shape[0]) @ self.weight).flatten(2)
+
+
+@dataclass(frozen=True, eq=False)
+class SlopesPull:
+    """Through an elementwise layer; ``slopes`` (samples, entries)."""
+
+    slopes: Tensor
+
+    def __call__(self, block: Tensor) -> Tensor:
+        return block * self.slopes[:, None]
+
+
+@dataclass(frozen=True, eq=False)
+class ConvolutionPull:
+    """Through a convolution: ``entering`` and ``leaving`` are the shapes of one sample."""
+
+    weight: Tensor
+    entering: torch.Size
+    leaving: torch.Size
+    stride: Pair
+    padding: Pair
+    dilation: Pair
+    groups: int
+
+    def __call__(self, block: Tensor) -> Tensor:
+        return self.images(block.reshape(-1, *self.leaving)).reshape(*block.shape[:2], -1)
+
+    def images(self, images: Tensor) -> Tensor:
+        shape = (len(images), *self.entering)
+        back: Tensor = conv2d_input(  # type: ignore[no-untyped-call]
+            shape, self.weight, images, self.stride, self.padding, self.dilation, self.groups
+        )
+        return back
+
+
+@dataclass(frozen=True, eq=False)
+class TilesPull:
+    """Through maxima over tiles (height, width) that divide the image.
+
+    ``places`` (samples, channels, rows, columns) say where in the image of its channel the maximum of each tile stands,
+    ``entries`` where within the tile; ``scale`` multiplies what is pulled back.
+    """
+
+    places: Tensor
+    entries: Tensor
+    scale: Tensor
+    tile: Pair
+
+    @classmethod
+    def of(cls, places: Tensor, tile: Pair, width: int) -> TilesPull:
+        """``places`` count along the rows of images of the given width."""
+        height = tile[0] * places.shape[2]
+        rows, columns = torch.arange(height)[:, None] % tile[0], torch.arange(width) % tile[1]
+        entries = (rows * tile[1] + columns).flatten().take(places)  # a table, because division is slow
+        return cls(places, entries, torch.ones((), dtype=torch.float64), tile)
+
+    def behind(self, slopes: SlopesPull) -> TilesPull:
+        """Through the elementwise layer before the maxima as well."""
+        images = slopes.slopes.reshape(*self.places.shape[:2], -1)
+        chosen = images.gather(2, self.places.flatten(2)).reshape(self.places.shape)
+        return replace(self, scale=self.scale * chosen)
+
+    def planes(self, block: Tensor) -> Tensor:
+        """(samples, outputs, tile entries, channels, rows, columns): zero but at the maxima."""
+        entry = torch.arange(self.tile[0] * self.tile[1])[:, None, None, None]
+        factors = torch.where(self.entries[:, None] == entry, self.scale.expand_as(self.entries)[:, None], 0.0)
+        return block.reshape(*block.shape[:2], 1, *self.places.shape[1:]) * factors[:, None]
+
+    def __call__(self, block: Tensor) -> Tensor:
+        count, outputs = block.shape[:2]
+        planes = self.planes(block).reshape(count, outputs, *self.tile, *self.places.shape[1:])
+        return planes.permute(0, 1, 4, 5, 2, 6, 3).flatten(2)
+
+
+@dataclass(frozen=True, eq=False)
+class TiledConvolutionPull:
+    """Through maxima over tiles and the convolution before them.
+
+    The entries of a tile become channels, and the convolution one with a larger kernel that steps from tile to tile:
+    the image between them, three quarters of it zeros, is never formed.
+    """
+
+    tiles: TilesPull
+    convolution: ConvolutionPull
+
+    @classmethod
+    def of(cls, tiles: TilesPull, convolution: ConvolutionPull) -> TiledConvolutionPull:
+        (height, width), stride, dilation = tiles.tile, convolution.stride, convolution.dilation
+        outputs, inputs, *kernel = convolution.weight.shape
+        reach = [(size - 1) * step + 1 for size, step in zip(kernel, dilation, strict=True)]
+        size = ((height - 1) * stride[0] + reach[0], (width - 1) * stride[1] + reach[1])
+        weight = convolution.weight.new_zeros(height, width, outputs, inputs, *size)
+        for row in range(height):
+            for column in range(width):
+                top, left = row * stride[0], column * stride[1]
+                window = weight[row, column, :, :, top : top + reach[0], left : left + reach[1]]
+                window[:, :, :: dilation[0], :: dilation[1]] = convolution.weight
+        merged = replace(
+            convolution,
+            weight=weight.flatten(0, 2),
+            leaving=torch.Size((height * width * outputs, *tiles.places.shape[2:])),
+            stride=(height * stride[0], width * stride[1]),
+            dilation=(1, 1),
+        )
+        return cls(tiles, merged)
+
+    def __call__(self, block: Tensor) -> Tensor:
+        images = self.tiles.planes(block).reshape(-1, *self.convolution.leaving)
+        return self.convolution.images(images).reshape(*block.shape[:2], -1)
+
+
+def composed(pulls: list[Pull]) -> list[Pull]:
+    """The same pulls, in the order of the layers, with maxima over tiles merged into what comes before them."""
+    found: list[Pull] = []
+    for pull in pulls:
+        if isinstance(pull, TilesPull):
+            if found and isinstance(slopes := found[-1], SlopesPull):
+                found.pop()
+                pull = pull.behind(slopes)
+            if found and isinstance(convolution := found[-1], ConvolutionPull) and convolution.groups == 1:
+                found.pop()
+                pull = TiledConvolutionPull.of(pull, convolution)
+        found.append(pull)
+    return found
+
+
+def rows_of_outputs(pulls: list[Pull], num_samples: int, output_dim: int) -> tuple[Tensor, list[Pull]]:
+    """The block to start from and the pulls, last layer first, that are left: a last linear layer is its own block."""
+    if pulls and isinstance(last := pulls[-1], LinearPull) and last.weight.shape[0] == output_dim:
+        return last.weight.expand(num_samples, -1, -1), pulls[-2::-1]
+    return torch.eye(output_dim, dtype=torch.float64).expand(num_samples, -1, -1), pulls[::-1]
