@@ -32,8 +32,8 @@ from hessmap.results.layers import (
     OverlapCurve,
     OverlapSummary,
 )
-from hessmap.results.map_comparison import Change, LayerChange, MapComparison, MapIdentity, PartChange
-from hessmap.results.maps import CurvatureMap, LayerCurvature, NetworkCurvature, PartCurvature
+from hessmap.results.map_comparison import Change, FactorChange, LayerChange, MapComparison, MapIdentity, PartChange
+from hessmap.results.maps import CurvatureMap, FactorCurvature, LayerCurvature, NetworkCurvature, PartCurvature
 from hessmap.results.provenance import Provenance, data_hash, provenance
 from hessmap.results.ranks import (
     PARTS,
@@ -78,6 +78,8 @@ __all__ = [
     "EffectiveParameters",
     "EigenpairsMeasurement",
     "EigenvalueEnclosure",
+    "FactorChange",
+    "FactorCurvature",
     "FunctionRank",
     "FunctionRankCertificate",
     "GradientOverlap",

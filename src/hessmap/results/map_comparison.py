@@ -63,8 +63,22 @@ class PartChange(Record):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
+class FactorChange(Record):
+    """The factors of one layer before and after; ``outlier_share`` is None where the layer has fewer outputs than
+    classes."""
+
+    num_classes: int
+    input_ratio: Change
+    outlier_share: Change | None
+    kronecker_overlap: Change
+
+
+@dataclass(frozen=True, eq=False, repr=False)
 class LayerChange(Record):
-    """The block of one layer of the loss Hessian before and after, and the layer's share of the curvature."""
+    """The block of one layer of the loss Hessian before and after, and the layer's share of the curvature.
+
+    ``factors`` is None where one of the two maps has none for the layer.
+    """
 
     name: str
     shape: str
@@ -74,6 +88,7 @@ class LayerChange(Record):
     trace: Change
     curvature_share: Change
     is_decidable: bool
+    factors: FactorChange | None = None
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -44,12 +44,33 @@ class PartCurvature(Record):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
+class FactorCurvature(Record):
+    """What the two factors of a layer's weight, E[x x^T] of its inputs and E[M] of its outputs, say of its curvature.
+
+    ``input_ratio`` is lambda_1 / lambda_2 of E[x x^T], and ``mean_alignment`` the squared cosine between its first
+    eigenvector and the mean input. ``outlier_share`` is the part of the trace of E[M] that its c - 1 largest
+    eigenvalues hold for c classes, and ``outlier_ratio`` is lambda_{c-1} / lambda_c (both None where the layer has
+    fewer than c outputs). ``kronecker_overlap`` compares the c - 1 leading eigenvectors of E[M] (x) E[x x^T] with those
+    of the weight's block of H_L: 1 for the same space, ``chance`` for random ones.
+    """
+
+    num_classes: int
+    input_ratio: float
+    mean_alignment: float
+    outlier_share: float | None
+    outlier_ratio: float | None
+    kronecker_overlap: float
+    chance: float
+
+
+@dataclass(frozen=True, eq=False, repr=False)
 class LayerCurvature(Record):
     """The diagonal block of one layer, weights and biases together.
 
     ``rank``, ``top_eigenvalue`` and ``trace`` are those of the layer's block of the loss Hessian;
     ``curvature_share`` is the layer's part of the trace of the outer-product Hessian, which is positive
-    semi-definite, so that the shares of all layers lie in [0, 1] and sum to 1.
+    semi-definite, so that the shares of all layers lie in [0, 1] and sum to 1. ``factors`` is None where the network
+    has none (``factors_gap`` of the network says why) and in maps that are older than they.
     """
 
     name: str
@@ -59,6 +80,7 @@ class LayerCurvature(Record):
     top_eigenvalue: float
     trace: float
     curvature_share: float
+    factors: FactorCurvature | None = None
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -82,7 +104,8 @@ class NetworkCurvature(Record):
 
     ``effective_dimension`` is that of the outer-product Hessian at one over the number of samples, as under a
     Gaussian prior of unit precision.
-    ``prediction`` is None where no formula covers the network; ``prediction_gap`` then says why.
+    ``prediction`` is None where no formula covers the network; ``prediction_gap`` then says why, as ``factors_gap``
+    does for layers without factors.
     """
 
     name: str
@@ -99,6 +122,7 @@ class NetworkCurvature(Record):
     prediction: RankPrediction | None = None
     prediction_gap: str = ""
     notes: tuple[str, ...] = ()
+    factors_gap: str = ""
     summary_fields: ClassVar[tuple[str, ...]] = ("name", "description", "loss", "num_parameters", "risk")
 
     def __getitem__(self, part: str) -> PartCurvature:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from hessmap.results import PARTS
-from hessmap.results.map_comparison import LayerChange, MapComparison, MapIdentity, PartChange, change
-from hessmap.results.maps import CurvatureMap, LayerCurvature, NetworkCurvature
+from hessmap.results.map_comparison import FactorChange, LayerChange, MapComparison, MapIdentity, PartChange, change
+from hessmap.results.maps import CurvatureMap, FactorCurvature, LayerCurvature, NetworkCurvature
 from hessmap.studies.comparison.caveats import caveats
 from hessmap.studies.comparison.verdicts import verdicts
 
@@ -87,4 +87,18 @@ def _layer_change(old: LayerCurvature, new: LayerCurvature, same_loss: bool) -> 
         trace=change(old.trace, new.trace, same_loss),
         curvature_share=change(old.curvature_share, new.curvature_share),
         is_decidable=old.rank.decidable and new.rank.decidable,
+        factors=_factor_change(old.factors, new.factors),
+    )
+
+
+def _factor_change(old: FactorCurvature | None, new: FactorCurvature | None) -> FactorChange | None:
+    """Maps that are older than the factors have none; those of different numbers of classes have no common k."""
+    if old is None or new is None or old.num_classes != new.num_classes:
+        return None
+    has_outliers = old.outlier_share is not None and new.outlier_share is not None
+    return FactorChange(
+        num_classes=new.num_classes,
+        input_ratio=change(old.input_ratio, new.input_ratio),
+        outlier_share=change(old.outlier_share or 0.0, new.outlier_share or 0.0) if has_outliers else None,
+        kronecker_overlap=change(old.kronecker_overlap, new.kronecker_overlap),
     )

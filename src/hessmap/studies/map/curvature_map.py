@@ -40,7 +40,9 @@ def curvature_map(
     problem = _problem(model, loss, data)
     network = network_curvature(problem, "network", say, certify)
     twin_problem = linear_twin(problem) if twin else None
-    other = None if twin_problem is None else network_curvature(twin_problem, "linear twin", say, certify)
+    other = None
+    if twin_problem is not None:
+        other = network_curvature(twin_problem, "linear twin", say, certify, with_factors=False)
     return CurvatureMap(
         title=title or f"{network.description}, {network.loss} loss, {network.num_samples:,} samples",
         network=network,

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from torch import Tensor
 
 from hessmap.curvature import Layout
 from hessmap.measurement import numerical_rank, spectrum
 from hessmap.results import Spectrum
-from hessmap.results.maps import LayerCurvature
+from hessmap.results.maps import FactorCurvature, LayerCurvature
 
 
 def layer_places(layout: Layout) -> dict[str, list[int]]:
@@ -32,7 +32,9 @@ def layer_spectra(layout: Layout, loss: Tensor, scale: float) -> dict[str, Spect
     }
 
 
-def layer_rows(layout: Layout, spectra: dict[str, Spectrum], outer_diagonal: Tensor) -> Iterator[LayerCurvature]:
+def layer_rows(
+    layout: Layout, spectra: dict[str, Spectrum], outer_diagonal: Tensor, factors: Mapping[str, FactorCurvature]
+) -> Iterator[LayerCurvature]:
     """A row per layer; the share of the curvature is read off the diagonal of the outer-product Hessian."""
     whole = float(outer_diagonal.sum())
     for name, indices in layer_places(layout).items():
@@ -47,6 +49,7 @@ def layer_rows(layout: Layout, spectra: dict[str, Spectrum], outer_diagonal: Ten
             top_eigenvalue=float(found.eigenvalues[0]),
             trace=float(found.eigenvalues.sum()),
             curvature_share=float(outer_diagonal[indices].sum()) / whole if whole > 0 else 0.0,
+            factors=factors.get(name),
         )
 
 

@@ -17,7 +17,7 @@ def verdicts(network: NetworkCurvature, twin: NetworkCurvature | None) -> tuple[
     """The sentences of a map, most important first."""
     sentences = [held_against_theory(twin) if twin is not None else ""]
     sentences += [held_against_theory(network), bulk(network), curvature_sign(network)]
-    sentences += [heaviest_layer(network), effective_dimension(network)]
+    sentences += [heaviest_layer(network), factors(network), effective_dimension(network)]
     return tuple(text for text in sentences if text)
 
 
@@ -110,6 +110,24 @@ def heaviest_layer(network: NetworkCurvature) -> str:
         f"Layer {heaviest.name} holds {heaviest.curvature_share:.0%} of the curvature with {parameters:.0%} "
         f"of the parameters; {also} (top eigenvalue {sharpest.top_eigenvalue:.3g})."
     )
+
+
+def factors(network: NetworkCurvature) -> str:
+    """Why the sharp directions of a layer are few, and whether the two factors find them."""
+    layers = [(layer.name, layer.factors) for layer in network.layers if layer.factors is not None]
+    if not layers:
+        return ""
+    few = layers[0][1].num_classes - 1
+    ratio = min(found.input_ratio for _, found in layers)
+    shares = [found.outlier_share for _, found in layers if found.outlier_share is not None]
+    text = f"In every layer the strongest direction of the inputs has at least {ratio:.3g} times the weight of the next"
+    if shares:
+        text += f", and {few} directions of the outputs, one less than the classes, hold at least {min(shares):.0%}"
+    worst, best = (pick(layers, key=lambda layer: layer[1].kronecker_overlap) for pick in (min, max))
+    overlap = f"{worst[1].kronecker_overlap:.0%} (layer {worst[0]})"
+    if len(layers) > 1:
+        overlap += f" to {best[1].kronecker_overlap:.0%} (layer {best[0]})"
+    return f"{text}. The product of both, as K-FAC uses it, finds {overlap} of the space of a layer's {few} sharpest."
 
 
 def effective_dimension(network: NetworkCurvature) -> str:

@@ -162,7 +162,25 @@ CREATE VIEW track_points AS
     FROM track JOIN track_point ON track_point.track_id = track.id
 """
 
+_MAP_LAYERS_WITH_FACTORS = """
+CREATE VIEW map_layers AS
+    SELECT map.name AS map, json_extract(layer.value, '$.name') AS layer, json_extract(layer.value, '$.shape') AS shape,
+           json_extract(layer.value, '$.num_parameters') AS num_parameters,
+           json_extract(layer.value, '$.rank.value') AS rank,
+           json_extract(layer.value, '$.top_eigenvalue') AS top_eigenvalue,
+           json_extract(layer.value, '$.trace') AS trace,
+           json_extract(layer.value, '$.curvature_share') AS curvature_share,
+           json_extract(layer.value, '$.factors.input_ratio') AS input_ratio,
+           json_extract(layer.value, '$.factors.outlier_share') AS outlier_share,
+           json_extract(layer.value, '$.factors.kronecker_overlap') AS kronecker_overlap
+    FROM map, json_each(map.record, '$.network.layers') AS layer
+"""
+
 # SCHEMA is version 1. The statements at place n lead from version n + 1 to the next: a new store takes all of them,
 # an older one those that it lacks. What stands here has been released; a change is a new entry.
-UPGRADES: tuple[tuple[str, ...], ...] = ((_MAP, _MAPS, _MAP_LAYERS), (_TRACK, _TRACK_POINT, _TRACKS, _TRACK_POINTS))
+UPGRADES: tuple[tuple[str, ...], ...] = (
+    (_MAP, _MAPS, _MAP_LAYERS),
+    (_TRACK, _TRACK_POINT, _TRACKS, _TRACK_POINTS),
+    ("DROP VIEW map_layers", _MAP_LAYERS_WITH_FACTORS),
+)
 SCHEMA_VERSION = 1 + len(UPGRADES)

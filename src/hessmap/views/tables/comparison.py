@@ -8,7 +8,7 @@ from rich.text import Text
 
 from hessmap.results.map_comparison import Change, MapComparison, MapIdentity
 from hessmap.views.tables.contents import Table, terminal_table
-from hessmap.views.tables.map import verdicts_view
+from hessmap.views.tables.map import FACTORS_LEGEND, verdicts_view
 from hessmap.views.tables.words import HESSIAN_NAMES, moment, number
 
 NO_CLEAR_CUT = "? no clear cut in one of the two: there the rank depends on the threshold"
@@ -21,6 +21,7 @@ def comparison_view(comparison: MapComparison) -> RenderableType:
     head.append(identity_line(new), style="dim")
     warned = [Padding(Text(caveat, style="yellow"), (1, 0, 0, 0)) for caveat in comparison.caveats]
     tables = [numbers(comparison), parts(comparison), *([layers(comparison)] if comparison.layers else [])]
+    tables += [factors(comparison)] if has_factors(comparison) else []
     shown = [Padding(terminal_table(table, _style), (1, 0, 0, 0)) for table in tables]
     doubt = [Text(NO_CLEAR_CUT, style="yellow")] if has_doubt(comparison) else []
     return Padding(Group(head, *warned, *shown, *doubt, verdicts_view(comparison.verdicts)), (1, 0, 0, 0))
@@ -71,6 +72,36 @@ def layers(comparison: MapComparison) -> Table:
     )
     labels = ("layer", "rank", "top eigenvalue", "ratio", "trace", "ratio", "share")
     return Table(labels, lines, (False, *(True for _ in labels[1:])))
+
+
+def has_factors(comparison: MapComparison) -> bool:
+    """Whether both maps have the factors of a layer."""
+    return any(layer.factors is not None for layer in comparison.layers)
+
+
+def factors_legend(comparison: MapComparison) -> str:
+    return FACTORS_LEGEND.format(few=_num_outliers(comparison))
+
+
+def _num_outliers(comparison: MapComparison) -> int:
+    """One less than the classes; 0 where no layer has factors."""
+    return max((layer.factors.num_classes - 1 for layer in comparison.layers if layer.factors is not None), default=0)
+
+
+def factors(comparison: MapComparison) -> Table:
+    """One row per layer whose factors both maps have, as the layers of a map show them."""
+    found = [(layer.name, layer.factors) for layer in comparison.layers if layer.factors is not None]
+    few = _num_outliers(comparison)
+    lines = tuple(
+        (
+            name,
+            _numbers(item.input_ratio),
+            "–" if item.outlier_share is None else f"{item.outlier_share.old:.0%} → {item.outlier_share.new:.0%}",
+            f"{item.kronecker_overlap.old:.2f} → {item.kronecker_overlap.new:.2f}",
+        )
+        for name, item in found
+    )
+    return Table(("layer", "in", f"out {few}", f"fit {few}"), lines, (False, True, True, True))
 
 
 def _numbers(item: Change) -> str:

@@ -9,11 +9,16 @@ from rich.padding import Padding
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from hessmap.results.maps import CurvatureMap, NetworkCurvature, PartCurvature
+from hessmap.results.maps import CurvatureMap, FactorCurvature, NetworkCurvature, PartCurvature
 from hessmap.views.tables.contents import Table, terminal_table
 from hessmap.views.tables.words import HESSIAN_NAMES, TRUTH_NAMES, number, ratio
 
 LAYERS_LEGEND = "rank, top eigenvalue and trace of each layer's block of H_L; share of the trace of H_o"
+FACTORS_LEGEND = (
+    "in: lambda_1 / lambda_2 of E[x x^T] of a layer's inputs; out {few}: part of the output factor E[M] in its {few} "
+    "largest eigenvalues, one less than the classes; fit {few}: overlap of the {few} sharpest directions with those of "
+    "the product of the two (1: the same)"
+)
 NO_CLEAR_CUT = "? no clear cut: the measured rank depends on the threshold"
 _AGREEMENT = {True: "yes", False: "NO", None: "–"}
 _AGREEMENT_STYLE = {"yes": "green", "NO": "bold red"}
@@ -82,12 +87,27 @@ def _rank_cells(part: PartCurvature, has_certificate: bool) -> tuple[str, ...]:
 
 def layers_table(network: NetworkCurvature) -> RenderableType:
     """The layers for a terminal."""
-    title = Text.assemble(("Layers", "bold"), f" of the {network.name}\n", (LAYERS_LEGEND, "dim"))
+    title = Text.assemble(("Layers", "bold"), f" of the {network.name}\n", (layers_legend(network), "dim"))
     return Padding(Group(title, terminal_table(layers(network))), (1, 0, 0, 0))
 
 
+def layers_legend(network: NetworkCurvature) -> str:
+    """What the columns are, and why those of the factors are missing where they are."""
+    few = _num_outliers(network)
+    if few:
+        return f"{LAYERS_LEGEND}; {FACTORS_LEGEND.format(few=few)}"
+    gap = network.factors_gap.removesuffix(".")
+    return f"{LAYERS_LEGEND}; without the factors of the layers: {gap}" if gap else LAYERS_LEGEND
+
+
+def _num_outliers(network: NetworkCurvature) -> int:
+    """One less than the classes; 0 where no layer has factors."""
+    return max((layer.factors.num_classes - 1 for layer in network.layers if layer.factors is not None), default=0)
+
+
 def layers(network: NetworkCurvature) -> Table:
-    """One row per layer: the layer's block of the loss Hessian, and its share of the curvature."""
+    """One row per layer: the layer's block of the loss Hessian, its share of the curvature, and its factors if any."""
+    few = _num_outliers(network)
     lines = tuple(
         (
             layer.name,
@@ -97,11 +117,20 @@ def layers(network: NetworkCurvature) -> Table:
             number(layer.top_eigenvalue),
             number(layer.trace),
             f"{layer.curvature_share:.1%}",
+            *(_factor_cells(layer.factors) if few else ()),
         )
         for layer in network.layers
     )
-    labels = ("layer", "shape", "parameters", "rank", "top eigenvalue", "trace", "share")
+    of_factors = ("in", f"out {few}", f"fit {few}") if few else ()
+    labels = ("layer", "shape", "parameters", "rank", "top eigenvalue", "trace", "share", *of_factors)
     return Table(labels, lines, (False, False, *(True for _ in labels[2:])))
+
+
+def _factor_cells(factors: FactorCurvature | None) -> tuple[str, ...]:
+    if factors is None:
+        return "–", "–", "–"
+    outputs = "–" if factors.outlier_share is None else f"{factors.outlier_share:.0%}"
+    return number(factors.input_ratio), outputs, f"{factors.kronecker_overlap:.2f}"
 
 
 def verdicts_view(verdicts: Sequence[str]) -> RenderableType:

@@ -1,0 +1,169 @@
+"""The factors of the layers in a map: right numbers, a reason where there are none, older maps readable."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from rich.console import Console
+from torch import Tensor, nn
+
+from hessmap.curvature import Problem, loss_hessian
+from hessmap.curvature.layers import layer_hessian
+from hessmap.measurement.layers import decoupling
+from hessmap.results import CurvatureMap
+from hessmap.studies.comparison import compare_maps
+from hessmap.studies.map import curvature_map
+from hessmap.studies.store import Store, add_map
+from hessmap.views.tables import comparison_view, map_view
+
+
+def labelled(num_samples: int, *shape: int, num_classes: int = 3) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    inputs = 1 + torch.randn(num_samples, *shape, generator=generator, dtype=torch.float64)
+    return inputs, torch.randint(num_classes, (num_samples,), generator=generator)
+
+
+def perceptron() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(6, 5), nn.ReLU(), nn.Linear(5, 3)).double()
+
+
+def convolutional() -> nn.Module:
+    torch.manual_seed(0)
+    layers = nn.Conv2d(2, 4, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(16, 3)
+    return nn.Sequential(*layers).double()
+
+
+@pytest.fixture(scope="module")
+def made() -> CurvatureMap:
+    return curvature_map(perceptron(), labelled(40, 6), twin=False)
+
+
+def shown(renderable: object) -> str:
+    console = Console(width=100, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
+    console.print(renderable)
+    console.file.close()
+    return console.export_text()
+
+
+@pytest.mark.parametrize(("model", "shape"), [(perceptron(), (6,)), (convolutional(), (2, 6, 6))])
+def test_factors_are_those_of_the_layers_own_road(model: nn.Module, shape: tuple[int, ...]) -> None:
+    data = labelled(40, *shape)
+    found = curvature_map(model, data, twin=False)
+    problem = Problem(model, "cross_entropy", *data)
+    dense = loss_hessian(problem).to_dense()
+    for layer in found.network.layers:
+        hessian = layer_hessian(problem, layer.name)
+        place = problem.layout[f"{layer.name}.weight"]
+        torch.testing.assert_close(hessian.to_dense(), dense[place, place])
+        factors = layer.factors
+        assert factors is not None
+        assert factors.kronecker_overlap == pytest.approx(decoupling(hessian, 2).expectation.overlap[1], abs=1e-5)
+        moments = hessian.factors["uncorrelated_patches"]
+        values = torch.linalg.eigvalsh(moments.input_factor).flip(0)
+        assert factors.input_ratio == pytest.approx(float(values[0] / values[1]), rel=1e-9)
+        outputs = torch.linalg.eigvalsh(moments.output_factor).flip(0)
+        assert factors.outlier_share == pytest.approx(float(outputs[:2].sum() / outputs.sum()), rel=1e-9)
+        assert factors.num_classes == 3
+        assert factors.chance == pytest.approx(2 / hessian.size)
+    assert found.network.factors_gap == ""
+
+
+def test_the_verdict_and_the_table_quote_them(made: CurvatureMap) -> None:
+    (sentence,) = [verdict for verdict in made.verdicts if "K-FAC" in verdict]
+    factors = [layer.factors for layer in made.network.layers if layer.factors]
+    assert f"at least {min(found.input_ratio for found in factors):.3g} times" in sentence
+    share = min(found.outlier_share for found in factors if found.outlier_share is not None)
+    assert f"2 directions of the outputs, one less than the classes, hold at least {share:.0%}." in sentence
+    assert f"{max(found.kronecker_overlap for found in factors):.0%} (layer " in sentence
+    text = shown(map_view(made))
+    assert "out 2" in text
+    assert f"{factors[0].kronecker_overlap:.2f}" in text
+
+
+@pytest.mark.parametrize(
+    ("model", "loss", "reason"),
+    [
+        (perceptron(), "squared", "needs a network whose outputs are logits under cross-entropy with labels"),
+        (nn.Sequential(perceptron(), nn.Softmax(1)), "cross_entropy", "the outputs look like probabilities"),
+        (nn.Sequential(nn.BatchNorm1d(6), nn.Flatten()).double().eval(), "cross_entropy", "no layer is linear"),
+    ],
+)
+def test_where_there_are_none_it_is_said_why(model: nn.Module, loss: str, reason: str) -> None:
+    found = curvature_map(model, labelled(30, 6), loss, twin=False)
+    assert reason in found.network.factors_gap
+    assert all(layer.factors is None for layer in found.network.layers)
+    assert not any("K-FAC" in verdict for verdict in found.verdicts)
+    text = " ".join(shown(map_view(found)).split())
+    assert "without the factors of the layers" in text
+    assert "fit 2" not in text
+
+
+def test_a_layer_with_fewer_outputs_than_classes_has_no_outliers() -> None:
+    model = nn.Sequential(nn.Linear(6, 2), nn.Tanh(), nn.Linear(2, 3)).double()
+    first, last = curvature_map(model, labelled(30, 6), twin=False).network.layers
+    assert first.factors is not None
+    assert last.factors is not None
+    assert (first.factors.outlier_share, first.factors.outlier_ratio) == (None, None)
+    assert last.factors.outlier_share == pytest.approx(1.0)
+    assert last.factors.outlier_ratio == np.inf  # the softmax Hessian has rank c - 1
+
+
+def test_a_dead_layer_has_no_factors_and_the_others_have() -> None:
+    model = perceptron()
+    with torch.no_grad():
+        model[2].weight.zero_()
+    first, last = curvature_map(model, labelled(30, 6), twin=False).network.layers
+    assert first.factors is None
+    assert last.factors is not None
+
+
+def test_a_map_that_is_older_than_the_factors_is_read_shown_and_compared(made: CurvatureMap) -> None:
+    content = json.loads(made.to_json())
+    del content["network"]["factors_gap"]
+    for layer in content["network"]["layers"]:
+        del layer["factors"]
+    older = CurvatureMap.from_json(json.dumps(content))
+    assert [layer.factors for layer in older.network.layers] == [None, None]
+    assert "fit 2" not in shown(map_view(older))
+    comparison = compare_maps(older, made)
+    assert [layer.factors for layer in comparison.layers] == [None, None]
+    assert "fit 2" not in shown(comparison_view(comparison))
+
+
+def test_two_maps_are_compared_by_their_factors(made: CurvatureMap) -> None:
+    model = perceptron()
+    with torch.no_grad():
+        model[0].weight.add_(0.3)
+    other = curvature_map(model, labelled(40, 6), twin=False)
+    comparison = compare_maps(made, other)
+    before, after = made.network.layers[1].factors, other.network.layers[1].factors
+    changed = comparison.layers[1].factors
+    assert before is not None
+    assert after is not None
+    assert changed is not None
+    assert (changed.input_ratio.old, changed.input_ratio.new) == (before.input_ratio, after.input_ratio)
+    assert changed.kronecker_overlap.new == after.kronecker_overlap
+    assert f"{before.kronecker_overlap:.2f} → {after.kronecker_overlap:.2f}" in shown(comparison_view(comparison))
+
+
+def test_factors_stand_in_the_view_of_layers(made: CurvatureMap, tmp_path: Path) -> None:
+    path = tmp_path / "runs.sqlite"
+    with Store(path, create=True) as store:
+        add_map(store, "run1", made)
+        bare = [replace(layer, factors=None) for layer in made.network.layers]
+        add_map(store, "older", replace(made, network=replace(made.network, layers=tuple(bare))))
+    client = sqlite3.connect(path)
+    query = "SELECT map, input_ratio, outlier_share, kronecker_overlap FROM map_layers WHERE layer = '0'"
+    read = client.execute(query).fetchall()
+    client.close()
+    found = made.network.layers[0].factors
+    assert found is not None
+    expected = ("run1", found.input_ratio, found.outlier_share, found.kronecker_overlap)
+    assert sorted(read) == [("older", None, None, None), expected]
