@@ -124,6 +124,7 @@ STUDY = Study(
             *_matrices("mnist", "F-200^2", 60, "fc2"),
             *_matrices("mnist", "LeNet5", 30, "fc1"),
             *_matrices("mnist", "LeNet5", 30, "conv2"),
+            *_matrices("fashion_mnist", "F-200^2", 40, "fc2"),
             *_matrices("cifar10", "LeNet5", 60, "fc1"),
         ),
         table=(

@@ -12,6 +12,7 @@ from hessmap.studies.layers.layer_cases import (
     NUM_OUTLIERS,
     TRAINED,
     layer_cases,
+    layers_of,
     ranges,
     recipe_of,
     seconds_of,
@@ -94,8 +95,7 @@ def _linear(rows: Sequence[Row]) -> list[Row]:
 
 def _hidden(rows: Sequence[Row]) -> list[Row]:
     """Of the digits: layers that are not the last of their network."""
-    last = {"F-100^2": "fc3", "F-16": "fc2"}
-    return [row for row in rows if row["data"] == "digits" and row["layer"] != last[row["network"]]]
+    return [row for row in rows if row["data"] == "digits" and row["layer"] != layers_of(row["network"])[-1]]
 
 
 def _by_layer(rows: Sequence[Row], name: str) -> dict[str, list[float]]:

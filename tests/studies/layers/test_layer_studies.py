@@ -1,0 +1,230 @@
+"""Studies of layers on tiny networks: what they record agrees with what is known of it, and their verdicts can fail."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hessmap.studies import Row, Study
+from hessmap.studies.encoding import decode, encode
+from hessmap.studies.layers import (
+    autocorrelation,
+    batch_norm,
+    correspondence,
+    kronecker,
+    rank_one,
+    spectra,
+    subspace,
+)
+from hessmap.studies.model_cache import use_models_folder
+from hessmap.views.study_panels import panels
+
+STUDIES = tuple(
+    module.STUDY for module in (autocorrelation, batch_norm, correspondence, kronecker, rank_one, spectra, subspace)
+)
+TINY: dict[str, Any] = {"data": "digits", "network": "F-12", "epochs": 3, "layer": "fc1", "seed": 0}
+PAPERS: dict[str, Any] = {"data": "digits", "network": "F-100^2", "epochs": 300, "seed": 0}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _models(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    before = use_models_folder(tmp_path_factory.mktemp("models"))
+    yield
+    use_models_folder(before)
+
+
+def measured(study: Study, **fields: Any) -> Row:
+    case = TINY | fields
+    record = study.measure(case)
+    assert not set(record) & set(case)
+    return Row(case, decode(encode(record)))
+
+
+def row(layer: str, record: dict[str, Any], **fields: Any) -> Row:
+    return Row(PAPERS | {"layer": layer} | fields, record)
+
+
+def finding(study: Study, rows: list[Row], words: str) -> bool:
+    (found,) = [one for one in study.verdict(rows).findings if words in one.claim]
+    return found.holds
+
+
+def test_kronecker_overlaps_are_shares_and_the_nearest_product_is_nearer() -> None:
+    found = measured(kronecker.STUDY, layer="fc2")
+
+    assert len(found["overlap"]) == 60
+    assert 0 <= found["overlap"].min() <= found["overlap"].max() <= 1
+    assert found["overlap_at.k9"] == found["overlap"][8]
+    assert found["best_frobenius_error"] < found["frobenius_error"] < 1
+    assert found["are_all_found"]
+
+
+def test_spectra_of_the_last_layer_have_a_gap_without_end_in_the_output_factor() -> None:
+    found = measured(spectra.STUDY, layer="fc2", labels="true")
+
+    assert found["gap_of_output"] == float("inf")
+    assert found["top_ratio"] == found["hessian"][0] / found["kronecker"][0]
+    assert (np.diff(found["kronecker"]) <= 0).all()
+    np.testing.assert_allclose(found["scaled_output"][0], found["kronecker"][0])
+
+
+def test_spectra_with_random_labels_use_fewer_samples_and_a_larger_rate() -> None:
+    true, random = ({**TINY, "labels": labels} for labels in ("true", "random"))
+
+    recipes = [spectra._recipe(case) for case in (true, random)]
+
+    assert [how.num_measured for how in recipes] == [1400, 700]
+    assert [how.has_random_labels for how in recipes] == [False, True]
+    assert recipes[1].learning_rate > recipes[0].learning_rate
+
+
+def test_inputs_of_the_first_layer_are_the_digits_whatever_the_network() -> None:
+    """E[x x^T] of the first 1,400 digits, taken here from the pixels themselves."""
+    from hessmap.datasets import by_name
+
+    pixels = by_name("digits", num_samples=1400).inputs.numpy()
+    values = np.linalg.eigvalsh(pixels.T @ pixels / 1400)[::-1]
+
+    for network in ("F-12", "F-12-BN"):
+        found = measured(autocorrelation.STUDY, network=network)
+        assert found["eigenvalue_ratio"] == pytest.approx(values[0] / values[1])
+        assert found["squared_cosine"] > 0.9999
+        assert found["ratio_bound"] <= found["eigenvalue_ratio"]
+
+
+def test_published_numbers_stand_beside_later_layers_alone() -> None:
+    case = TINY | {"data": "mnist", "network": "F-200^2"}
+    assert autocorrelation._published(case) == {}
+    assert autocorrelation._published(case | {"layer": "fc3"})["published"]["ratio"] == 12.29
+    lenet = {"data": "cifar10", "network": "LeNet5", "layer": "conv2"}
+    assert autocorrelation._published(lenet)["published"]["ratio"] == 15.87
+    assert autocorrelation._published(lenet | {"layer": "conv1"}) == {}
+
+
+@pytest.mark.parametrize("epochs", [0, 3])
+def test_subspace_of_the_last_layer_is_exact_and_activities_help_in_the_first(epochs: int) -> None:
+    first, last = (measured(subspace.STUDY, layer=layer, epochs=epochs) for layer in ("fc1", "fc2"))
+
+    assert last["centred"] == pytest.approx(1.0, abs=1e-9)
+    assert last["of_last_layer"] == last["centred"]
+    assert "of_last_layer" not in first
+    assert first["by_activity"] > first["centred"]
+    assert last["top_over.from_activity"] == pytest.approx(1.0)
+
+
+def test_rank_one_ratios_lie_between_that_of_a_full_matrix_and_one() -> None:
+    found = measured(rank_one.STUDY)
+
+    assert 12**-0.5 <= found["least"] <= found["mean_of_all"] <= 1
+    assert found["mean_of_10"] == pytest.approx(found["ratios"][:10].mean())
+    assert found["by_chance"] == pytest.approx((12**0.5 + 64**0.5) / (12 * 64) ** 0.5)
+
+
+def test_correspondence_matrices_are_shares_and_drawn_for_one_seed() -> None:
+    first, second = (measured(correspondence.STUDY, seed=seed) for seed in (0, 1))
+
+    assert "matrices" in first
+    assert "matrices" not in second
+    inputs = first["matrices.input"]
+    assert inputs.shape == (20, 20)
+    assert (inputs.sum(axis=0) <= 1 + 1e-3).all()
+    np.testing.assert_allclose(first["matrices.output"].sum(axis=0), 1, atol=2e-3)  # all of its 12 rows are there
+    assert set(np.unique(first["matrices.input_of_product"])) <= {0.0, 1.0}
+
+
+def test_batch_norm_takes_the_mean_out_of_the_inputs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batch_norm, "_MANY", 24)  # twice the outputs, as for the network of the study
+    plain, normal = (measured(batch_norm.STUDY, network=name, layer="fc2") for name in ("F-12", "F-12-BN"))
+
+    assert normal["eigenvalue_ratio"] < plain["eigenvalue_ratio"]
+    assert (plain["is_normalised"], normal["is_normalised"]) == (False, True)
+    assert "peak" not in plain
+    first = measured(batch_norm.STUDY, network="F-12-BN")
+    assert first["peak.value"] == first["between_models"].max()
+    assert 1 <= first["peak.growth_end"] <= 12
+
+
+@pytest.mark.parametrize(
+    ("study", "layer", "name", "words", "good", "bad"),
+    [
+        (kronecker.STUDY, "fc2", "k9", "fc2: overlap at k = 9 above 0.9", 0.91, 0.9),
+        (autocorrelation.STUDY, "fc3", "squared_cosine", "(v1 . E[x])^2 above 0.999", 0.9995, 0.998),
+        (autocorrelation.STUDY, "fc3", "eigenvalue_ratio", "lambda_1 / lambda_2 above 6", 6.1, 5.9),
+        (autocorrelation.STUDY, "fc1", "gap", "tau_9 / tau_10 above 5", 5.5, 4.5),
+        (subspace.STUDY, "fc1", "centred", "S^T(1-perp) above 0.8", 0.81, 0.79),
+        (subspace.STUDY, "fc2", "by_activity", "S_q above 0.97", 0.98, 0.96),
+        (rank_one.STUDY, "fc1", "mean_of_10", "mean ratio of the top 10", 0.91, 0.89),
+    ],
+)
+def test_thresholds_hold_and_fail(study: Study, layer: str, name: str, words: str, good: float, bad: float) -> None:
+    assert finding(study, [_whole(layer, **{name: good})], words)
+    assert not finding(study, [_whole(layer, **{name: good}), _whole(layer, **{name: bad}, seed=1)], words)
+
+
+def _whole(layer: str, seed: int = 0, k9: float = 0.95, **changed: float) -> Row:
+    """A record with what the findings of all studies look at."""
+    record: dict[str, Any] = {
+        "overlap_at": {"k9": k9, "k20": 0.6},
+        "best_at": {"k9": 0.95},
+        "spectral_error": 0.2,
+        "are_all_found": True,
+        "squared_cosine": 1.0,
+        "eigenvalue_ratio": 10.0,
+        "ratio_bound": 5.0,
+        "gap": 9.0,
+        "num_outliers": 9,
+        "as_printed": 0.7,
+        "centred": 0.9,
+        "by_activity": 0.98,
+        "of_last_layer": 1.0,
+        "mean_of_10": 0.95,
+        "mean_of_all": 0.7,
+    }
+    return row(layer, record | changed, seed=seed)
+
+
+@pytest.mark.parametrize(("name", "bad"), [("squared_cosine", 0.31), ("eigenvalue_ratio", 1.6), ("overlap_at_9", 0.5)])
+def test_contrast_of_batch_norm_can_fail(name: str, bad: float) -> None:
+    good = {"squared_cosine": 0.1, "eigenvalue_ratio": 1.2, "overlap_at_9": 0.3, "is_normalised": True}
+    rows = [row("fc2", {**good, "are_all_found": True}, network="F-100^2-BN", epochs=60)]
+
+    assert batch_norm.STUDY.verdict(rows).holds
+    rows.append(row("fc3", {**good, "are_all_found": True, name: bad}, network="F-100^2-BN", epochs=60))
+    assert not batch_norm.STUDY.verdict(rows).holds
+
+
+def test_peak_far_from_the_outputs_is_held_against_the_study() -> None:
+    for at, holds in ((95, True), (60, False)):
+        curve = np.zeros(200)
+        curve[at - 1] = 0.4
+        peak = {"peak": {"at": at, "value": 0.4}, "between_models": curve, "is_normalised": True, "are_all_found": True}
+        assert finding(batch_norm.STUDY, [row("fc1", peak, network="F-100^2")], "peaks within 10") is holds
+
+
+def test_other_claims_can_fail() -> None:
+    labelled = [
+        row("fc1", {"gap_of_output": gap, "gap_of_hessian": 2.0, "top_ratio": 1.1, "are_all_found": 1}, labels=labels)
+        for gap, labels in ((5.0, "true"), (1.2, "random"))
+    ]
+    assert finding(spectra.STUDY, labelled, "eigenvalues of E[M] is smaller with random")
+    assert not finding(spectra.STUDY, labelled, "eigenvalues of the layer Hessian is smaller with random")
+    assert finding(spectra.STUDY, labelled, "within 25%")
+    far = row("fc1", labelled[0].record | {"top_ratio": 1.3}, labels="true")
+    assert not finding(spectra.STUDY, [far], "within 25%")
+
+    numbers = {"first_nine": {"on_mean": 0.9, "on_outliers": 0.9}, "later": {"on_mean": 0.1}, "are_all_found": 1}
+    assert correspondence.STUDY.verdict([row("fc1", numbers)]).holds
+    worse = {"first_nine": {"on_mean": 0.4, "on_outliers": 0.4}, "later": {"on_mean": 0.5}, "are_all_found": 1}
+    assert not any(found.holds for found in correspondence.STUDY.verdict([row("fc1", worse)]).findings)
+
+
+@pytest.mark.parametrize("study", STUDIES, ids=lambda study: study.name)
+def test_every_data_set_has_cases_with_seconds_and_figures(study: Study) -> None:
+    for data in study.data:
+        chosen = study.cases_on(data)
+        assert chosen
+        assert all(study.seconds_of(case) > 0 for case in chosen)
+        assert panels(study.view.figures, [Row(case, {}) for case in chosen])
