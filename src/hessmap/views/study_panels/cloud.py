@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
 from hessmap.studies import Cloud, Row
-from hessmap.views.study_panels.palette import colour
+from hessmap.views.study_panels.palette import colour, marker
 from hessmap.views.study_words import words
 
 
@@ -19,7 +19,7 @@ def draw_cloud(axes: Axes, figure: Cloud, rows: Sequence[Row]) -> None:
     for place, kind in enumerate(sorted(set(kinds.tolist()), key=_place)):
         chosen = kinds == kind
         label = f"{words(figure.colour)} {kind}" if figure.colour else None
-        axes.plot(x[chosen], y[chosen], "o", color=colour(place), markersize=3.5, label=label)
+        axes.plot(x[chosen], y[chosen], marker(place), color=colour(place), markersize=3.5, label=label)
     axes.set_xlabel(words(figure.x))
     axes.set_ylabel(words(figure.y))
 

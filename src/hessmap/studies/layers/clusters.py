@@ -1,0 +1,125 @@
+"""Mean gradients of logits, one for each class and logit: clusters by logit at the start, by class at the end?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from hessmap.studies import Case, Cloud, Column, Finding, Row, Study, View, grid
+
+_NETWORK = "F-200^2"
+_MOMENTS = ("initialisation", "minimum")
+_SYMBOLS = {"outputs": "Gamma", "weights": "Delta"}
+
+
+def cases(data: str) -> tuple[Case, ...]:
+    """The first layer of the paper and the next; its gradients in outputs (Gamma) and in weights (Delta)."""
+    return grid(network=[_NETWORK], layer=["fc1", "fc2"], moment=_MOMENTS, space=tuple(_SYMBOLS), seed=range(3))
+
+
+def measure(case: Case) -> dict[str, Any]:
+    """Variances between clusters over those within them, and where t-SNE puts the points of every class and logit."""
+    import numpy as np
+
+    from hessmap.curvature.layers import logit_gradients
+    from hessmap.measurement.layers import cluster_ratios, embedded
+    from hessmap.studies.drawn_curves import rounded
+    from hessmap.studies.layers.trained_layers import trained_layers, untrained_layers
+
+    network, data, seed = case["network"], case["data"], case["seed"]
+    if case["moment"] == "initialisation":
+        problem = untrained_layers(network, data, seed=seed)
+    else:
+        problem = trained_layers(network, data, seed=seed).problem
+    gradients = logit_gradients(problem, case["layer"], case["space"])
+    found = cluster_ratios(gradients.means, gradients.total)
+    places = embedded(gradients.means)
+    classes, logits = (index.ravel() for index in np.indices((found.num_classes,) * 2))
+    return {
+        "by_logit": found.by_logit,
+        "by_class": found.by_class,
+        "of_each_logit": rounded(found.of_each_logit),
+        "of_each_class": rounded(found.of_each_class),
+        "explained": found.explained,
+        "diagonal_share": _diagonal_share(gradients.means.numpy()),
+        "horizontal": rounded(places[:, 0]),
+        "vertical": rounded(places[:, 1]),
+        "logit": logits,
+        "class": classes,
+    }
+
+
+def _diagonal_share(means: Any) -> float:
+    """How much of the squared means belongs to logits of the class itself."""
+    import numpy as np
+
+    squares = np.square(means).sum(axis=2)
+    return float(np.trace(squares) / squares.sum())
+
+
+def findings(rows: Sequence[Row]) -> Iterator[Finding]:
+    """Logit clusters at the start; at the end weak class clusters, though c - 1 eigenvalues stay large."""
+    for data, layer in dict.fromkeys((row["data"], row["layer"]) for row in rows):
+        for space, symbol in _SYMBOLS.items():
+            chosen = [row for row in rows if (row["data"], row["layer"], row["space"]) == (data, layer, space)]
+            where = f"{data}, {layer}, {symbol}"
+            start = [row for row in chosen if row["moment"] == "initialisation"]
+            if start:
+                claim = f"{where}, initialisation: clusters by logit, ratio above 1 and above that by class"
+                clear = all(row["by_logit"] > max(1.0, row["by_class"]) for row in start)
+                yield Finding(claim, clear, _both(start))
+            end = [row for row in chosen if row["moment"] == "minimum"]
+            if end:
+                claim = f"{where}, minimum: clusters by class are weak, ratio below 1"
+                yield Finding(claim, all(row["by_class"] < 1 for row in end), _both(end))
+    shares = [row.number("explained") for row in rows]
+    claim = "Class means alone do not make the Hessian (equation 271): they hold less than 0.95 of its trace"
+    yield Finding(claim, max(shares) < 0.95, f"{min(shares):.2f} to {max(shares):.2f}")
+
+
+def _both(rows: Sequence[Row]) -> str:
+    return "by logit " + ", ".join(f"{row['by_logit']:.2f} (by class {row['by_class']:.2f})" for row in rows)
+
+
+def _cloud(data: str, moment: str, space: str, colour: str) -> Cloud:
+    return Cloud(
+        title=f"{_SYMBOLS[space]}, fc1, {data}, {moment}: by {colour}",
+        where={"data": data, "layer": "fc1", "moment": moment, "space": space, "seed": 0},
+        x="horizontal",
+        y="vertical",
+        colour=colour,
+        x_label="t-SNE, first coordinate",
+        y_label="second coordinate",
+        x_limits=(-36.0, 56.0),  # room for the legend
+    )
+
+
+STUDY = Study(
+    name="layers/clusters",
+    question="Do the mean gradients of logits cluster by logit at initialisation and by class at a minimum?",
+    reference="Wu et al. 2022, appendix G.5, Figures 29 and 30",
+    cases=cases,
+    measure=measure,
+    data=("digits", "mnist"),
+    findings=findings,
+    seconds=lambda case: {"digits": 3.0}.get(case["data"], 15.0),
+    view=View(
+        figures=tuple(
+            _cloud(data, moment, space, colour)
+            for data in ("digits", "mnist")
+            for moment, colour in (("initialisation", "logit"), ("minimum", "class"), ("minimum", "logit"))
+            for space in _SYMBOLS
+        ),
+        table=(
+            "data",
+            "layer",
+            "moment",
+            "space",
+            Column("by_logit", "between/within logits", ".2f"),
+            Column("by_class", "between/within classes", ".2f"),
+            Column("diagonal_share", "share of own logits", ".2f"),
+            Column("explained", "trace in class means", ".2f"),
+        ),
+        group_by=("data", "layer", "moment", "space"),
+    ),
+)

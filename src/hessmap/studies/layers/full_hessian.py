@@ -1,0 +1,172 @@
+"""Top eigenvectors of the full Hessian from the output factor of all layers and their mean inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from hessmap.studies import INDEX, Case, Column, Finding, Lines, Mark, Row, Series, Study, View, grid
+from hessmap.studies.layers.layer_cases import NUM_OUTLIERS
+
+_COUNT = 50
+_PLACES = (1, 5, 9, 30)
+
+
+def cases(data: str) -> tuple[Case, ...]:
+    """Digits after 100 epochs (loss 0.3) and after 300 (0.08), in between the top eigenvalues come closer together."""
+    networks = {"digits": ("F-32^2", "F-100^2"), "mnist": ("F-200^2",)}[data]
+    epochs = {"digits": (100, 300), "mnist": (60,)}[data]
+    return grid(network=networks, epochs=epochs, count=[_COUNT], seed=range(3))
+
+
+def measure(case: Case) -> dict[str, Any]:
+    """Eigenvalues and overlaps with the true top-k spaces, k = 1 .. count, of the corrected and the printed form."""
+    from hessmap.curvature import loss_hessian
+    from hessmap.curvature.layers import full_factors
+    from hessmap.measurement import top_eigenpairs
+    from hessmap.studies.drawn_curves import rounded
+    from hessmap.studies.layers.measured_layer import problem_of
+    from hessmap.theory.layers import full_eigenpairs, printed_full_eigenpairs
+
+    problem = problem_of(case)
+    count = case["count"]
+    true = top_eigenpairs(loss_hessian(problem), count, tolerance=1e-5)
+    factors = full_factors(problem)
+    means = [mean.numpy() for mean in factors.mean_inputs]
+    sizes = [layer.num_outputs for layer in factors.layers]
+    record: dict[str, Any] = {
+        "num_parameters": problem.num_parameters,
+        "eigenvalues": rounded(true.eigenvalues),
+        "first_ratio": float(true.eigenvalues[0] / true.eigenvalues[1]),
+        "converged": true.converged,
+    }
+    for name, form in (("corrected", full_eigenpairs), ("printed", printed_full_eigenpairs)):
+        found = form(factors.output_factor.numpy(), means, sizes, count)
+        overlap = _overlap(true.eigenvectors, factors.in_layout(problem, _tensor(found.eigenvectors)))
+        record[name] = {
+            "eigenvalues": rounded(found.eigenvalues),
+            "overlap": rounded(overlap),
+            "largest": float(found.eigenvalues[0] / true.eigenvalues[0]),
+            **{f"at_{place}": float(overlap[place - 1]) for place in _PLACES if place <= count},
+        }
+    return record
+
+
+def _tensor(array: Any) -> Any:
+    import torch
+
+    return torch.from_numpy(array)
+
+
+def _overlap(true: Any, guessed: Any) -> Any:
+    from hessmap.measurement.layers import overlap_curve
+
+    return overlap_curve(true, guessed).values
+
+
+def findings(rows: Sequence[Row]) -> Iterator[Finding]:
+    """The corrected form beside equations 261 to 263, network by network, in every seed."""
+    digits = [row for row in rows if row["data"] == "digits"]
+    for network, epochs in dict.fromkeys((row["network"], row["epochs"]) for row in digits):
+        chosen = [row for row in digits if (row["network"], row["epochs"]) == (network, epochs)]
+        for claim, name, holds in _CLAIMS:
+            pairs = [(row.number(f"corrected.{name}"), row.number(f"printed.{name}")) for row in chosen]
+            detail = ", ".join(f"{corrected:.3f} and {printed:.3f}" for corrected, printed in pairs)
+            where = f"{network} after {epochs} epochs"
+            yield Finding(f"{where}, {claim}", all(holds(*pair) for pair in pairs), detail)
+    others = [row for row in rows if row["data"] != "digits"]
+    if others:
+        pairs = [(row.number("corrected.at_1"), row.number("printed.at_1")) for row in others]
+        detail = ", ".join(f"{corrected:.3f} and {printed:.3f}" for corrected, printed in pairs)
+        better = all(corrected > printed for corrected, printed in pairs)
+        yield Finding("MNIST, k = 1: the corrected form overlaps more than the printed one", better, detail)
+
+
+# What must hold of the corrected and the printed value, in this order.
+_CLAIMS: tuple[tuple[str, str, Callable[[float, float], bool]], ...] = (
+    ("k = 1: the corrected form overlaps by more than 0.9", "at_1", lambda right, _: right > 0.9),
+    ("k = 1: the corrected form overlaps more than the printed one", "at_1", lambda right, printed: right > printed),
+    ("k = 5: the corrected form overlaps by more than 0.92", "at_5", lambda right, _: right > 0.92),
+    ("k = 5: the corrected form overlaps more than the printed one", "at_5", lambda right, printed: right > printed),
+    ("k = 9: both overlap by 0.87 to 0.92, within 0.02", "at_9", lambda right, printed: _nearly_equal(right, printed)),
+    ("k = 30: both have lost the space, below 0.4", "at_30", lambda right, printed: max(right, printed) < 0.4),
+    (
+        "largest eigenvalue: 0.86 to 0.90 of the true one corrected, 0.80 to 0.88 printed",
+        "largest",
+        lambda right, printed: 0.86 < right < 0.90 and 0.80 < printed < 0.88,
+    ),
+    (
+        "largest eigenvalue: the corrected one is nearer to the true one",
+        "largest",
+        lambda right, printed: abs(right - 1) < abs(printed - 1),
+    ),
+)
+
+
+def _nearly_equal(corrected: float, printed: float) -> bool:
+    return abs(corrected - printed) < 0.02 and all(0.87 < value < 0.92 for value in (corrected, printed))
+
+
+def _figures(network: str, epochs: int) -> tuple[Lines, Lines]:
+    where = {"network": network, "epochs": epochs}
+    return (
+        Lines(
+            title=f"{network}, {epochs} epochs: overlap with the true space",
+            where=where,
+            x=INDEX,
+            series=(
+                Series("corrected", points="corrected.overlap"),
+                Series("equations 261 to 263", points="printed.overlap"),
+            ),
+            x_label="dimension k",
+            y_label="overlap",
+            marks=(Mark(NUM_OUTLIERS, "c - 1"),),
+        ),
+        Lines(
+            title=f"{network}, {epochs} epochs: top eigenvalues",
+            where=where,
+            x=INDEX,
+            series=(
+                Series("corrected", line="corrected.eigenvalues"),
+                Series("equations 261 to 263", line="printed.eigenvalues"),
+                Series("true", points="eigenvalues"),
+            ),
+            y_scale="log",
+            x_label="position",
+            y_label="eigenvalue",
+            marks=(Mark(NUM_OUTLIERS, "c - 1"),),
+        ),
+    )
+
+
+STUDY = Study(
+    name="layers/full-hessian",
+    question="Do mean inputs and the output factor of all layers tell the top eigenvectors of the full Hessian?",
+    reference="Wu et al. 2022, Figure 5, equations 261 to 263 (corrected: mean inputs have different norms)",
+    cases=cases,
+    measure=measure,
+    data=("digits", "mnist"),
+    findings=findings,
+    seconds=lambda case: {"F-32^2": 8.0, "F-100^2": 20.0}.get(case["network"], 200.0),
+    view=View(
+        figures=tuple(
+            figure
+            for shown in (*grid(network=["F-32^2", "F-100^2"], epochs=[100, 300]), {"network": "F-200^2", "epochs": 60})
+            for figure in _figures(**shown)
+        ),
+        table=(
+            "data",
+            "network",
+            "epochs",
+            *(
+                Column(f"{form}.at_{place}", f"k = {place} {form}", ".3f")
+                for place in _PLACES
+                for form in ("corrected", "printed")
+            ),
+            Column("first_ratio", "lambda1/lambda2", ".3f"),
+            Column("corrected.largest", "lambda1 corrected", ".3f"),
+            Column("printed.largest", "lambda1 printed", ".3f"),
+        ),
+        group_by=("data", "network", "epochs"),
+    ),
+)

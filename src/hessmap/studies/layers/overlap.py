@@ -1,0 +1,170 @@
+"""Top eigenspaces of one layer in two models: where their overlap peaks, and what the factors predict of it."""
+
+from __future__ import annotations
+
+from itertools import combinations
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from hessmap.studies import INDEX, Case, Column, Lines, Mark, Series, Study, View, grid
+from hessmap.studies.layers.overlap_claims import findings
+
+if TYPE_CHECKING:
+    from hessmap.curvature import Problem
+    from hessmap.theory.layers import FactorSpectra
+
+_PAIRS = tuple(combinations(range(3), 2))
+_MORE_PAIRS = tuple(pair for pair in combinations(range(7), 2) if pair not in _PAIRS)
+_RANDOM = {"network": "F-16", "labels": "random"}
+_WIDE = {"network": "F-200^2", "labels": "true"}
+_LENET = {"network": "LeNet5", "labels": "true"}
+
+
+def cases(data: str) -> tuple[Case, ...]:
+    """Every pair among three models, of small ones among seven; of the digits also other recipes and checkpoints."""
+    layers: dict[str, tuple[Case, ...]] = {
+        "digits": (
+            *({**_WIDE, "layer": layer, "count": 60} for layer in ("fc1", "fc2", "fc3")),
+            *({**_RANDOM, "layer": layer, "count": 48} for layer in ("fc1", "fc2")),
+        ),
+        "mnist": (
+            *({**_WIDE, "layer": layer, "count": 60} for layer in ("fc1", "fc2", "fc3")),
+            {**_LENET, "layer": "conv2", "count": 60},
+        ),
+        "cifar10": ({**_LENET, "layer": "conv2", "count": 60}, {**_LENET, "layer": "fc1", "count": 200}),
+    }
+    compared = ("seeds", "recipes", "checkpoints") if data == "digits" else ("seeds",)
+    few = [{**layer, **pair} for layer in layers[data] for pair in grid(compared=compared, pair=_PAIRS)]
+    narrow = [layer for layer in layers[data] if layer["network"] == "F-16"]
+    return (*few, *({**layer, "compared": "seeds", "pair": pair} for layer in narrow for pair in _MORE_PAIRS))
+
+
+class _Seen(NamedTuple):
+    """Of one model: eigenvectors of its layer's Hessian, the spectra of its factors, and its live output units."""
+
+    eigenvectors: Any
+    converged: bool
+    spectra: FactorSpectra
+    num_live: int
+    is_output: bool
+
+
+def measure(case: Case) -> dict[str, Any]:
+    """The overlap of two models for k = 1 .. count, what random spaces have, and what their factors alone give."""
+    import numpy as np
+
+    from hessmap.measurement.layers import overlap_curve
+    from hessmap.studies.drawn_curves import rounded
+    from hessmap.studies.layers.compared_models import compared_model
+    from hessmap.theory.layers import growth_end, predicted_overlap
+
+    settings = (case["network"], case["data"], case["labels"], case["compared"])
+    first, second = (_seen(compared_model(*settings, number), case) for number in case["pair"])
+    curve = overlap_curve(first.eigenvectors, second.eigenvectors)
+    predicted = predicted_overlap(first.spectra, second.spectra, case["count"])
+    ends = [growth_end(seen.spectra.output_values, seen.spectra.input_values) for seen in (first, second)]
+    units = len(first.spectra.output_values)
+    means = float(first.spectra.input_vectors[:, 0] @ second.spectra.input_vectors[:, 0]) ** 2
+    twice = min(2 * units, case["count"])
+    record = {
+        "overlap": rounded(curve.values),
+        "chance": rounded(curve.chance),
+        "predicted": rounded(predicted),
+        "peak": int(np.argmax(curve.values)) + 1,
+        "peak_value": float(curve.values.max()),
+        "predicted_peak": int(np.argmax(predicted)) + 1,
+        "at_nine": curve.at(min(9, case["count"])),
+        "at_twice": curve.at(twice),
+        "num_outputs": units,
+        "num_live": min(first.num_live, second.num_live),
+        "growth_end": min(ends),
+        "input_overlap": means,
+        "converged": first.converged and second.converged,
+    }
+    if case["compared"] == "checkpoints":  # of one model, whose units keep their order
+        return record
+    return record | {"theorem": rounded(_theorem(units, means, min(*ends, case["count"]), first.is_output))}
+
+
+def _theorem(num_outputs: int, input_overlap: float, end: int, is_output: bool) -> Any:
+    """Theorem G.1 up to k*: linear growth where units may be permuted, a constant for the outputs, which may not."""
+    import numpy as np
+
+    from hessmap.theory.layers import linear_growth
+
+    return np.full(end, input_overlap) if is_output else linear_growth(num_outputs, input_overlap, end)
+
+
+def _seen(problem: Problem, case: Case) -> _Seen:
+    from hessmap.curvature.layers import layer_hessian, layer_names
+    from hessmap.studies.layers.measured_layer import kept_eigenpairs
+    from hessmap.theory.layers import FactorSpectra
+
+    hessian = layer_hessian(problem, case["layer"])
+    found = kept_eigenpairs(hessian, case["count"])
+    factors = hessian.factors["uncorrelated_patches"]
+    curvatures = factors.output_factor.diagonal()
+    num_live = int((curvatures > 1e-12 * curvatures.max()).sum())
+    spectra = FactorSpectra.of(factors.output_factor, factors.input_factor)
+    is_output = case["layer"] == layer_names(problem)[-1]
+    return _Seen(found.eigenvectors, bool(found.converged), spectra, num_live, is_output)
+
+
+def _figure(data: str, network: str, labels: str, layer: str, compared: str = "seeds") -> Lines:
+    named = f"{layer} of {network}, {data}" + (", random labels" if labels == "random" else "")
+    return Lines(
+        title=named + ("" if compared == "seeds" else f", {compared}"),
+        where={"data": data, "network": network, "labels": labels, "layer": layer, "compared": compared},
+        x=INDEX,
+        series=(
+            Series("measured", points="overlap"),
+            Series("from the factors", line="predicted"),
+            Series("random spaces", dashed="chance"),
+            *((Series("Theorem G.1 to $k^*$", line="theorem"),) if compared != "checkpoints" else ()),
+        ),
+        x_label="dimension k",
+        y_label="overlap of top k",
+        marks=(Mark("growth_end", "smaller $k^*$"),),
+    )
+
+
+_FIGURES = (
+    *(_figure("digits", *setting) for setting in (("F-16", "random", "fc1"), ("F-16", "random", "fc2"))),
+    *(_figure("digits", "F-200^2", "true", layer) for layer in ("fc1", "fc2", "fc3")),
+    *(_figure("digits", "F-16", "random", "fc1", compared) for compared in ("recipes", "checkpoints")),
+    *(_figure("digits", "F-200^2", "true", "fc2", compared) for compared in ("recipes", "checkpoints")),
+    *(_figure("mnist", "F-200^2", "true", layer) for layer in ("fc1", "fc2", "fc3")),
+    _figure("mnist", "LeNet5", "true", "conv2"),
+    *(_figure("cifar10", "LeNet5", "true", layer) for layer in ("conv2", "fc1")),
+)
+
+_SECONDS = {"digits": 8.0, "mnist": 40.0, "cifar10": 90.0}
+
+STUDY = Study(
+    name="layers/overlap",
+    question="How far do the top eigenspaces of one layer agree between models, and do the factors say where most?",
+    reference="Wu et al. 2022, Figures 1, 4, 6, 9 and 22; Theorem G.1 with k* for m",
+    cases=cases,
+    measure=measure,
+    data=("digits", "mnist", "cifar10"),
+    findings=findings,
+    seconds=lambda case: _SECONDS[case["data"]],
+    view=View(
+        figures=_FIGURES,
+        table=(
+            "data",
+            "network",
+            "labels",
+            "layer",
+            "compared",
+            Column("num_outputs", "m"),
+            Column("num_live", "live"),
+            Column("growth_end", "k*"),
+            Column("peak", "peak at"),
+            Column("predicted_peak", "predicted"),
+            Column("peak_value", "overlap", ".3f"),
+            Column("at_twice", "at 2m", ".3f"),
+            Column("input_overlap", "(t.t')^2", ".3f"),
+        ),
+        group_by=("data", "network", "labels", "layer", "compared"),
+    ),
+)

@@ -1,0 +1,148 @@
+"""What is claimed of the overlap between models: where it peaks, how high, and how it goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hessmap.studies import Finding, Row
+
+Floats = NDArray[np.float64]
+
+
+def findings(rows: Sequence[Row]) -> Iterator[Finding]:
+    yield from _random_labels(rows)
+    yield from _separable_classes(rows)
+    yield from _output_layer(rows)
+    yield from _output_dimension(rows)
+    yield from _hypothesis(rows)
+    yield from _other_comparisons(rows)
+
+
+def _random_labels(rows: Sequence[Row]) -> Iterator[Finding]:
+    """A narrow layer with a heavy-tailed E[M]: the peak is near m."""
+    chosen = _chosen(rows, data="digits", network="F-16", layer="fc1", compared="seeds")
+    first = [row for row in chosen if max(row["pair"]) < 3]
+    yield from _claim(
+        "Random labels, fc1 of F-16: every pair peaks between k* - 2 and its live units + 1",
+        chosen,
+        lambda row: row["growth_end"] - 2 <= row["peak"] <= row["num_live"] + 1,
+        lambda row: f"{row['peak']} in [{row['growth_end'] - 2}, {row['num_live'] + 1}]",
+    )
+    yield from _claim(
+        "Of the first three networks every pair peaks above 0.6",
+        first,
+        lambda row: row["peak_value"] > 0.6,
+        lambda row: f"{row['peak_value']:.3f}",
+    )
+    yield from _claim(
+        "And 0.15 above its overlap at 2m",
+        first,
+        lambda row: row["peak_value"] - row["at_twice"] > 0.15,
+        lambda row: f"{row['peak_value']:.3f} to {row['at_twice']:.3f}",
+    )
+    if chosen:
+        peak, later = (float(np.mean([row[name] for row in chosen])) for name in ("peak_value", "at_twice"))
+        above = sum(row["peak_value"] > 0.6 for row in chosen)
+        detail = f"{peak:.3f} and {later:.3f}; {above} of {len(chosen)} pairs are above 0.6"
+        claim = "In the mean over all pairs the peak is above 0.6, and 0.15 above the overlap at 2m"
+        yield Finding(claim, peak > 0.6 and peak - later > 0.15, detail)
+
+
+def _separable_classes(rows: Sequence[Row]) -> Iterator[Finding]:
+    """True labels: E[M] has c - 1 large eigenvalues, and there the overlap peaks, low."""
+    for data, layer, last in (("digits", "fc1", 10), ("digits", "fc2", 10), ("mnist", "fc1", 11)):
+        chosen = _chosen(rows, data=data, network="F-200^2", layer=layer, compared="seeds")
+        if chosen:
+            claim = f"True labels, {layer} of F-200^2 on {data}: every pair peaks near c - 1 = 9, between 8 and {last}"
+            detail = ", ".join(f"{row['peak']} ({row['peak_value']:.3f})" for row in chosen)
+            yield Finding(claim, all(8 <= row["peak"] <= last for row in chosen), detail)
+
+
+def _output_layer(rows: Sequence[Row]) -> Iterator[Finding]:
+    """Units of the last layer cannot be permuted: flat up to c - 1, and falling behind."""
+    for data in ("digits", "mnist"):
+        chosen = _chosen(rows, data=data, network="F-200^2", layer="fc3", compared="seeds")
+        yield from _claim(
+            f"Output layer, {data}: flat from k = 3 to 9 (smallest above 0.75 of the largest)",
+            chosen,
+            lambda row: _part(row, 3, 9).min() > 0.75 * _part(row, 3, 9).max(),
+            lambda row: f"{_part(row, 3, 9).min():.3f} to {_part(row, 3, 9).max():.3f}",
+        )
+        yield from _claim(
+            f"Output layer, {data}: at k = 9 above 0.7 of (t.t')^2",
+            chosen,
+            lambda row: row["at_nine"] > 0.7 * row["input_overlap"],
+            lambda row: f"{row['at_nine']:.3f} of {row['input_overlap']:.3f}",
+        )
+        yield from _claim(
+            f"Output layer, {data}: at k = 18 a tenth or more below k = 9",
+            chosen,
+            lambda row: _part(row, 18, 18)[0] < 0.9 * row["at_nine"],
+            lambda row: f"{row['at_nine']:.3f} to {_part(row, 18, 18)[0]:.3f}",
+        )
+
+
+def _output_dimension(rows: Sequence[Row]) -> Iterator[Finding]:
+    """The paper's own claim for LeNet5."""
+    for data in ("mnist", "cifar10"):
+        for layer in ("conv2", "fc1"):
+            chosen = _chosen(rows, data=data, network="LeNet5", layer=layer, compared="seeds")
+            yield from _claim(
+                f"As the paper has it, {layer} of LeNet5 on {data}: every pair peaks within a quarter of m",
+                chosen,
+                lambda row: abs(row["peak"] - row["num_outputs"]) <= 0.25 * row["num_outputs"],
+                lambda row: f"{row['peak']} for m = {row['num_outputs']} ({row['peak_value']:.3f})",
+            )
+
+
+def _hypothesis(rows: Sequence[Row]) -> Iterator[Finding]:
+    wide = [row for row in _chosen(rows, labels="true") if row["num_outputs"] >= 84]
+    yield from _claim(
+        "The hypothesis of Theorem G.1, k* = m, fails in hidden layers of 84 units and more",
+        wide,
+        lambda row: row["growth_end"] < row["num_outputs"],
+        lambda row: f"{row['growth_end']} of {row['num_outputs']}",
+    )
+
+
+def _other_comparisons(rows: Sequence[Row]) -> Iterator[Finding]:
+    """Other recipes keep the pattern; checkpoints of one training share their units."""
+    for network, layer in (("F-16", "fc1"), ("F-200^2", "fc1"), ("F-200^2", "fc2")):
+        chosen = _chosen(rows, data="digits", network=network, layer=layer)
+        sets = {name: _chosen(chosen, compared=name) for name in ("seeds", "recipes", "checkpoints")}
+        peaks = {name: int(_mean(found).argmax()) + 1 for name, found in sets.items() if found}
+        if {"seeds", "recipes"} <= peaks.keys():
+            claim = f"{layer} of {network}: the mean curve of other recipes peaks within 2 of that of seeds"
+            near = abs(peaks["seeds"] - peaks["recipes"]) <= 2
+            yield Finding(claim, near, f"{peaks['seeds']} and {peaks['recipes']}")
+        if {"seeds", "checkpoints"} <= peaks.keys():
+            nines = [float(_mean(sets[name])[8]) for name in ("checkpoints", "seeds")]
+            claim = f"{layer} of {network}: checkpoints of one training overlap more than two trainings, k = 9"
+            yield Finding(claim, nines[0] > nines[1], f"{nines[0]:.3f} against {nines[1]:.3f}")
+
+
+def _chosen(rows: Sequence[Row], **fields: str) -> list[Row]:
+    return [row for row in rows if all(row[name] == value for name, value in fields.items())]
+
+
+def _mean(rows: Sequence[Row]) -> Floats:
+    return np.asarray(np.mean([row.array("overlap") for row in rows], axis=0))
+
+
+def _part(row: Row, first: int, last: int) -> Floats:
+    return row.array("overlap")[first - 1 : last]
+
+
+def _claim(
+    claim: str,
+    rows: Sequence[Row],
+    holds: Callable[[Row], bool],
+    said: Callable[[Row], str],
+) -> Iterator[Finding]:
+    """The claim about every one of these rows, if there are any."""
+    if rows:
+        words = dict.fromkeys(said(row) for row in rows)
+        yield Finding(claim, all(holds(row) for row in rows), ", ".join(words))

@@ -1,0 +1,205 @@
+"""One layer along training: its factors, its Hessian beside their product, and where its top space comes to rest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from hessmap.studies import Case, Column, Finding, Lines, Row, Series, Study, View
+from hessmap.studies.layers.layer_cases import NUM_CLASSES, NUM_OUTLIERS
+
+if TYPE_CHECKING:
+    from hessmap.curvature import Problem
+
+_NUM_MODELS = 3
+_MOMENTS = (0, 1, 3, 10, 30, 100, 300)
+_LAYERS = {
+    "digits": (("F-100^2", "fc1"), ("F-100^2", "fc2"), ("F-100^2", "fc3")),
+    "mnist": (("F-200^2", "fc1"), ("F-200^2", "fc2")),
+    "cifar10": (("LeNet5", "conv2"), ("LeNet5", "fc1")),
+}
+_SHOWN = (1, 5, 9, 10, 20)
+_ENDS = {"first": 0, "before_last": -2, "last": -1}
+
+
+def cases(data: str) -> tuple[Case, ...]:
+    return tuple(
+        {"network": network, "layer": layer, "seed": seed}
+        for network, layer in _LAYERS[data]
+        for seed in range(_NUM_MODELS)
+    )
+
+
+def measure(case: Case) -> dict[str, Any]:
+    """Arrays over the epochs of the checkpoints, from the initialisation to the end; spaces of c - 1 dimensions.
+
+    ``with_final`` compares with the end of the same training, ``with_other`` with another one after as many epochs.
+    """
+    import numpy as np
+
+    from hessmap.measurement.layers import overlap_curve
+    from hessmap.studies.drawn_curves import rounded
+    from hessmap.studies.layers.layer_cases import layers_of
+
+    epochs = _epochs(case)
+    own = [_seen(case, epoch) for epoch in epochs]
+    neighbour = {**case, "seed": (case["seed"] + 1) % _NUM_MODELS}
+    others = [_seen(neighbour, epoch)["space"] for epoch in epochs]
+    spaces = [seen["space"] for seen in own]
+    numbers = {name: [seen[name] for seen in own] for name in own[0] if name != "space"}
+    numbers["with_final"] = [overlap_curve(space, spaces[-1]).values[-1] for space in spaces]
+    numbers["with_other"] = [overlap_curve(*pair).values[-1] for pair in zip(spaces, others, strict=True)]
+    if case["layer"] == layers_of(case["network"])[-1]:
+        del numbers["gap"]  # E[M] has rank c - 1 there
+    return {
+        "moments": np.array(epochs),
+        "course": {name: rounded(np.array(values)) for name, values in numbers.items()},
+        **{when: {name: float(numbers[name][place]) for name in numbers} for when, place in _ENDS.items()},
+        "chance": float(NUM_OUTLIERS / len(spaces[0])),
+    }
+
+
+def _epochs(case: Case) -> tuple[int, ...]:
+    from hessmap.studies.layers.trained_layers import recipe_for
+
+    last = recipe_for(case["network"], case["data"]).epochs
+    return (*(epoch for epoch in _MOMENTS if epoch < last), last)
+
+
+def _problem(case: Case, epochs: int) -> Problem:
+    from hessmap.studies.layers.trained_layers import recipe_for, trained_layers, untrained_layers
+
+    recipe = recipe_for(case["network"], case["data"])
+    if epochs == 0:
+        return untrained_layers(case["network"], case["data"], seed=case["seed"], recipe=recipe)
+    made = trained_layers(case["network"], case["data"], seed=case["seed"], recipe=replace(recipe, epochs=epochs))
+    return made.problem
+
+
+def _seen(case: Case, epochs: int) -> dict[str, Any]:
+    """Numbers of a layer at a checkpoint, and the top c - 1 eigenvectors of its Hessian."""
+    from hessmap.curvature.layers import layer_hessian
+    from hessmap.measurement.layers import autocorrelation, class_outliers, overlap_curve
+    from hessmap.studies.layers.measured_layer import kept_eigenpairs
+
+    problem = _problem(case, epochs)
+    hessian = layer_hessian(problem, case["layer"])
+    found = kept_eigenpairs(hessian, NUM_OUTLIERS)
+    assert found.eigenvectors is not None
+    product = hessian.kronecker_approximation()
+    factors = hessian.factors["uncorrelated_patches"]
+    inputs = autocorrelation(factors.input_factor, factors.mean_patches)
+    values = product.output_eigenpairs[0].numpy()
+    outliers = class_outliers(values, NUM_CLASSES)
+    guessed = product.eigenvectors(product.leading(NUM_OUTLIERS))
+    return {
+        "risk": problem.risk(),
+        "trace": hessian.trace,
+        "largest": float(found.eigenvalues[0]),
+        "share": float(found.eigenvalues.sum() / hessian.trace),
+        "kronecker_overlap": float(overlap_curve(found.eigenvectors, guessed).values[-1]),
+        "squared_cosine": inputs.squared_cosine,
+        "eigenvalue_ratio": inputs.eigenvalue_ratio,
+        "gap": outliers.ratio,
+        "num_outliers": outliers.num_outliers,
+        **{f"gamma_{place}": float(inputs.eigenvalues[place - 1]) for place in (1, 2, 3)},
+        **{f"tau_{place}": float(values[place - 1]) for place in _SHOWN if place <= len(values)},
+        "space": found.eigenvectors,
+    }
+
+
+def findings(rows: Sequence[Row]) -> Iterator[Finding]:
+    """Appendix F.4 at every checkpoint, layer by layer over the seeds."""
+    for data, network, layer in dict.fromkeys((row["data"], row["network"], row["layer"]) for row in rows):
+        chosen = [row for row in rows if (row["data"], row["network"], row["layer"]) == (data, network, layer)]
+        where = f"{layer} of {network} on {data}"
+        smallest = min(row.array("course.squared_cosine").min() for row in chosen)
+        claim = f"{where}: the first eigenvector of E[x x^T] is along E[x] all along, (v1 . E[x])^2 above 0.99"
+        yield Finding(claim, bool(smallest > 0.99), f"smallest {smallest:.4f}")
+        if all("course.gap" in row for row in chosen):
+            counts = [int(count) for row in chosen for count in row.array("course.num_outliers")]
+            claim = f"{where}: the eigenvalues of E[M] fall most after the first c - 1 all along"
+            right = sum(count == NUM_OUTLIERS for count in counts)
+            yield Finding(claim, right == len(counts), f"at {right} of {len(counts)} checkpoints")
+        nearer = [(row["first.with_final"], row["before_last.with_final"]) for row in chosen]
+        claim = f"{where}: the last checkpoint before the end has more of the last top space than the first"
+        detail = ", ".join(f"{first:.3f} to {later:.3f}" for first, later in nearer)
+        yield Finding(claim, all(later > first for first, later in nearer), detail)
+        least = min(row.array("course.with_other").min() / row.number("chance") for row in chosen)
+        claim = f"{where}: two trainings overlap ten times more than random spaces all along"
+        yield Finding(claim, bool(least > 10), f"smallest ratio {least:.1f}")
+
+
+def _figures(data: str) -> tuple[Lines, ...]:
+    network, hidden = [name for name in _LAYERS[data] if name[1] != "fc3"][-1]
+    eigenvalues = (("gamma", "E[x x$^T$]", (1, 2, 3)), ("tau", "E[M]", _SHOWN))
+    numbers = (
+        ("with_final", "overlap with the last top space", "linear"),
+        ("kronecker_overlap", "overlap of H and its factors", "linear"),
+        ("with_other", "overlap of two trainings", "log"),
+        ("largest", "largest eigenvalue of H", "log"),
+        ("eigenvalue_ratio", "$\\lambda_1 / \\lambda_2$ of E[x x$^T$]", "log"),
+        ("gap", "$\\tau_9 / \\tau_{10}$ of E[M]", "log"),
+    )
+    spectra = (
+        Lines(
+            title=f"{hidden} of {network}, {data}: {words}",
+            where={"data": data, "layer": hidden},
+            x="moments",
+            series=tuple(Series(f"$\\{name}_{{{at}}}$", line=f"course.{name}_{at}") for at in places),
+            x_scale="symlog",
+            y_scale="log",
+            x_label="epoch",
+            y_label="eigenvalue",
+        )
+        for name, words, places in eigenvalues
+    )
+    courses = (
+        Lines(
+            title=f"{network}, {data}: {words}",
+            where={"data": data},
+            split="layer",
+            x="moments",
+            series=(Series("{layer}", line=f"course.{name}"),),
+            x_scale="symlog",
+            y_scale="log" if scale == "log" else "linear",
+            x_label="epoch",
+            y_label="overlap, k = 9" if "overlap" in words else "ratio" if "/" in words else "eigenvalue",
+        )
+        for name, words, scale in numbers
+    )
+    return (*spectra, *courses)
+
+
+STUDY = Study(
+    name="layers/training",
+    question="Are the structures of a layer there from the start of training, and when does its top space settle?",
+    reference="Wu et al. 2022, appendix F.4, Figures 19 and 20",
+    cases=cases,
+    measure=measure,
+    data=tuple(_LAYERS),
+    findings=findings,
+    seconds=lambda case: {"digits": 10.0, "mnist": 120.0, "cifar10": 150.0}[case["data"]],
+    view=View(
+        figures=tuple(figure for data in _LAYERS for figure in _figures(data)),
+        table=(
+            "data",
+            "network",
+            "layer",
+            *(
+                Column(f"{when}.{name}", f"{label}, {when}", spec)
+                for name, label, spec in (
+                    ("squared_cosine", "(v1.Ex)^2", ".4f"),
+                    ("eigenvalue_ratio", "lambda1/lambda2", ".2f"),
+                    ("gap", "tau9/tau10", ".2f"),
+                    ("kronecker_overlap", "H and factors", ".2f"),
+                    ("with_other", "two trainings", ".3f"),
+                )
+                for when in ("first", "last")
+            ),
+            Column("first.with_final", "first and last", ".3f"),
+        ),
+        group_by=("data", "network", "layer"),
+    ),
+)
