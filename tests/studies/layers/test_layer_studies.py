@@ -15,16 +15,17 @@ from hessmap.studies.layers import (
     batch_norm,
     correspondence,
     kronecker,
+    published_networks,
     rank_one,
     spectra,
     subspace,
 )
+from hessmap.studies.layers.published_moments import PUBLISHED, published_moments
 from hessmap.studies.model_cache import use_models_folder
 from hessmap.views.study_panels import panels
 
-STUDIES = tuple(
-    module.STUDY for module in (autocorrelation, batch_norm, correspondence, kronecker, rank_one, spectra, subspace)
-)
+_MODULES = (autocorrelation, batch_norm, correspondence, kronecker, published_networks, rank_one, spectra, subspace)
+STUDIES = tuple(module.STUDY for module in _MODULES)
 TINY: dict[str, Any] = {"data": "digits", "network": "F-12", "epochs": 3, "layer": "fc1", "seed": 0}
 PAPERS: dict[str, Any] = {"data": "digits", "network": "F-100^2", "epochs": 300, "seed": 0}
 
@@ -96,12 +97,15 @@ def test_inputs_of_the_first_layer_are_the_digits_whatever_the_network() -> None
 
 
 def test_published_numbers_stand_beside_later_layers_alone() -> None:
-    case = TINY | {"data": "mnist", "network": "F-200^2"}
-    assert autocorrelation._published(case) == {}
-    assert autocorrelation._published(case | {"layer": "fc3"})["published"]["ratio"] == 12.29
-    lenet = {"data": "cifar10", "network": "LeNet5", "layer": "conv2"}
-    assert autocorrelation._published(lenet)["published"]["ratio"] == 15.87
-    assert autocorrelation._published(lenet | {"layer": "conv1"}) == {}
+    assert published_moments("mnist", "F-200^2", "fc1") == {}
+    assert published_moments("mnist", "F-200^2", "fc3") == {"squared_cosine": 1.0, "ratio": 12.29}
+    assert published_moments("cifar10", "LeNet5", "conv2")["ratio"] == 15.87
+    assert published_moments("cifar10", "LeNet5", "fc1")["ratio"] == 7.21
+    assert published_moments("cifar10", "LeNet5", "conv1") == {}
+    assert published_moments("digits", "F-100^2", "fc2") == {}
+    for moments in PUBLISHED.values():
+        for mean, least, largest in moments:
+            assert least <= mean <= largest
 
 
 @pytest.mark.parametrize("epochs", [0, 3])
@@ -219,6 +223,32 @@ def test_other_claims_can_fail() -> None:
     assert correspondence.STUDY.verdict([row("fc1", numbers)]).holds
     worse = {"first_nine": {"on_mean": 0.4, "on_outliers": 0.4}, "later": {"on_mean": 0.5}, "are_all_found": 1}
     assert not any(found.holds for found in correspondence.STUDY.verdict([row("fc1", worse)]).findings)
+
+
+def test_published_networks_record_every_layer_and_leave_the_first_out_of_the_means() -> None:
+    case = {"data": "digits", "network": "F-12", "size": "small", "seed": 0}
+
+    found = Row(case, decode(encode(published_networks.STUDY.measure(case))))
+
+    assert set(found["layer"]) == {"fc1", "fc2"}
+    assert found["fc.number"] == 1
+    assert found["fc.ratio.mean"] == found["layer.fc2.ratio"] != found["layer.fc1.ratio"]
+    assert 0 < found["layer.fc1.overlap_at_9"] <= 1
+    assert (found["num_train"], found["epochs"]) == (1400, 300)
+    assert "conv" not in found
+    assert "published" not in found["fc"]
+
+
+def test_published_networks_outside_the_papers_range_are_said() -> None:
+    def of(cosine: float, ratio: float) -> list[Row]:
+        parts = {
+            name: {"mean": value, "least": value, "largest": value}
+            for name, value in (("squared_cosine", cosine), ("ratio", ratio))
+        }
+        return [Row({"data": "mnist", "network": "F-600^2", "size": "large", "seed": 0}, {"fc": parts})]
+
+    assert [one.holds for one in published_networks.STUDY.verdict(of(0.999, 12.1)).findings] == [True, True]
+    assert [one.holds for one in published_networks.STUDY.verdict(of(0.99, 5.0)).findings] == [False, False]
 
 
 @pytest.mark.parametrize("study", STUDIES, ids=lambda study: study.name)

@@ -19,6 +19,7 @@ from hessmap.studies.layers.layer_cases import (
     recipe_of,
     threshold_findings,
 )
+from hessmap.studies.layers.published_moments import PUBLISHED, published_moments
 from hessmap.studies.view import INDEX
 
 _NETWORK = "F-100^2"
@@ -29,15 +30,6 @@ _THRESHOLDS = (
     Threshold(("fc1",), "gap", "tau_9 / tau_10", 5.0),
     Threshold(("fc2",), "gap", "tau_9 / tau_10", 8.0),
 )
-# Wu et al. 2022, Tables 6 and 9 (linear layers) and 7 (convolutions): squared cosine and eigenvalue ratio, each as the
-# mean, least and largest over runs and layers, without the first layer.
-PUBLISHED = {
-    ("mnist", "F-200^2", "fc"): ((1.000, 1.000, 1.000), (12.29, 9.65, 16.16)),
-    ("mnist", "F-200^2-BN", "fc"): ((0.062, 0.001, 0.260), (1.16, 1.04, 1.30)),
-    ("cifar10", "LeNet5", "fc"): ((0.998, 0.997, 0.999), (7.21, 5.88, 9.02)),
-    ("cifar10", "LeNet5", "conv"): ((0.999, 0.998, 0.999), (15.87, 11.15, 27.20)),
-    ("cifar10", "LeNet5-BN", "fc"): ((0.210, 0.001, 0.803), (1.54, 1.20, 1.89)),
-}
 _ROUNDING = 1e-12
 _MORE = {"digits": (("F-200^2", 300),)}
 
@@ -64,15 +56,8 @@ def measure(case: Case) -> dict[str, Any]:
     if len(outputs) >= NUM_CLASSES:
         outliers = class_outliers(outputs, NUM_CLASSES)
         record |= {"gap": outliers.ratio, "num_outliers": outliers.num_outliers, "share": outliers.share}
-    return record | _published(case)
-
-
-def _published(case: Case) -> dict[str, Any]:
-    """What the paper gives for all layers of this kind but the first of the network."""
-    kind = case["layer"].rstrip("0123456789")
-    known = PUBLISHED.get((case["data"], case["network"], kind))
-    is_first = case["layer"] == ("conv1" if case["network"].startswith("LeNet5") else "fc1")
-    return {} if known is None or is_first else {"published": {"squared_cosine": known[0][0], "ratio": known[1][0]}}
+    known = published_moments(case["data"], case["network"], case["layer"])
+    return record | ({"published": known} if known else {})
 
 
 def findings(rows: Sequence[Row]) -> Iterator[Finding]:
@@ -82,8 +67,8 @@ def findings(rows: Sequence[Row]) -> Iterator[Finding]:
         right = sum(row["num_outliers"] == NUM_OUTLIERS for row in counted)
         claim = f"{_NETWORK}, hidden layers: the eigenvalues of E[M] fall most after the first c - 1 = {NUM_OUTLIERS}"
         yield Finding(claim, right == len(counted), f"in {right} of {len(counted)} layers")
-    for key, (_, (_, least, largest)) in PUBLISHED.items():
-        data, network, kind = key
+    for (data, network, kind), known in PUBLISHED.items():
+        _, least, largest = known.ratio
         same = [row for row in rows if "published" in row and (row["data"], row["network"]) == (data, network)]
         found = [row.number("eigenvalue_ratio") for row in same if row["layer"].startswith(kind)]
         if found:

@@ -16,6 +16,7 @@ from hessmap.studies.layers.layer_cases import (
     seconds_of,
     threshold_findings,
 )
+from hessmap.studies.layers.published_moments import published_moments
 from hessmap.studies.view import INDEX
 
 if TYPE_CHECKING:
@@ -29,8 +30,6 @@ _THRESHOLDS = (
     Threshold(_NORMALISED_LAYERS, "eigenvalue_ratio", "lambda_1 / lambda_2", 1.5, is_floor=False),
     Threshold(_NORMALISED_LAYERS, "overlap_at_9", "overlap with the Kronecker product at k = 9", 0.4, is_floor=False),
 )
-# Wu et al. 2022, Table 9: means over layers and three models, without the first layer.
-PUBLISHED = {("mnist", "F-200^2-BN"): (0.062, 1.16), ("cifar10", "LeNet5-BN"): (0.210, 1.54)}
 _NUM_MODELS = 3
 _NUM_OUTPUTS = 100
 _MANY = 200  # eigenpairs of the first layer on the digits: twice its outputs, to see where the overlap of models peaks
@@ -77,10 +76,8 @@ def measure(case: Case) -> dict[str, Any]:
     if _is_first_of_digits(case):
         spectra = (values.numpy() for values, _ in (product.output_eigenpairs, product.input_eigenpairs))
         record["peak"] = {"at": int(between.argmax()) + 1, "value": between.max(), "growth_end": growth_end(*spectra)}
-    published = PUBLISHED.get((case["data"], case["network"]))
-    if published and case["layer"] in _NORMALISED_LAYERS:
-        record["published"] = {"squared_cosine": published[0], "ratio": published[1]}
-    return record
+    published = published_moments(case["data"], case["network"], case["layer"])
+    return record | ({"published": published} if published else {})
 
 
 def _is_first_of_digits(case: Case) -> bool:

@@ -1,0 +1,168 @@
+"""The paper's own networks, as large as hours allow: every layer's two factors, the paper's number beside ours."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from hessmap.studies import Case, Column, Finding, Lines, Mark, Row, Series, Study, View, grid
+from hessmap.studies.layers.layer_cases import NUM_CLASSES, NUM_OUTLIERS
+from hessmap.studies.layers.published_moments import PUBLISHED, kind_of
+from hessmap.studies.layers.trained_layers import recipe_for
+
+# Seconds of one core for the training, the longer part.
+_SECONDS = {
+    "mnist": {"F-600^2": 500.0, "F-600^4": 1200.0},
+    "cifar10": {"LeNet5": 6000.0, "VGG11-W32": 2000.0, "ResNet18-W48": 15000.0},
+}
+_KINDS = ("fc", "conv")
+_MOST_WEIGHTS = 500_000  # of a linear layer whose Hessian is compared with its factors
+
+
+def cases(data: str) -> tuple[Case, ...]:
+    return grid(network=tuple(_SECONDS[data]), size=["large"], seed=[0])
+
+
+def measure(case: Case) -> dict[str, Any]:
+    from hessmap.curvature.layers import layer_names
+    from hessmap.studies.layers.trained_layers import trained_layers
+
+    recipe = recipe_for(case["network"], case["data"], case["size"])
+    problem, run = trained_layers(case["network"], case["data"], seed=case["seed"], recipe=recipe)
+    layers = {name: _layer(problem, name) for name in layer_names(problem)}
+    first = next(iter(layers))
+    record: dict[str, Any] = {
+        "num_train": recipe.num_train,
+        "num_samples": problem.num_samples,
+        "epochs": int(run.moments[-1]),
+        "accuracy": run.final_accuracy,
+        "loss": float(run.loss[-1]),
+        "layer": layers,
+    }
+    for kind in _KINDS:
+        later = [numbers for name, numbers in layers.items() if kind_of(name) == kind and name != first]
+        if later:
+            record[kind] = {"number": len(later), **_summary(later)} | _published(case, kind)
+    return record
+
+
+def _layer(problem: Any, name: str) -> dict[str, Any]:
+    """Both factors of a layer, and of linear layers that are not too large how they fit the layer's Hessian."""
+    from hessmap.curvature.layers import find_layer, layer_factors, product_of_factors
+    from hessmap.measurement.layers import autocorrelation, class_outliers
+
+    factors = layer_factors(problem, name)
+    inputs = autocorrelation(factors.input_factor, factors.mean_patches)
+    outputs = product_of_factors(factors).output_eigenpairs[0].numpy()
+    found: dict[str, Any] = {
+        "squared_cosine": inputs.squared_cosine,
+        "ratio": inputs.eigenvalue_ratio,
+        "input_eigenvalues": inputs.eigenvalues[:20] / inputs.eigenvalues[0],
+        "output_eigenvalues": outputs[:20][outputs[:20] > 1e-12 * outputs[0]] / outputs[0],
+    }
+    if len(outputs) >= NUM_CLASSES:
+        found["gap"] = class_outliers(outputs, NUM_CLASSES).ratio
+    layer = find_layer(problem, name)
+    return found | (_fit(problem, name) if kind_of(name) == "fc" and layer.size <= _MOST_WEIGHTS else {})
+
+
+def _fit(problem: Any, name: str) -> dict[str, float]:
+    from hessmap.curvature.layers import layer_hessian
+    from hessmap.measurement.layers import overlap_curve, rank_one_ratios
+    from hessmap.studies.layers.measured_layer import kept_eigenpairs
+
+    hessian = layer_hessian(problem, name)
+    found = kept_eigenpairs(hessian, min(20, hessian.size))
+    product = hessian.kronecker_approximation()
+    assert found.eigenvectors is not None
+    leading = product.eigenvectors(product.leading(len(found.eigenvalues)))
+    return {
+        "overlap_at_9": overlap_curve(found.eigenvectors, leading).at(NUM_OUTLIERS),
+        "rank_one": float(rank_one_ratios(found.eigenvectors[:, :10], hessian.weight_shape).mean()),
+        "top_ratio": float(found.eigenvalues[0]) / product.norm,
+    }
+
+
+def _summary(layers: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Mean, least and largest of what the paper's tables list."""
+    found: dict[str, Any] = {}
+    for name in ("squared_cosine", "ratio"):
+        values = [layer[name] for layer in layers]
+        found[name] = {"mean": sum(values) / len(values), "least": min(values), "largest": max(values)}
+    return found
+
+
+def _published(case: Case, kind: str) -> dict[str, Any]:
+    known = PUBLISHED.get((case["data"], case["network"], kind))
+    return {} if known is None else {"published": {"squared_cosine": known.squared_cosine[0], "ratio": known.ratio[0]}}
+
+
+def findings(rows: Sequence[Row]) -> Iterator[Finding]:
+    for row in rows:
+        for kind in _KINDS:
+            known = PUBLISHED.get((row["data"], row["network"], kind))
+            if known is None or kind not in row:
+                continue
+            for name, words, (mean, least, largest) in (
+                ("squared_cosine", "(v1 . E[x])^2", known.squared_cosine),
+                ("ratio", "lambda_1 / lambda_2", known.ratio),
+            ):
+                ours = [row.number(f"{kind}.{name}.{part}") for part in ("mean", "least", "largest")]
+                detail = f"ours {ours[0]:.4g} ({ours[1]:.4g} to {ours[2]:.4g}), paper {mean} ({least} to {largest})"
+                claim = f"{row['network']} on {row['data']}, {kind}: the mean {words} lies within the paper's range"
+                yield Finding(claim, least <= round(ours[0], 3) <= largest, detail)
+
+
+def _falling(data: str, network: str, layers: Sequence[str]) -> Lines:
+    return Lines(
+        title=f"{network} on {data}",
+        where={"data": data, "network": network},
+        x="index",
+        series=tuple(
+            Series(layer, line=f"layer.{layer}.output_eigenvalues", dashed=f"layer.{layer}.input_eigenvalues")
+            for layer in layers
+        ),
+        x_label="position; solid: E[M], dashed: E[x x$^T$]",
+        y_label="eigenvalue / largest",
+        y_scale="log",
+        y_limits=(1e-4, 1.5),
+        marks=(Mark(NUM_OUTLIERS + 0.5, "c - 1"),),
+    )
+
+
+def _columns(kind: str) -> tuple[Column, ...]:
+    return (
+        Column(f"{kind}.squared_cosine.mean", f"(v1.Ex)^2, {kind}", ".3f"),
+        Column(f"{kind}.published.squared_cosine", "paper", ".3f"),
+        Column(f"{kind}.ratio.mean", f"lambda_1/lambda_2, {kind}", ".2f"),
+        Column(f"{kind}.published.ratio", "paper", ".2f"),
+    )
+
+
+STUDY = Study(
+    name="layers/published-networks",
+    question="Do the paper's own networks, trained until they fit their samples, have the factors it prints?",
+    reference="Wu et al. 2022, Tables 6 and 7",
+    cases=cases,
+    measure=measure,
+    data=tuple(_SECONDS),
+    findings=findings,
+    seconds=lambda case: _SECONDS[case["data"]][case["network"]],
+    view=View(
+        figures=(
+            _falling("mnist", "F-600^2", ("fc2", "fc3")),
+            _falling("mnist", "F-600^4", ("fc2", "fc3", "fc4", "fc5")),
+            _falling("cifar10", "LeNet5", ("conv2", "fc1", "fc2", "fc3")),
+            _falling("cifar10", "VGG11-W32", ("conv2", "conv5", "conv8", "fc1")),
+            _falling("cifar10", "ResNet18-W48", ("fc1",)),
+        ),
+        table=(
+            "data",
+            "network",
+            Column("num_train", "images"),
+            "epochs",
+            Column("accuracy", "accuracy", ".2%"),
+            *(column for kind in _KINDS for column in _columns(kind)),
+        ),
+    ),
+)
