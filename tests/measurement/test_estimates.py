@@ -145,6 +145,28 @@ def test_log_determinant_of_known_spectra(case: KnownMatrix) -> None:
     assert covers(found, float(np.log(case.eigenvalues + shift).sum()), 1e-9)
 
 
+MULTIPLE = known("thirty-fold", *np.full(30, 5.0), *np.full(20, -2.0), *np.full(25, 1.0), *np.full(25, 0.5), zeros=300)
+
+
+def test_estimates_are_right_for_an_eigenvalue_of_thirty_copies() -> None:
+    """One Krylov sequence sees a single copy of each; the weights of the quadrature must hold the others."""
+    matrix, values = MULTIPLE.matrix, MULTIPLE.eigenvalues
+    density = hm.density_estimate(matrix, num_steps=20, num_probes=40)
+    assert density.is_exact.all()  # five different values: every probe exhausts its space
+    share = [float(np.where(np.abs(density.nodes - at) < 1e-6, density.weights, 0).sum(1).mean()) for at in (5, -2, 0)]
+    spread = np.sqrt(2 * np.array([30, 20, 300])) / 400 / 40**0.5  # of the weight of a space of some dimensions
+    assert (np.abs(np.array(share) - np.array([30, 20, 300]) / 400) < 5 * spread).all()
+    assert covers(hm.trace_estimate(matrix), float(values.sum()), 0.0)
+    assert covers(hm.frobenius_norm_estimate(matrix), float(np.linalg.norm(values)), 0.0)
+    assert covers(hm.rank_estimate(matrix), 100, 0.0)
+    magnitudes = np.abs(values)
+    assert covers(hm.effective_dimension_estimate(matrix, 0.5), float((magnitudes / (magnitudes + 0.5)).sum()), 0.0)
+    assert covers(hm.log_determinant_estimate(matrix, 3.0), float(np.log(values + 3).sum()), 0.0)
+    solution = hm.krylov_solve(matrix, np.ones(400), shift=1.0)
+    assert solution.converged
+    assert (hm.top_eigenpairs(matrix, 31).eigenvalues > 4.99).sum() == 30
+
+
 def test_log_determinant_refuses_what_is_not_positive_definite() -> None:
     with pytest.raises(InvalidInput, match="must be positive definite; there is an eigenvalue at or below"):
         hm.log_determinant_estimate(np.diag([1.0, -2.0, 3.0]), shift=1.5)

@@ -160,6 +160,57 @@ def test_an_operator_with_products_that_are_not_finite_is_refused() -> None:
         top_eigenpairs(broken, 2)
 
 
+class Rounded(Counted):
+    """Products rounded to float32 on the way in and out, as those of a model in float32 are."""
+
+    def matmat(self, vectors: torch.Tensor) -> torch.Tensor:
+        self.count += vectors.shape[1]
+        return (self.matrix.float() @ vectors.float()).double()
+
+
+def test_an_operator_in_float32_has_a_tolerance_that_it_can_meet() -> None:
+    eigenvalues = np.concatenate([np.linspace(2, 1.5, 6), np.linspace(1, 0, 294)])
+    matrix = rotated(eigenvalues)
+    narrow = Rounded(matrix)
+    narrow.dtype = torch.float32
+    found = top_eigenpairs(narrow, 6)
+    assert (found.tolerance, found.converged) == (1e-5, True)
+    assert found.eigenvalues == pytest.approx(eigenvalues[:6], abs=1e-6)
+    assert found.num_products == narrow.count
+    images = narrow.matmat(torch.from_numpy(found.eigenvectors)).numpy()
+    true = np.linalg.norm(images - found.eigenvectors * found.eigenvalues, axis=0)
+    assert found.residuals == pytest.approx(true, rel=1e-6)
+    assert top_eigenpairs(matrix, 6).tolerance == 1e-8
+
+
+def test_a_tolerance_below_the_rounding_of_float32_is_not_called_converged() -> None:
+    """The recurrence alone would say so: its residuals go on falling where those of products do not."""
+    matrix = rotated(np.concatenate([np.linspace(2, 1.5, 6), np.linspace(1, 0, 294)]))
+    narrow = Rounded(matrix)
+    claimed = top_eigenpairs(narrow, 6, tolerance=1e-8, max_products=3000)  # taken for float64
+    assert claimed.converged
+    narrow.dtype = torch.float32
+    found = top_eigenpairs(narrow, 6, tolerance=1e-8, max_products=3000)
+    assert not found.converged
+    assert found.residuals.max() > 1e-8 * found.norm
+
+
+def test_a_large_problem_in_float32_converges_by_default() -> None:
+    import hessmap as hm
+
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(5, 8), torch.nn.Tanh(), torch.nn.Linear(8, 3))
+    inputs, labels = torch.randn(50, 5), torch.randint(3, (50,))
+    narrow = hm.loss_hessian(hm.LargeProblem(model, "cross_entropy", inputs, labels))
+    wide = hm.loss_hessian(hm.LargeProblem(model, "cross_entropy", inputs, labels, dtype=torch.float64))
+    found, truth = top_eigenpairs(narrow, 4), top_eigenpairs(wide, 4)
+    assert (found.tolerance, found.converged, truth.tolerance) == (1e-5, True, 1e-8)
+    assert found.eigenvalues == pytest.approx(truth.eigenvalues, rel=1e-4)
+    assert hm.sharpness(narrow).converged
+    solved = hm.krylov_solve(narrow, np.ones(narrow.size), shift=1.0)
+    assert (solved.tolerance, solved.converged) == (1e-5, True)
+
+
 def test_products_are_counted_and_bounded() -> None:
     operator = Counted(rotated(np.linspace(0, 1, 300)))
     found = top_eigenpairs(operator, 3, block_size=3)

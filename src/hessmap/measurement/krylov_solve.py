@@ -11,9 +11,11 @@ from torch import Tensor
 
 from hessmap.errors import require
 from hessmap.measurement.krylov_basis import KrylovBasis
-from hessmap.measurement.matrices import Matrix, float_array
+from hessmap.measurement.matrices import Matrix, float_array, reachable_tolerance
 from hessmap.measurement.probes import Probed
 from hessmap.results import ShiftedSolution
+
+_TOLERANCE = 1e-8
 
 
 def krylov_solve(
@@ -21,7 +23,7 @@ def krylov_solve(
     right_side: Tensor | NDArray[Any],
     shift: float = 0.0,
     *,
-    tolerance: float = 1e-8,
+    tolerance: float | None = None,
     max_basis: int = 200,
     max_products: int = 5000,
     seed: int = 0,
@@ -31,11 +33,13 @@ def krylov_solve(
     The residual is made smallest over a block Krylov space with full orthogonalisation (block MINRES, all vectors
     kept); when ``max_basis`` vectors are full it starts again from what is left. Residuals are those of products made
     for it, not of the recurrence. A singular system has no answer: the smallest residual is returned, not converged.
+    The default tolerance is 1e-8, and 1e-5 for an operator in float32.
 
     >>> krylov_solve(np.diag([1.0, 3.0]), np.array([2.0, 2.0]), shift=1.0).solution.round(12)
     array([1. , 0.5])
     """
     require(bool(np.isfinite(shift)), "shift must be finite", f"got {shift}")
+    tolerance = reachable_tolerance(matrix, _TOLERANCE) if tolerance is None else tolerance
     require(0 < tolerance < 1, "tolerance must lie between 0 and 1", f"got {tolerance}")
     probed = Probed(matrix, seed)
     given = float_array(right_side, "a right-hand side")

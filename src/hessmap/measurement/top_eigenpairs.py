@@ -15,10 +15,11 @@ from torch import Tensor
 from hessmap.curvature.operator import LinearOperator
 from hessmap.errors import InvalidInput, require, sentence
 from hessmap.measurement.krylov_basis import KrylovBasis, Product
-from hessmap.measurement.matrices import Matrix, float_array
+from hessmap.measurement.matrices import Matrix, float_array, is_narrow, reachable_tolerance
 from hessmap.measurement.wanted_pairs import End, Reference, WantedPairs
 from hessmap.results import EigenpairsMeasurement, provenance
 
+_TOLERANCE = 1e-8
 _PROBE_WIDTH, _PROBE_STEPS, _MIN_PROBE_STEPS = 4, 12, 6
 _ENOUGH_PROBES = 3  # that ran out of room before they had an answer, and showed nothing
 
@@ -28,7 +29,7 @@ def top_eigenpairs(
     count: SupportsIndex,
     *,
     which: End = "largest",
-    tolerance: float = 1e-8,
+    tolerance: float | None = None,
     relative_to: Reference = "norm",
     start: Tensor | NDArray[Any] | None = None,
     block_size: int | None = None,
@@ -44,6 +45,10 @@ def top_eigenpairs(
     its images join the basis, and only if no value appears beyond the last wanted one is the result ``converged``;
     else the iteration goes on with what was found. Residuals are those of the recurrence, right to 1e-12 of the norm.
 
+    The default tolerance is 1e-8, and 1e-5 for an operator in float32, whose products are no better than 1e-6 of the
+    norm: the recurrence then promises more than is true, so residuals are those of one more product with each vector,
+    and ``converged`` holds only if these meet the tolerance.
+
     ``start`` holds approximate eigenvectors as columns; more than ``block_size`` of them are mixed. ``max_basis``
     bounds the vectors that are held and ``max_products`` the work; when that is used up the pairs are returned as they
     are, with ``converged`` False.
@@ -53,7 +58,8 @@ def top_eigenpairs(
     (array([3., 3.]), True)
     """
     product, size = _product_of(matrix)
-    wanted = WantedPairs(which, index(count), tolerance, relative_to)
+    accuracy = reachable_tolerance(matrix, _TOLERANCE) if tolerance is None else tolerance
+    wanted = WantedPairs(which, index(count), accuracy, relative_to)
     wanted.check(size)
     width = block_size or min(size, max(4, min(16, wanted.count)))
     require(1 <= width <= size, f"block_size must lie between 1 and the size {size}", f"got {width}")
@@ -67,6 +73,8 @@ def top_eigenpairs(
     basis = KrylovBasis(product, size, _store(size, capacity), generator)
     basis.start(block, width)
     state = _iterate(basis, wanted, capacity, width, max_products or 20 * size + 1000)
+    if is_narrow(matrix):
+        state = _with_true_residuals(basis, wanted, state)
     return _measurement(basis, wanted, state, matrix, seed)
 
 
@@ -123,6 +131,15 @@ def _iterate(basis: KrylovBasis, wanted: WantedPairs, capacity: int, width: int,
             kept = wanted.chosen(values, max(0, min(extra, capacity - len(chosen) - len(basis.block) - width)))
             basis.restart(values[kept], vectors[:, kept])
             num_restarts += 1
+
+
+def _with_true_residuals(basis: KrylovBasis, wanted: WantedPairs, state: _State) -> _State:
+    vectors = basis.combined(state.vectors)
+    images = basis.product(vectors) / (basis.unit or 1.0)
+    basis.num_products += vectors.shape[1]
+    residuals = (images - vectors * state.values).norm(dim=0)
+    is_met = bool(wanted.limits(state.values, residuals, basis.norm).all())
+    return replace(state, residuals=residuals, converged=state.converged and is_met)
 
 
 def _measurement(
