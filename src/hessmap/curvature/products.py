@@ -1,30 +1,27 @@
 """Products with the three Hessians by automatic differentiation alone: no structure used, any module.
 
-The forward pass is linearised once per batch and reused for every column; where one batch holds all the data, it is
+The forward pass is linearised once per batch and reused for every column; where all the data fit the budget, it is
 linearised once and kept.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor
-from torch.func import grad, vmap
 
 from hessmap.curvature.held_bytes import bytes_per_sample
+from hessmap.curvature.kept_graph import PRODUCTS, KeptGraph, RowProduct
 from hessmap.curvature.large import LargeProblem
 from hessmap.curvature.problem import Problem
-from hessmap.curvature.pullback import pullback
 from hessmap.curvature.structured import rows
 
 AnyProblem = Problem | LargeProblem
-Product = Callable[[Tensor], Tensor]
-Batch = tuple[Any, Tensor, Tensor]
 _BLOCK = 64
 _COPIES = 6  # of a block of vectors that a product holds at once
-_SMALL_OUTPUT = 64  # outputs up to which the Hessian of the loss in them is written down
+_SMALL_GRAPH = 2**20  # bytes of a batch up to which many vectors are pulled back together
+_LARGE_GRAPH = 2**27  # bytes of a batch above which its tensors are slow to be had from the system
 
 
 class BlockProducts:
@@ -33,26 +30,38 @@ class BlockProducts:
     def __init__(self, problem: AnyProblem, kind: str) -> None:
         self.problem = problem
         self.kind = kind
-        self._kept: Product | None = None
+        self._kept: list[RowProduct] | None = None
 
     def __call__(self, vectors: Tensor) -> Tensor:
         """With the columns of ``vectors``, in the problem's number format and on its device, and brought back."""
         problem = self.problem
         point = problem.parameters
-        given = vectors.to(point.device, point.dtype)
+        given = vectors.T.to(point.device, point.dtype).contiguous()
         total = 2 * problem.l2 * given if self.kind == "loss" else torch.zeros_like(given)
-        width = min(max(1, given.shape[1]), columns_at_once(problem))
-        if self._kept is not None:
-            _add(total, self._kept, given, width)
-            return total.to(vectors.device, vectors.dtype)
-        size, seen, product = samples_at_once(problem, width), 0, None
+        width = min(max(1, len(given)), columns_at_once(problem))
+        products = self._batches(width) if self._kept is None else self._kept
+        for product in products:
+            for start in range(0, len(given), width):
+                part = slice(start, start + width)
+                total[part] += product(given[part])
+        return total.T.to(vectors.device, vectors.dtype)
+
+    def _batches(self, width: int) -> Iterator[RowProduct]:
+        """The product of every batch, one pass over the data; all of them are kept if they fit the budget."""
+        problem = self.problem
+        each = bytes_per_sample(problem)
+        size = min(samples_at_once(problem, 1), max(1, _LARGE_GRAPH // each))
+        together = size * each <= _SMALL_GRAPH
+        if together:
+            size = samples_at_once(problem, width)
+        keeps = problem.num_samples * each <= problem.memory_budget // 2
+        kept: list[RowProduct] = []
         for batch in problem.batches(size):
-            seen += len(batch[1])
-            product = _PRODUCTS[self.kind](problem, batch)
-            _add(total, product, given, width)
-        if product is not None and seen == len(batch[1]) and samples_at_once(problem, columns_at_once(problem)) >= seen:
-            self._kept = product
-        return total.to(vectors.device, vectors.dtype)
+            product = PRODUCTS[self.kind](KeptGraph(problem, batch, together))
+            if keeps:
+                kept.append(product)
+            yield product
+        self._kept = kept if keeps else None
 
 
 def hessian_product(problem: AnyProblem, part: str, vectors: Tensor) -> Tensor:
@@ -68,8 +77,8 @@ def uncancelled_size(problem: Problem, part: str, vector: Tensor) -> float:
     """
     inputs, targets, weights = next(iter(problem.batches(samples_at_once(problem, 1))))
     every_other = rows(inputs, slice(None, None, 2)), targets[::2], weights[::2]
-    product = _PRODUCTS[part](problem, every_other)
-    return float(vmap(product, in_dims=1, out_dims=1)(vector).abs().max())
+    product = PRODUCTS[part](KeptGraph(problem, every_other, together=False))
+    return float(product(vector.T).abs().max())
 
 
 def columns_at_once(problem: AnyProblem) -> int:
@@ -82,73 +91,3 @@ def samples_at_once(problem: AnyProblem, columns: int) -> int:
     """Samples whose linearised pass, with half as much again for every column, fits into half of the budget."""
     each = bytes_per_sample(problem) * (1 + columns / 2)
     return max(1, min(problem.num_samples, int(problem.memory_budget / 2 / each)))
-
-
-def _add(total: Tensor, product: Product, vectors: Tensor, width: int) -> None:
-    for start in range(0, vectors.shape[1], width):
-        columns = slice(start, start + width)
-        total[:, columns] += vmap(product, in_dims=1, out_dims=1)(vectors[:, columns])
-
-
-def _loss_product(problem: AnyProblem, batch: Batch) -> Product:
-    inputs, targets, weights = batch
-
-    def risk(flat: Tensor) -> Tensor:
-        return (weights * problem.loss.value(problem.function(inputs)(flat), targets)).sum()
-
-    # The Hessian is symmetric: pulling back through the gradient is the product. The added zero keeps the gradient a
-    # function of the parameters where the risk is linear in them.
-    return pullback(lambda flat: grad(risk)(flat) + 0.0 * flat, problem.parameters)[1]
-
-
-def _outer_product(problem: AnyProblem, batch: Batch) -> Product:
-    inputs, targets, weights = batch
-
-    def curved(outputs: Tensor) -> Product:
-        if outputs.shape[1] <= _SMALL_OUTPUT:
-            hessian = (weights[:, None, None] * problem.loss.hessian(outputs, targets)).to(outputs.dtype)
-            return lambda pushed: (hessian @ pushed[:, :, None])[:, :, 0]
-        slope = pullback(lambda values: problem.loss.gradient(values, targets).to(values.dtype), outputs)[1]
-        return lambda pushed: slope(weights[:, None] * pushed)
-
-    return through_outputs(problem, inputs, curved)
-
-
-def _empirical(problem: AnyProblem, batch: Batch) -> Product:
-    inputs, targets, weights = batch
-
-    def curved(outputs: Tensor) -> Product:
-        slope = problem.loss.gradient(outputs, targets).to(outputs.dtype)
-        return lambda pushed: slope * (weights * (slope * pushed).sum(1))[:, None]
-
-    return through_outputs(problem, inputs, curved)
-
-
-def through_outputs(problem: AnyProblem, inputs: Any, curved: Callable[[Tensor], Product]) -> Product:
-    """v -> J^T curved(J v), where ``curved`` is made at the outputs."""
-    outputs, pull = pullback(problem.function(inputs), problem.parameters)
-    middle = curved(outputs.detach())
-    # J v is the pull-back of the pull-back: reverse mode only, which every module has.
-    _, push = pullback(pull, torch.zeros_like(outputs))
-    return lambda vector: pull(middle(push(vector)))
-
-
-def _functional(problem: AnyProblem, batch: Batch) -> Product:
-    inputs, targets, weights = batch
-    with torch.no_grad():
-        outputs = problem.forward(problem.named, inputs)
-        residual = (weights[:, None] * problem.loss.gradient(outputs, targets)).to(outputs.dtype)
-
-    def linearised(flat: Tensor) -> Tensor:
-        return (residual * problem.function(inputs)(flat)).sum()
-
-    # The added zero as above: outputs may be linear in the parameters.
-    return pullback(lambda flat: grad(linearised)(flat) + 0.0 * flat, problem.parameters)[1]
-
-
-_PRODUCTS: dict[str, Callable[[AnyProblem, Batch], Product]] = {
-    "loss": _loss_product,
-    "outer_product": _outer_product,
-    "functional": _functional,
-    "empirical_fisher": _empirical,
-}
