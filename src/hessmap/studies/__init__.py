@@ -6,7 +6,7 @@
 from hessmap.studies.row import Row
 from hessmap.studies.study import Case, Study, grid
 from hessmap.studies.verdict import Check, Finding, Verdict
-from hessmap.studies.view import INDEX, Cloud, Column, Heatmap, Histogram, Lines, Mark, Series, View
+from hessmap.studies.view import INDEX, Cloud, Column, Heatmap, Histogram, Lines, Mark, Plane, Series, View
 
 __all__ = [
     "INDEX",
@@ -19,6 +19,7 @@ __all__ = [
     "Histogram",
     "Lines",
     "Mark",
+    "Plane",
     "Row",
     "Series",
     "Study",

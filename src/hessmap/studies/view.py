@@ -98,6 +98,22 @@ class Cloud(Figure):
     colour: str = ""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Plane(Figure):
+    """A part of the plane: ``box`` (left, right, bottom, top), all others empty or names of arrays.
+
+    ``labels`` is a matrix of classes, its first row at the bottom; ``points`` are rows (x, y), coloured by ``kinds``;
+    ``rings`` are points that stand out; ``arrows`` are rows (x, y, x, y) from a point to another.
+    """
+
+    box: str
+    labels: str = ""
+    points: str = ""
+    kinds: str = ""
+    rings: str = ""
+    arrows: str = ""
+
+
 @dataclass(frozen=True)
 class Column:
     """A column of the table: a name, what stands above it, and how a number is written."""

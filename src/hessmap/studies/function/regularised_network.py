@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from torch import nn
 
     from hessmap.datasets import Data
-    from hessmap.networks import FullyConnected
     from hessmap.studies.function.relu_descent import ReluDescent
 
 RECIPE_VERSION = 1
@@ -57,8 +56,9 @@ def regularised_network(
     bias_ridge: float | None = None,
     optimiser: Literal["adam", "gd"] = "adam",
     seed: int = 0,
+    start: nn.Sequential | None = None,
 ) -> RegularisedNetwork:
-    """Train a ReLU network of these widths; ``bias_ridge`` None penalises biases as weights.
+    """Train a ReLU network of these widths, or from a ``start``; ``bias_ridge`` None penalises biases as weights.
 
     The same widths, samples, seed and options are trained once for all studies and processes; a training that was
     killed goes on from its last checkpoint to the same bits.
@@ -82,8 +82,12 @@ def regularised_network(
         "num_steps": num_steps,
         "seed": seed,
     }
-    kept = trained(settings, lambda checkpoints: _trained(architecture, data, settings, checkpoints))
-    model = architecture.build(seed=seed)
+    model = architecture.build(seed=seed, init="kaiming")
+    _zero_biases(model)
+    if start is not None:
+        model.load_state_dict(start.state_dict())
+        settings["start"] = data_hash(*(part.detach().numpy() for part in model.parameters()))
+    kept = trained(settings, lambda checkpoints: _trained(model, data, settings, checkpoints))
     model.load_state_dict(kept["parameters"])
     objectives = tuple(kept["objectives"])
     return RegularisedNetwork(model, kept["risk"], kept["squared_norm"], kept["gradient_norm"], objectives)
@@ -101,13 +105,11 @@ def share_of_step(step: int, num_steps: int) -> float:
     return LAST_SHARE + (1 - LAST_SHARE) * (1 + cos(pi * passed)) / 2
 
 
-def _trained(architecture: FullyConnected, data: Data, settings: dict[str, Any], checkpoints: Path) -> dict[str, Any]:
+def _trained(model: nn.Sequential, data: Data, settings: dict[str, Any], checkpoints: Path) -> dict[str, Any]:
     from hessmap.studies.function.relu_descent import ReluDescent
     from hessmap.training import load_checkpoint, save_checkpoint
 
-    model = architecture.build(seed=settings["seed"], init="kaiming")
     descent = ReluDescent(model, *data, settings["loss"])
-    descent.biases.zero_()
     optimiser = _optimiser(descent, settings)
     num_steps, path = settings["num_steps"], checkpoints / "training.pt"
     step, objectives = 0, list[float]()
@@ -131,6 +133,12 @@ def _trained(architecture: FullyConnected, data: Data, settings: dict[str, Any],
                 save_checkpoint(path, {**state, "step": step, "objectives": objectives})
         place = _place(descent, model, data, settings)
     return {"parameters": model.state_dict(), **place, "objectives": [*objectives, place["objective"]]}
+
+
+def _zero_biases(model: nn.Sequential) -> None:
+    for parameter in model.parameters():
+        if parameter.ndim == 1:
+            parameter.data.zero_()
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from itertools import cycle
 import numpy as np
 from matplotlib.axes import Axes
 
-from hessmap.studies import Cloud, Heatmap, Histogram, Lines, Mark, Row
+from hessmap.studies import Cloud, Heatmap, Histogram, Lines, Mark, Plane, Row
 from hessmap.studies.view import Scale
 from hessmap.views.plots.style import FAINT, INK, dress
 from hessmap.views.study_panels.cloud import draw_cloud
@@ -15,6 +15,7 @@ from hessmap.views.study_panels.heatmap import draw_heatmap
 from hessmap.views.study_panels.histogram import draw_histogram
 from hessmap.views.study_panels.lines import draw_lines
 from hessmap.views.study_panels.panels import Panel
+from hessmap.views.study_panels.plane import draw_plane
 
 _DASHES = ((4.0, 3.0), (1.0, 2.0), (6.0, 2.0, 1.0, 2.0), (10.0, 3.0))  # so that several marks of a panel differ
 
@@ -30,6 +31,8 @@ def draw(axes: Axes, panel: Panel, title: str = "") -> None:
             draw_histogram(axes, figure, panel.rows)
         case Cloud():
             draw_cloud(axes, figure, panel.rows)
+        case Plane():
+            draw_plane(axes, figure, panel.rows)
     _scale(axes, "x", figure.x_scale)
     _scale(axes, "y", figure.y_scale)
     for mark, dashes in zip(figure.marks, cycle(_DASHES), strict=False):
@@ -45,7 +48,7 @@ def _label(axes: Axes, panel: Panel, title: str) -> None:
     dress(axes, title)
     axes.set_xlabel(panel.figure.x_label or axes.get_xlabel(), fontsize=9, color=INK)
     axes.set_ylabel(panel.figure.y_label or axes.get_ylabel(), fontsize=9, color=INK)
-    if isinstance(panel.figure, Heatmap):
+    if isinstance(panel.figure, Heatmap | Plane):
         axes.grid(visible=False)
     if axes.get_legend_handles_labels()[1]:
         axes.legend(frameon=False, fontsize=8, labelcolor=INK)

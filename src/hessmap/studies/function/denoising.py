@@ -1,0 +1,154 @@
+"""Do deep autoencoders of a curve in the plane take noise away, and shallow ones less?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from hessmap.studies import Case, Column, Finding, Plane, Row, Study, View, grid
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+# Curve, ridge, depth and step size of the deep network, deviation of the noise.
+_CURVES: dict[str, dict[str, Any]] = {
+    "arc": {"ridge": 3e-3, "deep": 12, "rate": 1.5e-3, "noise": 0.2, "seeds": range(4)},
+    "random": {"ridge": 1e-3, "deep": 10, "rate": 2e-3, "noise": 0.2, "seeds": range(6)},
+    "sine": {"ridge": 3e-3, "deep": 10, "rate": 2e-3, "noise": 0.3, "seeds": range(2)},
+}
+# Depth and width differ together between the first and the last; the second says which of them it is.
+_NETWORKS = ("shallow, width 100", "shallow, width 40", "deep, width 40")
+_NUM_ARROWS = 60
+
+
+def cases() -> tuple[Case, ...]:
+    return tuple(
+        {"curve": curve, **case}
+        for curve, settings in _CURVES.items()
+        for case in grid(seed=settings["seeds"], network=_NETWORKS)
+    )
+
+
+def curve_points(curve: str, places: NDArray[Any], seed: int) -> NDArray[Any]:
+    """Points at places z from -1 to 1: 270 degrees of a circle, a random ReLU curve, or (2 z, sin 3 z)."""
+    import numpy as np
+
+    if curve == "arc":
+        angle = 0.75 * np.pi * places
+        return np.stack([np.cos(angle), np.sin(angle)], axis=1)
+    if curve == "sine":
+        return np.stack([2 * places, np.sin(3 * places)], axis=1)
+    generator = np.random.default_rng(1000 + seed)
+    slopes, kinks, outgoing = generator.normal(size=20), generator.uniform(-1, 1, 20), generator.normal(size=(20, 2))
+    dense = np.linspace(-1, 1, 2001)[:, None]
+    every, wanted = (np.maximum(slopes * (at - kinks), 0) @ outgoing for at in (dense, places[:, None]))
+    return np.asarray((wanted - every.mean(axis=0)) / every.std())
+
+
+def measure(case: Case) -> dict[str, Any]:
+    import numpy as np
+    import torch
+
+    from hessmap.datasets import Data
+    from hessmap.measurement.functions import denoising_score, function_rank
+    from hessmap.studies.function.regularised_network import regularised_network
+
+    settings, seed = _CURVES[case["curve"]], case["seed"]
+    generator = np.random.default_rng(seed)
+    points = torch.from_numpy(curve_points(case["curve"], generator.uniform(-1, 1, 100), seed))
+    width = int(case["network"].split()[-1])
+    is_deep = case["network"].startswith("deep")
+    net = regularised_network(
+        (2, *[width] * (settings["deep"] - 1 if is_deep else 1), 2),
+        Data(points, points),
+        ridge=settings["ridge"],
+        learning_rate=settings["rate"] if is_deep else 5e-3,
+        num_steps=4000,
+        seed=seed,
+    )
+    whole = curve_points(case["curve"], np.linspace(-1, 1, 5000), seed)
+    score = denoising_score(net.model, whole, noise=settings["noise"], seed=seed)
+    slopes = function_rank(net.model, points).singular_values
+    record = {
+        "mean": score.mean,
+        "median": score.median,
+        "standard_error": score.standard_error,
+        "slope_ratio": float(np.median(slopes[:, 1] / slopes[:, 0])),
+        "risk": net.risk,
+    }
+    return record if seed else {**record, "plane": _plane(net.model, points.numpy(), whole, settings["noise"])}
+
+
+def _plane(model: Any, points: NDArray[Any], whole: NDArray[Any], noise: float) -> dict[str, Any]:
+    import numpy as np
+    import torch
+
+    generator = np.random.default_rng(0)
+    noisy = whole[generator.integers(len(whole), size=_NUM_ARROWS)] + noise * generator.normal(size=(_NUM_ARROWS, 2))
+    with torch.no_grad():
+        cleaned = model(torch.from_numpy(noisy)).numpy()
+    low, high = points.min(axis=0) - 3 * noise, points.max(axis=0) + 3 * noise
+    arrows = np.concatenate([noisy, cleaned], axis=1)
+    return {
+        "box": np.array([low[0], high[0], low[1], high[1]]),
+        "points": points.round(3),
+        "arrows": arrows.round(3),
+    }
+
+
+def findings(rows: Sequence[Row]) -> Iterator[Finding]:
+    for curve in ("arc", "random"):
+        for shallow in _NETWORKS[:2]:
+            pairs = _pairs([row for row in rows if row["curve"] == curve], shallow)
+            if pairs:
+                below = sum(deep < flat for flat, deep in pairs)
+                claim = f"{curve}: the deep network leaves less of the noise than the one that is {shallow}"
+                yield Finding(claim, below == len(pairs), f"{below} of {len(pairs)}: {_detail(pairs)}")
+    curved = _pairs([row for row in rows if row["curve"] == "sine"], _NETWORKS[0])
+    if curved:
+        claim = "sine, strongly curved: the deep network leaves more than half of the noise"
+        yield Finding(claim, all(deep > 0.5 for _, deep in curved), _detail(curved))
+
+
+def _pairs(rows: Sequence[Row], shallow: str) -> list[tuple[float, float]]:
+    """The mean scores of a shallow and of the deep network of each seed that has both."""
+    found = {(row["seed"], row["network"]): row.number("mean") for row in rows}
+    seeds = [seed for seed, network in found if network == _NETWORKS[2] and (seed, shallow) in found]
+    return [(found[seed, shallow], found[seed, _NETWORKS[2]]) for seed in seeds]
+
+
+def _detail(pairs: Sequence[tuple[float, float]]) -> str:
+    return ", ".join(f"{flat:.2f} and {deep:.2f}" for flat, deep in pairs)
+
+
+STUDY = Study(
+    name="function/denoising",
+    question="Do deep autoencoders of a curve in the plane take noise away, and shallow ones less?",
+    reference="Jacot 2023, Figure 3, B and C",
+    cases=cases(),
+    measure=measure,
+    findings=findings,
+    seconds=lambda case: 4.0 if case["network"].startswith("deep") else 2.0,
+    view=View(
+        figures=tuple(
+            Plane(
+                title=f"{curve}, {network}",
+                where={"curve": curve, "seed": 0, "network": network},
+                box="plane.box",
+                points="plane.points",
+                arrows="plane.arrows",
+            )
+            for curve in _CURVES
+            for network in _NETWORKS
+        ),
+        table=(
+            "curve",
+            "network",
+            Column("mean", "distance left, mean", ".3f"),
+            Column("median", "", ".3f"),
+            Column("slope_ratio", "s2 / s1", ".3f"),
+            Column("risk", "", ".2g"),
+        ),
+        group_by=("curve", "network"),
+    ),
+)
