@@ -32,6 +32,10 @@ class Hessian(SymmetricOperator):
         return self.problem.num_parameters
 
     @property
+    def block_size(self) -> int:
+        return super().block_size if self._dense is not None else self._products.block_size
+
+    @property
     def scale(self) -> float:
         """||H_L||, for all three Hessians: a part that vanishes beside the whole has no rank of its own."""
         return loss_norm(self.problem)

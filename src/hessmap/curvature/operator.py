@@ -19,6 +19,11 @@ class LinearOperator(ABC):
     dtype: torch.dtype = torch.float64
 
     @property
+    def block_size(self) -> int:
+        """How many vectors it takes to make a product with each of them as cheap as it gets."""
+        return 16
+
+    @property
     @abstractmethod
     def shape(self) -> tuple[int, int]: ...
 

@@ -46,6 +46,12 @@ class BlockProducts:
                 total[part] += product(given[part])
         return total.T.to(vectors.device, vectors.dtype)
 
+    @property
+    def block_size(self) -> int:
+        """Vectors that are worth a product together: many of a small graph, hardly any of a large one."""
+        held = self.problem.num_samples * bytes_per_sample(self.problem)
+        return 16 if held <= _SMALL_GRAPH else 4 if held <= 16 * _SMALL_GRAPH else 1
+
     def _batches(self, width: int) -> Iterator[RowProduct]:
         """The product of every batch, one pass over the data; all of them are kept if they fit the budget."""
         problem = self.problem

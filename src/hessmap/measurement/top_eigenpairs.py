@@ -61,7 +61,7 @@ def top_eigenpairs(
     accuracy = reachable_tolerance(matrix, _TOLERANCE) if tolerance is None else tolerance
     wanted = WantedPairs(which, index(count), accuracy, relative_to)
     wanted.check(size)
-    width = block_size or min(size, max(4, min(16, wanted.count)))
+    width = block_size or _default_block(matrix, size, wanted.count)
     require(1 <= width <= size, f"block_size must lie between 1 and the size {size}", f"got {width}")
     held = wanted.total(size)
     capacity = max_basis or default_basis(size, held, width)
@@ -76,6 +76,12 @@ def top_eigenpairs(
     if is_narrow(matrix):
         state = _with_true_residuals(basis, wanted, state)
     return _measurement(basis, wanted, state, matrix, seed)
+
+
+def _default_block(matrix: Matrix, size: int, count: int) -> int:
+    """Narrow blocks need fewer products; wide ones pay where many vectors cost little more than one."""
+    widest = matrix.block_size if isinstance(matrix, LinearOperator) else 16
+    return min(size, widest, max(4, count))
 
 
 def default_basis(size: int, count: int, block_size: int) -> int:
