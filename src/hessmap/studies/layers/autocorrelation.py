@@ -16,7 +16,6 @@ from hessmap.studies.layers.layer_cases import (
     Threshold,
     layer_cases,
     ranges,
-    recipe_of,
     threshold_findings,
 )
 from hessmap.studies.layers.published_moments import PUBLISHED, published_moments
@@ -43,10 +42,12 @@ def measure(case: Case) -> dict[str, Any]:
     from hessmap.measurement.layers import autocorrelation, class_outliers
     from hessmap.studies.layers.measured_layer import problem_of
 
-    factors = layer_factors(problem_of(case, recipe_of(case)), case["layer"])
+    problem = problem_of(case)
+    factors = layer_factors(problem, case["layer"])
     inputs = autocorrelation(factors.input_factor, factors.mean_patches)
     outputs = product_of_factors(factors).output_eigenpairs[0].numpy()
     record: dict[str, Any] = {
+        "loss": problem.risk(),
         "squared_cosine": inputs.squared_cosine,
         "eigenvalue_ratio": inputs.eigenvalue_ratio,
         "ratio_bound": inputs.ratio_bound,
@@ -113,6 +114,7 @@ STUDY = Study(
             "network",
             "epochs",
             "layer",
+            Column("loss", "loss", ".3f"),
             Column("squared_cosine", "(v1.Ex)^2", ".4f"),
             Column("published.squared_cosine", "paper", ".3f"),
             Column("eigenvalue_ratio", "lambda_1/lambda_2", ".2f"),

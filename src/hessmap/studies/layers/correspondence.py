@@ -6,7 +6,17 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from hessmap.studies import Case, Check, Column, Finding, Heatmap, Row, Study, View
-from hessmap.studies.layers.layer_cases import DATA, NUM_OUTLIERS, TRAINED, layer_cases, layers_of, ranges, seconds_of
+from hessmap.studies.layers.layer_cases import (
+    DATA,
+    NUM_OUTLIERS,
+    TRAINED,
+    by_layer,
+    by_network,
+    layer_cases,
+    layers_of,
+    ranges,
+    seconds_of,
+)
 
 _SHOWN = 20  # rows and columns of a matrix, as in the paper's Figure 23
 _DRAWN_SEED = 0
@@ -65,27 +75,19 @@ def _pattern(index: Any) -> Any:
 def findings(rows: Sequence[Row]) -> Iterator[Finding]:
     """The paper's words: a horizontal stripe at v_1, a diagonal over u_i, both of which stop at c - 1."""
     linear = [row for row in rows if row["layer"].startswith("fc")]
-    for data, network in dict.fromkeys((row["data"], row["network"]) for row in linear):
-        chosen = [row for row in linear if (row["data"], row["network"]) == (data, network)]
+    for data, network, chosen in by_network(linear):
         hidden = [row for row in chosen if row["layer"] != layers_of(network)[-1]]
         where = f"{network} on {data}"
         for claim, some, name in (
             ("top nine eigenvectors lie over v_1 by more than half", chosen, "first_nine.on_mean"),
             ("hidden layers, top nine lie over the first nine u_i by more than half", hidden, "first_nine.on_outliers"),
         ):
-            found = _by_layer(some, name)
+            found = by_layer(some, name)
             yield Finding(f"{where}: {claim}", min(map(min, found.values())) > 0.5, ranges(found))
         falls = [row.number("first_nine.on_mean") - row.number("later.on_mean") for row in hidden]
         detail = f"by {min(falls):.2f} to {max(falls):.2f}"
         claim = f"{where}: hidden layers, eigenvectors 10 to 20 lie less over v_1 than the first nine"
         yield Finding(claim, min(falls) > 0, detail)
-
-
-def _by_layer(rows: Sequence[Row], name: str) -> dict[str, list[float]]:
-    found: dict[str, list[float]] = {}
-    for row in rows:
-        found.setdefault(row["layer"], []).append(row.number(name))
-    return found
 
 
 def _matrices(data: str, network: str, epochs: int, layer: str) -> tuple[Heatmap, ...]:

@@ -12,6 +12,7 @@ from hessmap.studies.layers.layer_cases import (
     SHOWN,
     TRAINED,
     Threshold,
+    by_network,
     layer_cases,
     ranges,
     seconds_of,
@@ -65,15 +66,14 @@ def measure(case: Case) -> dict[str, Any]:
 
 def findings(rows: Sequence[Row]) -> Iterator[Finding]:
     yield from threshold_findings(rows, _NETWORK, _THRESHOLDS)
-    for network in dict.fromkeys(row["network"] for row in rows):
-        chosen = [row for row in rows if row["network"] == network]
+    for data, network, chosen in by_network(rows):
         long = [row for row in chosen if "overlap_at.k20" in row and row["layer"].startswith("fc")]
         if long:
             falls = _differences(long, "overlap_at.k9", "overlap_at.k20")
-            claim = f"{network}: the overlap falls from k = 9 to k = 20 in linear layers"
+            claim = f"{network} on {data}: the overlap falls from k = 9 to k = 20 in linear layers"
             yield Finding(claim, all(fall > 0 for some in falls.values() for fall in some), ranges(falls))
         gains = _differences(chosen, "best_at.k9", "overlap_at.k9")
-        claim = f"{network}: no Kronecker product is far better; the nearest gains less than {_MATERIAL} at k = 9"
+        claim = f"{network} on {data}: the nearest Kronecker product gains less than {_MATERIAL} at k = 9"
         yield Finding(claim, all(gain < _MATERIAL for some in gains.values() for gain in some), ranges(gains))
 
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from hessmap.errors import InvalidInput, sentence
 from hessmap.studies import Case, Finding, Row
-from hessmap.studies.layers.trained_layers import recipe_for
+from hessmap.studies.layers.trained_layers import Recipe, recipe_for
 
 DATA = ("digits", "mnist", "fashion_mnist", "cifar10")
 NUM_CLASSES = 10
@@ -62,7 +61,7 @@ def seconds_of(case: Case) -> float:
     return {"digits": 3.0, "mnist": 20.0, "fashion_mnist": 20.0, "cifar10": 40.0}[case["data"]]
 
 
-def recipe_of(case: Case) -> Any:
+def recipe_of(case: Case) -> Recipe:
     """The small recipe of the network, trained for the epochs of the case."""
     return recipe_for(case["network"], case["data"], epochs=case["epochs"])
 
@@ -82,23 +81,32 @@ class Threshold:
 
 
 def threshold_findings(rows: Sequence[Row], network: str, thresholds: Sequence[Threshold]) -> Iterator[Finding]:
-    """Each threshold at each length of training of a network, judged on what was measured."""
-    for epochs in sorted({row["epochs"] for row in rows if row["network"] == network}):
+    """Each threshold on each data set at each length of training of a network, judged on what was measured."""
+    of_network = [row for row in rows if row["network"] == network]
+    for data, epochs in dict.fromkeys((row["data"], row["epochs"]) for row in of_network):
+        chosen = [row for row in of_network if (row["data"], row["epochs"]) == (data, epochs)]
         for threshold in thresholds:
-            values = {
-                layer: [
-                    row.number(threshold.name)
-                    for row in rows
-                    if (row["network"], row["epochs"], row["layer"]) == (network, epochs, layer)
-                ]
-                for layer in threshold.layers
-            }
-            found = [value for one in values.values() for value in one]
-            if found:
+            values = by_layer([row for row in chosen if row["layer"] in threshold.layers], threshold.name)
+            if values:
                 side = "above" if threshold.is_floor else "below"
-                where = f"{network} after {epochs} epochs, {', '.join(threshold.layers)}"
+                where = f"{network} on {data} after {epochs} epochs, {', '.join(threshold.layers)}"
                 claim = f"{where}: {threshold.words} {side} {threshold.limit:g}"
-                yield Finding(claim, all(map(threshold.holds, found)), ranges(values))
+                holds = all(threshold.holds(value) for some in values.values() for value in some)
+                yield Finding(claim, holds, ranges(values))
+
+
+def by_layer(rows: Sequence[Row], name: str) -> dict[str, list[float]]:
+    """The values under a name, by layer."""
+    found: dict[str, list[float]] = {}
+    for row in rows:
+        found.setdefault(row["layer"], []).append(row.number(name))
+    return found
+
+
+def by_network(rows: Sequence[Row]) -> Iterator[tuple[str, str, list[Row]]]:
+    """Data set, network, and their rows."""
+    for data, network in dict.fromkeys((row["data"], row["network"]) for row in rows):
+        yield data, network, [row for row in rows if (row["data"], row["network"]) == (data, network)]
 
 
 def ranges(values: dict[str, list[float]]) -> str:

@@ -11,6 +11,8 @@ from hessmap.studies.layers.layer_cases import (
     SHOWN,
     TRAINED,
     Threshold,
+    by_layer,
+    by_network,
     layer_cases,
     ranges,
     seconds_of,
@@ -53,11 +55,8 @@ def _ratio_of_random(shape: tuple[int, int]) -> float:
 
 def findings(rows: Sequence[Row]) -> Iterator[Finding]:
     yield from threshold_findings(rows, _NETWORK, _THRESHOLDS)
-    for data, network in dict.fromkeys((row["data"], row["network"]) for row in rows):
-        means: dict[str, list[float]] = {}
-        for row in rows:
-            if (row["data"], row["network"]) == (data, network):
-                means.setdefault(row["layer"], []).append(row.number("mean_of_all"))
+    for data, network, chosen in by_network(rows):
+        means = by_layer(chosen, "mean_of_all")
         claim = f"{network} on {data}: over all eigenvectors that were found the ratio is above {_PRINTED} on average"
         yield Finding(claim, min(map(min, means.values())) > _PRINTED, ranges(means))
 

@@ -6,11 +6,14 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from hessmap.studies import Case, Check, Column, Finding, Lines, Mark, Row, Series, Study, View
+from hessmap.studies.layers.compared_models import first_recipe
 from hessmap.studies.layers.layer_cases import (
     DATA,
     NUM_CLASSES,
     NUM_OUTLIERS,
     TRAINED,
+    by_layer,
+    by_network,
     layer_cases,
     layers_of,
     ranges,
@@ -21,8 +24,6 @@ from hessmap.studies.layers.trained_layers import Recipe
 from hessmap.studies.view import INDEX
 
 _RANDOM_NETWORK = ("F-16", 600)
-_RANDOM_SAMPLES = 700
-_RANDOM_RATE = 0.1
 _WITHIN = 0.25
 
 
@@ -34,13 +35,8 @@ def cases(data: str) -> tuple[Case, ...]:
 
 
 def _recipe(case: Case) -> Recipe:
-    from dataclasses import replace
-
-    how: Recipe = recipe_of(case)
-    if case["labels"] == "true":
-        return how
-    counts = {"num_train": _RANDOM_SAMPLES, "num_measured": _RANDOM_SAMPLES}
-    return replace(how, learning_rate=_RANDOM_RATE, has_random_labels=True, **counts)
+    is_random = case["labels"] == "random"
+    return first_recipe(case["network"], case["data"], "random") if is_random else recipe_of(case)
 
 
 def measure(case: Case) -> dict[str, Any]:
@@ -73,9 +69,8 @@ def measure(case: Case) -> dict[str, Any]:
 
 def findings(rows: Sequence[Row]) -> Iterator[Finding]:
     true = [row for row in rows if row["labels"] == "true"]
-    for data, network in dict.fromkeys((row["data"], row["network"]) for row in true):
-        linear = [row for row in _linear(true) if (row["data"], row["network"]) == (data, network)]
-        tops = _by_layer(linear, "top_ratio")
+    for data, network, chosen in by_network(true):
+        tops = by_layer([row for row in chosen if row["layer"].startswith("fc")], "top_ratio")
         holds = all(abs(top - 1) < _WITHIN for some in tops.values() for top in some)
         claim = f"{network} on {data}, linear layers: lambda_1 is within {_WITHIN:.0%} of the Kronecker product's"
         yield Finding(claim, holds, ranges(tops))
@@ -89,20 +84,9 @@ def findings(rows: Sequence[Row]) -> Iterator[Finding]:
             yield Finding(claim, max(gaps["random"]) < min(gaps["true"]), ranges(gaps))
 
 
-def _linear(rows: Sequence[Row]) -> list[Row]:
-    return [row for row in rows if row["layer"].startswith("fc")]
-
-
 def _hidden(rows: Sequence[Row]) -> list[Row]:
     """Of the digits: layers that are not the last of their network."""
     return [row for row in rows if row["data"] == "digits" and row["layer"] != layers_of(row["network"])[-1]]
-
-
-def _by_layer(rows: Sequence[Row], name: str) -> dict[str, list[float]]:
-    found: dict[str, list[float]] = {}
-    for row in rows:
-        found.setdefault(row["layer"], []).append(row.number(name))
-    return found
 
 
 def _spectrum(data: str, network: str, epochs: int, layer: str, labels: str = "true") -> Lines:
