@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from hessmap.curvature.products import AnyProblem
 
 RowProduct = Callable[[Tensor], Tensor]
+_FEW = 2  # vectors that are not worth the batching
 _SMALL_OUTPUT = 64  # outputs up to which the Hessian of the loss in them is written down
 
 
@@ -65,22 +66,23 @@ class KeptGraph:
         if not used:
             return found
         ends, given = [root for root, _ in used], [cotangent for _, cotangent in used]
-        for number in [slice(0, count)] if self.together else range(count):
-            images = self._images(ends, places, [cotangent[number] for cotangent in given])
+        together = self.together and count > _FEW
+        for number in [slice(0, count)] if together else range(count):
+            images = self._images(ends, places, [cotangent[number] for cotangent in given], together)
             for total, image in zip(found, images, strict=True):
                 if image is not None:
                     total[number] = image
         return found
 
     def _images(
-        self, ends: list[Tensor], places: Sequence[Tensor], cotangents: list[Tensor]
+        self, ends: list[Tensor], places: Sequence[Tensor], cotangents: list[Tensor], together: bool
     ) -> Sequence[Tensor | None]:
         try:
             return torch.autograd.grad(
-                ends, places, cotangents, retain_graph=True, allow_unused=True, is_grads_batched=self.together
+                ends, places, cotangents, retain_graph=True, allow_unused=True, is_grads_batched=together
             )
         except RuntimeError:
-            if not self.together:
+            if not together:
                 raise
         # Some operations have no batched derivative (grouped convolutions).
         single = [

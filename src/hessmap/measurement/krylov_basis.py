@@ -198,6 +198,9 @@ class KrylovBasis:
         if not len(rows):
             return rows, rows.new_zeros(0, 0)
         reference = (self.norm or float(rows.norm(dim=1).max())) if scale is None else scale
+        length = float(rows.norm()) if len(rows) == 1 else 0.0
+        if length >= _LIFTED * reference and length > 0:
+            return rows / length, rows.new_full((1, 1), length)
         found, triangle = _triangular(rows)
         left, values, right = torch.linalg.svd(triangle, full_matrices=False)
         kept = values > _DEPENDENT * reference

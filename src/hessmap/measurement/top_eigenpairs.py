@@ -114,6 +114,8 @@ def _iterate(basis: KrylovBasis, wanted: WantedPairs, capacity: int, width: int,
     while True:
         if len(basis.block):
             basis.expand()
+        while 0 < len(basis.block) <= wanted.total(basis.size) - basis.dimension and basis.num_products < max_products:
+            basis.expand()  # too few vectors to hold what is wanted
         values, vectors, residuals = basis.ritz()
         chosen = wanted.chosen(values)
         complete = basis.dimension == basis.size or not len(basis.block)
