@@ -41,6 +41,8 @@ def test_recipes_go_by_family_and_can_be_changed() -> None:
     assert recipe_for("LeNet5", "cifar10").num_train == 2000
     assert recipe_for("LeNet5", "cifar10", "large").num_train == 50_000
     assert recipe_for("VGG11-W32", "cifar10", "large").num_train == 5000
+    assert recipe_for("ResNet18-W48", "cifar10", "large").num_train == 1000
+    assert recipe_for("F-200^2-BN", "mnist").epochs == 30
     assert recipe_for("F-16", "digits", epochs=7) == replace(recipe_for("F-16", "digits"), epochs=7)
 
 

@@ -13,7 +13,7 @@ from hessmap.studies.layers.trained_layers import recipe_for
 # Seconds of one core for the training, the longer part.
 _SECONDS = {
     "mnist": {"F-600^2": 500.0, "F-600^4": 1200.0},
-    "cifar10": {"LeNet5": 6000.0, "VGG11-W32": 2000.0, "ResNet18-W48": 15000.0},
+    "cifar10": {"LeNet5": 6000.0, "VGG11-W32": 2000.0, "ResNet18-W48": 4000.0},
 }
 _KINDS = ("fc", "conv")
 _MOST_WEIGHTS = 500_000  # of a linear layer whose Hessian is compared with its factors

@@ -63,7 +63,8 @@ _LARGE = {
     "mnist": {"": Recipe(60_000, 60, 2000, momentum=0.9, stop_at_accuracy=1.0)},
     "cifar10": {
         "LeNet5": Recipe(50_000, 300, 2000, momentum=0.9, stop_at_accuracy=0.999),
-        "": Recipe(5000, 100, 500, momentum=0.9, stop_at_accuracy=1.0),
+        "ResNet18": Recipe(1000, 60, 100, momentum=0.9, stop_at_accuracy=1.0),
+        "": Recipe(5000, 100, 300, momentum=0.9, stop_at_accuracy=1.0),
     },
 }
 _RECIPES = {"small": _SMALL, "large": _LARGE}
@@ -76,7 +77,9 @@ def recipe_for(network: str, data: str, size: str = "small", **changes: Any) -> 
     if data not in _RECIPES[size]:
         raise unknown_name(f"data set of {size} recipes", data, _RECIPES[size])
     known = _RECIPES[size][data]
-    family = "LeNet5" if network.startswith("LeNet5") else "BN" if network.endswith("-BN") else ""
+    family = next((name for name in known if name and network.startswith(name)), "")
+    if not family and network.endswith("-BN"):
+        family = "BN"
     return replace(known.get(family, known[""]), **changes)
 
 
