@@ -22,9 +22,12 @@ def cases(data: str) -> tuple[Case, ...]:
 
 def measure(case: Case) -> dict[str, Any]:
     """Eigenvalues and overlaps with the true top-k spaces, k = 1 .. count, of the corrected and the printed form."""
+    import torch
+
     from hessmap.curvature import loss_hessian
     from hessmap.curvature.layers import full_factors
     from hessmap.measurement import top_eigenpairs
+    from hessmap.measurement.layers import overlap_curve
     from hessmap.studies.drawn_curves import rounded
     from hessmap.studies.layers.measured_layer import problem_of
     from hessmap.theory.layers import full_eigenpairs, printed_full_eigenpairs
@@ -32,6 +35,7 @@ def measure(case: Case) -> dict[str, Any]:
     problem = problem_of(case)
     count = case["count"]
     true = top_eigenpairs(loss_hessian(problem), count, tolerance=1e-5)
+    assert true.eigenvectors is not None
     factors = full_factors(problem)
     means = [mean.numpy() for mean in factors.mean_inputs]
     sizes = [layer.num_outputs for layer in factors.layers]
@@ -43,7 +47,8 @@ def measure(case: Case) -> dict[str, Any]:
     }
     for name, form in (("corrected", full_eigenpairs), ("printed", printed_full_eigenpairs)):
         found = form(factors.output_factor.numpy(), means, sizes, count)
-        overlap = _overlap(true.eigenvectors, factors.in_layout(problem, _tensor(found.eigenvectors)))
+        guessed = factors.in_layout(problem, torch.from_numpy(found.eigenvectors))
+        overlap = overlap_curve(true.eigenvectors, guessed).values
         record[name] = {
             "eigenvalues": rounded(found.eigenvalues),
             "overlap": rounded(overlap),
@@ -51,18 +56,6 @@ def measure(case: Case) -> dict[str, Any]:
             **{f"at_{place}": float(overlap[place - 1]) for place in _PLACES if place <= count},
         }
     return record
-
-
-def _tensor(array: Any) -> Any:
-    import torch
-
-    return torch.from_numpy(array)
-
-
-def _overlap(true: Any, guessed: Any) -> Any:
-    from hessmap.measurement.layers import overlap_curve
-
-    return overlap_curve(true, guessed).values
 
 
 def findings(rows: Sequence[Row]) -> Iterator[Finding]:
