@@ -35,7 +35,7 @@ def cases() -> tuple[Case, ...]:
 
 
 def four_shapes(shape: str, seed: int, per_class: int = 100) -> Data:
-    """Four copies of a curve side by side, 100 points of each, moved by noise of deviation 0.01."""
+    """Four copies of a curve side by side, 100 random points of each, moved by noise of deviation 0.01."""
     import torch
 
     from hessmap.datasets import Data
@@ -141,7 +141,13 @@ STUDY = Study(
     findings=findings,
     seconds=lambda case: 3.0 if case["num_layers"] == 2 else 5.0,
     view=View(
-        figures=tuple(_figure(shape, depth) for shape in _SHAPES for depth in _TRAINING),
+        figures=tuple(  # rows of three panels: a row of shallow networks above that of the deep ones
+            _figure(shape, depth)
+            for kind in ("hook", "sine")
+            for depth in _TRAINING
+            for shape in _SHAPES
+            if shape.startswith(kind)
+        ),
         table=(
             "shape",
             "ridge",
