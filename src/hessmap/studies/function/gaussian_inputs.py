@@ -129,10 +129,24 @@ def findings(rows: Sequence[Row]) -> Iterator[Finding]:
         if pairs:
             detail = ", ".join(f"{high:.3f} and {low:.3f}" for high, low in pairs)
             yield Finding(f"{claim}: s_(k+1) / s_k is larger", all(high > low for high, low in pairs), detail)
+    yield from _local_minima(rows)
     cured = ratios["gaussian 1, a constant input"]
     if cured:
         claim = "With a constant input the middle rank is k at unit Gaussian inputs: s_(k+1) is below a tenth of s_k"
         yield Finding(claim, max(cured) < 0.1, ", ".join(f"{ratio:.3f}" for ratio in cured))
+
+
+def _local_minima(rows: Sequence[Row]) -> Iterator[Finding]:
+    """Whether 9,000 steps from a network with large biases end below 27,000 from the usual start."""
+    usual, restarted = (
+        {row["seed"]: row.number("objective") for row in rows if row["variant"] == variant}
+        for variant in ("gaussian 1, 27000 steps", _RESTARTED)
+    )
+    pairs = [(usual[seed], restarted[seed]) for seed in usual if seed in restarted]
+    if pairs:
+        claim = "From biases large enough the objective ends lower: the usual start leads to no global minimum"
+        detail = ", ".join(f"{high:.3f} and {low:.3f}" for high, low in pairs)
+        yield Finding(claim, all(high > low for high, low in pairs), detail)
 
 
 STUDY = Study(
