@@ -1,0 +1,304 @@
+"""What is asked, the settings that each road needs for the accuracy asked, and how right its answer is.
+
+The peers have no rule that stops at an accuracy: each is given the cheapest setting that reaches it, found beforehand
+with our product (the same mathematics), and only the run with that setting is timed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from harness import best_seconds
+from roads import Adapter, Answer, Curvlinops, Eigenthings, Ours, PyHessian, clocked, share
+from torch import Tensor
+
+import hessmap as hm
+from cases import Case
+
+ACCURACY = 1e-6
+
+
+@dataclass(frozen=True)
+class Sizes:
+    count: int = 20
+    steps: int = 64
+    probes: int = 16
+    standard_error: float = 0.01
+    block: int = 32
+
+
+@dataclass(frozen=True)
+class Reference:
+    """Eigenvalues by our solver at 1e-10, and the trace with its standard error."""
+
+    eigenvalues: np.ndarray
+    trace: float
+    trace_error: float
+    checked: float  # ||H V c - V L c|| / lambda_1 with curvlinops' product, for random signs c
+
+
+def reference(case: Case, sizes: Sizes) -> Reference:
+    ours = Ours(case, dense=True)
+    if ours.is_dense:
+        theirs = Curvlinops(case).block(torch.eye(case.num_parameters, dtype=torch.float64))
+        values = np.linalg.eigvalsh(theirs.numpy())[::-1]
+        own = hm.spectrum(ours.operator).eigenvalues
+        off = float(np.abs(own - values).max() / values[0])
+        return Reference(own[: sizes.count], float(theirs.trace()), 0.0, off)
+    found = hm.top_eigenpairs(ours.operator, sizes.count, tolerance=1e-10)
+    signs = torch.randint(0, 2, (sizes.count,), generator=torch.Generator().manual_seed(1)).double() * 2 - 1
+    vectors, values = torch.from_numpy(found.eigenvectors), torch.from_numpy(np.array(found.eigenvalues))
+    off = float((Curvlinops(case).product(vectors @ signs) - vectors @ (values * signs)).norm()) / float(values[0])
+    trace = hm.trace_estimate(ours.operator, relative_error=sizes.standard_error / 2, seed=99, max_products=600)
+    return Reference(np.array(found.eigenvalues), trace.value, trace.standard_error, off)
+
+
+def seconds_each(road: Any, size: int) -> float:
+    return best_seconds(lambda: road.product(torch.ones(size, dtype=torch.float64)), 1)
+
+
+def one_product(road_of: type, case: Case, sizes: Sizes, _: Reference) -> Answer:
+    return _products(road_of, case, 1)
+
+
+def block_product(road_of: type, case: Case, sizes: Sizes, _: Reference) -> Answer:
+    return _products(road_of, case, sizes.block)
+
+
+def _products(road_of: type, case: Case, width: int) -> Answer:
+    """Best of three with what is set up once at hand; ``notes`` tell the seconds of setting up."""
+    made = clocked(lambda: Ours(case, dense=width > 1) if road_of is Ours else road_of(case))
+    road = made.value
+    vectors = torch.randn(case.num_parameters, width, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    first = clocked(lambda: road.product(vectors[:, 0].contiguous()))
+    run = (lambda: road.product(vectors[:, 0].contiguous())[:, None]) if width == 1 else (lambda: road.block(vectors))
+    rounds = [clocked(run, width) for _ in range(3 if first.seconds * width < 10 else 1)]
+    best = min(rounds, key=lambda answer: answer.seconds)
+    best.notes = f"set up in {made.seconds + max(0.0, first.seconds - best.seconds / width):.2g} s"
+    return best
+
+
+def product_error(answer: Answer, expected: Tensor) -> float:
+    return float((answer.value[:, : expected.shape[1]] - expected).abs().max() / expected.abs().max())
+
+
+def top(road_of: type, case: Case, sizes: Sizes, known: Reference) -> Answer:
+    """The value is the largest eigenvalues, from the model and the data on."""
+    return {Ours: _our_top, Curvlinops: _scipy_top, Eigenthings: _lanczos_top, PyHessian: _power_top}[road_of](
+        case, sizes, known
+    )
+
+
+def _our_top(case: Case, sizes: Sizes, known: Reference) -> Answer:
+    def run() -> Any:
+        found = hm.top_eigenpairs(Ours(case).operator, sizes.count, tolerance=1e-4, relative_to="eigenvalue")
+        return found.eigenvalues, found.num_products
+
+    answer = clocked(run)
+    answer.value, answer.products = answer.value
+    return answer
+
+
+def _scipy_top(case: Case, sizes: Sizes, known: Reference) -> Answer:
+    from scipy.sparse.linalg import eigsh
+
+    ours = Ours(case)
+    start = np.random.default_rng(0).standard_normal(case.num_parameters)
+
+    def run(adapter: Adapter, tolerance: float) -> np.ndarray:
+        options = {"k": sizes.count, "which": "LA", "v0": start, "return_eigenvectors": False}
+        return np.sort(eigsh(adapter.scipy(), tol=tolerance, **options))[::-1]
+
+    for tolerance in (1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6, 1e-8):
+        adapter = Adapter(ours.product, case.num_parameters)
+        values = run(adapter, tolerance)
+        if eigenvalue_error(values, known) <= ACCURACY:
+            break
+    products, notes = adapter.num_products, f"eigsh with tol={tolerance:g}"
+    del ours
+    road = Curvlinops(case)
+    part = share(products, seconds_each(road, case.num_parameters))
+    if part == 1.0:
+        return clocked(
+            lambda: run(Adapter(Curvlinops(case).product, case.num_parameters), tolerance), products, 1.0, notes
+        )
+    answer = _some_products(road, case, products, part, notes)
+    answer.value = values
+    return answer
+
+
+def _lanczos_top(case: Case, sizes: Sizes, known: Reference) -> Answer:
+    import hessian_eigenthings as peer
+    from hessian_eigenthings.algorithms.lanczos import _build_tridiag_matrix, lanczos_tridiagonal
+
+    ours = Ours(case)
+    start = torch.randn(case.num_parameters, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    most = min(case.num_parameters, 10 * sizes.count)
+    found = lanczos_tridiagonal(Adapter(ours.product, case.num_parameters), start, most)
+    whole = _build_tridiag_matrix(found)
+    for steps in range(2 * sizes.count, most + 1):
+        values = torch.linalg.eigvalsh(whole[:steps, :steps]).flip(0)[: sizes.count].numpy()
+        if eigenvalue_error(values, known) <= ACCURACY:
+            break
+    del ours, found
+    road = Eigenthings(case)
+    part, notes = share(steps, seconds_each(road, case.num_parameters)), f"{steps} steps, re-orthogonalised"
+    options = {"k": sizes.count, "max_iter": steps, "reorthogonalize": True, "which": "LA", "seed": 0}
+    if part == 1.0:
+        operator = road.operator
+        answer = clocked(lambda: peer.lanczos(operator, **options), steps, 1.0, notes)
+        answer.value = answer.value.eigenvalues.numpy()
+        return answer
+    answer = _some_products(road, case, steps, part, notes)
+    answer.value = values
+    return answer
+
+
+def _power_top(case: Case, sizes: Sizes, known: Reference) -> Answer:
+    """Power iteration with deflation: at its own settings, because none that ends within minutes is right."""
+    road = PyHessian(case)
+    each = seconds_each(road, case.num_parameters)
+    count = max(1, min(sizes.count, int(2 * share(100 * sizes.count, each) * sizes.count)))
+    torch.manual_seed(0)
+    answer = clocked(lambda: road.operator.eigenvalues(maxIter=100, tol=1e-3, top_n=count)[0], 0, count / sizes.count)
+    answer.value, answer.notes = np.sort(answer.value)[::-1], "power iteration, maxIter=100, tol=1e-3"
+    return answer
+
+
+def _some_products(road: Any, case: Case, products: int, part: float, notes: str) -> Answer:
+    """So many of the products, and the seconds of all: what the iteration costs beside them is left out."""
+    run = max(3, round(part * products))
+    vector = torch.ones(case.num_parameters, dtype=torch.float64) / case.num_parameters**0.5
+    return clocked(lambda: [road.product(vector) for _ in range(run)], products, run / products, notes)
+
+
+def eigenvalue_error(values: np.ndarray, known: Reference) -> float:
+    """The largest error of an eigenvalue, relative to itself."""
+    expected = known.eigenvalues[: len(values)]
+    return float(np.abs((values - expected) / expected).max())
+
+
+def density(road_of: type, case: Case, sizes: Sizes, known: Reference) -> Answer:
+    """The value is the mean of the density and its largest node (or the largest place where it does not vanish)."""
+    products = sizes.steps * sizes.probes
+    if road_of is Ours:
+        answer = clocked(lambda: _our_density(case, sizes), products)
+        answer.value, answer.products = answer.value
+        return answer
+    road = road_of(case)
+    probes = max(1, min(sizes.probes, int(sizes.probes * share(products, seconds_each(road, case.num_parameters)))))
+    steps = sizes.steps
+    part = probes / sizes.probes
+    if road_of is Curvlinops:
+        from curvlinops.papyan2020traces.spectrum import fast_lanczos
+
+        torch.manual_seed(0)
+        run = lambda: [fast_lanczos(road.operator, steps) for _ in range(probes)]  # noqa: E731
+        answer = clocked(run, products, part, "fast_lanczos")
+        rules = [(values.numpy(), vectors[0].square().numpy()) for values, vectors in answer.value]
+    elif road_of is Eigenthings:
+        import hessian_eigenthings as peer
+
+        run = lambda: peer.spectral_density(road.operator, num_runs=probes, lanczos_steps=steps, seed=0)  # noqa: E731
+        answer = clocked(run, products, part)
+        rules = list(zip(answer.value.raw_eigenvalues.numpy(), answer.value.raw_weights.numpy(), strict=True))
+    else:
+        torch.manual_seed(0)
+        answer = clocked(lambda: road.operator.density(iter=steps, n_v=probes), products, part)
+        rules = [(np.array(nodes), np.array(weights)) for nodes, weights in zip(*answer.value, strict=True)]
+    answer.value = _summary(rules)
+    return answer
+
+
+def _our_density(case: Case, sizes: Sizes) -> tuple[dict[str, float], int]:
+    found = hm.density_estimate(
+        Ours(case, dense=True).operator, num_steps=sizes.steps, num_probes=sizes.probes, memory_budget=2**33
+    )
+    return _summary(list(zip(found.nodes, found.weights, strict=True))), found.num_products
+
+
+def _summary(rules: list[tuple[np.ndarray, np.ndarray]]) -> dict[str, float]:
+    means = np.array([float((nodes * weights).sum() / weights.sum()) for nodes, weights in rules])
+    error = float(means.std(ddof=1) / len(means) ** 0.5) if len(means) > 1 else float("nan")
+    tops = [float(nodes[weights > 1e-12].max()) for nodes, weights in rules]
+    return {"mean": float(means.mean()), "mean_error": error, "largest": max(tops)}
+
+
+def density_error(value: dict[str, float], known: Reference, size: int) -> float:
+    """The largest eigenvalue, whose place every rule finds: relative."""
+    return abs(value["largest"] / known.eigenvalues[0] - 1)
+
+
+def trace(road_of: type, case: Case, sizes: Sizes, known: Reference) -> Answer:
+    """The value is (trace, standard error)."""
+    if road_of is Ours:
+        return _our_trace(case, sizes)
+    if road_of is PyHessian:
+        return _hutchinson(case, sizes)
+    import hessian_eigenthings as peer
+
+    ours, products = Ours(case), 0
+    while products < 960:
+        products = 2 * products or 30
+        found = peer.trace(Adapter(ours.product, case.num_parameters), num_matvecs=products, seed=0)
+        if found.stderr <= sizes.standard_error * abs(found.estimate):
+            break
+    del ours
+    road = road_of(case)
+    part, notes = share(products, seconds_each(road, case.num_parameters)), "hutch++"
+    if part < 1:
+        answer = _some_products(road, case, products, part, notes)
+        answer.value = found.estimate, found.stderr
+        return answer
+    if road_of is Eigenthings:
+        answer = clocked(lambda: peer.trace(road.operator, num_matvecs=products, seed=0), products, 1.0, notes)
+        answer.value = answer.value.estimate, answer.value.stderr
+        return answer
+    from curvlinops import hutchpp_trace
+
+    torch.manual_seed(0)
+    answer = clocked(lambda: float(hutchpp_trace(road.operator, products)), products, 1.0, notes)
+    answer.value = answer.value, found.stderr
+    return answer
+
+
+def _our_trace(case: Case, sizes: Sizes) -> Answer:
+    def run() -> Any:
+        found = hm.trace_estimate(Ours(case).operator, relative_error=sizes.standard_error)
+        return found.value, found.standard_error, found.num_products
+
+    answer = clocked(run)
+    answer.products = answer.value[2]
+    answer.value = answer.value[:2]
+    answer.notes = "hutch++"
+    return answer
+
+
+def _hutchinson(case: Case, sizes: Sizes) -> Answer:
+    """Its own rule stops by chance; it is given as many probes as the spread of some of them asks for."""
+    ours = hm.trace_estimate(Ours(case).operator, relative_error=1e-9, method="hutchinson", max_products=48)
+    products = int(np.ceil(48 * (ours.standard_error / (sizes.standard_error * abs(ours.value))) ** 2))
+    road = PyHessian(case)
+    part = share(products, seconds_each(road, case.num_parameters))
+    run = max(3, round(part * products))
+    torch.manual_seed(0)
+    answer = clocked(lambda: road.operator.trace(maxIter=run, tol=0.0), products, run / products, "Hutchinson")
+    values = np.array(answer.value)
+    answer.value = float(values.mean()), float(values.std(ddof=1) / products**0.5)
+    return answer
+
+
+def trace_error(value: tuple[float, float], known: Reference) -> float:
+    return abs(value[0] / known.trace - 1)
+
+
+QUESTIONS = {
+    "one product": one_product,
+    "block product": block_product,
+    "top eigenvalues": top,
+    "density": density,
+    "trace": trace,
+}

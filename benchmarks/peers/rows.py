@@ -1,0 +1,199 @@
+"""How fast are products, top eigenvalues, densities and traces, beside curvlinops, hessian-eigenthings and PyHessian?
+
+Four networks, float64, all roads in one process, at equal accuracy: eigenvalues to 1e-6 relative, 64 steps x 16 probes,
+the trace to a standard error of 1 %. Every row is a JSON file of its own in results/peers; those that are there already
+are not run again unless --again. Rows whose data are absent are skipped, and say so.
+
+    make bench-peers    # or: HESSMAP_DATA=.. python benchmarks/peers/rows.py [--small] [--only trace] [--again]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+sys.path.append(str(Path(__file__).parent.parent))
+
+import numpy as np
+import torch
+from floor import floor_seconds
+from harness import RESULTS, environment
+from questions import (
+    ACCURACY,
+    QUESTIONS,
+    Reference,
+    Sizes,
+    density_error,
+    eigenvalue_error,
+    product_error,
+    reference,
+    trace_error,
+)
+from roads import DENSE, ROADS, Ours, ready
+
+import hessmap as hm
+from cases import CASES, Case, case
+from hessmap.errors import HessmapError
+
+FOLDER = RESULTS / "peers"
+SMALL = Sizes(count=5, steps=8, probes=2, standard_error=0.2, block=4)
+SMALL_SAMPLES = 60
+ALLOWED = {"one product": 1e-10, "block product": 1e-10, "top eigenvalues": ACCURACY, "density": 1e-2, "trace": 0.03}
+
+
+def slug(*words: str) -> str:
+    return "-".join("".join(letter if letter.isalnum() else "-" for letter in word.lower()) for word in words)
+
+
+def wanted_speedup(made: Case) -> float:
+    return 10.0 if made.num_parameters <= DENSE else 1.5
+
+
+def known_reference(made: Case, sizes: Sizes, folder: Path) -> Reference:
+    path = folder / f"reference-{slug(made.name)}.json"
+    if not path.exists():
+        with ready(made):
+            found = reference(made, sizes)
+        path.write_text(json.dumps(asdict(found) | {"eigenvalues": found.eigenvalues.tolist()}, indent=1) + "\n")
+    held = json.loads(path.read_text())
+    return Reference(**held | {"eigenvalues": np.array(held["eigenvalues"])})
+
+
+def measured(question: str, made: Case, sizes: Sizes, known: Reference) -> dict[str, Any]:
+    """One row: every road's answer, with why it is wrong where it is."""
+    roads: dict[str, Any] = {}
+    expected = _expected(question, made, sizes)
+    for name, road in ROADS.items():
+        try:
+            with ready(made):
+                answer = QUESTIONS[question](road, made, sizes, known)
+        except Exception as error:
+            roads[name] = {"right": False, "why": f"{type(error).__name__}: {str(error).splitlines()[0][:160]}"}
+            continue
+        errors = {
+            "top eigenvalues": lambda answer=answer: eigenvalue_error(answer.value, known),
+            "density": lambda answer=answer: density_error(answer.value, known, made.num_parameters),
+            "trace": lambda answer=answer: trace_error(answer.value, known),
+        }
+        off = errors.get(question, lambda answer=answer: product_error(answer, expected))()
+        right = bool(off <= ALLOWED[question] * (20 if sizes == SMALL else 1))
+        roads[name] = {
+            "seconds": answer.seconds,
+            "processor_seconds": answer.processor_seconds,
+            "products": answer.products,
+            "error": off,
+            "right": right,
+            "part": answer.part,
+            "notes": answer.notes,
+        }
+        if not right:
+            roads[name]["why"] = f"its error is {off:.1e}, allowed is {ALLOWED[question]:g}"
+    return _judged(question, made, sizes, roads)
+
+
+def _expected(question: str, made: Case, sizes: Sizes) -> torch.Tensor | None:
+    """Products by autograd of the risk as one writes it down, without a library."""
+    if "product" not in question:
+        return None
+    width = 1 if question == "one product" else sizes.block
+    vectors = torch.randn(made.num_parameters, width, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    parameters = list(made.model.parameters())
+    with ready(made):
+        risk = torch.nn.functional.cross_entropy(made.model(made.inputs), made.labels)
+        slope = torch.autograd.grad(risk, parameters, create_graph=True)
+        flat = torch.cat([part.reshape(-1) for part in slope])
+        columns = min(width, 2)  # two of a block are enough to see that it is right
+        images = [
+            torch.autograd.grad(flat, parameters, vectors[:, i].contiguous(), retain_graph=True) for i in range(columns)
+        ]
+    return torch.stack([torch.cat([part.reshape(-1) for part in image]) for image in images], 1)
+
+
+def _judged(question: str, made: Case, sizes: Sizes, roads: dict[str, Any]) -> dict[str, Any]:
+    ours = roads[Ours.name]
+    peers = {name: road for name, road in roads.items() if name != Ours.name and road["right"]}
+    speedups, processor = (
+        ({}, {})
+        if not ours["right"]
+        else ({name: road[key] / ours[key] for name, road in peers.items()} for key in ("seconds", "processor_seconds"))
+    )
+    wanted = wanted_speedup(made)
+    return {
+        "network": made.name,
+        "num_parameters": made.num_parameters,
+        "num_samples": len(made.inputs),
+        "question": question,
+        "sizes": asdict(sizes),
+        "roads": roads,
+        "floor_seconds_per_product": floor_seconds(made),
+        "speedups": speedups,
+        "processor_speedups": processor,
+        "wanted_speedup": wanted,
+        "passes": bool(ours["right"]) and all(value >= wanted for value in speedups.values()),
+    }
+
+
+def line(row: dict[str, Any]) -> str:
+    told = "; ".join(
+        f"{name} {road['seconds']:.3g} s ({road['products']} products, error {road['error']:.0e})"
+        if road["right"]
+        else f"{name} WRONG: {road['why']}"
+        for name, road in row["roads"].items()
+    )
+    speed = ", ".join(
+        f"{value:.1f}x ({row['processor_speedups'][name]:.1f}x CPU) over {name}"
+        for name, value in row["speedups"].items()
+    )
+    verdict = "passes" if row["passes"] else "FAILS"
+    return f"{row['network']}, {row['question']}: {told}; {speed}; {row['wanted_speedup']:g}x wanted: {verdict}"
+
+
+def warm_up() -> None:
+    """Load what libraries load at their first call."""
+    small = np.diag(np.arange(1.0, 80.0))
+    hm.top_eigenpairs(small, 1)
+    hm.density_estimate(small, num_steps=4, num_probes=2)
+    hm.trace_estimate(small, relative_error=0.5)
+    made = case("MLP, digits", 20)
+    for road in ROADS.values():
+        with ready(made):
+            road(made).product(torch.ones(made.num_parameters, dtype=torch.float64))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--small", action="store_true", help="tiny sizes, to see that everything runs")
+    parser.add_argument("--again", action="store_true", help="also rows that were measured before")
+    parser.add_argument("--only", choices=list(QUESTIONS), action="append")
+    parser.add_argument("--network", choices=list(CASES), action="append")
+    parser.add_argument("--references", action="store_true", help="only the references, which need no quiet machine")
+    given = parser.parse_args()
+    sizes, folder = (SMALL, FOLDER / "small") if given.small else (Sizes(), FOLDER)
+    folder.mkdir(parents=True, exist_ok=True)
+    passed = True
+    warm_up()
+    for name in given.network or CASES:
+        try:
+            made = case(name, SMALL_SAMPLES if given.small else None)
+        except HessmapError as error:
+            print(f"{name}: skipped, {error}")
+            continue
+        known = known_reference(made, sizes, folder)
+        for question in [] if given.references else given.only or QUESTIONS:
+            path = folder / f"{slug(name, question)}.json"
+            if given.again or not path.exists():
+                where = environment()
+                row = measured(question, made, sizes, known)
+                path.write_text(json.dumps({"environment": where, **row}, indent=1) + "\n")
+            row = json.loads(path.read_text())
+            passed = passed and row["passes"]
+            print(line(row), flush=True)
+    return 0 if passed or given.small else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
