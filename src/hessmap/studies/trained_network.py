@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from hessmap.results import Record, data_hash
+from hessmap.studies.kept_samples import keep_samples
 from hessmap.studies.model_cache import trained
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ def trained_network(
         run = train(model, data, seed=seed, checkpoint=path, checkpoint_every=checkpoint_every, **training)
         return {"parameters": model.state_dict(), "run": run.to_json()}
 
-    settings = {
+    settings: dict[str, Any] = {
         "recipe_version": RECIPE_VERSION,
         "architecture": repr(architecture),
         "data": data_hash(data.inputs.numpy(), data.targets.numpy()),
@@ -62,6 +63,7 @@ def trained_network(
         **{f"training.{name}": value for name, value in training.items()},
     }
     kept = trained(settings, fit)
+    keep_samples(settings["data"], data.inputs)
     model = architecture.build(seed=seed, init=init)
     model.load_state_dict(kept["parameters"])
     run = Record.from_json(kept["run"])

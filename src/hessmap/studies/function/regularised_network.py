@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from hessmap.errors import require, unknown_name
 from hessmap.results import data_hash
+from hessmap.studies.kept_samples import keep_samples
 from hessmap.studies.model_cache import trained
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ def regularised_network(
     if optimiser not in ("adam", "gd"):
         raise unknown_name("optimiser", optimiser, ("adam", "gd"))
     architecture = FullyConnected(widths, bias=True, activation="relu")
-    settings = {
+    settings: dict[str, Any] = {
         "recipe": "l2 on all parameters",
         "recipe_version": RECIPE_VERSION,
         "architecture": repr(architecture),
@@ -88,6 +89,7 @@ def regularised_network(
         model.load_state_dict(start.state_dict())
         settings["start"] = data_hash(*(part.detach().numpy() for part in model.parameters()))
     kept = trained(settings, lambda checkpoints: _trained(model, data, settings, checkpoints))
+    keep_samples(settings["data"], data.inputs)
     model.load_state_dict(kept["parameters"])
     objectives = tuple(kept["objectives"])
     return RegularisedNetwork(model, kept["risk"], kept["squared_norm"], kept["gradient_norm"], objectives)

@@ -18,7 +18,7 @@ def linear_representation_cost(matrix: ArrayLike, num_layers: int) -> float:
     """min ||W_L||^2 + .. + ||W_1||^2 over all W_L .. W_1 = A: L times the sum of s^(2/L), s the singular values of A.
 
     Kind of truth: theorem, for hidden widths of at least the rank of A. Divided by L it tends to the rank of A as the
-    depth L grows.
+    depth L grows. Singular values below n eps of the largest count as zeros: their powers would not be small.
 
     >>> round(linear_representation_cost([[3.0, 0.0], [0.0, 1.0]], num_layers=2), 12)    # twice the nuclear norm
     8.0
@@ -91,15 +91,21 @@ def balanced_factors(matrix: ArrayLike, num_layers: int) -> list[Floats]:
     if num_layers == 1:
         return [array.copy()]
     left, values, right = np.linalg.svd(array, full_matrices=False)
-    floor = max(array.shape) * np.finfo(np.float64).eps * values.max(initial=0.0)
-    rank = max(1, int((values > floor).sum()))
+    rank = max(1, int((values > _floor(array, values)).sum()))
     roots = values[:rank] ** (1.0 / num_layers)
     middle = [np.diag(roots) for _ in range(num_layers - 2)]
     return [roots[:, None] * right[:rank], *middle, left[:, :rank] * roots]
 
 
 def _singular_values(matrix: ArrayLike) -> Floats:
-    return np.asarray(np.linalg.svd(_matrix(matrix), compute_uv=False), dtype=np.float64)
+    """Those above rounding."""
+    array = _matrix(matrix)
+    values = np.asarray(np.linalg.svd(array, compute_uv=False), dtype=np.float64)
+    return values[values > _floor(array, values)]
+
+
+def _floor(matrix: Floats, singular_values: Floats) -> float:
+    return float(max(matrix.shape) * np.finfo(np.float64).eps * singular_values.max(initial=0.0))
 
 
 def _matrix(matrix: ArrayLike) -> Floats:
