@@ -16,6 +16,7 @@ from hessmap.studies.layers import compared_models as models
 from hessmap.studies.layers.trained_layers import Recipe
 from hessmap.studies.model_cache import use_models_folder
 
+Numbers = dict[str, float]
 SHORT = Recipe(200, 4, 150, learning_rate=0.1)
 PAIR: dict[str, Any] = {"data": "digits", "network": "F-12", "labels": "true", "layer": "fc1", "count": 20}
 FULL: dict[str, Any] = {"data": "digits", "network": "F-100^2", "epochs": 300, "seed": 0}
@@ -87,7 +88,6 @@ def test_recipes_and_checkpoints_are_other_models_and_unknown_names_are_refused(
 
 
 def pair_row(**fields: Any) -> Row:
-    """A row of a comparison as the claims want it."""
     case = {
         "data": "digits",
         "network": "F-16",
@@ -103,6 +103,7 @@ def pair_row(**fields: Any) -> Row:
 
 
 WIDE: dict[str, Any] = {"network": "F-200^2", "labels": "true", "peak": 9, "num_outputs": 200}
+LENET: dict[str, Any] = {"data": "cifar10", "network": "LeNet5", "labels": "true", "layer": "conv2", "peak": 14}
 
 
 @pytest.mark.parametrize(
@@ -118,11 +119,7 @@ WIDE: dict[str, Any] = {"network": "F-200^2", "labels": "true", "peak": 9, "num_
         ("flat from k = 3", WIDE | {"layer": "fc3"}, {"overlap": np.linspace(0.1, 0.9, 48)}),
         ("above 0.7 of", WIDE | {"layer": "fc3"}, {"at_nine": 0.27}),
         ("a tenth or more below", WIDE | {"layer": "fc3"}, {"overlap": np.full(48, 0.3)}),
-        (
-            "As the paper has it, conv2",
-            {"data": "cifar10", "network": "LeNet5", "labels": "true", "layer": "conv2", "peak": 14},
-            {"peak": 40},
-        ),
+        ("As the paper has it, conv2", LENET, {"peak": 40}),
     ],
 )
 def test_claims_on_overlaps_hold_and_fail(words: str, good: dict[str, Any], bad: dict[str, Any]) -> None:
@@ -169,9 +166,7 @@ def full_row(corrected: dict[str, float], printed: dict[str, float], **case: Any
         ("is nearer to the true one", {"largest": 1.2}, {}),
     ],
 )
-def test_claims_on_the_full_hessian_hold_and_fail(
-    words: str, corrected: dict[str, float], printed: dict[str, float]
-) -> None:
+def test_claims_on_the_full_hessian_hold_and_fail(words: str, corrected: Numbers, printed: Numbers) -> None:
     good = full_hessian.STUDY.verdict([full_row({}, {})])
     assert good.holds
     assert len(good.findings) == 8
@@ -189,8 +184,7 @@ def test_training_starts_at_the_initialisation_and_ends_with_its_own_space() -> 
     assert found["course.risk"][0] > found["course.risk"][-1]
     assert found["first.with_final"] < found["before_last.with_final"]
     assert found["chance"] == 9 / (12 * 64)
-    output = measured(training.STUDY, data="digits", network="F-12", layer="fc2", seed=0)
-    assert "course.gap" not in output
+    assert "course.gap" not in measured(training.STUDY, data="digits", network="F-12", layer="fc2", seed=0)
 
 
 def course_row(**fields: Any) -> Row:
@@ -225,11 +219,13 @@ def test_clusters_are_by_logit_before_training() -> None:
     assert end["explained"] < 1
     assert start["horizontal"].shape == start["logit"].shape == (100,)
     assert start["class"][:3].tolist() == [0, 0, 0]
+    assert 0 < start["centre_cosine.weights"] < start["centre_cosine.activities"] <= 1
 
 
 def cluster_row(moment: str, **fields: Any) -> Row:
     case = {"data": "digits", "layer": "fc1", "moment": moment, "space": "outputs"}
-    return Row(case, {"by_logit": 3.0, "by_class": 0.1, "explained": 0.5} | fields)
+    centres = {"weights": 0.8, "activities": fields.get("activities", 0.95)}
+    return Row(case, {"by_logit": 3.0, "by_class": 0.1, "explained": 0.5, "centre_cosine": centres} | fields)
 
 
 @pytest.mark.parametrize(
@@ -239,6 +235,7 @@ def cluster_row(moment: str, **fields: Any) -> Row:
         ("initialisation: clusters by logit", "initialisation", {"by_class": 4.0}),
         ("minimum: clusters by class", "minimum", {"by_class": 1.1}),
         ("Class means alone", "minimum", {"explained": 0.96}),
+        ("S_q tells them better", "initialisation", {"activities": 0.85}),
     ],
 )
 def test_claims_on_clusters_hold_and_fail(words: str, moment: str, bad: dict[str, float]) -> None:

@@ -24,6 +24,7 @@ def measure(case: Case) -> dict[str, Any]:
     from hessmap.curvature.layers import logit_gradients
     from hessmap.measurement.layers import cluster_ratios, embedded
     from hessmap.studies.drawn_curves import rounded
+    from hessmap.studies.layers.logit_centres import centre_cosines
     from hessmap.studies.layers.trained_layers import trained_layers, untrained_layers
 
     network, data, seed = case["network"], case["data"], case["seed"]
@@ -41,20 +42,12 @@ def measure(case: Case) -> dict[str, Any]:
         "of_each_logit": rounded(found.of_each_logit),
         "of_each_class": rounded(found.of_each_class),
         "explained": found.explained,
-        "diagonal_share": _diagonal_share(gradients.means.numpy()),
+        "centre_cosine": centre_cosines(problem, case["layer"], gradients),
         "horizontal": rounded(places[:, 0]),
         "vertical": rounded(places[:, 1]),
         "logit": logits,
         "class": classes,
     }
-
-
-def _diagonal_share(means: Any) -> float:
-    """How much of the squared means belongs to logits of the class itself."""
-    import numpy as np
-
-    squares = np.square(means).sum(axis=2)
-    return float(np.trace(squares) / squares.sum())
 
 
 def findings(rows: Sequence[Row]) -> Iterator[Finding]:
@@ -72,6 +65,14 @@ def findings(rows: Sequence[Row]) -> Iterator[Finding]:
             if end:
                 claim = f"{where}, minimum: clusters by class are weak, ratio below 1"
                 yield Finding(claim, all(row["by_class"] < 1 for row in end), _both(end))
+    for moment in _MOMENTS:
+        pairs = [row["centre_cosine"] for row in rows if row["moment"] == moment]
+        if pairs:
+            claim = f"Centres at the {moment}: S_q tells them better than S (equation 273), squared cosine above 0.9"
+            holds = all(pair["activities"] > max(0.9, pair["weights"]) for pair in pairs)
+            ranges = {name: [pair[name] for pair in pairs] for name in ("weights", "activities")}
+            words = [f"from {name} {min(some):.3f} to {max(some):.3f}" for name, some in ranges.items()]
+            yield Finding(claim, holds, ", ".join(words))
     shares = [row.number("explained") for row in rows]
     claim = "Class means alone do not make the Hessian (equation 271): they hold less than 0.95 of its trace"
     yield Finding(claim, max(shares) < 0.95, f"{min(shares):.2f} to {max(shares):.2f}")
@@ -97,7 +98,7 @@ def _cloud(data: str, moment: str, space: str, colour: str) -> Cloud:
 STUDY = Study(
     name="layers/clusters",
     question="Do the mean gradients of logits cluster by logit at initialisation and by class at a minimum?",
-    reference="Wu et al. 2022, appendix G.5, Figures 29 and 30",
+    reference="Wu et al. 2022, appendix G.5, Figures 29 and 30, equations 271 and 273",
     cases=cases,
     measure=measure,
     data=("digits", "mnist"),
@@ -117,7 +118,8 @@ STUDY = Study(
             "space",
             Column("by_logit", "between/within logits", ".2f"),
             Column("by_class", "between/within classes", ".2f"),
-            Column("diagonal_share", "share of own logits", ".2f"),
+            Column("centre_cosine.weights", "centres from S", ".3f"),
+            Column("centre_cosine.activities", "from S_q", ".3f"),
             Column("explained", "trace in class means", ".2f"),
         ),
         group_by=("data", "layer", "moment", "space"),
