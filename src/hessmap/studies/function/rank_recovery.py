@@ -64,7 +64,7 @@ def findings(rows: Sequence[Row]) -> Iterator[Finding]:
     if gaussian:
         over = sum(row["middle.smallest"] == row["true_rank"] + 1 for row in gaussian)
         claim = "Gaussian inputs of variance 1: the least centred rank of layers 3 to 6 is k + 1, not k"
-        yield Finding(claim, over == len(gaussian), f"{over} of {len(gaussian)}, {_least(gaussian)}")
+        yield Finding(claim, over == len(gaussian), f"{over} of {len(gaussian)}; {_least(gaussian)}")
     if homogeneous:
         found = sum(row["narrowest"] == row["true_rank"] for row in homogeneous)
         all_four = sum(row["middle.smallest"] == row["middle.largest"] == row["true_rank"] for row in homogeneous)
@@ -82,7 +82,10 @@ def _narrowest(rows: Sequence[Row]) -> str:
 
 
 def _least(rows: Sequence[Row]) -> str:
-    return ", ".join(f"{row['middle.smallest']} for k = {row['true_rank']}" for row in rows)
+    ranks: dict[int, list[int]] = {}
+    for row in rows:
+        ranks.setdefault(row["true_rank"], []).append(row["middle.smallest"])
+    return "; ".join(f"k = {k}: {', '.join(map(str, found))}" for k, found in ranks.items())
 
 
 def _ranks_figure(title: str, setting: str, **options: Any) -> Lines:
@@ -120,7 +123,7 @@ STUDY = Study(
     cases=cases(),
     measure=measure,
     findings=findings,
-    seconds=lambda case: 1.5 if case["setting"] == "three layers" else 3.5,
+    seconds=lambda case: 1.5 if case["setting"] == "three layers" else 2.5,
     view=View(
         figures=(
             _ranks_figure("uniform inputs", "uniform", y_limits=(0.0, 15.0)),
