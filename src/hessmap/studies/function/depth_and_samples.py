@@ -133,10 +133,10 @@ STUDY = Study(
                 y="num_samples",
                 limits=limits,
             )
-            for ridge in _RIDGES
-            for title, value, limits in (
-                ("narrowest rank", "narrowest", (0.0, 6.0)),
-                ("share of layers of rank 2", "share_at_true_rank", (0.0, 1.0)),
+            for ridge, title, value, limits in (
+                (_RIDGES[0], "narrowest rank", "narrowest", (0.0, 6.0)),
+                (_RIDGES[1], "narrowest rank", "narrowest", (0.0, 6.0)),
+                (_RIDGES[1], "share of layers of rank 2", "share_at_true_rank", (0.0, 1.0)),
             )
         ),
         table=(
