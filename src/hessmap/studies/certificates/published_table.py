@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from hessmap.studies import Case, Column, Finding, Row, View, grid
 from hessmap.studies.certificates.bound_view import BOUND, BOUND_AND_TEST_ERROR, PARTS_OF_BOUND
@@ -12,8 +12,13 @@ from hessmap.studies.certificates.order import by_seed
 DRAWS = 600_000
 
 
-def table_cases(networks: tuple[str, ...], iterations: int) -> tuple[Case, ...]:
-    return grid(network=networks, basis=tuple(LABELS), iterations=[iterations], draws=[DRAWS], seed=[0])
+def table_cases(iterations: Mapping[str, int]) -> tuple[Case, ...]:
+    """Every network in every basis; ``iterations`` by network."""
+    return tuple(
+        case
+        for network, number in iterations.items()
+        for case in grid(network=[network], basis=tuple(LABELS), iterations=[number], draws=[DRAWS], seed=[0])
+    )
 
 
 def table_findings(rows: Sequence[Row]) -> Iterator[Finding]:
