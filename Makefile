@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: run test install lint types unit test-slow bench clean
+.PHONY: run test install lint types unit test-slow bench bench-peers clean
 
 run: install
 	$(BIN)/hessmap map
@@ -39,5 +39,19 @@ bench: .venv-bench/.installed
 	.venv-bench/bin/pip install --quiet --constraint constraints.txt --editable . --requirement benchmarks/requirements.txt
 	touch $@
 
+# Beside the peers, in an environment of their own; rows that were measured before are not run again.
+bench-peers: .venv-peers/.installed
+	cd benchmarks/peers && for question in correctness rows growth; do \
+		../../.venv-peers/bin/python $$question.py || failed=1; done; \
+	../../.venv-peers/bin/python ../layer_eigenpairs.py || failed=1; \
+	../../.venv-peers/bin/python table.py; test -z "$$failed"
+
+# Without their requirements, which would bring another torch.
+.venv-peers/.installed: pyproject.toml constraints.txt benchmarks/peers/requirements.txt
+	test -x .venv-peers/bin/python || $(PYTHON) -m venv .venv-peers
+	.venv-peers/bin/pip install --quiet --constraint constraints.txt --editable .
+	.venv-peers/bin/pip install --quiet --no-deps --requirement benchmarks/peers/requirements.txt
+	touch $@
+
 clean:
-	rm -rf $(VENV) .venv-bench .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) .venv-bench .venv-peers .mypy_cache .ruff_cache .pytest_cache

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 from harness import best_seconds
-from roads import Adapter, Answer, Curvlinops, Eigenthings, Ours, PyHessian, clocked, share
+from roads import DENSE, Adapter, Answer, Curvlinops, Eigenthings, Ours, PyHessian, clocked, share
 from torch import Tensor
 
 import hessmap as hm
@@ -52,7 +52,7 @@ def reference(case: Case, sizes: Sizes) -> Reference:
     signs = torch.randint(0, 2, (sizes.count,), generator=torch.Generator().manual_seed(1)).double() * 2 - 1
     vectors, values = torch.from_numpy(found.eigenvectors), torch.from_numpy(np.array(found.eigenvalues))
     off = float((Curvlinops(case).product(vectors @ signs) - vectors @ (values * signs)).norm()) / float(values[0])
-    trace = hm.trace_estimate(ours.operator, relative_error=sizes.standard_error / 2, seed=99, max_products=600)
+    trace = hm.trace_estimate(ours.operator, relative_error=sizes.standard_error, seed=99, max_products=400)
     return Reference(np.array(found.eigenvalues), trace.value, trace.standard_error, off)
 
 
@@ -74,8 +74,10 @@ def _products(road_of: type, case: Case, width: int) -> Answer:
     road = made.value
     vectors = torch.randn(case.num_parameters, width, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     first = clocked(lambda: road.product(vectors[:, 0].contiguous()))
-    run = (lambda: road.product(vectors[:, 0].contiguous())[:, None]) if width == 1 else (lambda: road.block(vectors))
-    rounds = [clocked(run, width) for _ in range(3 if first.seconds * width < 10 else 1)]
+    run_width = max(min(2, width), int(width * share(width, first.seconds)))
+    few = vectors[:, :run_width].contiguous()
+    run = (lambda: road.product(few[:, 0].contiguous())[:, None]) if width == 1 else (lambda: road.block(few))
+    rounds = [clocked(run, width, run_width / width) for _ in range(3 if first.seconds * width < 5 else 1)]
     best = min(rounds, key=lambda answer: answer.seconds)
     best.notes = f"set up in {made.seconds + max(0.0, first.seconds - best.seconds / width):.2g} s"
     return best
@@ -185,9 +187,9 @@ def density(road_of: type, case: Case, sizes: Sizes, known: Reference) -> Answer
     """The value is the mean of the density and its largest node (or the largest place where it does not vanish)."""
     products = sizes.steps * sizes.probes
     if road_of is Ours:
-        answer = clocked(lambda: _our_density(case, sizes), products)
-        answer.value, answer.products = answer.value
-        return answer
+        each = 0.0 if case.num_parameters <= DENSE else seconds_each(Ours(case), case.num_parameters)
+        probes = max(2, min(sizes.probes, int(sizes.probes * share(products, each))))
+        return clocked(lambda: _our_density(case, sizes.steps, probes), products, probes / sizes.probes)
     road = road_of(case)
     probes = max(1, min(sizes.probes, int(sizes.probes * share(products, seconds_each(road, case.num_parameters)))))
     steps = sizes.steps
@@ -213,11 +215,10 @@ def density(road_of: type, case: Case, sizes: Sizes, known: Reference) -> Answer
     return answer
 
 
-def _our_density(case: Case, sizes: Sizes) -> tuple[dict[str, float], int]:
-    found = hm.density_estimate(
-        Ours(case, dense=True).operator, num_steps=sizes.steps, num_probes=sizes.probes, memory_budget=2**33
-    )
-    return _summary(list(zip(found.nodes, found.weights, strict=True))), found.num_products
+def _our_density(case: Case, steps: int, probes: int) -> dict[str, float]:
+    operator = Ours(case, dense=True).operator
+    found = hm.density_estimate(operator, num_steps=steps, num_probes=probes, memory_budget=2**33)
+    return _summary(list(zip(found.nodes, found.weights, strict=True)))
 
 
 def _summary(rules: list[tuple[np.ndarray, np.ndarray]]) -> dict[str, float]:

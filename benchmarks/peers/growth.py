@@ -1,0 +1,150 @@
+"""How do the seconds and the memory of a Hessian-vector product grow with parameters and with samples?
+
+Fully connected ReLU networks 64-w-w-10, cross-entropy, float64. Parameters from 10^4 to 10^7 with 256 samples; samples
+from 10^2 to 5x10^4, made anew at every pass, with about 55,000 parameters. Every point is a process of its own; its
+peak is what it held beyond what it held before the problem was built. The seconds are of a product of a new operator,
+which linearises the forward pass. Exponents are slopes of logarithms by least squares.
+
+    make bench-peers    # or: python benchmarks/peers/growth.py
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+sys.path.append(str(Path(__file__).parent.parent))
+
+import numpy as np
+
+WIDTHS = (65, 275, 960, 3115)
+SAMPLES = (100, 1000, 10_000, 50_000)
+MIDDLE_WIDTH, FEW_SAMPLES, BATCH = 200, 256, 100
+BUDGETS = {"parameters": 2**28, "samples": 2**24}
+PICTURE = Path(__file__).parent.parent.parent / "docs" / "pictures" / "growth.png"
+
+
+class Batches:
+    """Samples that exist only while they are used: batch i is drawn from seed i."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+
+    def __iter__(self) -> Iterator[Any]:
+        import torch
+
+        for start in range(0, self.count, BATCH):
+            generator = torch.Generator().manual_seed(start)
+            size = min(BATCH, self.count - start)
+            yield (
+                torch.randn(size, 64, generator=generator, dtype=torch.float64),
+                torch.randint(0, 10, (size,), generator=generator),
+            )
+
+
+def point(axis: str, value: int) -> dict[str, Any]:
+    """One product, in this process."""
+    import torch
+    from torch import nn
+
+    import hessmap as hm
+
+    width, samples = (value, FEW_SAMPLES) if axis == "parameters" else (MIDDLE_WIDTH, value)
+    torch.manual_seed(0)
+    layers = [nn.Linear(64, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), nn.Linear(width, 10)]
+    model = nn.Sequential(*layers).double()
+    size = sum(parameter.numel() for parameter in model.parameters())
+    vector = torch.randn(size, 1, dtype=torch.float64)
+    tiny = hm.LargeProblem(nn.Linear(64, 10).double(), "cross_entropy", Batches(10))
+    hm.loss_hessian(tiny).matmat(torch.ones(650, 1, dtype=torch.float64))  # what is loaded at a first call
+    before = forget_peak()
+    problem = hm.LargeProblem(model, "cross_entropy", Batches(samples), memory_budget=BUDGETS[axis])
+    seconds, processor = [], []
+    for _ in range(3):
+        start, used = time.perf_counter(), time.process_time()
+        hm.loss_hessian(problem).matmat(vector)
+        seconds.append(time.perf_counter() - start)
+        processor.append(time.process_time() - used)
+    return {
+        "axis": axis,
+        "num_parameters": size,
+        "num_samples": samples,
+        "seconds": min(seconds),
+        "processor_seconds": min(processor),
+        "peak_bytes": peak_bytes() - before,
+        "all_bytes": peak_bytes(),
+    }
+
+
+def peak_bytes() -> int:
+    """The most memory this process held since the last ``forget_peak`` (Linux)."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:"))
+
+
+def forget_peak() -> int:
+    Path("/proc/self/clear_refs").write_text("5")
+    return peak_bytes()
+
+
+def exponent(points: list[dict[str, Any]], along: str, of: str) -> float:
+    return float(np.polyfit(np.log([p[along] for p in points]), np.log([p[of] for p in points]), 1)[0])
+
+
+def drawn(points: dict[str, list[dict[str, Any]]], fits: dict[str, float]) -> None:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, panels = pyplot.subplots(2, 2, figsize=(8, 6), constrained_layout=True)
+    for row, (of, label, scale) in enumerate([("seconds", "seconds a product", 1), ("peak_bytes", "peak MB", 1e-6)]):
+        for panel, axis in zip(panels[row], points, strict=True):
+            along = [p[f"num_{axis}"] for p in points[axis]]
+            panel.loglog(along, [scale * p[of] for p in points[axis]], "o-", color="#2a6f97")
+            panel.set(xlabel=axis, ylabel=label, title=f"exponent {fits[f'{of} in {axis}']:.2f}")
+            panel.grid(alpha=0.3)
+    panels[1][1].set_ylim(1, 1e3)
+    figure.savefig(PICTURE, dpi=120)
+
+
+def main() -> int:
+    from harness import environment, write
+
+    where = environment()
+    points: dict[str, list[dict[str, Any]]] = {"parameters": [], "samples": []}
+    for axis, values in (("parameters", WIDTHS), ("samples", SAMPLES)):
+        for value in values:
+            program = [sys.executable, __file__, "--point", axis, str(value)]
+            found = json.loads(subprocess.run(program, check=True, capture_output=True, text=True).stdout)
+            points[axis].append(found)
+            told = f"{found['num_parameters']} parameters, {found['num_samples']} samples"
+            print(f"{told}: {found['seconds']:.3g} s, peak {found['peak_bytes'] / 1e6:.0f} MB", flush=True)
+    fits = {
+        f"{of} in {axis}": exponent(points[axis], f"num_{axis}", of)
+        for axis in points
+        for of in ("seconds", "peak_bytes")
+    }
+    passes = fits["seconds in parameters"] <= 1.1 and fits["seconds in samples"] <= 1.1
+    passes = passes and fits["peak_bytes in parameters"] <= 1.1 and fits["peak_bytes in samples"] <= 0.1
+    for name, value in fits.items():
+        print(f"exponent of {name}: {value:.2f}")
+    write(
+        "peers_growth",
+        where,
+        [{"points": points[axis], "axis": axis} for axis in points] + [{"exponents": fits, "passes": passes}],
+    )
+    drawn(points, fits)
+    return 0 if passes else 1
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--point"]:
+        print(json.dumps(point(sys.argv[2], int(sys.argv[3]))))
+        sys.exit(0)
+    sys.exit(main())
