@@ -72,6 +72,7 @@ _HOME_OF = {
     "denoising_score": "measurement.functions",
     "function_rank": "measurement.functions",
     "input_jacobians": "measurement.functions",
+    "representation_cost": "studies.representation_cost",
     "map": "studies.map",
     "compare_maps": "studies.comparison",
     "Tracker": "studies.track",
@@ -160,6 +161,7 @@ if TYPE_CHECKING:  # what editors and type checkers see
     from hessmap.networks import describe as describe
     from hessmap.studies.comparison import compare_maps as compare_maps
     from hessmap.studies.map import map as map
+    from hessmap.studies.representation_cost import representation_cost as representation_cost
     from hessmap.studies.track import Tracker as Tracker
     from hessmap.studies.track import track_checkpoints as track_checkpoints
     from hessmap.theory import effective_parameters as effective_parameters

@@ -1,5 +1,6 @@
 """Frozen records that carry their own doubt."""
 
+from hessmap.results.costs import CostBound, RepresentationCost
 from hessmap.results.datasets import DataSetStatus
 from hessmap.results.effective_parameters import CountTruth, EffectiveParameters
 from hessmap.results.enclosures import EigenvalueEnclosure
@@ -65,6 +66,7 @@ __all__ = [
     "Change",
     "ClassRegions",
     "ClusterMeasurement",
+    "CostBound",
     "CountTruth",
     "CurvatureMap",
     "CurvatureTrack",
@@ -106,6 +108,7 @@ __all__ = [
     "RankValue",
     "ReconstructionErrors",
     "Record",
+    "RepresentationCost",
     "SchattenMeasurement",
     "SharpnessMeasurement",
     "ShiftedSolution",

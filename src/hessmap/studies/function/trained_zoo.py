@@ -69,9 +69,10 @@ def _dense() -> None:
     from hessmap.networks import FullyConnected
     from hessmap.studies.trained_network import trained_network
 
+    options: dict[str, Any] = {"init": "kaiming", "epochs": 30, "learning_rate": 0.02, "record_every": 30}
     for activation in ("identity", "relu", "tanh"):
         network = FullyConnected((64, 30, 20, 10), bias=True, activation=activation)
-        trained_network(network, digits(num_samples=1000), epochs=30, learning_rate=0.1, record_every=30)
+        trained_network(network, digits(num_samples=1000), **options)
 
 
 def _convolutional() -> None:

@@ -8,7 +8,7 @@ import typer
 from typer.core import TyperGroup
 
 from hessmap.errors import HessmapError
-from hessmap.views.cli import certify, data, predict
+from hessmap.views.cli import certify, data, function, predict
 from hessmap.views.cli.map import map_app
 from hessmap.views.cli.study import study_app
 from hessmap.views.cli.threads import leave_busy_cores_alone
@@ -23,6 +23,7 @@ _EXAMPLES = """
   hessmap track show run1 --figure run1.png   [dim]# curvature along a training[/dim]\n
   hessmap predict 64-30-20-10 --input-rank 61 [dim]# from integers alone[/dim]\n
   hessmap certify                             [dim]# a bound on the error on unseen data[/dim]\n
+  hessmap function                            [dim]# how many dimensions its function has[/dim]\n
   hessmap study list                          [dim]# the papers' questions[/dim]\n
   hessmap data                                [dim]# what is here, how to get more[/dim]
 
@@ -59,6 +60,7 @@ app.add_typer(map_app)
 app.add_typer(track_app)
 app.command("predict", epilog=predict.EXAMPLES)(predict.predict)
 app.command("certify", epilog=certify.EXAMPLES)(certify.certify)
+app.command("function", epilog=function.EXAMPLES)(function.function)
 app.command("data", epilog=data.EXAMPLES)(data.data)
 app.add_typer(study_app)
 

@@ -1,0 +1,116 @@
+"""The rank of a network's function: a sentence, the layers, the costs."""
+
+from __future__ import annotations
+
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from hessmap.results import BottleneckView, FunctionRank, RepresentationCost
+from hessmap.views.tables.style import new_table
+
+_SIGNS = {"value": "=", "lower_bound": ">=", "upper_bound": "<="}
+
+
+def function_view(rank: FunctionRank, view: BottleneckView, cost: RepresentationCost) -> RenderableType:
+    """The verdict, the Jacobians, the layers one by one, and what the weights cost."""
+    parts: list[RenderableType] = [Text(function_verdict(rank, view, cost), style="bold")]
+    for head, part in (
+        ("Jacobians", _jacobians(rank)),
+        ("Layers", _layers(view)),
+        ("Squared norm of the weights", _costs(cost)),
+    ):
+        parts += [Padding(Text(head, style="bold"), (1, 0, 0, 0)), part]
+    parts += [Text(line, style="dim") for line in _small_print(rank, view, cost)]
+    return Group(*parts)
+
+
+def function_verdict(rank: FunctionRank, view: BottleneckView, cost: RepresentationCost) -> str:
+    """One sentence: the interval of the bottleneck rank, where it is narrow, and what the weights could save."""
+    interval = rank.bottleneck
+    assert interval is not None
+    if interval.lower == interval.upper:
+        ranks = f"The function has bottleneck rank {interval.lower}"
+    elif interval.lower < interval.upper:
+        ranks = f"The function has a bottleneck rank between {interval.lower} and {interval.upper}"
+    else:
+        ranks = (
+            f"The Jacobians have rank {interval.lower} and layer {interval.upper_layer} only {interval.upper}: no rank"
+        )
+    ranks += f" up to singular values below {rank.relative_tolerance:g} of the largest"
+    hidden = [layer for layer in view.layers if layer.name in view.bottlenecks]
+    is_one = len(hidden) == 1
+    layers = f"its narrowest hidden {'layer' if is_one else 'layers'}, {', '.join(layer.name for layer in hidden)}, "
+    layers += f"{'holds' if is_one else 'hold'} {hidden[0].centred_rank} dimensions"
+    bound = cost.bound("jacobians")
+    if bound is None or not bound.squared_norm:
+        return f"{ranks}; {layers}."
+    times = f"{cost.squared_norm / bound.squared_norm:.2f} times"
+    return f"{ranks}; {layers}; its weights cost {times} what its Jacobians need."
+
+
+def _jacobians(rank: FunctionRank) -> Table:
+    interval = rank.bottleneck
+    assert interval is not None
+    ranks = rank.distribution
+    spread = ", ".join(f"{value} at {count}" for value, count in sorted(ranks.items(), reverse=True)[:4])
+    rows = [
+        ("largest rank over the samples", f"{rank.value} of {min(rank.input_dim, rank.output_dim)}"),
+        ("how many samples have which", spread + (", .." if len(ranks) > 4 else "")),
+        ("smallest gap around a cut", f"{rank.smallest_gap:.3g}"),
+        ("bottleneck rank, at least", f"{interval.lower} ({interval.lower_kind})"),
+        ("bottleneck rank, at most", f"{interval.upper} ({interval.upper_kind}: {interval.upper_layer})"),
+    ]
+    if rank.certificate is not None:
+        doubt = f"{rank.certificate.failure_bound:.0e}"
+        rows.append(("certified rank, without a tolerance", f"{rank.certificate.value} (fails with {doubt})"))
+    table = new_table()
+    table.show_header = False
+    table.add_column("")
+    table.add_column("")
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
+def _layers(view: BottleneckView) -> Table:
+    table = new_table()
+    table.add_column("layer")
+    for head in ("width", "rank", "centred", "effective", "nonlinear", "alike"):
+        table.add_column(head, justify="right")
+    table.add_column("")
+    for layer in view.layers:
+        marks = [word for word, names in (("bottleneck", view.bottlenecks), ("identity", view.identities))
+                 if layer.name in names]  # fmt: skip
+        impact = "" if layer.nonlinearity is None else f"{layer.nonlinearity:.2f}"
+        numbers = (layer.width, layer.rank, layer.centred_rank, f"{layer.effective_rank:.1f}", impact)
+        table.add_row(layer.name, *map(str, numbers), f"{layer.similarity:.2f}", ", ".join(marks))
+    return table
+
+
+def _costs(cost: RepresentationCost) -> Table:
+    table = new_table()
+    table.add_column("")
+    table.add_column("norm", justify="right")
+    table.add_column("/ layers", justify="right")
+    table.add_column("truth")
+    table.add_column("of")
+    for bound in cost.bounds:
+        numbers = (f"{_SIGNS[bound.kind]} {bound.squared_norm:.4g}", f"{bound.scaled:.3g}")
+        table.add_row(bound.name, *numbers, bound.truth, bound.holds_for)
+    return table
+
+
+def _small_print(rank: FunctionRank, view: BottleneckView, cost: RepresentationCost) -> list[str]:
+    lines = [
+        "",
+        "rank and centred: dimensions of the samples behind the layer, around zero and around their mean; alike: to "
+        f"what entered it (1: up to rotation and scale). {view.num_samples} samples, Jacobians by {rank.road}.",
+    ]
+    if cost.constant is not None:
+        lines.append(f"At every depth L above: cost <= {cost.inner_rank} L + {cost.constant:.4g} (construction).")
+        depths = cost.expected_depths
+        words = "none" if depths is None else f"{depths[0]} to {depths[1]}"
+        lines.append(f"Depths at which the weights of least norm are expected to show rank {cost.inner_rank}: {words}.")
+    return [*lines, *cost.notes]

@@ -1,0 +1,92 @@
+"""All bounds on a cost in one call: each against its own formula, and on the right side of the norm."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+import hessmap as hm
+from hessmap.results import RepresentationCost
+from hessmap.theory import functions
+
+
+def drawn(*shape: int, seed: int = 0) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+@settings(deadline=None, max_examples=25)
+@given(
+    seed=st.integers(0, 1000),
+    widths=st.lists(st.integers(1, 6), min_size=2, max_size=5),
+    activation=st.sampled_from(["relu", "identity", "tanh"]),
+)
+def test_lower_bounds_stay_below_the_norm_of_the_weights(seed, widths, activation):
+    model = hm.FullyConnected(tuple(widths), bias=True, activation=activation).build(seed=seed)
+    cost = hm.representation_cost(model, drawn(8, widths[0], seed=seed))
+    assert cost.num_layers == len(widths) - 1
+    assert cost.squared_norm == pytest.approx(sum(float(p.detach().square().sum()) for p in model.parameters()))
+    for name in ("jacobians", "linear"):
+        bound = cost.bound(name)
+        if bound is not None:
+            assert bound.kind == "lower_bound"
+            assert bound.squared_norm <= cost.squared_norm * (1 + 1e-9)
+    assert (cost.bound("linear") is None) == (activation != "identity" and len(widths) > 2)
+
+
+def test_balanced_factors_leave_nothing_to_save():
+    matrix = drawn(3, 4).numpy()
+    layers = []
+    for factor in functions.balanced_factors(matrix, 4):
+        layer = nn.Linear(factor.shape[1], factor.shape[0], bias=False, dtype=torch.float64)
+        layer.weight.data = torch.from_numpy(factor)
+        layers.append(layer)
+    cost = hm.representation_cost(nn.Sequential(*layers), drawn(6, 4))
+    for name in ("jacobians", "linear"):
+        assert cost.bound(name).squared_norm == pytest.approx(cost.squared_norm, rel=1e-10)
+
+
+def test_a_rank_deficient_map_is_charged_for_its_rank_alone():
+    matrix = drawn(5, 2, seed=1).numpy() @ drawn(2, 5, seed=2).numpy()  # rounding leaves three tiny singular values
+    factors = functions.balanced_factors(matrix, 8)
+    attained = sum(float(np.square(factor).sum()) for factor in factors)
+    assert functions.linear_representation_cost(matrix, 8) == pytest.approx(attained, rel=1e-12)
+
+
+def test_the_path_bound_is_that_of_the_outputs_of_the_network():
+    model, inputs = hm.FullyConnected((2, 9, 3), activation="relu", bias=True).build(seed=3), drawn(7, 2)
+    cost = hm.representation_cost(model, inputs)
+    outputs = model(inputs).detach().numpy()
+    wanted = functions.rank_one_lower_bound(inputs.numpy(), outputs).squared_norm(2)
+    assert cost.bound("path").squared_norm == pytest.approx(wanted)
+    assert "shortest path of them" in cost.bound("path").holds_for
+    assert cost.bound("deeper").num_layers == 3
+    assert cost.bound("deeper").kind == "upper_bound"
+    deeper = cost.inner_rank * 3 + cost.constant
+    assert cost.bound("deeper").squared_norm <= deeper * (1 + 1e-9)
+
+
+def test_depths_of_recovery_are_given_where_a_network_is_cheap():
+    narrow = nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.Linear(2, 2)).double()
+    for layer in (narrow[0], narrow[2]):
+        nn.init.eye_(layer.weight)
+        nn.init.zeros_(layer.bias)
+    cost = hm.representation_cost(narrow, torch.rand(60, 2, generator=torch.Generator().manual_seed(0)))
+    assert cost.inner_rank == 2
+    first, last = cost.expected_depths
+    assert first == max(1, int(np.floor(cost.constant)) + 1)
+    assert last > first
+
+
+def test_what_has_no_bound_says_why():
+    model = nn.Sequential(nn.Unflatten(1, (1, 4, 4)), nn.Conv2d(1, 2, 3), nn.ReLU(), nn.Flatten(), nn.Linear(8, 3))
+    cost = hm.representation_cost(model, drawn(5, 16))
+    assert [bound.name for bound in cost.bounds] == ["weights"]
+    assert "slopes of at most 1" in cost.notes[0]
+    same = hm.representation_cost(nn.Sequential(nn.Linear(2, 2), nn.Tanh(), nn.Linear(2, 2)), torch.ones(3, 2))
+    assert any("no bound by path" in note for note in same.notes)
+    assert any("constructions need a ReLU" in note for note in same.notes)
+    assert RepresentationCost.from_json(same.to_json()) == same
