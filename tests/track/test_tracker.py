@@ -208,6 +208,17 @@ def test_fewer_quantities_cost_fewer_products() -> None:
     assert bare.risk == plain.risk
 
 
+def test_a_model_in_a_narrow_format_is_measured_in_the_one_asked_for() -> None:
+    model = network().to(torch.bfloat16)
+    inputs, labels = samples()
+    with pytest.raises(InvalidInput, match="dtype must be torch.float32 or torch.float64; got torch.bfloat16"):
+        hm.Tracker(model, "cross_entropy", (inputs, labels))
+    tracker = hm.Tracker(model, "cross_entropy", (inputs, labels), dtype=torch.float32)
+    assert tracker.measure(0).converged
+    assert tracker.track.settings["dtype"] == "float32"
+    assert next(model.parameters()).dtype == torch.bfloat16
+
+
 def test_data_that_change_are_refused() -> None:
     inputs, labels = samples()
     tracker = hm.Tracker(network(), "cross_entropy", (inputs, labels), share=None)

@@ -43,10 +43,15 @@ def new_track(name: str, problem: LargeProblem, settings: TrackSettings, share: 
         share=share,
         seconds=0.0,
         spent=0.0,
-        settings={**settings.as_dict(), "l2": problem.l2, "parameters": problem.layout.names},
+        settings={**settings.as_dict(), **_of_problem(problem)},
         points=(),
         provenance=problem.provenance,
     )
+
+
+def _of_problem(problem: LargeProblem) -> dict[str, object]:
+    dtype = str(problem.dtype).removeprefix("torch.")
+    return {"l2": problem.l2, "parameters": problem.layout.names, "dtype": dtype}
 
 
 class KeptTrack:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from operator import index
 from typing import Any, Self, SupportsIndex
 
+import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
@@ -28,7 +29,8 @@ class Tracker:
 
     It measures at the first call, and from then on whenever another measurement keeps the time spent on measuring
     within ``share`` of the whole; ``share_reached`` says what it came to. Only one measurement can exceed the share:
-    the first of a training that is too short to pay for it. ``tracker.measure(step)`` measures now, whatever it costs.
+    the first of a training that is too short to pay for it. ``share`` None measures at every call, and
+    ``tracker.measure(step)`` now, whatever it costs.
 
     A point holds risk, gradient norm, the ``count`` largest eigenvalues of the Hessian (started from the eigenvectors
     of the point before), the share of the gradient in their space, and the trace with its standard error. Every point
@@ -63,12 +65,13 @@ class Tracker:
         parameters: str | Sequence[str] | None = None,
         weights: Tensor | None = None,
         l2: float = 0.0,
+        dtype: torch.dtype | None = None,
         memory_budget: int = 2**30,
     ) -> None:
         self.settings = TrackSettings(
             tuple(quantities), part, count, tolerance, max_products, trace_error, max_probes, seed
         )
-        options = {"forward": forward, "parameters": parameters, "weights": weights, "l2": l2}
+        options = {"forward": forward, "parameters": parameters, "weights": weights, "l2": l2, "dtype": dtype}
         self.subject = Subject(model, loss, data, {**options, "memory_budget": memory_budget})
         path = store_path(store)
         Pace(share)  # refuses a wrong share before any work
