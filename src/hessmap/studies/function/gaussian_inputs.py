@@ -152,7 +152,7 @@ def _local_minima(rows: Sequence[Row]) -> Iterator[Finding]:
 STUDY = Study(
     name="function/gaussian-inputs",
     question="Why do inputs of unit variance give middle layers of rank k + 1, where small inputs give k?",
-    reference="Jacot 2023, Figure 1; an open question of its reproduction",
+    reference="Jacot 2023, Figure 1; why it fails at unit Gaussian inputs",
     cases=grid(variant=list(_VARIANTS), seed=range(3)),
     measure=measure,
     findings=findings,
@@ -166,12 +166,13 @@ STUDY = Study(
                 colour="variant",
                 y_scale="log",
                 x_label=label,
+                x_limits=limits,  # room for the legend
                 y_label="$s_{k+1} / s_k$ of layers 3 to 6",
                 marks=(Mark(0.1, axis="y"),),
             )
-            for title, x, label in (
-                ("distance of layer 1 from 0", "first.mean_over_spread", "mean / spread"),
-                ("what ReLU cuts off in layer 1", "first.nonlinearity", r"$\|Z - \sigma(Z)\| / \|Z\|$"),
+            for title, x, label, limits in (
+                ("distance of layer 1 from 0", "first.mean_over_spread", "mean / spread", (1.2, 8.5)),
+                ("what ReLU cuts off in layer 1", "first.nonlinearity", r"$\|Z - \sigma(Z)\| / \|Z\|$", (0.0, 1.8)),
             )
         ),
         table=(
