@@ -61,7 +61,7 @@ def top_eigenpairs(
     accuracy = reachable_tolerance(matrix, _TOLERANCE) if tolerance is None else tolerance
     wanted = WantedPairs(which, index(count), accuracy, relative_to)
     wanted.check(size)
-    width = block_size or _default_block(matrix, size, wanted.count)
+    width = block_size or default_block(matrix, size, wanted.count)
     require(1 <= width <= size, f"block_size must lie between 1 and the size {size}", f"got {width}")
     held = wanted.total(size)
     capacity = max_basis or default_basis(size, held, width)
@@ -78,7 +78,7 @@ def top_eigenpairs(
     return _measurement(basis, wanted, state, matrix, seed)
 
 
-def _default_block(matrix: Matrix, size: int, count: int) -> int:
+def default_block(matrix: Matrix, size: int, count: int) -> int:
     """Narrow blocks need fewer products; wide ones pay where many vectors cost little more than one."""
     widest = matrix.block_size if isinstance(matrix, LinearOperator) else 16
     return min(size, widest, max(4, count))
@@ -126,7 +126,8 @@ def _iterate(basis: KrylovBasis, wanted: WantedPairs, capacity: int, width: int,
             return state
         if settled:
             slack = max(10 * wanted.tolerance, 1e-12) * basis.norm
-            probe = basis.probe(_PROBE_WIDTH, _MIN_PROBE_STEPS, partial(wanted.is_clear, state.values, slack))
+            probe_width = _PROBE_WIDTH if num_probes else min(_PROBE_WIDTH, max(2, width))
+            probe = basis.probe(probe_width, _MIN_PROBE_STEPS, partial(wanted.is_clear, state.values, slack))
             num_probes += 1
             undecided += probe.verdict is None
             if probe.verdict or undecided == _ENOUGH_PROBES:
