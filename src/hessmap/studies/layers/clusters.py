@@ -103,7 +103,7 @@ STUDY = Study(
     measure=measure,
     data=("digits", "mnist"),
     findings=findings,
-    seconds=lambda case: {"digits": 3.0}.get(case["data"], 15.0),
+    seconds=lambda case: {"digits": 1.5}.get(case["data"], 15.0),
     view=View(
         figures=tuple(
             _cloud(data, moment, space, colour)

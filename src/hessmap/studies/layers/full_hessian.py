@@ -139,7 +139,7 @@ STUDY = Study(
     measure=measure,
     data=("digits", "mnist"),
     findings=findings,
-    seconds=lambda case: {"F-32^2": 8.0, "F-100^2": 20.0}.get(case["network"], 200.0),
+    seconds=lambda case: {"F-32^2": 4.0, "F-100^2": 8.0}.get(case["network"], 200.0),
     view=View(
         figures=tuple(
             figure
