@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from hessmap.studies.store import Outcome, Store, StoreError, only_run
+from hessmap.studies.store.schema import SCHEMA_VERSION
 
 PROVENANCE = '{"versions":{"hessmap":"0.1.0","torch":"2.0"}}'
 
@@ -184,7 +185,8 @@ def test_a_store_of_a_later_hessmap_is_refused(store_path: Path) -> None:
     client = sqlite3.connect(store_path, isolation_level=None)
     client.execute("PRAGMA user_version = 99")
     client.close()
-    with pytest.raises(StoreError, match="reads stores up to version 2; .* has version 99. Use the hessmap"):
+    said = f"reads stores up to version {SCHEMA_VERSION}; .* has version 99. Use the hessmap"
+    with pytest.raises(StoreError, match=said):
         Store(store_path)
 
 
