@@ -124,6 +124,28 @@ def test_a_dead_layer_has_no_factors_and_the_others_have() -> None:
     assert last.factors is not None
 
 
+class Attentive(nn.Module):
+    """Three tokens of two entries; the weight of the attention's inputs is no layer's own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.attention = nn.MultiheadAttention(4, 2, batch_first=True)
+        self.embed, self.head = nn.Linear(2, 4), nn.Linear(4, 3)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        tokens = self.embed(inputs.reshape(-1, 3, 2))
+        return self.head(self.attention(tokens, tokens, tokens, need_weights=False)[0].mean(1))
+
+
+def test_a_layer_that_is_not_seen_leaves_the_others_their_factors() -> None:
+    found = curvature_map(Attentive().double(), labelled(30, 6), twin=False).network
+    assert found.factors_gap == ""
+    having = {layer.name for layer in found.layers if layer.factors is not None}
+    assert {"embed", "head"} <= having
+    assert "attention" not in having
+
+
 def test_a_map_that_is_older_than_the_factors_is_read_shown_and_compared(made: CurvatureMap) -> None:
     content = json.loads(made.to_json())
     del content["network"]["factors_gap"]

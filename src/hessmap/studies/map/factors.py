@@ -21,12 +21,17 @@ def measured_factors(problem: Problem, loss: Tensor) -> tuple[dict[str, FactorCu
     """
     try:
         require_logits(problem)
-        names = layer_names(problem)
-        found = {name: _measured(problem, name, loss) for name in names if _is_curved(problem, name, loss)}
     except HessmapError as error:
         return {}, str(error)
-    gap = "" if found else "no layer is linear or a convolution whose weight acts once"
-    return found, gap
+    found: dict[str, FactorCurvature] = {}
+    gap = "no layer is linear or a convolution whose weight acts once"
+    for name in layer_names(problem):
+        try:
+            if _is_curved(problem, name, loss):
+                found[name] = _measured(problem, name, loss)
+        except HessmapError as error:  # a weight that acts in a way that is not seen: the other layers have factors
+            gap = str(error)
+    return found, "" if found else gap
 
 
 def _block(problem: Problem, name: str, loss: Tensor) -> Tensor:
