@@ -36,14 +36,12 @@ class CachedNetwork:
     inputs: Tensor
 
 
-def cached_networks(family: Family) -> Iterator[CachedNetwork]:
-    """The networks of a family, in the order of their keys; what cannot be built again is left out."""
+def cached_networks(family: Family) -> Iterator[CachedNetwork | None]:
+    """The networks of a family, in the order of their keys; None for one that cannot be built again."""
     for path in sorted(models_folder().glob("*/settings.json")):
         settings = json.loads(path.read_text())["settings"]
         if family_of(settings) == family:
-            found = _rebuilt(path.parent, family, settings)
-            if found is not None:
-                yield found
+            yield _rebuilt(path.parent, family, settings)
 
 
 def family_of(settings: dict[str, Any]) -> Family | None:
