@@ -13,7 +13,7 @@ from hessmap.datasets import cifar10, digits, mnist
 from hessmap.training import zoo_network
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Case:
     """A network in evaluation mode and its samples, float64; the loss is the mean cross-entropy."""
 

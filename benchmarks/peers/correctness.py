@@ -187,6 +187,7 @@ def rows() -> dict[str, Callable[[str], float]]:
         "a zero block: top 10 of 300": spectral(torch.cat([-decaying(145), torch.ones(5), zeros]), 10, 100),
         "parameters that the loss never sees": about_products(Unused),
         "attention": about_products(lambda: TokenEncoder(16, 1)),
+        "layer-norm": about_products(lambda: network(nn.LayerNorm(12))),
         "batch-norm in train mode, by batches": about_products(
             lambda: network(nn.BatchNorm1d(12)), batch_size=50, frozen_norm=True
         ),

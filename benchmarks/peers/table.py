@@ -1,0 +1,93 @@
+"""The measured rows as the tables of docs/large-networks.md, between its two marks.
+
+python benchmarks/peers/table.py
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parent.parent.parent
+RESULTS = ROOT / "benchmarks" / "results"
+PAGE = ROOT / "docs" / "large-networks.md"
+START, END = "<!-- peers: start -->", "<!-- peers: end -->"
+ROADS = ("hessmap", "curvlinops", "hessian-eigenthings", "PyHessian")
+QUESTIONS = ("one product", "block product", "top eigenvalues", "density", "trace")
+
+
+def number(seconds: float) -> str:
+    return f"{seconds:.3g} s" if seconds >= 0.1 else f"{1e3 * seconds:.2g} ms"
+
+
+def answer(road: dict[str, Any]) -> str:
+    if "seconds" not in road:
+        return "fails"
+    told = number(road["seconds"]) + (" ‡" if road["part"] < 1 else "")
+    told += f", {road['products']}" if road["products"] else ""
+    return told if road["right"] else f"wrong by {road['error']:.0e} ({told})"
+
+
+def speed_table() -> list[str]:
+    rows = [json.loads(path.read_text()) for path in sorted((RESULTS / "peers").glob("*.json"))]
+    rows = [row for row in rows if "question" in row]
+    if not rows:
+        return ["No row was measured yet: `make bench-peers`."]
+    rows.sort(key=lambda row: (row["num_parameters"], row["network"], QUESTIONS.index(row["question"])))
+    lines = [
+        "| network | question | " + " | ".join(ROADS) + " | floor | least speedup | wanted |",
+        "| --- " * (len(ROADS) + 5) + "|",
+    ]
+    for row in rows:
+        least = min(row["speedups"].values(), default=float("nan"))
+        products = row["roads"]["hessmap"].get("products") or 1
+        cells = [row["network"], row["question"], *(answer(row["roads"][name]) for name in ROADS)]
+        cells += [number(products * row["floor_seconds_per_product"]), f"{least:.1f}x", f"{row['wanted_speedup']:g}x"]
+        lines.append("| " + " | ".join(cells) + " |")
+    return lines
+
+
+def correctness_table() -> list[str]:
+    path = RESULTS / "peers_correctness.json"
+    if not path.exists():
+        return []
+    lines = ["| trap | " + " | ".join(ROADS) + " |", "| --- " * (len(ROADS) + 1) + "|"]
+    cases = json.loads(path.read_text())["cases"]
+    cells = ([row["row"], *(verdict(row["libraries"][name]) for name in ROADS)] for row in cases)
+    return [*lines, *("| " + " | ".join(line) + " |" for line in cells)]
+
+
+def verdict(told: dict[str, Any]) -> str:
+    if told["passes"]:
+        return f"{told['error']:.0e}"
+    return f"**{told['error']:.0e}**" if "error" in told else f"**fails**: {reason(told['why'])}"
+
+
+def reason(why: str) -> str:
+    """The error in a few words."""
+    kind, _, text = why.partition(": ")
+    return text if kind == "AssertionError" else text[:60].rsplit(" ", 1)[0] + " .."
+
+
+def growth_lines() -> list[str]:
+    path = RESULTS / "peers_growth.json"
+    if not path.exists():
+        return []
+    fits = json.loads(path.read_text())["cases"][-1]["exponents"]
+    return ["Fitted exponents: " + ", ".join(f"{name} {value:.2f}" for name, value in fits.items()) + "."]
+
+
+def main() -> int:
+    page = PAGE.read_text()
+    before, _, rest = page.partition(START)
+    _, _, after = rest.partition(END)
+    parts = [START, "", *speed_table(), "", *correctness_table(), "", *growth_lines(), "", END]
+    PAGE.write_text(before + "\n".join(parts) + after)
+    print(f"written to {PAGE.relative_to(ROOT)}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
