@@ -8,7 +8,7 @@ from typing import Any
 
 from hessmap.studies import Case
 
-RECIPE_VERSION = 1
+RECIPE_VERSION = 2
 LABELS = {
     "standard": "standard",
     "approximate": "approximate",
