@@ -18,15 +18,18 @@ _CURVES: dict[str, dict[str, Any]] = {
 }
 # Depth and width differ together between the first and the last; the second says which of them it is.
 _NETWORKS = ("shallow, width 100", "shallow, width 40", "deep, width 40")
+# Three times the steps: what the first and the last become when they have nearly converged.
+_LONGER = ("longer, shallow, width 100", "longer, deep, width 40")
 _NUM_ARROWS = 60
 
 
 def cases() -> tuple[Case, ...]:
-    return tuple(
+    usual = tuple(
         {"curve": curve, **case}
         for curve, settings in _CURVES.items()
         for case in grid(seed=settings["seeds"], network=_NETWORKS)
     )
+    return (*usual, *grid(curve=["arc", "random"], seed=range(2), network=_LONGER))
 
 
 def curve_points(curve: str, places: NDArray[Any], seed: int) -> NDArray[Any]:
@@ -57,13 +60,13 @@ def measure(case: Case) -> dict[str, Any]:
     generator = np.random.default_rng(seed)
     points = torch.from_numpy(curve_points(case["curve"], generator.uniform(-1, 1, 100), seed))
     width = int(case["network"].split()[-1])
-    is_deep = case["network"].startswith("deep")
+    is_deep, is_longer = (word in case["network"] for word in ("deep", "longer"))
     net = regularised_network(
         (2, *[width] * (settings["deep"] - 1 if is_deep else 1), 2),
         Data(points, points),
         ridge=settings["ridge"],
         learning_rate=settings["rate"] if is_deep else 5e-3,
-        num_steps=4000,
+        num_steps=12000 if is_longer else 4000,
         seed=seed,
     )
     whole = curve_points(case["curve"], np.linspace(-1, 1, 5000), seed)
@@ -75,6 +78,8 @@ def measure(case: Case) -> dict[str, Any]:
         "standard_error": score.standard_error,
         "slope_ratio": float(np.median(slopes[:, 1] / slopes[:, 0])),
         "risk": net.risk,
+        "gradient_norm": net.gradient_norm,
+        "squared_norm": net.squared_norm,
     }
     return record if seed else {**record, "plane": _plane(net.model, points.numpy(), whole, settings["noise"])}
 
@@ -97,24 +102,25 @@ def _plane(model: Any, points: NDArray[Any], whole: NDArray[Any], noise: float) 
 
 
 def findings(rows: Sequence[Row]) -> Iterator[Finding]:
+    comparisons = [(_NETWORKS[0], _NETWORKS[2]), (_NETWORKS[1], _NETWORKS[2]), _LONGER]
     for curve in ("arc", "random"):
-        for shallow in _NETWORKS[:2]:
-            pairs = _pairs([row for row in rows if row["curve"] == curve], shallow)
+        for shallow, deep_one in comparisons:
+            pairs = _pairs([row for row in rows if row["curve"] == curve], shallow, deep_one)
             if pairs:
                 below = sum(deep < flat for flat, deep in pairs)
-                claim = f"{curve}: the deep network leaves less of the noise than the one that is {shallow}"
+                claim = f"{curve}: the network that is {deep_one} leaves less of the noise than that which is {shallow}"
                 yield Finding(claim, below == len(pairs), f"{below} of {len(pairs)}: {_detail(pairs)}")
-    curved = _pairs([row for row in rows if row["curve"] == "sine"], _NETWORKS[0])
+    curved = _pairs([row for row in rows if row["curve"] == "sine"], _NETWORKS[0], _NETWORKS[2])
     if curved:
         claim = "sine, strongly curved: the deep network leaves more than half of the noise"
         yield Finding(claim, all(deep > 0.5 for _, deep in curved), _detail(curved))
 
 
-def _pairs(rows: Sequence[Row], shallow: str) -> list[tuple[float, float]]:
-    """The mean scores of a shallow and of the deep network of each seed that has both."""
+def _pairs(rows: Sequence[Row], shallow: str, deep: str) -> list[tuple[float, float]]:
+    """The mean scores of a shallow and of a deep network of each seed that has both."""
     found = {(row["seed"], row["network"]): row.number("mean") for row in rows}
-    seeds = [seed for seed, network in found if network == _NETWORKS[2] and (seed, shallow) in found]
-    return [(found[seed, shallow], found[seed, _NETWORKS[2]]) for seed in seeds]
+    seeds = [seed for seed, network in found if network == deep and (seed, shallow) in found]
+    return [(found[seed, shallow], found[seed, deep]) for seed in seeds]
 
 
 def _detail(pairs: Sequence[tuple[float, float]]) -> str:
@@ -128,7 +134,7 @@ STUDY = Study(
     cases=cases(),
     measure=measure,
     findings=findings,
-    seconds=lambda case: 4.0 if case["network"].startswith("deep") else 2.0,
+    seconds=lambda case: (4.0 if "deep" in case["network"] else 2.0) * (3.0 if "longer" in case["network"] else 1.0),
     view=View(
         figures=tuple(
             Plane(
@@ -148,6 +154,8 @@ STUDY = Study(
             Column("median", "", ".3f"),
             Column("slope_ratio", "s2 / s1", ".3f"),
             Column("risk", "", ".2g"),
+            Column("gradient_norm", "", ".1g"),
+            Column("squared_norm", "||W||^2", ".3g"),
         ),
         group_by=("curve", "network"),
     ),
