@@ -21,7 +21,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 import hessmap as hm
 from cases import Case, TokenEncoder
 
-LIMIT = 15.0
+LIMIT = 8.0
 BUDGET = 2**32
 DENSE = 3000  # parameters up to which the matrix may be written down
 

@@ -70,7 +70,8 @@ class LargeProblem:
         require(weights is None or self.stream.is_ordered, must, got, "Build the loader with shuffle=False")
         self._set_loss(loss)
         self.notes: tuple[str, ...] = (*notes, *sorted(self._said), *self._left_out(), *self._penalty())
-        require(isfinite(self.risk()), "the loss must be finite", f"the risk is {self.risk()}")
+        risk = self.risk()
+        require(isfinite(risk), "the loss must be finite", f"the risk is {risk}")
 
     def _set_loss(self, loss: AnyLoss) -> None:
         """Look at the first samples, then count over one pass what the mean is to be divided by."""
