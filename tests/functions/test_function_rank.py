@@ -87,6 +87,16 @@ def test_jacobians_of_all_samples_are_those_of_each_sample(name):
     assert torch.allclose(hm.input_jacobians(model, inputs), wanted, rtol=0, atol=1e-13)
 
 
+@pytest.mark.parametrize("name", ["layers", "layers, gelu", "layers, image", "layers, tiles of tiles"])
+def test_jacobians_do_not_depend_on_how_the_samples_are_split(name, monkeypatch):
+    torch.manual_seed(0)
+    made, shape = CASES[name]
+    model, inputs = made().double(), drawn(*shape)
+    together = hm.input_jacobians(model, inputs)
+    monkeypatch.setattr("hessmap.curvature.input_output.jacobians._CHUNK", 1)  # one sample at a time
+    assert torch.allclose(hm.input_jacobians(model, inputs), together, rtol=0, atol=1e-13)
+
+
 def test_a_hook_that_changes_a_layer_sends_the_jacobians_to_autograd():
     model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 2)).double()
     model.register_forward_hook(lambda module, given, found: 2 * found)

@@ -18,7 +18,7 @@ from hessmap.curvature.input_output.pulls import (
     SlopesPull,
     TilesPull,
     composed,
-    rows_of_outputs,
+    pulled_back,
 )
 from hessmap.networks.modules import MODULES, PolynomialActivation
 
@@ -58,10 +58,7 @@ class LayerProducts:
             values, pull = _passed(layer, values)
             if pull is not None:
                 pulls.append(pull)
-        block, left = rows_of_outputs(composed(pulls), len(inputs), self.output_dim)
-        for pull in left:
-            block = pull(block)
-        return block
+        return pulled_back(composed(pulls), len(inputs), self.output_dim)
 
 
 def sequential_leaves(module: nn.Module) -> Iterator[nn.Module]:

@@ -36,6 +36,9 @@ class SlopesPull:
     def __call__(self, block: Tensor) -> Tensor:
         return block * self.slopes[:, None]
 
+    def in_place(self, block: Tensor) -> Tensor:
+        return block.mul_(self.slopes[:, None])
+
 
 @dataclass(frozen=True, eq=False)
 class ConvolutionPull:
@@ -151,7 +154,16 @@ def composed(pulls: list[Pull]) -> list[Pull]:
     return found
 
 
-def rows_of_outputs(pulls: list[Pull], num_samples: int, output_dim: int) -> tuple[Tensor, list[Pull]]:
+def pulled_back(pulls: list[Pull], num_samples: int, output_dim: int) -> Tensor:
+    """The Jacobians: the units of the outputs, pulled back through all layers, the last one first."""
+    block, left = _first_block(pulls, num_samples, output_dim)
+    for place, pull in enumerate(left):
+        # The first block is a view of a weight; those that pulls have made are nobody else's.
+        block = pull.in_place(block) if place and isinstance(pull, SlopesPull) else pull(block)
+    return block
+
+
+def _first_block(pulls: list[Pull], num_samples: int, output_dim: int) -> tuple[Tensor, list[Pull]]:
     """The block to start from and the pulls, last layer first, that are left: a last linear layer is its own block."""
     if pulls and isinstance(last := pulls[-1], LinearPull) and last.weight.shape[0] == output_dim:
         return last.weight.expand(num_samples, -1, -1), pulls[-2::-1]
