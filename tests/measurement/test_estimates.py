@@ -266,6 +266,24 @@ def test_the_choice_of_method_is_said_before() -> None:
     assert top.eigenvalues[0] == pytest.approx(50)
 
 
+@pytest.mark.parametrize("count", [5, 20])
+@pytest.mark.parametrize("width", [1, 4, 16])
+def test_the_predicted_products_are_about_those_that_are_made(count: int, width: int) -> None:
+    """Within the spread that benchmarks/lanczos_products.py found between operators, and a little more."""
+
+    class Block(hm.curvature.DenseOperator):
+        block_size = width
+
+    inputs, labels = hm.datasets.digits(num_samples=80)
+    model = hm.FullyConnected((64, 12, 10), activation="relu").build(seed=0)
+    problem = hm.Problem(model, "cross_entropy", inputs, labels)
+    hessian = Block(hm.loss_hessian(problem).to_dense())
+    predicted = hm.choose_method(hessian, count=count, method="lanczos")
+    made = hm.top_eigenpairs(hessian, count, which="magnitude")
+    assert 0.4 < made.num_products / predicted.num_products < 2
+    assert predicted.predicted_seconds == pytest.approx(predicted.num_products * predicted.seconds_per_product)
+
+
 def test_the_size_decides() -> None:
     class Large(hm.curvature.SymmetricOperator):
         size = 7000

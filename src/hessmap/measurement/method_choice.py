@@ -18,13 +18,16 @@ from hessmap.measurement.density_estimate import density_estimate
 from hessmap.measurement.matrices import Matrix
 from hessmap.measurement.probes import Probed
 from hessmap.measurement.reduced_spectrum import reduced_spectrum
-from hessmap.measurement.top_eigenpairs import eigenpairs_bytes, top_eigenpairs
+from hessmap.measurement.top_eigenpairs import default_block, eigenpairs_bytes, top_eigenpairs
 from hessmap.results import DensityEstimate, EigenpairsMeasurement, MethodChoice, Spectrum
 
 SpectrumMethod = Literal["auto", "dense", "reduced", "lanczos", "quadrature"]
 _DENSE_SIZE = 6000
 _STEPS, _PROBES = 64, 16
-_PRODUCTS_PER_PAIR = 15  # of Lanczos with restarts: a guess, corrected by nothing yet
+# Products of Lanczos with restarts: at the start, per eigenpair, per vector of a block. The plane through the medians
+# of benchmarks/lanczos_products.py (loss Hessians of four networks, untrained and trained, to 1e-8); single operators
+# took between 0.6 and 1.6 times as many.
+_PRODUCTS_AT_START, _PRODUCTS_PER_PAIR, _PRODUCTS_PER_VECTOR = 9.8, 4.1, 16.8
 
 
 def auto_spectrum(
@@ -55,22 +58,23 @@ def auto_spectrum(
 def choose_method(
     matrix: Matrix, *, count: int | None = None, method: SpectrumMethod = "auto", seed: int = 0
 ) -> MethodChoice:
-    """Which way, and what it will take, from one timed product."""
+    """Which way, and what it will take, from one timed product with a block of vectors."""
     if method not in get_args(SpectrumMethod):
         raise unknown_name("method", method, get_args(SpectrumMethod))
     probed = Probed(matrix, seed)
     size = probed.size
     require(count is None or 1 <= count <= size, f"count must lie between 1 and the size {size}", f"got {count}")
+    width = default_block(matrix, size, count or _PROBES)
     start = time.perf_counter()
-    probed.product(probed.signs(1))
-    each = time.perf_counter() - start
+    probed.product(probed.signs(width))
+    each = (time.perf_counter() - start) / width
     chosen, reason = (method, "as asked for") if method != "auto" else _by_size(matrix, size, count)
     require(chosen != "lanczos" or count is not None, "lanczos needs a count of eigenpairs", "count is None")
-    dense_bytes, dense_seconds = 16 * size * size, size * each / 8 + 4 / 3 * size**3 / _flops_per_second()
+    dense_bytes, dense_seconds = 16 * size * size, size * each + 4 / 3 * size**3 / _flops_per_second()
     predicted = {
         "dense": (dense_bytes, dense_seconds, size),
         "reduced": (dense_bytes, dense_seconds, 0),
-        "lanczos": _lanczos(size, count or 1, each),
+        "lanczos": _lanczos(size, count or 1, width, each),
         "quadrature": (8 * size * (_STEPS + 6) * _PROBES, _STEPS * _PROBES * each, _STEPS * _PROBES),
     }[chosen]
     return MethodChoice(chosen, reason, int(predicted[0]), predicted[1], each, predicted[2], size)
@@ -88,9 +92,10 @@ def _by_size(matrix: Matrix, size: int, count: int | None) -> tuple[str, str]:
     return "quadrature", f"{cause}, and no count of eigenpairs is asked for"
 
 
-def _lanczos(size: int, count: int, each: float) -> tuple[int, float, int]:
-    products = min(20 * size, 100 + _PRODUCTS_PER_PAIR * count)
-    return eigenpairs_bytes(size, count, max(4, min(16, count))), products * each, products
+def _lanczos(size: int, count: int, width: int, each: float) -> tuple[int, float, int]:
+    expected = _PRODUCTS_AT_START + _PRODUCTS_PER_PAIR * count + _PRODUCTS_PER_VECTOR * width
+    products = min(size, round(expected))
+    return eigenpairs_bytes(size, count, width), products * each, products
 
 
 def _reduction(matrix: Matrix) -> Reduction | None:
