@@ -102,12 +102,17 @@ def top(road_of: type, case: Case, sizes: Sizes, known: Reference) -> Answer:
 
 
 def _our_top(case: Case, sizes: Sizes, known: Reference) -> Answer:
-    def run() -> Any:
-        found = hm.top_eigenpairs(Ours(case).operator, sizes.count, tolerance=1e-4, relative_to="eigenvalue")
+    """As for the peers: the loosest tolerance that reaches the accuracy, and only its run is timed."""
+
+    def run(tolerance: float) -> Any:
+        found = hm.top_eigenpairs(Ours(case).operator, sizes.count, tolerance=tolerance, relative_to="eigenvalue")
         return found.eigenvalues, found.num_products
 
-    answer = clocked(run)
-    answer.value, answer.products = answer.value
+    for tolerance in (1e-3, 1e-4, 1e-5, 1e-6):
+        answer = clocked(lambda tolerance=tolerance: run(tolerance), notes=f"tolerance={tolerance:g}")
+        answer.value, answer.products = answer.value
+        if eigenvalue_error(answer.value, known) <= ACCURACY:
+            break
     return answer
 
 
