@@ -50,7 +50,7 @@ class BlockProducts:
     def block_size(self) -> int:
         """Vectors that are worth a product together: many of a small graph, hardly any of a large one."""
         held = self.problem.num_samples * bytes_per_sample(self.problem)
-        return 16 if held <= _SMALL_GRAPH else 4 if held <= 16 * _SMALL_GRAPH else 1
+        return 16 if held <= _SMALL_GRAPH // 8 else 4 if held <= _SMALL_GRAPH // 2 else 1
 
     def _batches(self, width: int) -> Iterator[RowProduct]:
         """The product of every batch, one pass over the data; all of them are kept if they fit the budget."""
