@@ -36,6 +36,7 @@ class Answer:
     value: Any
     part: float = 1.0
     notes: str = ""
+    is_measured: bool = True  # False where a part was timed and no answer came of it
 
 
 def clocked(work: Callable[[], Any], products: int = 0, part: float = 1.0, notes: str = "") -> Answer:
