@@ -45,7 +45,7 @@ def cases(data: str) -> tuple[Case, ...]:
     """The posteriors of ``certificates/digits`` and of ``certificates/table-1``."""
     if data == "digits":
         return grid(network=["T-20"], basis=_BASES, iterations=[2000], draws=[100_000], seed=range(3))
-    return grid(network=["T-600"], basis=_BASES, iterations=[6000], draws=[600_000], seed=[0])
+    return grid(network=["T-600"], basis=_BASES, iterations=[12_000], draws=[600_000], seed=[0])
 
 
 STUDY = Study(
