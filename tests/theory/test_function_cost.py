@@ -188,6 +188,15 @@ def test_depths_of_recovery_end_where_rank_one_becomes_cheaper():
     assert functions.recovery_depths(2, 50.0, 60.0, 10.0).expected is None
 
 
+@pytest.mark.parametrize(
+    ("rank", "constant", "coefficient", "layers"), [(2, 3.0, 0.5, 4), (3, 7.5, 0.2, 6), (5, 0.0, 1.0, 3)]
+)
+def test_so_many_samples_make_the_bound_of_rank_one_equal_to_the_true_cost(rank, constant, coefficient, layers):
+    num_samples = functions.samples_against_rank_one(rank, constant, coefficient, layers)
+    bound = coefficient * num_samples ** (2 / layers * (1 - 1 / rank))
+    assert bound == pytest.approx(rank + constant / layers)
+
+
 def test_a_cost_below_two_makes_the_second_singular_value_small():
     assert functions.singular_value_upper_bound(1.2, 40, place=2) == pytest.approx(0.6**20)
 
