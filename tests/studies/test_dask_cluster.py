@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -29,10 +30,16 @@ def scheduler(tmp_path: Path, scratch: Path, monkeypatch: pytest.MonkeyPatch) ->
     common = {"env": environment, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "cwd": tmp_path}
     both = ["--scheduler-file", str(address_file), "--no-dashboard"]
     worker = ["worker", *both, "--nthreads", "1", "--no-nanny"]
-    commands = [["scheduler", *both, "--host", "127.0.0.1", "--port", "0"], worker, worker]
-    programs = [subprocess.Popen([sys.executable, "-m", "dask", *words], **common) for words in commands]  # type: ignore[call-overload]
+    programs: list[subprocess.Popen[bytes]] = []
+
+    def start(words: list[str]) -> None:
+        programs.append(subprocess.Popen([sys.executable, "-m", "dask", *words], **common))  # type: ignore[call-overload]
+
     try:
-        until(address_file.exists)
+        start(["scheduler", *both, "--host", "127.0.0.1", "--port", "0"])
+        until(lambda: address(address_file))
+        start(worker)
+        start(worker)
         until(lambda: num_workers(address(address_file)) == 2)
         yield address(address_file)
     finally:
@@ -42,9 +49,11 @@ def scheduler(tmp_path: Path, scratch: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def address(path: Path) -> str:
-    import json
-
-    return str(json.loads(path.read_text())["address"])
+    """What the scheduler wrote, or nothing: the file is there before all of it is written."""
+    try:
+        return str(json.loads(path.read_text())["address"])
+    except (FileNotFoundError, json.JSONDecodeError):
+        return ""
 
 
 def num_workers(scheduler: str) -> int:
