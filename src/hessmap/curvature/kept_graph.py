@@ -58,38 +58,44 @@ class KeptGraph:
         self, roots: Sequence[Tensor | None], places: Sequence[Tensor], cotangents: Sequence[Tensor]
     ) -> list[Tensor]:
         """Cotangents (first axis: rows) of the roots, in the places; what does not depend on a place gives zero."""
-        used = [
-            (root, given) for root, given in zip(roots, cotangents, strict=True) if root is not None and root.grad_fn
-        ]
-        count = len(cotangents[0])
-        found = [torch.zeros(count, *place.shape, dtype=place.dtype, device=place.device) for place in places]
-        if not used:
-            return found
-        ends, given = [root for root, _ in used], [cotangent for _, cotangent in used]
-        together = self.together and count > _FEW
-        for number in [slice(0, count)] if together else range(count):
-            images = self._images(ends, places, [cotangent[number] for cotangent in given], together)
-            for total, image in zip(found, images, strict=True):
-                if image is not None:
-                    total[number] = image
-        return found
+        return pulled_rows(roots, places, cotangents, self.together)
 
-    def _images(
-        self, ends: list[Tensor], places: Sequence[Tensor], cotangents: list[Tensor], together: bool
-    ) -> Sequence[Tensor | None]:
-        try:
-            return torch.autograd.grad(
-                ends, places, cotangents, retain_graph=True, allow_unused=True, is_grads_batched=together
-            )
-        except RuntimeError:
-            if not together:
-                raise
-        # Some operations have no batched derivative (grouped convolutions).
-        single = [
-            torch.autograd.grad(ends, places, given, retain_graph=True, allow_unused=True)
-            for given in zip(*cotangents, strict=True)
-        ]
-        return [None if parts[0] is None else torch.stack(parts) for parts in zip(*single, strict=True)]
+
+def pulled_rows(
+    roots: Sequence[Tensor | None], places: Sequence[Tensor], cotangents: Sequence[Tensor], together: bool
+) -> list[Tensor]:
+    """Cotangents (first axis: rows) of the roots, in the places, all at once or one by one; the graph stays."""
+    used = [(root, given) for root, given in zip(roots, cotangents, strict=True) if root is not None and root.grad_fn]
+    count = len(cotangents[0])
+    found = [torch.zeros(count, *place.shape, dtype=place.dtype, device=place.device) for place in places]
+    if not used:
+        return found
+    ends, given = [root for root, _ in used], [cotangent for _, cotangent in used]
+    together = together and count > _FEW
+    for number in [slice(0, count)] if together else range(count):
+        images = _images(ends, places, [cotangent[number] for cotangent in given], together)
+        for total, image in zip(found, images, strict=True):
+            if image is not None:
+                total[number] = image
+    return found
+
+
+def _images(
+    ends: list[Tensor], places: Sequence[Tensor], cotangents: list[Tensor], together: bool
+) -> Sequence[Tensor | None]:
+    try:
+        return torch.autograd.grad(
+            ends, places, cotangents, retain_graph=True, allow_unused=True, is_grads_batched=together
+        )
+    except RuntimeError:
+        if not together:
+            raise
+    # Some operations have no batched derivative (grouped convolutions).
+    single = [
+        torch.autograd.grad(ends, places, given, retain_graph=True, allow_unused=True)
+        for given in zip(*cotangents, strict=True)
+    ]
+    return [None if parts[0] is None else torch.stack(parts) for parts in zip(*single, strict=True)]
 
 
 def loss_product(graph: KeptGraph) -> RowProduct:

@@ -19,6 +19,7 @@ from torch import Tensor
 from torch.func import vjp, vmap
 
 from hessmap.curvature.layers.watch import Layer, Watch, calls_of_one_sample
+from hessmap.curvature.losses import Loss
 from hessmap.curvature.problem import Batch, Problem
 from hessmap.curvature.pullback import pullback
 from hessmap.errors import InvalidInput
@@ -83,7 +84,7 @@ def layer_batch(problem: Problem, layer: Layer, curvature: Curvature, batch: Bat
     """A batch of the problem as the layer sees it."""
     data, targets, weights = batch
     pulled = pulled_back(problem, layer, data)
-    roots, signs = _output_roots(problem, pulled.outputs, targets, weights)
+    roots, signs = output_roots(problem.loss, pulled.outputs, targets, weights)
     rows = (roots @ pulled.jacobian.flatten(2)).reshape(len(data), -1, *pulled.jacobian.shape[2:])
     if curvature == "full":
         residual = weights[:, None] * problem.loss.gradient(pulled.outputs, targets)
@@ -128,20 +129,20 @@ def _functional(problem: Problem, layer: Layer, data: Tensor, residual: Tensor) 
     return (found + found.mT) / 2
 
 
-def _output_roots(problem: Problem, outputs: Tensor, targets: Tensor, weights: Tensor) -> tuple[Tensor, Tensor | None]:
+def output_roots(loss: Loss, outputs: Tensor, targets: Tensor, weights: Tensor) -> tuple[Tensor, Tensor | None]:
     """Rows (samples, rank, output_dim) and signs with rows^T signs rows = weight * d2 loss / dout2.
 
     The triangle of a QR decomposition of the root has a zero last row where the Hessian has a kernel, as softmax has.
     """
     try:
-        root = problem.loss.hessian_root(outputs, targets)
+        root = loss.hessian_root(outputs, targets)
     except InvalidInput:  # not convex in the outputs
-        values, vectors = torch.linalg.eigh(problem.loss.hessian(outputs, targets))
+        values, vectors = torch.linalg.eigh(loss.hessian(outputs, targets))
         return (weights[:, None] * values.abs()).sqrt()[:, :, None] * vectors.mT, _sign(values)
     rows = torch.linalg.qr(root.mT).R * weights.sqrt()[:, None, None]
     sizes = rows.abs().amax(2)
     used = (sizes > _NEGLIGIBLE_ROW * sizes.amax(1, keepdim=True)).any(0)
-    return rows[:, used | (torch.arange(len(used)) == 0)], None
+    return rows[:, used | (torch.arange(len(used), device=used.device) == 0)], None
 
 
 def _full_rows(rows: Tensor, signs: Tensor | None, functional: Tensor) -> tuple[Tensor, Tensor]:
