@@ -21,7 +21,7 @@ from hessmap.curvature.problem import Problem
 from hessmap.errors import UnsupportedNetwork, sentence, unknown_name
 
 Kind = Literal["linear", "convolution"]
-_WATCHED: dict[Callable[..., Any], tuple[str, ...]] = {
+WATCHED: dict[Callable[..., Any], tuple[str, ...]] = {
     F.linear: ("input", "weight", "bias"),
     F.conv1d: ("input", "weight", "bias", "stride", "padding", "dilation", "groups"),
     F.conv2d: ("input", "weight", "bias", "stride", "padding", "dilation", "groups"),
@@ -101,9 +101,9 @@ class Watch(TorchFunctionMode):
     ) -> Any:
         kwargs = kwargs or {}
         leaving = func(*args, **kwargs)
-        if func not in _WATCHED:
+        if func not in WATCHED:
             return leaving
-        arguments = dict(zip(_WATCHED[func], args, strict=False)) | kwargs
+        arguments = dict(zip(WATCHED[func], args, strict=False)) | kwargs
         name = self.names.get(id(arguments["weight"]))
         if name is None:
             return leaving
