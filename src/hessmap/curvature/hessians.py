@@ -12,7 +12,8 @@ from torch import Tensor
 from hessmap.curvature.lifted import DenseHessian, autograd_matrix, dense_hessian
 from hessmap.curvature.operator import SymmetricOperator
 from hessmap.curvature.problem import Problem
-from hessmap.curvature.products import AnyProblem, BlockProducts, hessian_product
+from hessmap.curvature.products import AnyProblem, BlockProducts
+from hessmap.curvature.single_precision import single_precision_twin
 from hessmap.results import Part, Provenance
 
 
@@ -66,6 +67,11 @@ class Hessian(SymmetricOperator):
         """The matrix that products use from now on, not a copy of it: change a clone."""
         return self.dense.matrix
 
+    def in_single_precision(self) -> Hessian | None:
+        """Products with a copy of the model in float32; None where it has none, or where the matrix is at hand."""
+        twin = single_precision_twin(self.problem) if self._dense is None else None
+        return None if twin is None else Hessian(twin, self.part)
+
     def __repr__(self) -> str:
         return f"{self.part} Hessian of size {self.size} of {self.problem!r}"
 
@@ -88,7 +94,7 @@ def functional_hessian(problem: AnyProblem) -> Hessian:
 def loss_norm(problem: AnyProblem) -> float:
     """||H_L||_2 to about 1e-3, enough to anchor a threshold. Found once per problem."""
     if problem.norm is None:
-        problem.norm = _spectral_norm(lambda vector: hessian_product(problem, "loss", vector), problem.num_parameters)
+        problem.norm = _spectral_norm(BlockProducts(problem, "loss"), problem.num_parameters)
     return problem.norm
 
 

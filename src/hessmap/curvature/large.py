@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from math import isfinite
@@ -106,6 +107,11 @@ class LargeProblem:
         return (note,) if self.l2 else ()
 
     @property
+    def is_called_plainly(self) -> bool:
+        """Whether the model is called with its inputs, not by a function of the user's."""
+        return self._way is None
+
+    @property
     def num_samples(self) -> int:
         return self.stream.num_samples
 
@@ -177,6 +183,21 @@ class LargeProblem:
             slope = weights[:, None] * self.loss.gradient(outputs, targets)
             total = total + pull(slope.to(outputs.dtype))
         return total
+
+    def in_single_precision(self) -> LargeProblem:
+        """The same risk in float32: a copy of the model and the loss; data, weights and their mass are shared and not
+        looked at again."""
+        twin = copy.copy(self)
+        twin.__dict__.pop("parameters", None)
+        twin.dtype, twin._said = torch.float32, set()
+        twin.model, _ = private_copy(self.model, twin.dtype, self.device)
+        values = {name: value.detach() for name, value in twin.model.named_parameters()}
+        twin.named = {name: values[name] for name in self.named}
+        twin._fixed = {name: values[name] for name in self._fixed}
+        if isinstance(self.loss, ModuleLoss):
+            twin.loss = copy.deepcopy(self.loss)
+            twin.loss.module.to(self.device, twin.dtype)
+        return twin
 
     def __repr__(self) -> str:
         sizes = f"{self.num_parameters} parameters, {self.num_samples} samples, {self.output_dim} outputs"

@@ -45,6 +45,10 @@ class LinearOperator(ABC):
     def to_dense(self) -> Tensor:
         return self.matmat(torch.eye(self.shape[1], dtype=self.dtype))
 
+    def in_single_precision(self) -> LinearOperator | None:
+        """The same operator with cheaper products, in float32, of vectors in float64; None if there is none."""
+        return None
+
 
 class SymmetricOperator(LinearOperator):
     """A symmetric operator over parameters: ``layout`` names its blocks, ``scale`` is what ranks are relative to."""
