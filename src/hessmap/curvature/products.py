@@ -1,4 +1,4 @@
-"""Products with the three Hessians by automatic differentiation alone: no structure used, any module.
+"""Products with the three Hessians: by automatic differentiation, for any module, or by hand for a chain of layers.
 
 The forward pass is linearised once per batch and reused for every column; where all the data fit the budget, it is
 linearised once and kept.
@@ -7,10 +7,13 @@ linearised once and kept.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
+from hessmap.curvature.chain import Link, chain_of
+from hessmap.curvature.chain_products import CHAIN_PARTS, chain_product
 from hessmap.curvature.held_bytes import bytes_per_sample
 from hessmap.curvature.kept_graph import PRODUCTS, KeptGraph, RowProduct
 from hessmap.curvature.large import LargeProblem
@@ -19,18 +22,43 @@ from hessmap.curvature.structured import rows
 
 AnyProblem = Problem | LargeProblem
 _BLOCK = 64
+_CHAIN_BLOCK = 16
+_SMALL_CHAIN = 20_000  # parameters up to which a product is so short that its calls cost more than its numbers
+_FEW_SAMPLES, _AGREEMENT = 8, 1e4  # the check of products by hand: samples, and units of rounding allowed
+_SMALL_OUTPUT = 64  # outputs up to which the Hessian of the loss in them is written down
 _COPIES = 6  # of a block of vectors that a product holds at once
 _SMALL_GRAPH = 2**20  # bytes of a batch up to which many vectors are pulled back together
 _LARGE_GRAPH = 2**27  # bytes of a batch above which its tensors are slow to be had from the system
 
 
 class BlockProducts:
-    """Products of one kind of curvature with blocks of vectors: ``kind`` makes the product of one batch."""
+    """Products of one kind of curvature with blocks of vectors.
 
-    def __init__(self, problem: AnyProblem, kind: str) -> None:
+    Chains of layers are multiplied by hand, once that was seen to agree with autograd on a few samples; with
+    ``by_hand=False`` nothing is.
+    """
+
+    def __init__(self, problem: AnyProblem, kind: str, by_hand: bool = True) -> None:
         self.problem = problem
         self.kind = kind
+        self._by_hand = by_hand and kind in CHAIN_PARTS and problem.output_dim <= _SMALL_OUTPUT
         self._kept: list[RowProduct] | None = None
+
+    @cached_property
+    def _chain(self) -> tuple[Link, ...] | None:
+        links = chain_of(self.problem) if self._by_hand else None
+        if links is None:
+            return None
+        few = next(iter(self.problem.batches(_FEW_SAMPLES)))
+        by_hand = chain_product(self.problem, links, few, self.kind)
+        if by_hand is None:
+            return None
+        generator = torch.Generator().manual_seed(0)
+        row = torch.randn(1, self.problem.num_parameters, generator=generator, dtype=torch.float64)
+        row = row.to(self.problem.parameters)
+        expected = PRODUCTS[self.kind](KeptGraph(self.problem, few, together=False))(row)
+        allowed = _AGREEMENT * torch.finfo(row.dtype).eps * float(expected.abs().max())
+        return links if float((by_hand(row) - expected).abs().max()) <= allowed else None
 
     def __call__(self, vectors: Tensor) -> Tensor:
         """With the columns of ``vectors``, in the problem's number format and on its device, and brought back."""
@@ -38,7 +66,7 @@ class BlockProducts:
         point = problem.parameters
         given = vectors.T.to(point.device, point.dtype).contiguous()
         total = 2 * problem.l2 * given if self.kind == "loss" else torch.zeros_like(given)
-        width = min(max(1, len(given)), columns_at_once(problem))
+        width = min(max(1, len(given)), columns_at_once(problem), _CHAIN_BLOCK if self._chain else _BLOCK)
         products = self._batches(width) if self._kept is None else self._kept
         for product in products:
             for start in range(0, len(given), width):
@@ -49,6 +77,8 @@ class BlockProducts:
     @property
     def block_size(self) -> int:
         """Vectors that are worth a product together: many of a small graph, hardly any of a large one."""
+        if self._chain:
+            return _CHAIN_BLOCK if self.problem.num_parameters <= _SMALL_CHAIN else 1
         held = self.problem.num_samples * bytes_per_sample(self.problem)
         return 16 if held <= _SMALL_GRAPH // 8 else 4 if held <= _SMALL_GRAPH // 2 else 1
 
@@ -63,7 +93,8 @@ class BlockProducts:
         keeps = problem.num_samples * each <= problem.memory_budget // 2
         kept: list[RowProduct] = []
         for batch in problem.batches(size):
-            product = PRODUCTS[self.kind](KeptGraph(problem, batch, together))
+            by_hand = chain_product(problem, self._chain, batch, self.kind) if self._chain else None
+            product = by_hand or PRODUCTS[self.kind](KeptGraph(problem, batch, together))
             if keeps:
                 kept.append(product)
             yield product
@@ -71,8 +102,8 @@ class BlockProducts:
 
 
 def hessian_product(problem: AnyProblem, part: str, vectors: Tensor) -> Tensor:
-    """The product of one of the three Hessians with the columns of ``vectors``, shape (num_parameters, count)."""
-    return BlockProducts(problem, part)(vectors)
+    """The product of one of the three Hessians with the columns of (num_parameters, count) vectors, by autograd."""
+    return BlockProducts(problem, part, by_hand=False)(vectors)
 
 
 def uncancelled_size(problem: Problem, part: str, vector: Tensor) -> float:

@@ -1,0 +1,164 @@
+"""Products of fully connected networks by hand against autograd's, and what they are not trusted with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import hessmap as hm
+from hessmap.curvature import chain_products
+from hessmap.curvature.chain import chain_of
+from hessmap.curvature.products import BlockProducts
+
+PARTS = ("loss", "outer_product", "functional")
+
+
+def linear(inputs: int, outputs: int, bias: bool = True) -> nn.Linear:
+    return nn.Linear(inputs, outputs, bias=bias, dtype=torch.float64)
+
+
+def plain() -> nn.Module:
+    return nn.Sequential(linear(5, 7), nn.Tanh(), linear(7, 6), nn.ReLU(), linear(6, 3))
+
+
+def without_some_biases() -> nn.Module:
+    return nn.Sequential(
+        linear(5, 7, bias=False), nn.GELU(), nn.Sequential(linear(7, 6), nn.Sigmoid()), linear(6, 3, False)
+    )
+
+
+def two_in_a_row() -> nn.Module:
+    return nn.Sequential(nn.Flatten(), linear(5, 4), linear(4, 6), nn.Softplus(), linear(6, 3))
+
+
+def one_layer() -> nn.Module:
+    return linear(5, 3)
+
+
+def problem(model: nn.Module, loss: str = "cross_entropy", count: int = 23, **options: object) -> hm.LargeProblem:
+    inputs, labels = torch.randn(count, 5, dtype=torch.float64), torch.arange(count) % 3
+    return hm.LargeProblem(model, loss, inputs, labels, **options)  # type: ignore[arg-type]
+
+
+def agree(found: Tensor, expected: Tensor) -> bool:
+    return bool((found - expected).abs().max() <= 1e-12 * expected.abs().max())
+
+
+@pytest.fixture(autouse=True)
+def seeded() -> None:
+    torch.manual_seed(0)
+
+
+@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("loss", ["cross_entropy", "squared"])
+@pytest.mark.parametrize("build", [plain, without_some_biases, two_in_a_row, one_layer])
+def test_products_by_hand_are_those_of_autograd(build: Callable[[], nn.Module], loss: str, part: str) -> None:
+    given = problem(build(), loss, l2=0.1)
+    by_hand, by_autograd = BlockProducts(given, part), BlockProducts(given, part, by_hand=False)
+    assert by_hand._chain is not None
+    for count in (1, 2, 19):
+        vectors = torch.randn(given.num_parameters, count, dtype=torch.float64)
+        expected = by_autograd(vectors)
+        if expected.abs().max() == 0:  # the functional Hessian of one linear layer
+            assert by_hand(vectors).abs().max() == 0
+        else:
+            assert agree(by_hand(vectors), expected)
+
+
+def test_samples_in_pieces_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chain_products, "_FEWEST_SAMPLES", 4)
+    monkeypatch.setattr(chain_products, "_ENTRIES", 1)
+    given = problem(plain(), weights=torch.rand(23, dtype=torch.float64) + 0.1)
+    vectors = torch.randn(given.num_parameters, 3, dtype=torch.float64)
+    assert agree(BlockProducts(given, "loss")(vectors), BlockProducts(given, "loss", by_hand=False)(vectors))
+
+
+def test_batches_of_a_loader_are_multiplied_by_hand_as_well() -> None:
+    inputs, labels = torch.randn(23, 5, dtype=torch.float64), torch.arange(23) % 3
+    model = plain()
+    whole = hm.loss_hessian(hm.LargeProblem(model, "cross_entropy", inputs, labels))
+    loader = [(inputs[:10], labels[:10]), (inputs[10:], labels[10:])]
+    streamed = hm.loss_hessian(hm.LargeProblem(model, "cross_entropy", loader))
+    vectors = torch.randn(whole.size, 2, dtype=torch.float64)
+    assert agree(streamed.matmat(vectors), whole.matmat(vectors))
+
+
+def test_single_precision_stays_single() -> None:
+    given = problem(plain().float(), count=40)
+    vectors = torch.randn(given.num_parameters, 2)
+    found, expected = BlockProducts(given, "loss")(vectors), BlockProducts(given, "loss", by_hand=False)(vectors)
+    assert found.dtype == torch.float32
+    assert BlockProducts(given, "loss")._chain is not None
+    assert (found - expected).abs().max() <= 1e-5 * expected.abs().max()
+
+
+def tied() -> nn.Module:
+    shared = linear(5, 5)
+    return nn.Sequential(shared, nn.Tanh(), shared, nn.Tanh(), linear(5, 3))
+
+
+class Doubled(nn.Linear):
+    def forward(self, input: Tensor) -> Tensor:
+        return 2 * super().forward(input)
+
+
+def hooked() -> nn.Module:
+    model = plain()
+    model[0].register_forward_hook(lambda module, given, made: 2 * made)  # type: ignore[index]
+    return model
+
+
+def own_forward() -> nn.Module:
+    model = one_layer()
+    weight = model.weight
+    model.forward = lambda input: nn.functional.linear(input, 2 * weight)  # type: ignore[method-assign]
+    return nn.Sequential(model)
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        tied,
+        hooked,
+        own_forward,
+        lambda: nn.Sequential(Doubled(5, 3, dtype=torch.float64)),
+        lambda: nn.Sequential(linear(5, 3), nn.LayerNorm(3, dtype=torch.float64)),
+        lambda: nn.Sequential(linear(5, 3), nn.Tanh()),
+        lambda: nn.Sequential(linear(5, 4), nn.Softmax(1), linear(4, 3)),
+    ],
+)
+def test_what_is_not_a_chain_of_known_layers_is_left_to_autograd(build: Callable[[], nn.Module]) -> None:
+    model = build()
+    seen = SimpleNamespace(model=model, named=dict(model.named_parameters()))  # what `chain_of` reads of a problem
+    assert chain_of(seen) is None  # type: ignore[arg-type]
+
+
+def test_some_of_the_parameters_are_left_to_autograd() -> None:
+    given = problem(plain(), parameters=["0.weight", "2.weight"])
+    assert BlockProducts(given, "loss")._chain is None
+    assert BlockProducts(problem(plain()), "loss")._chain is not None
+
+
+def test_a_forward_function_of_the_user_is_left_to_autograd() -> None:
+    given = problem(plain(), forward=lambda model, inputs: 2 * model(inputs))
+    assert BlockProducts(given, "loss")._chain is None
+    vectors = torch.randn(given.num_parameters, 1, dtype=torch.float64)
+    assert agree(BlockProducts(given, "loss")(vectors), BlockProducts(given, "loss", by_hand=False)(vectors))
+
+
+def test_products_by_hand_that_disagree_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = chain_products.activated
+    monkeypatch.setattr(chain_products, "activated", lambda *given: (*right(*given)[:2], None))
+    given = problem(plain())
+    assert BlockProducts(given, "loss")._chain is None
+
+
+def test_rows_of_tokens_are_left_to_autograd() -> None:
+    inputs, targets = torch.randn(9, 4, 5, dtype=torch.float64), torch.randn(9, 4, 3, dtype=torch.float64)
+    loss = lambda outputs, targets: (outputs - targets).square().sum((1, 2))  # noqa: E731
+    given = hm.LargeProblem(plain(), loss, inputs, targets)
+    assert BlockProducts(given, "loss")._chain is None
