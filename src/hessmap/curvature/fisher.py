@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from hessmap.curvature.layers.diagonal import exact_diagonal
 from hessmap.curvature.layout import Layout
 from hessmap.curvature.losses import CrossEntropy, Squared, TorchCrossEntropy
 from hessmap.curvature.operator import SymmetricOperator
@@ -32,6 +33,9 @@ class FisherOperator(SymmetricOperator):
 
     def matmat(self, vectors: Tensor) -> Tensor:
         return self._products(vectors)
+
+    def exact_diagonal(self, max_products: float | None = None) -> Tensor | None:
+        return exact_diagonal(self.problem, self.kind, max_products=max_products)
 
 
 def fisher(problem: AnyProblem) -> FisherOperator:

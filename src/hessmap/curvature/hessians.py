@@ -9,6 +9,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from hessmap.curvature.layers.diagonal import exact_diagonal
 from hessmap.curvature.lifted import DenseHessian, autograd_matrix, dense_hessian
 from hessmap.curvature.operator import SymmetricOperator
 from hessmap.curvature.problem import Problem
@@ -62,6 +63,12 @@ class Hessian(SymmetricOperator):
         if self._dense is not None:
             return (self._dense.matrix @ vectors.to(self._dense.matrix)).to(vectors)
         return self._products(vectors)
+
+    def exact_diagonal(self, max_products: float | None = None) -> Tensor | None:
+        """That of the matrix if it was written down, else from the structure of layers where that tells it."""
+        if self._dense is not None:
+            return self._dense.matrix.diagonal().to("cpu", torch.float64)
+        return exact_diagonal(self.problem, self.part, max_products=max_products)
 
     def to_dense(self) -> Tensor:
         """The matrix that products use from now on, not a copy of it: change a clone."""

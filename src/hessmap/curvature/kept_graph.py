@@ -62,22 +62,36 @@ class KeptGraph:
 
 
 def pulled_rows(
-    roots: Sequence[Tensor | None], places: Sequence[Tensor], cotangents: Sequence[Tensor], together: bool
+    roots: Sequence[Tensor | None],
+    places: Sequence[Tensor],
+    cotangents: Sequence[Tensor],
+    together: bool,
+    *,
+    side_by_side: bool = False,
 ) -> list[Tensor]:
-    """Cotangents (first axis: rows) of the roots, in the places, all at once or one by one; the graph stays."""
+    """Cotangents (first axis: rows) of the roots, in the places, all at once or one by one; the graph stays.
+
+    ``side_by_side`` lays the rows of a sample next to each other in memory; their axis is the first all the same.
+    """
     used = [(root, given) for root, given in zip(roots, cotangents, strict=True) if root is not None and root.grad_fn]
     count = len(cotangents[0])
-    found = [torch.zeros(count, *place.shape, dtype=place.dtype, device=place.device) for place in places]
-    if not used:
-        return found
     ends, given = [root for root, _ in used], [cotangent for _, cotangent in used]
-    together = together and count > _FEW
-    for number in [slice(0, count)] if together else range(count):
-        images = _images(ends, places, [cotangent[number] for cotangent in given], together)
+    if used and together and count > _FEW:
+        images = _images(ends, places, given, together=True)
+        return [_zeros(count, place) if image is None else image for image, place in zip(images, places, strict=True)]
+    found = [_zeros(count, place, side_by_side) for place in places]
+    for number in range(count) if used else ():
+        images = _images(ends, places, [cotangent[number] for cotangent in given], together=False)
         for total, image in zip(found, images, strict=True):
             if image is not None:
                 total[number] = image
     return found
+
+
+def _zeros(count: int, place: Tensor, side_by_side: bool = False) -> Tensor:
+    if side_by_side:
+        return place.new_zeros(len(place), count, *place.shape[1:]).transpose(0, 1)
+    return place.new_zeros(count, *place.shape)
 
 
 def _images(

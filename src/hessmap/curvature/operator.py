@@ -73,6 +73,10 @@ class SymmetricOperator(LinearOperator):
         """Where its numbers come from, for the results that are read off it; None if it does not know."""
         return None
 
+    def exact_diagonal(self, max_products: float | None = None) -> Tensor | None:
+        """The diagonal in float64 where more is known than products, at the cost of at most about so many; or None."""
+        return None
+
     def block(self, row: str, column: str | None = None) -> LinearOperator:
         """The block of one parameter (symmetric), or of a pair of parameters (rectangular)."""
         require(self.layout is not None, "blocks need an operator with a layout", "this one has none")
@@ -108,6 +112,9 @@ class DenseOperator(SymmetricOperator):
     def matmat(self, vectors: Tensor) -> Tensor:
         return self.matrix @ vectors
 
+    def exact_diagonal(self, max_products: float | None = None) -> Tensor | None:
+        return self.matrix.diagonal().to("cpu", torch.float64)
+
     def to_dense(self) -> Tensor:
         return self.matrix
 
@@ -136,6 +143,10 @@ class DiagonalBlock(SymmetricOperator):
 
     def matmat(self, vectors: Tensor) -> Tensor:
         return self.whole.matmat(_embed(vectors, self.place, self.whole.size))[self.place]
+
+    def exact_diagonal(self, max_products: float | None = None) -> Tensor | None:
+        diagonal = self.whole.exact_diagonal(max_products)
+        return None if diagonal is None else diagonal[self.place]
 
     @cached_property
     def _dense(self) -> Tensor:

@@ -1,5 +1,6 @@
 """Layer by layer: the two factors of a layer, their Kronecker product, and the layer's true Hessian."""
 
+from hessmap.curvature.layers.diagonal import exact_diagonal
 from hessmap.curvature.layers.factors import PATCH_RULES, LayerFactors, PatchRule, layer_factors
 from hessmap.curvature.layers.full_factors import FullFactors, full_factors
 from hessmap.curvature.layers.hessian import (
@@ -32,6 +33,7 @@ __all__ = [
     "LogitGradients",
     "PatchRule",
     "Tail",
+    "exact_diagonal",
     "find_layer",
     "full_factors",
     "fully_connected_tail",

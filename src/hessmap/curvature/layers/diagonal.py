@@ -2,7 +2,7 @@
 
 Where every parameter acts in one linear map or convolution, z_p = W x_p + b at the positions p of a sample,
 
-    d2 risk / dW_ij^2 = sum_n sum_pq M_n[(p, i), (q, i)] x_p[j] x_q[j],    M_n = G^T A G + sum_c residual_c d2 out_c / dz2.
+    d2 risk / dW_ij^2 = sum_n sum_pq M_n[pi, qi] x_p[j] x_q[j],    M_n = G^T A G + sum_c residual_c d2 out_c / dz2.
 
 The first term of M_n is a sum of squares of as many rows as the network has outputs, pulled back to all layers at once;
 with one position a sample it is two matrix products in squares. The second one is zero behind piecewise-linear maps,
@@ -16,14 +16,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hessmap.curvature.kept_graph import PRODUCTS, KeptGraph, pulled_rows
+from hessmap.curvature.kept_graph import PRODUCTS, KeptGraph, RowProduct, pulled_rows
 from hessmap.curvature.layers.batches import output_roots
 from hessmap.curvature.layers.taps import Tap, Tapped, tapped
 from hessmap.curvature.losses import Loss
-from hessmap.curvature.products import AnyProblem
+from hessmap.curvature.products import AnyProblem, columns_at_once
 
 _FEW = 16  # samples that are held against autograd
-_LIMIT = 2**25  # bytes of the rows of a batch
+_LIMIT = 2**24  # bytes of the rows of a batch
 _SMALL = 2**18  # bytes of a batch up to which its rows are pulled back together
 _CACHED = 2**18  # entries of the matrices J that are formed at once
 _ROWS = 16
@@ -41,19 +41,50 @@ def exact_diagonal(problem: AnyProblem, kind: str = "loss", *, max_products: flo
     seen = tapped(problem, few, together=True)
     if seen is None or not _is_affordable(problem, seen, kind, max_products):
         return None
-    each = sum(tap.leaving[:1].numel() * tap.leaving.element_size() for tap in seen.taps)
-    limit = min(_LIMIT, problem.memory_budget // 8)
-    size = max(1, min(problem.num_samples, limit // (each * min(_ROWS, problem.output_dim))))
-    width = max(1, limit // (each * size))
-    if not _agrees(problem, few, kind, _in_layout(problem, seen.taps, _batch_sums(problem.loss, seen, kind, width))):
+    sums = _Sums(problem, kind, each=sum(tap.leaving.nbytes for tap in seen.taps) // len(few[1]))
+    found = sums.of(few)
+    if found is None or not _agrees(problem, few, kind, found, sums.is_small(few)):
         return None
-    total = torch.zeros(problem.num_parameters, dtype=torch.float64)
-    for batch in problem.batches(size):
-        made = tapped(problem, batch, together=len(batch[1]) * each <= _SMALL)
+    if len(few[1]) < problem.num_samples:
+        found = sums.of_all()
+    return None if found is None else found + (2 * problem.l2 if kind == "loss" else 0.0)
+
+
+class _Sums:
+    """Diagonals of batches, in the layout of the problem, float64; ``each`` sample has so many bytes of outputs."""
+
+    def __init__(self, problem: AnyProblem, kind: str, each: int) -> None:
+        self.problem = problem
+        self.kind = kind
+        self.each = each
+        self.limit = min(_LIMIT, problem.memory_budget // 8)
+
+    def is_small(self, batch: tuple[Any, Tensor, Tensor]) -> bool:
+        return self.each * len(batch[1]) <= _SMALL
+
+    def of_all(self) -> Tensor | None:
+        total = torch.zeros(self.problem.num_parameters, dtype=torch.float64)
+        for batch in self.problem.batches(max(1, self.limit // (self.each * min(_ROWS, self.problem.output_dim)))):
+            found = self.of(batch)
+            if found is None:
+                return None
+            total += found
+        return total
+
+    def of(self, batch: tuple[Any, Tensor, Tensor]) -> Tensor | None:
+        """None if the batch goes another way through the network than its layers tell."""
+        made = tapped(self.problem, batch, together=self.is_small(batch))
         if made is None:
             return None
-        total += _in_layout(problem, made.taps, _batch_sums(problem.loss, made, kind, width))
-    return total + 2 * problem.l2 if kind == "loss" else total
+        sums = _batch_sums(self.problem.loss, made, self.kind, width=max(1, self.limit // (self.each * len(batch[1]))))
+        flat = torch.zeros(self.problem.num_parameters, dtype=torch.float64)
+        places = dict(self.problem.layout)
+        for tap, total in zip(made.taps, sums, strict=True):
+            if tap.weight is not None:
+                flat[places[tap.weight]] = total[:, : tap.num_inputs].flatten().to(flat)
+            if tap.bias is not None:
+                flat[places[tap.bias]] = total[:, -1].to(flat)
+        return flat
 
 
 def _batch_sums(loss: Loss, batch: Tapped, kind: str, width: int) -> list[Tensor]:
@@ -75,7 +106,8 @@ def _add_squares(sums: list[Tensor], batch: Tapped, roots: Tensor, signs: Tensor
     """sum sign J_ij^2 over samples and rows; ``roots`` are (samples, rank, output_dim)."""
     for start in range(0, roots.shape[1], width):
         group = slice(start, start + width)
-        pulled = pulled_rows([batch.outputs], batch.places, [roots[:, group].transpose(0, 1)], batch.together)
+        given = [roots[:, group].transpose(0, 1)]
+        pulled = pulled_rows([batch.outputs], batch.places, given, batch.together, side_by_side=True)
         for total, tap, rows in zip(sums, batch.taps, pulled, strict=True):
             total += _squares(tap, tap.by_output(rows), None if signs is None else signs[:, group])
 
@@ -103,7 +135,7 @@ def _add_bends(sums: list[Tensor], batch: Tapped, residual: Tensor, width: int) 
         if slope is None or not _is_bent(tap, slope, batch.together):
             continue
         inputs, count = tap.inputs(slice(None)), _num_profiles(tap)
-        for numbers in torch.arange(tap.num_outputs * count, device=total.device).split(width):
+        for numbers in torch.split(torch.arange(tap.num_outputs * count, device=total.device), width):
             outputs, profiles = numbers // count, numbers % count
             images = _images(tap, slope, outputs, _profiles(tap, inputs, profiles), batch.together)
             if tap.num_positions == 1:
@@ -123,8 +155,9 @@ def _slopes(batch: Tapped, residual: Tensor) -> list[Tensor | None]:
 
 def _is_bent(tap: Tap, slope: Tensor, together: bool) -> bool:
     """Whether the slope moves with what left the layer: a product with a random vector is not exactly zero."""
-    random = torch.randn(1, *slope.shape, generator=torch.Generator().manual_seed(slope.numel()), dtype=torch.float64)
-    return bool(pulled_rows([slope], [tap.leaving], [random.to(slope)], together)[0].any())
+    generator = torch.Generator().manual_seed(slope[0].numel())
+    random = torch.randn(slope.shape[1:], generator=generator, dtype=torch.float64).to(slope)
+    return bool(pulled_rows([slope], [tap.leaving], [random.expand(1, *slope.shape)], together)[0].any())
 
 
 def _num_profiles(tap: Tap) -> int:
@@ -150,18 +183,6 @@ def _images(tap: Tap, slope: Tensor, outputs: Tensor, profiles: Tensor, together
     return tap.by_output(images)[:, numbers, outputs]
 
 
-def _in_layout(problem: AnyProblem, taps: tuple[Tap, ...], sums: list[Tensor]) -> Tensor:
-    """The diagonals of the layers as one flat vector."""
-    flat = torch.zeros(problem.num_parameters, dtype=torch.float64)
-    places = dict(problem.layout)
-    for tap, total in zip(taps, sums, strict=True):
-        if tap.weight is not None:
-            flat[places[tap.weight]] = total[:, : tap.num_inputs].flatten().to(flat)
-        if tap.bias is not None:
-            flat[places[tap.bias]] = total[:, -1].to(flat)
-    return flat
-
-
 def _is_affordable(problem: AnyProblem, few: Tapped, kind: str, max_products: float | None) -> bool:
     """Rows and directions, each weighted by its share of the passes that a product takes over all layers."""
     if 32 * problem.output_dim**2 > problem.memory_budget:
@@ -178,21 +199,30 @@ def _is_affordable(problem: AnyProblem, few: Tapped, kind: str, max_products: fl
     return cost <= max_products
 
 
-def _agrees(problem: AnyProblem, few: tuple[Any, Tensor, Tensor], kind: str, diagonal: Tensor) -> bool:
+def _agrees(problem: AnyProblem, few: tuple[Any, Tensor, Tensor], kind: str, diagonal: Tensor, together: bool) -> bool:
     """Whether the largest entry of every parameter, and one at random, are what autograd says on a few samples."""
-    generator = torch.Generator().manual_seed(problem.num_parameters)
-    product = PRODUCTS[kind](KeptGraph(problem, few, together=True))
-    tolerance, largest = _TOLERANCES[problem.parameters.dtype], float(diagonal.abs().max())
     if not torch.isfinite(diagonal).all():
         return False
+    generator = torch.Generator().manual_seed(problem.num_parameters)
+    entries, allowed, largest = [], [], float(diagonal.abs().max())
     for _, place in problem.layout:
-        own = diagonal[place]
-        chosen = {int(own.abs().argmax()), int(torch.randint(len(own), (1,), generator=generator))}
-        entries = torch.tensor(sorted(chosen)) + place.start
-        units = torch.zeros(len(entries), len(diagonal), dtype=torch.float64)
-        units[torch.arange(len(entries)), entries] = 1.0
-        expected = product(units.to(problem.parameters)).to(units)[torch.arange(len(entries)), entries]
-        allowed = tolerance * max(float(own.abs().max()), 1e-4 * largest)
-        if float((diagonal[entries] - expected).abs().max()) > allowed:
-            return False
-    return True
+        own = diagonal[place].abs()
+        entries += [
+            place.start + int(own.argmax()),
+            place.start + int(torch.randint(len(own), (), generator=generator)),
+        ]
+        allowed += 2 * [max(float(own.max()), 1e-4 * largest)]
+    found = _autograd_entries(PRODUCTS[kind](KeptGraph(problem, few, together)), problem, torch.tensor(entries))
+    errors = (diagonal[entries] - found).abs() / _TOLERANCES[problem.parameters.dtype]
+    return bool((errors <= torch.tensor(allowed, dtype=torch.float64)).all())
+
+
+def _autograd_entries(product: RowProduct, problem: AnyProblem, entries: Tensor) -> Tensor:
+    """Some entries of a diagonal, from products with unit vectors."""
+    found = []
+    for some in torch.split(entries, columns_at_once(problem)):
+        numbers = torch.arange(len(some))
+        units = torch.zeros(len(some), problem.num_parameters, dtype=torch.float64)
+        units[numbers, some] = 1.0
+        found.append(product(units.to(problem.parameters)).to(units)[numbers, some])
+    return torch.cat(found)

@@ -112,6 +112,13 @@ class LayerHessian(SymmetricOperator):
     def matmat(self, vectors: Tensor) -> Tensor:
         return held_product(self.held, self.weight_shape, self._penalty, vectors)
 
+    def exact_diagonal(self, max_products: float | None = None) -> Tensor | None:
+        diagonal = torch.full((self.size,), self._penalty, dtype=torch.float64)
+        for part in self.held:
+            for matrices in part.jacobian_parts():
+                diagonal += matrices.signed(matrices.flat.square()).sum(0)
+        return diagonal
+
     def to_dense(self) -> Tensor:
         return self._dense
 

@@ -55,6 +55,9 @@ class KroneckerProduct(SymmetricOperator):
         matrices = vectors.T.reshape(-1, *self.weight_shape)
         return (self.output_factor @ matrices @ self.input_factor).reshape(len(matrices), -1).T
 
+    def exact_diagonal(self, max_products: float | None = None) -> Tensor | None:
+        return torch.outer(self.output_factor.diagonal(), self.input_factor.diagonal()).flatten()
+
     def to_dense(self) -> Tensor:
         return torch.kron(self.output_factor, self.input_factor)
 
