@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import replace
 from operator import index
-from typing import Any, SupportsIndex
+from typing import Any, SupportsIndex, get_args
 
 import numpy as np
 import torch
@@ -13,15 +12,15 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from hessmap.curvature.operator import LinearOperator
-from hessmap.errors import InvalidInput, require, sentence
+from hessmap.errors import InvalidInput, require, sentence, unknown_name
 from hessmap.measurement.krylov_basis import KrylovBasis, Product
+from hessmap.measurement.lanczos import Lanczos, RitzPairs, num_held
 from hessmap.measurement.matrices import Matrix, float_array, is_narrow, reachable_tolerance
+from hessmap.measurement.mixed_precision import Attempt, Precision, attempt, chosen_precision
 from hessmap.measurement.wanted_pairs import End, Reference, WantedPairs
-from hessmap.results import EigenpairsMeasurement, provenance
+from hessmap.results import EigenpairsMeasurement, Provenance, provenance
 
 _TOLERANCE = 1e-8
-_PROBE_WIDTH, _PROBE_STEPS, _MIN_PROBE_STEPS = 4, 12, 6
-_ENOUGH_PROBES = 3  # that ran out of room before they had an answer, and showed nothing
 
 
 def top_eigenpairs(
@@ -35,6 +34,7 @@ def top_eigenpairs(
     block_size: int | None = None,
     max_basis: int | None = None,
     max_products: int | None = None,
+    precision: Precision = "auto",
     seed: int = 0,
 ) -> EigenpairsMeasurement:
     """The ``count`` largest (smallest, both ends: as many from each, largest in magnitude) eigenpairs.
@@ -48,6 +48,13 @@ def top_eigenpairs(
     The default tolerance is 1e-8, and 1e-5 for an operator in float32, whose products are no better than 1e-6 of the
     norm: the recurrence then promises more than is true, so residuals are those of one more product with each vector,
     and ``converged`` holds only if these meet the tolerance.
+
+    ``precision``: where the operator offers products in float32 (the Hessian of a problem does) and the tolerance is at
+    least 1e-5, the iteration can use these. "mixed" then makes one product in float64 with each vector found, for
+    values that are right to the square of the residuals and for true residuals; "single" makes three in all, adds what
+    they show of rounding to the residuals, and values are right to these. If they miss the tolerance, the iteration
+    goes on in float64: what is promised is the same. "auto" is for sizes from 10,000 on: "single" at tolerances from
+    1e-3 on, whose square is no better, "mixed" below; "float64" in all other cases.
 
     ``start`` holds approximate eigenvectors as columns; more than ``block_size`` of them are mixed. ``max_basis``
     bounds the vectors that are held and ``max_products`` the work; when that is used up the pairs are returned as they
@@ -68,14 +75,20 @@ def top_eigenpairs(
     require(
         capacity >= min(size, held + 2 * width), f"max_basis must be at least {held + 2 * width}", f"got {capacity}"
     )
-    generator = torch.Generator().manual_seed(seed)
-    block = _start_block(start, size, width, generator)
-    basis = KrylovBasis(product, size, _store(size, capacity), generator)
-    basis.start(block, width)
-    state = _iterate(basis, wanted, capacity, width, max_products or 20 * size + 1000)
+    if precision not in get_args(Precision):
+        raise unknown_name("precision", precision, get_args(Precision))
+    plan = Lanczos(size, wanted, width, capacity, max_products or 20 * size + 1000, seed)
+    rows = None if start is None else _start_rows(start, size)
+    tried = attempt(matrix, product, plan, rows, chosen_precision(precision, matrix, plan))
+    if tried.is_final and tried.basis and tried.pairs:
+        return _measurement(tried.basis, plan, tried.pairs, matrix, tried, tried.check)
+    left = replace(plan, max_products=plan.max_products - tried.num_products)
+    basis, pairs = left.run(product, rows if tried.start is None else tried.start)
     if is_narrow(matrix):
-        state = _with_true_residuals(basis, wanted, state)
-    return _measurement(basis, wanted, state, matrix, seed)
+        pairs = _with_true_residuals(basis, wanted, pairs)
+    check = _disagreement(basis, pairs)
+    spent = replace(tried, num_products=tried.num_products + basis.num_products)
+    return _measurement(basis, plan, pairs, matrix, spent, check)
 
 
 def default_block(matrix: Matrix, size: int, count: int) -> int:
@@ -91,103 +104,58 @@ def default_basis(size: int, count: int, block_size: int) -> int:
 
 def eigenpairs_bytes(size: int, count: int, block_size: int) -> int:
     """The memory that ``top_eigenpairs`` takes with its default basis: basis, returned vectors, some blocks."""
-    store = _store(size, default_basis(size, count, block_size))
-    return 8 * size * (store + count + 6 * block_size)
+    held = num_held(size, default_basis(size, count, block_size))
+    return 8 * size * (held + count + 6 * block_size)
 
 
-def _store(size: int, capacity: int) -> int:
-    return min(size, capacity + _PROBE_WIDTH * _PROBE_STEPS)
-
-
-@dataclass(frozen=True)
-class _State:
-    values: Tensor
-    vectors: Tensor
-    residuals: Tensor
-    converged: bool
-    num_probes: int
-    num_restarts: int
-
-
-def _iterate(basis: KrylovBasis, wanted: WantedPairs, capacity: int, width: int, max_products: int) -> _State:
-    num_probes = num_restarts = undecided = 0
-    while True:
-        if len(basis.block):
-            basis.expand()
-        while 0 < len(basis.block) <= wanted.total(basis.size) - basis.dimension and basis.num_products < max_products:
-            basis.expand()  # too few vectors to hold what is wanted
-        values, vectors, residuals = basis.ritz()
-        chosen = wanted.chosen(values)
-        complete = basis.dimension == basis.size or not len(basis.block)
-        settled = len(chosen) == wanted.total(basis.size)
-        settled = settled and bool(wanted.limits(values[chosen], residuals[chosen], basis.norm).all())
-        state = _State(values[chosen], vectors[:, chosen], residuals[chosen], complete, num_probes, num_restarts)
-        if complete:
-            return state
-        if settled:
-            slack = max(10 * wanted.tolerance, 1e-12) * basis.norm
-            probe_width = _PROBE_WIDTH if num_probes else min(_PROBE_WIDTH, max(2, width))
-            probe = basis.probe(probe_width, _MIN_PROBE_STEPS, partial(wanted.is_clear, state.values, slack))
-            num_probes += 1
-            undecided += probe.verdict is None
-            if probe.verdict or undecided == _ENOUGH_PROBES:
-                return replace(state, converged=True, num_probes=num_probes)
-            basis.join(probe.coordinates[wanted.chosen(probe.values, extra=width)], width)
-        if basis.num_products >= max_products:
-            return state
-        if basis.dimension + len(basis.block) > capacity:
-            extra = max(width, (capacity - len(chosen)) // 3)
-            kept = wanted.chosen(values, max(0, min(extra, capacity - len(chosen) - len(basis.block) - width)))
-            basis.restart(values[kept], vectors[:, kept])
-            num_restarts += 1
-
-
-def _with_true_residuals(basis: KrylovBasis, wanted: WantedPairs, state: _State) -> _State:
-    vectors = basis.combined(state.vectors)
+def _with_true_residuals(basis: KrylovBasis, wanted: WantedPairs, pairs: RitzPairs) -> RitzPairs:
+    vectors = basis.combined(pairs.vectors)
     images = basis.product(vectors) / (basis.unit or 1.0)
     basis.num_products += vectors.shape[1]
-    residuals = (images - vectors * state.values).norm(dim=0)
-    is_met = bool(wanted.limits(state.values, residuals, basis.norm).all())
-    return replace(state, residuals=residuals, converged=state.converged and is_met)
+    residuals = (images - vectors * pairs.values).norm(dim=0)
+    is_met = bool(wanted.limits(pairs.values, residuals, basis.norm).all())
+    return replace(pairs, residuals=residuals, converged=pairs.converged and is_met)
 
 
 def _measurement(
-    basis: KrylovBasis, wanted: WantedPairs, state: _State, matrix: object, seed: int
+    basis: KrylovBasis, plan: Lanczos, pairs: RitzPairs, matrix: object, spent: Attempt, check: float
 ) -> EigenpairsMeasurement:
-    order = state.values.argsort(descending=True, stable=True)
-    unit = basis.unit or 1.0
-    eigenvectors = basis.combined(state.vectors[:, order])
-    eigenvalues = state.values[order]
-    check = _disagreement(basis, eigenvalues, eigenvectors)
+    order = pairs.values.argsort(descending=True, stable=True)
+    unit, wanted = basis.unit or 1.0, plan.wanted
+    origin: Provenance = getattr(matrix, "provenance", None) or provenance(seed=plan.seed)
+    if spent.num_single_products:
+        note = f"{spent.num_single_products} of {spent.num_products} products were made in float32"
+        origin = replace(origin, notes=(*origin.notes, note))
     return EigenpairsMeasurement(
-        eigenvalues=(unit * eigenvalues).numpy(),
-        residuals=(unit * state.residuals[order]).numpy(),
-        converged=state.converged,
+        eigenvalues=(unit * pairs.values[order]).numpy(),
+        residuals=(unit * pairs.residuals[order]).numpy(),
+        converged=pairs.converged,
         which=wanted.which,
         tolerance=wanted.tolerance,
         relative_to=wanted.relative_to,
         norm=unit * basis.norm,
-        num_products=basis.num_products,
-        num_probes=state.num_probes,
-        num_restarts=state.num_restarts,
+        num_products=spent.num_products,
+        num_probes=pairs.num_probes,
+        num_restarts=pairs.num_restarts,
         residual_check=unit * check,
         size=basis.size,
-        seed=seed,
-        eigenvectors=eigenvectors.numpy(),
-        provenance=getattr(matrix, "provenance", None) or provenance(seed=seed),
+        seed=plan.seed,
+        eigenvectors=basis.combined(pairs.vectors[:, order]).numpy(),
+        provenance=origin,
+        num_single_products=spent.num_single_products,
     )
 
 
-def _disagreement(basis: KrylovBasis, values: Tensor, vectors: Tensor) -> float:
+def _disagreement(basis: KrylovBasis, pairs: RitzPairs) -> float:
     """||A V c - V L c|| for random signs c, by one product: about the root of the sum of squared residuals, if those
     that the recurrence claims are true."""
-    if not len(values):
+    if not len(pairs.values):
         return 0.0
-    signs = torch.randint(0, 2, (len(values), 1), generator=basis.generator).double() * 2 - 1
-    mixed = vectors @ signs
-    image = basis.product(mixed) / (basis.unit or 1.0)
+    signs = torch.randint(0, 2, (len(pairs.values), 1), generator=basis.generator).double() * 2 - 1
+    mixed = basis.combined(torch.cat([pairs.vectors @ signs, pairs.vectors @ (pairs.values[:, None] * signs)], 1))
+    image = basis.product(mixed[:, :1]) / (basis.unit or 1.0)
     basis.num_products += 1
-    return float((image - vectors @ (values[:, None] * signs)).norm())
+    return float((image - mixed[:, 1:]).norm())
 
 
 def _product_of(matrix: Matrix) -> tuple[Product, int]:
@@ -201,15 +169,9 @@ def _product_of(matrix: Matrix) -> tuple[Product, int]:
     return array.__matmul__, len(array)
 
 
-def _start_block(start: Tensor | NDArray[Any] | None, size: int, width: int, generator: torch.Generator) -> Tensor:
-    """The given directions as rows; random mixtures of them if they are more than a block."""
-    if start is None:
-        return torch.empty(0, size, dtype=torch.float64)
+def _start_rows(start: Tensor | NDArray[Any], size: int) -> Tensor:
     array = float_array(start, "start")
     if array.ndim != 2 or len(array) != size:
         must = f"start must hold vectors with {size} entries as columns"
         raise InvalidInput(sentence(must, f"got shape {array.shape}"))
-    rows = torch.from_numpy(np.ascontiguousarray(array.T))
-    if len(rows) <= width:
-        return rows
-    return torch.randn(width, len(rows), generator=generator, dtype=torch.float64) @ rows
+    return torch.from_numpy(np.ascontiguousarray(array.T))

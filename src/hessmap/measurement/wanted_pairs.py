@@ -13,16 +13,21 @@ from hessmap.errors import require, unknown_name
 End = Literal["largest", "smallest", "both_ends", "magnitude"]
 Reference = Literal["norm", "eigenvalue"]
 ENDS: tuple[End, ...] = get_args(End)
+_ROUNDING = 1e-14  # of the norm: below the rounding of a product there is nothing to be had
 
 
 @dataclass(frozen=True)
 class WantedPairs:
-    """Which eigenpairs are asked for, and when one of them counts as found."""
+    """Which eigenpairs are asked for, and when one of them counts as found.
+
+    ``floor`` is the smallest residual, of the norm, that products in float32 can be asked for; None in float64.
+    """
 
     which: End
     count: int
     tolerance: float
     relative_to: Reference
+    floor: float | None = None
 
     def check(self, size: int) -> None:
         if self.which not in ENDS:
@@ -52,9 +57,15 @@ class WantedPairs:
 
     def limits(self, values: Tensor, residuals: Tensor, norm: float) -> Tensor:
         """Which of these values have small enough residuals."""
+        return residuals <= torch.clamp(self._allowed(values, norm), min=(self.floor or _ROUNDING) * norm)
+
+    def is_out_of_reach(self, values: Tensor, norm: float) -> bool:
+        """Whether one of them asks for more than products in float32 can give."""
+        return self.floor is not None and bool((self._allowed(values, norm) < self.floor * norm).any())
+
+    def _allowed(self, values: Tensor, norm: float) -> Tensor:
         reference = values.abs() if self.relative_to == "eigenvalue" else torch.full_like(values, norm)
-        # Below the rounding of a product there is nothing to be had.
-        return residuals <= torch.clamp(self.tolerance * reference, min=1e-14 * norm)
+        return self.tolerance * reference
 
     def margins(self, values: Tensor, last: Tensor) -> Tensor:
         """How far values stay behind the last wanted one (``last``: lowest and highest of the wanted)."""

@@ -1,0 +1,217 @@
+"""Eigenpairs by products in float32 meet the promises of those in float64."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from known_spectra import Floats, random_orthogonal
+from torch import Tensor
+
+import hessmap as hm
+from hessmap.curvature.operator import SymmetricOperator
+from hessmap.errors import UnknownName
+from hessmap.measurement.top_eigenpairs import top_eigenpairs
+from hessmap.results import EigenpairsMeasurement, Record
+
+PRECISIONS = ["single", "mixed"]
+THIRTY_COPIES = np.concatenate([np.full(30, 5.0), np.linspace(0, 4, 370)])
+APART = np.concatenate([np.linspace(2, 1.5, 6), np.linspace(1, 0, 294)])
+
+
+class Narrow(SymmetricOperator):
+    """A matrix by products in float32 of vectors in float64."""
+
+    def __init__(self, matrix: Tensor) -> None:
+        self.matrix, self.count = matrix.float(), 0
+
+    @property
+    def size(self) -> int:
+        return len(self.matrix)
+
+    def matmat(self, vectors: Tensor) -> Tensor:
+        self.count += vectors.shape[1]
+        return (self.matrix @ vectors.float()).double()
+
+
+class Wide(SymmetricOperator):
+    """A matrix that offers another one, or its own, in float32."""
+
+    def __init__(self, matrix: Floats, other: Floats | None = None) -> None:
+        self.matrix, self.count = torch.from_numpy(matrix), 0
+        self.narrow = Narrow(self.matrix if other is None else torch.from_numpy(other))
+
+    @property
+    def size(self) -> int:
+        return len(self.matrix)
+
+    def matmat(self, vectors: Tensor) -> Tensor:
+        self.count += vectors.shape[1]
+        return self.matrix @ vectors
+
+    def in_single_precision(self) -> Narrow:
+        return self.narrow
+
+
+def rotated(eigenvalues: Floats, seed: int = 1) -> Floats:
+    rotation = random_orthogonal(len(eigenvalues), seed)
+    matrix = (rotation * eigenvalues) @ rotation.T
+    return (matrix + matrix.T) / 2
+
+
+def true_residuals(found: EigenpairsMeasurement, matrix: Floats) -> Floats:
+    return np.linalg.norm(matrix @ found.eigenvectors - found.eigenvectors * found.eigenvalues, axis=0)
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e-14, 1e14])
+@pytest.mark.parametrize("tolerance", [1e-2, 1e-3, 1e-4, 1e-5])
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_pairs_and_residuals_are_those_of_float64(precision: str, tolerance: float, scale: float) -> None:
+    operator = Wide(scale * rotated(APART))
+    found = top_eigenpairs(operator, 6, tolerance=tolerance, precision=precision)
+    assert (found.converged, found.num_products) == (True, operator.count + operator.narrow.count)
+    assert found.num_single_products == operator.narrow.count
+    assert operator.count == {"single": 3, "mixed": 7}[precision]
+    assert f"{found.num_single_products} of {found.num_products} products" in found.provenance.notes[-1]
+    true = true_residuals(found, operator.matrix.numpy())
+    error = np.abs(found.eigenvalues - scale * APART[:6])
+    assert (true <= tolerance * found.norm).all()
+    if precision == "mixed":
+        assert found.residuals == pytest.approx(true, rel=1e-6)
+        assert (error <= 20 * (true / scale) ** 2 * scale + 1e-13 * scale).all()
+    else:
+        assert (true <= 1.01 * found.residuals).all()
+        assert (error <= found.residuals).all()
+    assert np.abs(found.eigenvectors.T @ found.eigenvectors - np.eye(6)).max() < 1e-12
+    assert found.residual_check <= 3 * np.linalg.norm(true)
+
+
+@pytest.mark.parametrize("block_size", [1, 8])
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_thirty_copies_are_all_found(precision: str, block_size: int) -> None:
+    operator = Wide(rotated(THIRTY_COPIES))
+    found = top_eigenpairs(operator, 33, tolerance=1e-5, block_size=block_size, precision=precision)
+    assert found.converged
+    assert found.num_single_products > 0.7 * found.num_products
+    assert found.eigenvalues == pytest.approx(np.sort(THIRTY_COPIES)[::-1][:33], abs=5e-5)
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_eigenvalues_below_the_rounding_of_float32_are_found_in_float64(precision: str) -> None:
+    eigenvalues = np.concatenate([10.0 ** -np.linspace(0, 6, 20), np.linspace(1e-7, 0, 180)])
+    operator = Wide(rotated(eigenvalues))
+    question = {"tolerance": 1e-4, "relative_to": "eigenvalue"}
+    found = top_eigenpairs(operator, 20, precision=precision, **question)
+    assert found.converged
+    assert found.num_single_products == operator.narrow.count > 1
+    assert found.num_products - found.num_single_products == operator.count > 20
+    assert (true_residuals(found, operator.matrix.numpy()) <= 1e-4 * found.eigenvalues).all()
+    assert found.eigenvalues == pytest.approx(eigenvalues[:20], rel=1e-4)
+
+
+@pytest.mark.parametrize("scale", [1e-150, 1e150])
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_numbers_that_float32_has_no_room_for_are_left_to_float64(precision: str, scale: float) -> None:
+    operator = Wide(scale * rotated(APART))
+    found = top_eigenpairs(operator, 6, tolerance=1e-4, precision=precision)
+    assert (found.converged, found.num_single_products) == (True, 1)
+    assert found.eigenvalues == pytest.approx(scale * APART[:6], rel=1e-4)
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_a_direction_that_float32_does_not_see_is_found(precision: str) -> None:
+    """Residuals alone would not tell: the pairs of the rest are right."""
+    eigenvalues = np.concatenate([[2.5], APART[1:]])
+    rotation = random_orthogonal(300, 1)
+    matrix = rotated(eigenvalues)
+    lacking = matrix - 2.5 * np.outer(rotation[:, 0], rotation[:, 0])
+    found = top_eigenpairs(Wide(matrix, lacking), 3, tolerance=1e-3, precision=precision)
+    assert found.converged
+    assert found.eigenvalues == pytest.approx(eigenvalues[:3], abs=1e-3)
+    assert found.num_single_products == 1
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_rounding_above_the_tolerance_sends_the_iteration_to_float64(
+    precision: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without the first look at both products, the last one still tells."""
+    matrix = rotated(APART)
+    noise = np.random.default_rng(0).standard_normal(matrix.shape) * 1e-4
+    monkeypatch.setattr("hessmap.measurement.mixed_precision._agree", lambda *_: True)
+    found = top_eigenpairs(Wide(matrix, matrix + noise + noise.T), 6, tolerance=1e-4, precision=precision)
+    assert found.converged
+    assert (true_residuals(found, matrix) <= 1e-4 * found.norm).all()
+    assert 1 < found.num_single_products < found.num_products - 10
+
+
+def test_products_are_bounded_and_what_is_not_found_is_not_claimed() -> None:
+    operator = Wide(rotated(np.linspace(0, 1, 300)))
+    found = top_eigenpairs(operator, 3, tolerance=1e-5, block_size=1, precision="mixed", max_products=30)
+    assert not found.converged
+    assert found.num_products <= 31
+    assert found.residuals == pytest.approx(true_residuals(found, operator.matrix.numpy()), rel=1e-6)
+    assert found.residuals.max() > 1e-5
+
+
+def test_tight_tolerances_small_sizes_and_float32_itself_are_left_alone() -> None:
+    operator = Wide(rotated(APART))
+    for question in ({"precision": "mixed"}, {"tolerance": 1e-3}, {"tolerance": 1e-3, "precision": "float64"}):
+        assert top_eigenpairs(operator, 3, **question).num_single_products == 0
+    assert operator.narrow.count == 0
+    with pytest.raises(UnknownName, match="precision must be one of auto, single, mixed, float64; got 'half'"):
+        top_eigenpairs(operator, 3, precision="half")
+
+
+def test_the_record_tells_products_in_float32_and_survives_json() -> None:
+    found = top_eigenpairs(Wide(rotated(APART)), 3, tolerance=1e-3, precision="mixed")
+    assert Record.from_json(found.to_json()).num_single_products == found.num_single_products > 0
+
+
+def network() -> torch.nn.Module:
+    torch.manual_seed(0)
+    return torch.nn.Sequential(torch.nn.Linear(30, 20), torch.nn.Tanh(), torch.nn.Linear(20, 5)).double()
+
+
+@pytest.mark.parametrize("form", [hm.Problem, hm.LargeProblem])
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_problems_offer_a_twin_in_float32(form: type, precision: str) -> None:
+    inputs, labels = torch.randn(60, 30).double(), torch.randint(5, (60,))
+    model, weights = network(), torch.rand(60).double()
+    for loss in ("cross_entropy", torch.nn.CrossEntropyLoss(weight=torch.rand(5).double()), "squared"):
+        hessian = hm.loss_hessian(form(model, loss, inputs, labels, weights=weights, l2=0.01, parameters="*.weight"))
+        found = top_eigenpairs(hessian, 4, tolerance=1e-4, precision=precision)
+        expected = top_eigenpairs(hessian, 4)
+        assert (found.converged, found.provenance.dtype) == (True, "float64")
+        assert found.num_single_products > 0.7 * found.num_products
+        assert found.eigenvalues == pytest.approx(expected.eigenvalues, abs=1e-6 * expected.norm)
+        assert all(value.dtype == torch.float64 for value in hessian.problem.named.values())
+
+
+def test_a_problem_that_holds_to_float64_has_no_twin() -> None:
+    inputs, targets = torch.randn(40, 30).double(), torch.randn(40, 5).double()
+    shift = torch.ones(5, dtype=torch.float64)
+    stubborn = hm.LargeProblem(network(), lambda out, y: (out - y + shift).square().sum(1), inputs, targets)
+    shifted = hm.LargeProblem(network(), "squared", inputs, targets, forward=lambda model, x: model(x) + shift)
+    huge = hm.Problem(torch.nn.Linear(30, 5).double(), "squared", 1e30 * inputs, targets)
+    float32 = hm.LargeProblem(network().float(), "squared", inputs, targets)
+    for problem in (stubborn, shifted, huge, float32):
+        assert hm.loss_hessian(problem).in_single_precision() is None
+    hessian = hm.loss_hessian(hm.Problem(network(), "squared", inputs, targets))
+    assert hessian.in_single_precision() is not None
+    hessian.to_dense()
+    assert hessian.in_single_precision() is None  # its own products are cheaper
+
+
+def test_a_large_network_goes_by_float32_unasked() -> None:
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(100, 100), torch.nn.Tanh(), torch.nn.Linear(100, 5)).double()
+    hessian = hm.loss_hessian(hm.Problem(model, "cross_entropy", torch.randn(40, 100).double(), torch.arange(40) % 5))
+    loose, tight = (top_eigenpairs(hessian, 4, tolerance=tolerance) for tolerance in (1e-3, 1e-4))
+    assert loose.num_products - loose.num_single_products == 3
+    assert tight.num_products - tight.num_single_products == 5
+    exact = top_eigenpairs(hessian, 4)
+    assert exact.num_single_products == 0
+    for found in (loose, tight):
+        assert found.converged
+        assert np.abs(found.eigenvalues - exact.eigenvalues).max() <= found.residuals.max()
