@@ -1,4 +1,4 @@
-"""The diagonal from products with random vectors."""
+"""The diagonal: from the structure of an operator where it has one, else from products with random vectors."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import torch
 from torch import Tensor
 
 from hessmap.errors import unknown_name
+from hessmap.measurement.exact_diagonal import SKETCH, diagonal_without_probes, rounding
 from hessmap.measurement.interval import Wanted
 from hessmap.measurement.matrices import Matrix
 from hessmap.measurement.probes import BLOCK, Probed, orthonormal_range
 from hessmap.results import DiagonalEstimate
 
 DiagonalMethod = Literal["auto", "hutchinson", "hutch++", "exact"]
-_SKETCH = 2 * BLOCK
 
 
 def diagonal_estimate(
@@ -29,8 +29,9 @@ def diagonal_estimate(
     """The diagonal, with probes until the norm of its standard errors is ``relative_error`` of its own norm.
 
     "hutchinson": the mean of z * (A z) over random signs z (Bekas, Kokiopoulou & Saad 2007). "hutch++": exact in the
-    range of a random sketch, diag(A) = diag(Q Q^T A) + diag((I - Q Q^T) A), probes for the rest. "exact": one product a
-    dimension. "auto" is "hutch++", or "exact" where that needs no more products.
+    range of a random sketch, diag(A) = diag(Q Q^T A) + diag((I - Q Q^T) A), probes for the rest. "exact": from the
+    structure of the operator where that tells it, as for ``trace_estimate``, else by one product a dimension. "auto" is
+    "exact" where that costs no more than the fewest products of "hutch++", else that.
 
     >>> import numpy as np
     >>> diagonal_estimate(np.array([[2.0, 1.0], [1.0, -3.0]])).values
@@ -41,22 +42,12 @@ def diagonal_estimate(
     wanted = Wanted(relative_error, 0.0, max_products)
     wanted.check()
     probed = Probed(matrix, seed)
-    if method == "auto":
-        method = "exact" if probed.size <= _SKETCH + BLOCK else "hutch++"
-    if method == "exact" or not probed.size:
-        values = _exact(probed)
-        return _record(probed, "exact", values, torch.zeros_like(values), 0, wanted)
-    values, errors, count = _sketched(probed, wanted, _SKETCH if method == "hutch++" else 0)
+    diagonal = diagonal_without_probes(matrix, probed, method, 2 * SKETCH + BLOCK)
+    if diagonal is not None:
+        return _record(probed, "exact", diagonal, rounding(matrix, diagonal), 0, wanted)
+    method = "hutch++" if method == "auto" else method
+    values, errors, count = _sketched(probed, wanted, SKETCH if method == "hutch++" else 0)
     return _record(probed, method, values, errors, count, wanted)
-
-
-def _exact(probed: Probed) -> Tensor:
-    parts = [torch.zeros(0, dtype=torch.float64)]
-    for start in range(0, probed.size, BLOCK):
-        stop = min(start + BLOCK, probed.size)
-        # Each part in the unit of its moment: it is set by the first product that is not zero.
-        parts.append(probed.product(probed.identity(start, stop))[start:stop].diagonal())
-    return torch.cat(parts)
 
 
 def _sketched(probed: Probed, wanted: Wanted, width: int) -> tuple[Tensor, Tensor, int]:

@@ -1,4 +1,4 @@
-"""The trace from products with random vectors."""
+"""The trace: from the structure of an operator where it has one, else from products with random vectors."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import torch
 from torch import Tensor
 
 from hessmap.errors import require, unknown_name
+from hessmap.measurement.exact_diagonal import SKETCH, diagonal_without_probes, rounding
 from hessmap.measurement.interval import CONFIDENCE, Wanted, interval, standard_error
 from hessmap.measurement.matrices import Floats, Matrix
 from hessmap.measurement.probes import BLOCK, Probed, orthonormal_range
 from hessmap.results import EigenpairsMeasurement, SpectralEstimate
 
 TraceMethod = Literal["auto", "hutchinson", "hutch++", "xtrace", "exact"]
-_SKETCH = 2 * BLOCK
 
 
 def trace_estimate(
@@ -33,7 +33,11 @@ def trace_estimate(
     "hutchinson": the mean of z^T A z over random signs z (Girard 1989, Hutchinson 1990). "hutch++": the trace in the
     range of a random sketch exactly, Hutchinson on what is left (Meyer, Musco, Musco & Woodruff 2021). "xtrace": every
     probe takes its turn at being the one left out of the sketch (Epperly, Tropp & Webber 2024). "exact": the diagonal,
-    by one product a dimension. "auto" is "hutch++", or "exact" where that needs no more products.
+    from the structure of the operator where that tells it (a Hessian whose parameters are weights and biases of linear
+    and convolutional layers, a Kronecker product, a matrix that was written down), without a product; else by one
+    product a dimension. "auto" is "exact" where that costs no more than the fewest products of "hutch++", else that.
+
+    An exact trace has no standard error but that of its rounding, which is told for operators in float32.
 
     ``known`` holds eigenpairs of the same matrix, converged or not: Ritz values sum to the trace in the space of their
     vectors, so that "hutch++" takes them in the place of its sketch, without a product.
@@ -50,26 +54,18 @@ def trace_estimate(
         must = "known eigenpairs must be of the same matrix, and serve hutch++"
         require(known.size == probed.size, must, f"its size is {probed.size}, theirs {known.size}")
         require(method in ("auto", "hutch++"), must, f"method is {method!r}")
-    if method == "auto":
-        method = "exact" if probed.size <= _SKETCH + BLOCK else "hutch++"
-    if method == "exact" or not probed.size:
-        total = _exact(probed)
-        value = probed.scale * total  # the scale is known after the first product
-        return _record(probed, "exact", value, np.array([value]), 0.0, wanted)
+    fewest = BLOCK + (2 * SKETCH if known is None else 0)
+    diagonal = diagonal_without_probes(matrix, probed, method, fewest)
+    if diagonal is not None:
+        value, error = (probed.scale * float(terms.sum()) for terms in (diagonal, rounding(matrix, diagonal)))
+        return _record(probed, "exact", value, probed.size, error, wanted)
+    method = "hutch++" if method == "auto" else method
     if method == "xtrace":
         inside, values = _left_out(probed, wanted)
     else:
-        inside, values = _beside(probed, wanted, _sketch(probed, _SKETCH if method == "hutch++" else 0, known))
+        inside, values = _beside(probed, wanted, _sketch(probed, SKETCH if method == "hutch++" else 0, known))
     value = probed.scale * (inside + float(values.mean()))
-    return _record(probed, method, value, values, probed.scale * standard_error(values), wanted)
-
-
-def _exact(probed: Probed) -> float:
-    total = 0.0
-    for start in range(0, probed.size, BLOCK):
-        stop = min(start + BLOCK, probed.size)
-        total += float(probed.product(probed.identity(start, stop))[start:stop].diagonal().sum())
-    return total
+    return _record(probed, method, value, len(values), probed.scale * standard_error(values), wanted)
 
 
 class _Sketch(NamedTuple):
@@ -139,20 +135,18 @@ def _leave_one_out(probes: Tensor, images: Tensor, basis: Tensor, curved: Tensor
     return found
 
 
-def _record(
-    probed: Probed, method: str, value: float, values: Floats, error: float, wanted: Wanted
-) -> SpectralEstimate:
+def _record(probed: Probed, method: str, value: float, count: int, error: float, wanted: Wanted) -> SpectralEstimate:
     exact = method == "exact"
     return SpectralEstimate(
         quantity="trace",
         value=value,
         standard_error=error,
-        interval=interval(value, error, len(values)),
+        interval=interval(value, error, count),
         confidence=CONFIDENCE,
         method_error=0.0,
         asked=wanted.standard_error(value),
         reached=exact or wanted.is_met(value, error),
-        num_probes=0 if exact else len(values),
+        num_probes=0 if exact else count,
         num_products=probed.num_products,
         method=method,
         size=probed.size,
