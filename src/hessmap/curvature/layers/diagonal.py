@@ -11,43 +11,40 @@ which a random vector tells, batch by batch; elsewhere it takes one pull-back pe
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
-from hessmap.curvature.kept_graph import PRODUCTS, KeptGraph, RowProduct, pulled_rows
+from hessmap.curvature.kept_graph import pulled_rows
 from hessmap.curvature.layers.batches import output_roots
+from hessmap.curvature.layers.diagonal_check import agrees_with_autograd
 from hessmap.curvature.layers.taps import Tap, Tapped, tapped
 from hessmap.curvature.losses import Loss
-from hessmap.curvature.products import AnyProblem, columns_at_once
+from hessmap.curvature.products import AnyProblem
 
 _FEW = 16  # samples that are held against autograd
 _LIMIT = 2**24  # bytes of the rows of a batch
 _SMALL = 2**18  # bytes of a batch up to which its rows are pulled back together
 _CACHED = 2**18  # entries of the matrices J that are formed at once
 _ROWS = 16
-_TOLERANCES = {torch.float64: 1e-8, torch.float32: 1e-3}
 
 
 def exact_diagonal(problem: AnyProblem, kind: str = "loss", *, max_products: float | None = None) -> Tensor | None:
     """The diagonal of a curvature matrix over the parameters of ``problem.layout``, float64, exact up to rounding.
 
     ``kind`` is "loss", "outer_product", "functional" or "empirical_fisher". None where the structure does not tell it:
-    if a parameter is no weight or bias of a linear map or ungrouped convolution that acts once, if entries on a few
-    samples differ from autograd's, or if it would cost more than about ``max_products`` products with the matrix.
+    if a parameter is no weight or bias of a linear map or ungrouped convolution that acts once, if the gradient or some
+    entries on a few samples differ from autograd's, or if it would cost more than about ``max_products`` products.
     """
     few = next(iter(problem.batches(_FEW)))
-    seen = tapped(problem, few, together=True)
+    seen = tapped(problem, few, together=len(few[1]) * problem.num_parameters <= _CACHED)
     if seen is None or not _is_affordable(problem, seen, kind, max_products):
         return None
     sums = _Sums(problem, kind, each=sum(tap.leaving.nbytes for tap in seen.taps) // len(few[1]))
-    found = sums.of(few)
-    if found is None or not _agrees(problem, few, kind, found, sums.is_small(few)):
+    found = sums.of(seen)
+    if not agrees_with_autograd(problem, few, seen, kind, found):
         return None
-    if len(few[1]) < problem.num_samples:
-        found = sums.of_all()
-    return None if found is None else found + (2 * problem.l2 if kind == "loss" else 0.0)
+    total = sums.of_all() if len(few[1]) < problem.num_samples else found
+    return None if total is None else total + (2 * problem.l2 if kind == "loss" else 0.0)
 
 
 class _Sums:
@@ -59,32 +56,19 @@ class _Sums:
         self.each = each
         self.limit = min(_LIMIT, problem.memory_budget // 8)
 
-    def is_small(self, batch: tuple[Any, Tensor, Tensor]) -> bool:
-        return self.each * len(batch[1]) <= _SMALL
-
     def of_all(self) -> Tensor | None:
+        """None if a batch goes another way through the network than its layers tell."""
         total = torch.zeros(self.problem.num_parameters, dtype=torch.float64)
         for batch in self.problem.batches(max(1, self.limit // (self.each * min(_ROWS, self.problem.output_dim)))):
-            found = self.of(batch)
-            if found is None:
+            layers = tapped(self.problem, batch, together=self.each * len(batch[1]) <= _SMALL)
+            if layers is None:
                 return None
-            total += found
+            total += self.of(layers)
         return total
 
-    def of(self, batch: tuple[Any, Tensor, Tensor]) -> Tensor | None:
-        """None if the batch goes another way through the network than its layers tell."""
-        made = tapped(self.problem, batch, together=self.is_small(batch))
-        if made is None:
-            return None
-        sums = _batch_sums(self.problem.loss, made, self.kind, width=max(1, self.limit // (self.each * len(batch[1]))))
-        flat = torch.zeros(self.problem.num_parameters, dtype=torch.float64)
-        places = dict(self.problem.layout)
-        for tap, total in zip(made.taps, sums, strict=True):
-            if tap.weight is not None:
-                flat[places[tap.weight]] = total[:, : tap.num_inputs].flatten().to(flat)
-            if tap.bias is not None:
-                flat[places[tap.bias]] = total[:, -1].to(flat)
-        return flat
+    def of(self, batch: Tapped) -> Tensor:
+        width = max(1, self.limit // (self.each * len(batch.targets)))
+        return batch.flat(self.problem.layout, _batch_sums(self.problem.loss, batch, self.kind, width))
 
 
 def _batch_sums(loss: Loss, batch: Tapped, kind: str, width: int) -> list[Tensor]:
@@ -197,32 +181,3 @@ def _is_affordable(problem: AnyProblem, few: Tapped, kind: str, max_products: fl
             if slope is not None and _is_bent(tap, slope, few.together):
                 cost += tap.num_outputs * _num_profiles(tap) * sum(works[place + 1 :]) / sum(works)
     return cost <= max_products
-
-
-def _agrees(problem: AnyProblem, few: tuple[Any, Tensor, Tensor], kind: str, diagonal: Tensor, together: bool) -> bool:
-    """Whether the largest entry of every parameter, and one at random, are what autograd says on a few samples."""
-    if not torch.isfinite(diagonal).all():
-        return False
-    generator = torch.Generator().manual_seed(problem.num_parameters)
-    entries, allowed, largest = [], [], float(diagonal.abs().max())
-    for _, place in problem.layout:
-        own = diagonal[place].abs()
-        entries += [
-            place.start + int(own.argmax()),
-            place.start + int(torch.randint(len(own), (), generator=generator)),
-        ]
-        allowed += 2 * [max(float(own.max()), 1e-4 * largest)]
-    found = _autograd_entries(PRODUCTS[kind](KeptGraph(problem, few, together)), problem, torch.tensor(entries))
-    errors = (diagonal[entries] - found).abs() / _TOLERANCES[problem.parameters.dtype]
-    return bool((errors <= torch.tensor(allowed, dtype=torch.float64)).all())
-
-
-def _autograd_entries(product: RowProduct, problem: AnyProblem, entries: Tensor) -> Tensor:
-    """Some entries of a diagonal, from products with unit vectors."""
-    found = []
-    for some in torch.split(entries, columns_at_once(problem)):
-        numbers = torch.arange(len(some))
-        units = torch.zeros(len(some), problem.num_parameters, dtype=torch.float64)
-        units[numbers, some] = 1.0
-        found.append(product(units.to(problem.parameters)).to(units)[numbers, some])
-    return torch.cat(found)

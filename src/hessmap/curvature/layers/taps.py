@@ -6,7 +6,7 @@ All layers are seen in one pass, and rows are pulled back to all of them at once
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +17,7 @@ from torch.overrides import TorchFunctionMode
 
 from hessmap.curvature.layers.patches import Patches
 from hessmap.curvature.layers.watch import WATCHED
+from hessmap.curvature.layout import Layout
 from hessmap.curvature.matrix_convolution import matrix_convolutions
 from hessmap.curvature.products import AnyProblem
 
@@ -123,6 +124,16 @@ class Tapped:
     @property
     def places(self) -> list[Tensor]:
         return [tap.leaving for tap in self.taps]
+
+    def flat(self, layout: Layout, parts: Sequence[Tensor]) -> Tensor:
+        """Matrices over the layers, (outputs, columns), as one float64 vector over the parameters."""
+        vector, places = torch.zeros(layout.size, dtype=torch.float64), dict(layout)
+        for tap, part in zip(self.taps, parts, strict=True):
+            if tap.weight is not None:
+                vector[places[tap.weight]] = part[:, : tap.num_inputs].flatten().to(vector)
+            if tap.bias is not None:
+                vector[places[tap.bias]] = part[:, -1].to(vector)
+        return vector
 
 
 def tapped(problem: AnyProblem, batch: tuple[Any, Tensor, Tensor], together: bool) -> Tapped | None:

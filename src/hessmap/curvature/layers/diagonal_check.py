@@ -1,0 +1,74 @@
+"""Whether layers are all there is: their structure is held against autograd on a few samples.
+
+A use of a weight that no layer shows moves its gradient, which is compared in every entry; samples or positions in
+another order than the layers tell move second derivatives, of which some entries are compared.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from hessmap.curvature.kept_graph import PRODUCTS, KeptGraph, pulled_rows
+from hessmap.curvature.layers.taps import Tapped
+from hessmap.curvature.products import AnyProblem, columns_at_once
+
+_TOLERANCES = {torch.float64: 1e-8, torch.float32: 1e-3}
+_SLIGHT = 1e-4  # of the largest entry: a parameter that has less is compared on that scale
+
+
+def agrees_with_autograd(
+    problem: AnyProblem, batch: tuple[Any, Tensor, Tensor], layers: Tapped, kind: str, diagonal: Tensor
+) -> bool:
+    """The gradient, and of every parameter the largest entry of the diagonal and one at random, on some samples."""
+    if not bool(torch.isfinite(diagonal).all()):
+        return False
+    graph = KeptGraph(problem, batch, layers.together)
+    tolerance = _TOLERANCES[problem.parameters.dtype]
+    if not _same_gradient(problem, graph, layers, tolerance):
+        return False
+    largest, scale = diagonal.abs().max(), torch.zeros_like(diagonal)
+    entries, generator = [], torch.Generator().manual_seed(problem.num_parameters)
+    for _, place in problem.layout:
+        own = diagonal[place].abs()
+        scale[place] = torch.maximum(own.max(), _SLIGHT * largest)
+        entries += [
+            place.start + int(own.argmax()),
+            place.start + int(torch.randint(len(own), (), generator=generator)),
+        ]
+    errors = (diagonal[entries] - _autograd_entries(graph, kind, torch.tensor(entries))).abs()
+    return bool((errors <= tolerance * scale[entries]).all())
+
+
+def _same_gradient(problem: AnyProblem, graph: KeptGraph, layers: Tapped, tolerance: float) -> bool:
+    """sum_p slope_p x_p^T beside autograd's, small against the sum of the magnitudes."""
+    outputs = layers.outputs.detach()
+    slope = layers.weights[:, None] * problem.loss.gradient(outputs, layers.targets).to(outputs.dtype)
+    slopes = pulled_rows([layers.outputs], layers.places, [slope[None]], together=False)
+    found, sizes = [], []
+    for tap, rows in zip(layers.taps, slopes, strict=True):
+        left, right = tap.by_output(rows)[:, 0], tap.inputs(slice(None))
+        found.append((left @ right).sum(0))
+        sizes.append((left.abs() @ right.abs()).sum(0).max().expand_as(found[-1]))
+    with torch.enable_grad():
+        risk = (graph.weights * problem.loss.value(graph.outputs, graph.targets)).sum()
+    parts = zip(graph.gradient(risk), graph.leaves, strict=True)
+    expected = torch.cat(
+        [(torch.zeros_like(leaf) if part is None else part.detach()).flatten() for part, leaf in parts]
+    )
+    errors = (layers.flat(problem.layout, found) - expected.to("cpu", torch.float64)).abs()
+    scale = layers.flat(problem.layout, sizes)
+    return bool((errors <= tolerance * torch.maximum(scale, _SLIGHT * scale.max())).all())
+
+
+def _autograd_entries(graph: KeptGraph, kind: str, entries: Tensor) -> Tensor:
+    """Some entries of a diagonal, from products with unit vectors."""
+    problem, product, found = graph.problem, PRODUCTS[kind](graph), []
+    for some in torch.split(entries, columns_at_once(problem)):
+        numbers = torch.arange(len(some))
+        units = torch.zeros(len(some), problem.num_parameters, dtype=torch.float64)
+        units[numbers, some] = 1.0
+        found.append(product(units.to(problem.parameters)).to(units)[numbers, some])
+    return torch.cat(found)
