@@ -48,7 +48,7 @@ def reference(case: Case, sizes: Sizes) -> Reference:
         values = np.linalg.eigvalsh(theirs.numpy())[::-1]
         own = hm.spectrum(ours.operator).eigenvalues
         off = float(np.abs(own - values).max() / values[0])
-        found = hm.trace_estimate(ours.operator, relative_error=sizes.standard_error)
+        found = hm.trace_estimate(ours.operator, relative_error=sizes.standard_error, method="hutch++")
         return Reference(own[: sizes.count], float(theirs.trace()), 0.0, found.num_products, off)
     found = hm.top_eigenpairs(ours.operator, sizes.count, tolerance=1e-10)
     signs = torch.randint(0, 2, (sizes.count,), generator=torch.Generator().manual_seed(1)).double() * 2 - 1
@@ -56,7 +56,8 @@ def reference(case: Case, sizes: Sizes) -> Reference:
     # Not by curvlinops where its own products are wrong (layer-norm).
     checker = Eigenthings(case) if isinstance(case.model, TokenEncoder) else Curvlinops(case)
     off = float((checker.product(vectors @ signs) - vectors @ (values * signs)).norm()) / float(values[0])
-    trace = hm.trace_estimate(ours.operator, relative_error=sizes.standard_error, seed=99, max_products=160)
+    options: Any = {"relative_error": sizes.standard_error, "method": "hutch++", "max_products": 160, "seed": 99}
+    trace = hm.trace_estimate(ours.operator, **options)
     spread = trace.standard_error / (sizes.standard_error * abs(trace.value))
     sketch = trace.num_products - trace.num_probes
     products = sketch + int(np.ceil(trace.num_probes * spread**2))
@@ -280,12 +281,11 @@ def trace(road_of: type, case: Case, sizes: Sizes, known: Reference) -> Answer:
 def _our_trace(case: Case, sizes: Sizes) -> Answer:
     def run() -> Any:
         found = hm.trace_estimate(Ours(case).operator, relative_error=sizes.standard_error)
-        return found.value, found.standard_error, found.num_products
+        return found.value, found.standard_error, found.num_products, found.method
 
     answer = clocked(run)
-    answer.products = answer.value[2]
+    answer.products, answer.notes = answer.value[2:]
     answer.value = answer.value[:2]
-    answer.notes = "hutch++"
     return answer
 
 
