@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from hessmap.measurement.probes import Probed
+from hessmap.measurement.semi_orthogonal import SemiOrthogonalBasis, dots
 
-_SETTLED = 1e-8  # a pass that takes less, of the vector's length, leaves nothing above rounding
 _EXHAUSTED = 1e-12  # of the largest coupling: what is left of a Krylov space that has ended is rounding
 
 
@@ -38,30 +38,25 @@ class GaussRules:
 def gauss_rules(probed: Probed, starts: Tensor, num_steps: int, keep_basis: bool) -> GaussRules:
     """The rules of the columns of ``starts``, in the units of ``probed``.
 
-    One block product a step serves all starts. With ``keep_basis`` every new vector is orthogonalised against all
-    earlier ones; without, only three vectors are held, copies of converged nodes appear, and the sums stay right
-    (Greenbaum 1989; Chen, Trogdon & Ubaru 2021).
+    One block product a step serves all starts. With ``keep_basis`` all vectors are held and kept orthogonal to half of
+    all digits, which leaves the rules right to all of them (Simon 1984); without, only three are held, copies of
+    converged nodes appear, and the sums stay right (Greenbaum 1989; Chen, Trogdon & Ubaru 2021).
     """
     size, count = starts.shape
     steps = min(num_steps, size)
     current = starts.T / starts.norm(dim=0)[:, None]  # one vector a row
     before, coupling = torch.zeros_like(current), torch.zeros(count, dtype=torch.float64)
-    basis = torch.empty(count, steps if keep_basis else 0, size, dtype=torch.float64)
+    basis = SemiOrthogonalBasis(count, steps, size) if keep_basis else None
     diagonal = torch.zeros(count, steps, dtype=torch.float64)
     beside = torch.zeros(count, steps, dtype=torch.float64)
     lengths = torch.full((count,), steps)
     alive = torch.ones(count, dtype=torch.bool)
     for step in range(steps):
-        if keep_basis:
-            basis[:, step] = current
-        rest = torch.zeros_like(current)
-        rest[alive] = probed.product(current[alive].T).T
-        rest -= coupling[:, None] * before
-        diagonal[:, step] = (current * rest).sum(1)
-        rest -= diagonal[:, step, None] * current
-        if keep_basis:
-            _clear(rest, basis[:, : step + 1])
-        norm = rest.norm(dim=1)
+        rest = _images(probed, current, alive)
+        rest.addcmul_(coupling[:, None], before, value=-1)
+        diagonal[:, step] = dots(current, rest)
+        rest.addcmul_(diagonal[:, step, None], current, value=-1)
+        norm = basis.cleared(current, rest, diagonal, beside) if basis else rest.norm(dim=1)
         reference = torch.maximum(diagonal.abs().amax(1), beside.abs().amax(1))
         ended = alive & ((norm <= _EXHAUSTED * reference) | (reference == 0) & (norm == 0))
         lengths[ended] = step + 1
@@ -70,7 +65,8 @@ def gauss_rules(probed: Probed, starts: Tensor, num_steps: int, keep_basis: bool
             break
         coupling = torch.where(alive, norm, 0.0)
         beside[:, step] = coupling
-        before, current = current, torch.where(alive[:, None], rest / torch.where(alive, norm, 1.0)[:, None], 0.0)
+        rest[~alive] = 0.0
+        before, current = current, rest.div_(torch.where(alive, norm, 1.0)[:, None])
     is_exact = (lengths < steps) | (lengths == size) | ~alive
     whole = [_rule(diagonal[i, :n], beside[i, : n - 1]) for i, n in enumerate(lengths.tolist())]
     halves = [n if is_exact[i] else max(1, n // 2) for i, n in enumerate(lengths.tolist())]
@@ -78,14 +74,14 @@ def gauss_rules(probed: Probed, starts: Tensor, num_steps: int, keep_basis: bool
     return GaussRules(*_padded(whole), *_padded(half), is_exact)
 
 
-def _clear(rest: Tensor, basis: Tensor) -> None:
-    """Take each vector's earlier ones out of it, in place, and once more unless that took next to nothing."""
-    for _ in range(2):
-        inside = torch.bmm(basis, rest[:, :, None])[:, :, 0]
-        for row, coefficients, vectors in zip(rest, inside, basis, strict=True):
-            row.addmv_(vectors.T, coefficients, alpha=-1)
-        if bool((inside.abs().amax(1) <= _SETTLED * rest.norm(dim=1)).all()):
-            return
+def _images(probed: Probed, rows: Tensor, alive: Tensor) -> Tensor:
+    """The products of the rows that are still of use, to be written into; zero for the others."""
+    if alive.all():
+        images = probed.product(rows.T).T
+        return images.contiguous() if probed.unit else images.clone()  # without a unit they are the operator's own
+    images = torch.zeros_like(rows)
+    images[alive] = probed.product(rows[alive].T).T
+    return images
 
 
 def _rule(diagonal: Tensor, beside: Tensor) -> tuple[Tensor, Tensor]:

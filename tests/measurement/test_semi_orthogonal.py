@@ -1,0 +1,135 @@
+"""Vectors that are orthogonal to half of all digits give the rules of vectors that are orthogonal to all of them."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from hessmap.curvature.operator import SymmetricOperator
+from hessmap.measurement import quadrature, semi_orthogonal
+from hessmap.measurement.probes import Probed
+from hessmap.measurement.quadrature import gauss_rules
+from hessmap.measurement.semi_orthogonal import SemiOrthogonalBasis
+
+SIZE, STARTS, STEPS = 2000, 3, 64
+
+
+def spectra() -> dict[str, Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    normal = torch.randn(SIZE, generator=generator, dtype=torch.float64)
+    few = torch.tensor([100.0, 50.0, 20.0, 10.0, 5.0, 3.0, 2.0, 1.5, 1.2])
+    return {
+        "random": normal,
+        "uniform": torch.linspace(-1, 1, SIZE),
+        "a few large": torch.cat([few, 0.01 * normal[9:].abs()]),
+        "forty large": torch.cat([10 ** torch.linspace(2, -1, 40), 1e-3 * normal[40:]]),
+        "both signs": torch.cat([torch.tensor([-30.0, -20.0, 40.0]), normal[3:]]),
+        "repeated": torch.cat([torch.full((10,), 5.0), torch.full((20,), 3.0), torch.rand(SIZE - 30)]),
+        "power law": 1 / (1 + torch.arange(SIZE)),
+        "graded": 10 ** -torch.linspace(0, 12, SIZE),
+        "tiny": 1e-14 * torch.cat([few, 0.01 * normal[9:].abs()]),
+    }
+
+
+class Diagonal(SymmetricOperator):
+    """Known eigenvalues; ``noise`` of the norm is added to every product, the same for the same vector."""
+
+    def __init__(self, eigenvalues: Tensor, noise: float = 0.0) -> None:
+        self.eigenvalues, self.noise = eigenvalues.double(), noise
+
+    @property
+    def size(self) -> int:
+        return len(self.eigenvalues)
+
+    def matmat(self, vectors: Tensor) -> Tensor:
+        images = self.eigenvalues[:, None] * vectors
+        if self.noise:
+            generator = torch.Generator().manual_seed(int(1e6 * float(vectors.abs().sum())))
+            noise = torch.randn(vectors.shape, generator=generator, dtype=torch.float64) / self.size**0.5
+            images = images + self.noise * float(self.eigenvalues.abs().max()) * noise
+        return images
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> list[SemiOrthogonalBasis]:
+    """The bases of the rules that a test asks for."""
+    bases: list[SemiOrthogonalBasis] = []
+
+    class Remembered(SemiOrthogonalBasis):
+        def __init__(self, *sizes: int) -> None:
+            super().__init__(*sizes)
+            bases.append(self)
+
+    monkeypatch.setattr(quadrature, "SemiOrthogonalBasis", Remembered)
+    return bases
+
+
+def loss_of_orthogonality(basis: SemiOrthogonalBasis) -> float:
+    vectors = basis.vectors
+    return float((vectors @ vectors.mT - torch.eye(vectors.shape[1], dtype=torch.float64)).abs().max())
+
+
+def fully_orthogonal_rule(operator: Diagonal, start: Tensor) -> tuple[Tensor, Tensor]:
+    """Arnoldi with every vector cleared twice: T is what the basis shows of the operator."""
+    basis = (start / start.norm())[:, None]
+    for _ in range(STEPS - 1):
+        rest = operator.matmat(basis[:, -1:])
+        rest = rest / rest.norm()
+        for _ in range(3):
+            rest = rest - basis @ (basis.T @ rest)
+            rest = rest / rest.norm()
+        basis = torch.cat([basis, rest], 1)
+    values, vectors = torch.linalg.eigh(basis.T @ operator.matmat(basis))
+    return values, vectors[0].square()
+
+
+@pytest.mark.parametrize("name", spectra())
+def test_rules_are_those_of_fully_orthogonal_vectors(name: str, made: list[SemiOrthogonalBasis]) -> None:
+    operator = Diagonal(spectra()[name])
+    probed = Probed(operator, 0)
+    starts = probed.signs(STARTS)
+    found = gauss_rules(probed, starts, STEPS, keep_basis=True)
+    norm = float(operator.eigenvalues.abs().max())
+    for start, nodes, weights in zip(starts.T, probed.scale * found.nodes, found.weights, strict=True):
+        expected = fully_orthogonal_rule(operator, start)
+        assert nodes.numpy() == pytest.approx(expected[0].numpy(), abs=1e-12 * norm)
+        assert weights.numpy() == pytest.approx(expected[1].numpy(), abs=1e-10)
+    assert loss_of_orthogonality(made[0]) < 1e-7
+    assert made[0].num_cleared < 0.7 * STARTS * STEPS
+    assert not found.is_exact.any()
+
+
+def test_without_the_watch_orthogonality_is_lost(
+    made: list[SemiOrthogonalBasis], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The guard bites: large eigenvalues bring copies of themselves."""
+    for name in ("_SEMI", "_SEEN"):
+        monkeypatch.setattr(semi_orthogonal, name, torch.inf)
+    probed = Probed(Diagonal(spectra()["a few large"]), 0)
+    gauss_rules(probed, probed.signs(STARTS), STEPS, keep_basis=True)
+    assert loss_of_orthogonality(made[0]) > 0.5
+
+
+@pytest.mark.parametrize("name", ["both signs", "a few large", "forty large"])
+@pytest.mark.parametrize("noise", [1e-13, 1e-10, 1e-8, 1e-6])
+def test_products_that_are_not_symmetric_to_rounding_are_noticed(
+    noise: float, name: str, made: list[SemiOrthogonalBasis]
+) -> None:
+    """As those in float32: the recurrence for the orthogonality knows nothing of their rounding."""
+    probed = Probed(Diagonal(spectra()[name], noise), 0)
+    gauss_rules(probed, probed.signs(STARTS), STEPS, keep_basis=True)
+    assert loss_of_orthogonality(made[0]) < 1e-7
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e-14, 1e14])
+def test_a_space_that_ends_is_seen_to_end(scale: float) -> None:
+    """Seven different eigenvalues, one of them zero, far apart from each other."""
+    eigenvalues = scale * torch.tensor([100.0, 3.0, 1.0, 0.5, 1e-3, -2.0, 0.0]).repeat(200)
+    probed = Probed(Diagonal(eigenvalues), 0)
+    found = gauss_rules(probed, probed.signs(STARTS), STEPS, keep_basis=True)
+    assert found.is_exact.all()
+    assert found.nodes.shape == (STARTS, 7)
+    expected = torch.sort(eigenvalues[:7].double()).values
+    for nodes in probed.scale * found.nodes:
+        assert nodes.numpy() == pytest.approx(expected.numpy(), abs=1e-12 * 100 * scale)
