@@ -129,16 +129,21 @@ def _functional(problem: Problem, layer: Layer, data: Tensor, residual: Tensor) 
     return (found + found.mT) / 2
 
 
-def output_roots(loss: Loss, outputs: Tensor, targets: Tensor, weights: Tensor) -> tuple[Tensor, Tensor | None]:
+def output_roots(
+    loss: Loss, outputs: Tensor, targets: Tensor, weights: Tensor, *, fewest: bool = True
+) -> tuple[Tensor, Tensor | None]:
     """Rows (samples, rank, output_dim) and signs with rows^T signs rows = weight * d2 loss / dout2.
 
-    The triangle of a QR decomposition of the root has a zero last row where the Hessian has a kernel, as softmax has.
+    The triangle of a QR decomposition of the root has a zero last row where the Hessian has a kernel, as softmax has;
+    without ``fewest`` that row is not worth the decomposition.
     """
     try:
         root = loss.hessian_root(outputs, targets)
     except InvalidInput:  # not convex in the outputs
         values, vectors = torch.linalg.eigh(loss.hessian(outputs, targets))
         return (weights[:, None] * values.abs()).sqrt()[:, :, None] * vectors.mT, _sign(values)
+    if not fewest:
+        return root.mT * weights.sqrt()[:, None, None], None
     rows = torch.linalg.qr(root.mT).R * weights.sqrt()[:, None, None]
     sizes = rows.abs().amax(2)
     used = (sizes > _NEGLIGIBLE_ROW * sizes.amax(1, keepdim=True)).any(0)

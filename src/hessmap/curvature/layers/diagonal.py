@@ -78,7 +78,8 @@ def _batch_sums(loss: Loss, batch: Tapped, kind: str, width: int) -> list[Tensor
         outputs = batch.outputs.detach()
         slope = loss.gradient(outputs, batch.targets).to(outputs.dtype)
         if kind in ("loss", "outer_product"):
-            _add_squares(sums, batch, *output_roots(loss, outputs, batch.targets, batch.weights), width)
+            roots = output_roots(loss, outputs, batch.targets, batch.weights, fewest=not batch.together)
+            _add_squares(sums, batch, *roots, width)
         if kind == "empirical_fisher":
             _add_squares(sums, batch, (batch.weights.sqrt()[:, None] * slope)[:, None], None, width)
     if kind in ("loss", "functional"):
