@@ -47,6 +47,18 @@ def test_a_full_batch_step_is_gradient_descent_with_decay_and_momentum():
     assert torch.allclose(flat(model), flat(reference), rtol=1e-12, atol=1e-15)
 
 
+def test_after_the_drop_the_learning_rate_is_a_tenth(tmp_path):
+    model, rate = small(), 0.1
+    reference = copy.deepcopy(model)
+    options = {"batch_size": None, "learning_rate": rate, "momentum": 0.0, "drop_rate_after": 2}
+    train(model, MIXTURE, epochs=1, checkpoint=tmp_path / "half.pt", **options)
+    train(model, MIXTURE, epochs=4, checkpoint=tmp_path / "half.pt", **options)
+    for used in (rate, rate, rate / 10, rate / 10):
+        step = used * risk_gradient(reference, nn.CrossEntropyLoss(), MIXTURE)
+        nn.utils.vector_to_parameters(flat(reference) - step, reference.parameters())
+    assert torch.allclose(flat(model), flat(reference), rtol=1e-12, atol=1e-15)
+
+
 def test_an_epoch_visits_every_sample_once_in_an_order_of_the_seed():
     seen = []
 
@@ -210,6 +222,7 @@ BAD = [
     ({"optimiser": "sgdd"}, UnknownName, "Did you mean 'sgd'"),
     ({"epochs": -1}, InvalidInput, "epochs must not be negative"),
     ({"batch_size": 0}, InvalidInput, "batch_size must be at least 1"),
+    ({"drop_rate_after": 0}, InvalidInput, "drop_rate_after must be at least 1"),
     ({"record_every": 0}, InvalidInput, "record_every must be at least 1"),
     ({"checkpoint_every": 0}, InvalidInput, "checkpoint_every must be at least 1"),
     ({"learning_rate": 0.0}, InvalidInput, "learning_rate must be positive"),

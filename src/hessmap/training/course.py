@@ -49,6 +49,7 @@ class Course:
 
     def run_epoch(self) -> None:
         """One pass over all samples in a new order, the last batch being the smaller one."""
+        self._set_rate()
         chosen = torch.randperm(self.goal.num_samples, generator=self.order)
         inputs, targets = self.goal.inputs[chosen], self.goal.targets[chosen]
         for start in range(0, self.goal.num_samples, self.batch_size):
@@ -62,6 +63,11 @@ class Course:
             self.optimiser.step()
         self.optimiser.zero_grad()
         self.epoch += 1
+
+    def _set_rate(self) -> None:
+        has_dropped = self.epoch >= self.settings.get("drop_rate_after", math.inf)
+        for group in self.optimiser.param_groups:
+            group["lr"] = self.settings["learning_rate"] * (0.1 if has_dropped else 1.0)
 
     def save(self, path: Location) -> None:
         save_checkpoint(

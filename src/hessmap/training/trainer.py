@@ -33,6 +33,7 @@ def train(
     learning_rate: float = 0.05,
     momentum: float = 0.9,
     weight_decay: float = 0.0,
+    drop_rate_after: int | None = None,
     seed: int = 0,
     stop_at_accuracy: float | None = None,
     record_every: int = 1,
@@ -47,7 +48,8 @@ def train(
     the same risk), by "sgd" with momentum or by "adam", which has no use for ``momentum``; ``batch_size`` None
     means full batches. ``loss`` is "cross_entropy", "squared" (1/2 ||output - target||^2, labels one-hot),
     "log_cosh" or a function (outputs, targets) -> one value per sample. Every epoch draws a new order of the
-    samples from ``seed``. The global random state and the model's mode stay as they were.
+    samples from ``seed``. After ``drop_rate_after`` epochs the learning rate is a tenth: the noise of batches keeps
+    a large one from fitting every sample. The global random state and the model's mode stay as they were.
 
     Loss, accuracy and gradient norm over all samples are recorded before the first epoch, then every
     ``record_every`` epochs. Training ends after ``epochs``, or once a record reaches ``stop_at_accuracy``. With
@@ -64,6 +66,7 @@ def train(
     """
     require(epochs >= 0, "epochs must not be negative", f"got {epochs}")
     _check_positive(batch_size=batch_size, record_every=record_every, checkpoint_every=checkpoint_every)
+    _check_positive(drop_rate_after=drop_rate_after)
     require(learning_rate > 0, "learning_rate must be positive", f"got {learning_rate}")
     goal = objective(model, Data(*data), loss, weight_decay)
     settings = {
@@ -75,6 +78,8 @@ def train(
         "weight_decay": weight_decay,
         "seed": seed,
     }
+    if drop_rate_after is not None:
+        settings["drop_rate_after"] = drop_rate_after
     course = Course(goal, settings)
     started = time.perf_counter()
     with threads(num_threads, course.batch_size * goal.num_parameters), training_mode(model, seed):

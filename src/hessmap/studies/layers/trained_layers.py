@@ -35,6 +35,7 @@ class Recipe:
     momentum: float = 0.0
     weight_decay: float = 0.0
     stop_at_accuracy: float | None = None
+    drop_rate_after: int | None = None
     has_random_labels: bool = False
 
 
@@ -58,11 +59,12 @@ _SMALL = {
         "": Recipe(2000, 60, 1000, learning_rate=0.02, momentum=0.9),
     },
 }
-# Instead of the paper's 1,000 epochs without momentum: until (nearly) every sample is right, with momentum.
+# Instead of the paper's 1,000 epochs without momentum: until (nearly) every sample is right, with momentum. LeNet5 has
+# hardly more parameters than samples, and at a rate of 0.01 stays between 0.89 and 0.93 from epoch 90 to 150.
 _LARGE = {
     "mnist": {"": Recipe(60_000, 60, 2000, momentum=0.9, stop_at_accuracy=1.0)},
     "cifar10": {
-        "LeNet5": Recipe(50_000, 300, 2000, momentum=0.9, stop_at_accuracy=0.999),
+        "LeNet5": Recipe(50_000, 120, 2000, momentum=0.9, stop_at_accuracy=0.999, drop_rate_after=60),
         "ResNet18": Recipe(1000, 60, 100, momentum=0.9, stop_at_accuracy=1.0),
         "": Recipe(5000, 100, 300, momentum=0.9, stop_at_accuracy=1.0),
     },
@@ -126,6 +128,8 @@ def trained_layers(network: str, data: str, *, seed: int = 0, recipe: Recipe | N
         "stop_at_accuracy": how.stop_at_accuracy,
         "record_every": _ACCURACY_EVERY if how.stop_at_accuracy is not None else how.epochs,
     }
+    if how.drop_rate_after is not None:
+        options["drop_rate_after"] = how.drop_rate_after
     architecture = ZooNetwork(network, IMAGE_SHAPES[data])
     model, run = trained_network(architecture, samples, seed=seed, init="glorot", **options)
     measured = (part[: how.num_measured].clone() for part in samples)
