@@ -6,8 +6,7 @@ Lanczos algorithm with partial reorthogonalization"). How far they are from it f
     b_j w[j+1, k] = b_k w[j, k+1] + (a_k - a_j) w[j, k] + b_(k-1) w[j, k-1] - b_(j-1) w[j-1, k] + rounding
 
 with w[j, k] = q_j . q_k, so a vector is cleared of all earlier ones only where that says so, and the next one with it.
-Products whose own rounding is larger, as in float32, show in an inner product with a random mixture of earlier vectors;
-from then on every vector is cleared.
+Products whose own rounding is larger, as in float32, show in an inner product with a random mixture of earlier vectors.
 """
 
 from __future__ import annotations
@@ -19,9 +18,7 @@ _EPS = torch.finfo(torch.float64).eps
 _ROUNDING = 10 * _EPS  # of the norm, in a step of the recurrence
 _SEMI = _EPS**0.5
 _SEEN = 1e-9  # in an inner product with the mixture
-_UNLIKELY = 4.0  # standard deviations of what the estimate allows to be seen
 _MIXED = 8  # vectors that join the mixture at a time; the first ones are cleared
-_NEARLY_ENDED = 1e-6  # of the norm: what is left of such a vector may be of earlier ones alone
 _SETTLED = 1e-8  # a pass that takes less, of the vector's length, leaves nothing above rounding
 
 
@@ -38,7 +35,6 @@ class SemiOrthogonalBasis:
         self._before = torch.zeros_like(self._now)  # w[j-1, :]
         self._now[:, 0] = 1.0
         self._again = torch.zeros(count, dtype=torch.bool)
-        self._is_rough = torch.zeros(count, dtype=torch.bool)  # whose products are not symmetric to rounding
 
     def cleared(self, current: Tensor, rest: Tensor, diagonal: Tensor, beside: Tensor) -> Tensor:
         """Hold the current vector of every start (a row), take it and earlier ones out of what the recurrence left, in
@@ -52,10 +48,8 @@ class SemiOrthogonalBasis:
         length = torch.where(norm > 0, norm, 1.0)
         estimate = self._estimated(diagonal, beside, length, reference)
         seen = dots(self._mixture[:, 0], rest).abs() / length
-        self._is_rough |= (seen > _SEEN) & (seen > _UNLIKELY * self._dimension**0.5 * estimate)
         is_due = (estimate > _SEMI) | (seen > _SEEN)
-        chosen = is_due | self._again | self._is_rough | (norm <= _NEARLY_ENDED * reference)
-        chosen = (chosen | (self._dimension < _MIXED)) & (norm > 0)
+        chosen = (is_due | self._again | (self._dimension < _MIXED)) & (norm > 0)
         self._again = is_due & ~self._again
         for place in chosen.nonzero()[:, 0].tolist():
             norm[place] = _clear(rest[place], self.vectors[place, : self._dimension])
