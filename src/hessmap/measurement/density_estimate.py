@@ -29,8 +29,8 @@ def density_estimate(
     A probe z of random signs makes a Gauss rule of the measure sum (z . v_i)^2 / n at the eigenvalues: exact for
     polynomials of degree 2 num_steps - 1 (Ubaru, Chen & Saad 2017; Ghorbani, Krishnan & Xiao 2019). The band is
     Student's over the probes; it does not know what is narrower than the steps resolve: ``width`` is by default the
-    range of the spectrum over ``num_steps``. Lanczos orthogonalises against every earlier vector while those fit
-    into ``memory_budget``, and ``reorthogonalised`` says whether it did.
+    range of the spectrum over ``num_steps``. Lanczos keeps its vectors orthogonal while they fit into
+    ``memory_budget``, and ``reorthogonalised`` says whether it did.
 
     >>> found = density_estimate(np.diag([1.0, 1.0, 3.0]), num_probes=4)
     >>> round(float((found.density * np.gradient(found.grid)).sum()), 3)

@@ -65,9 +65,8 @@ class EigenpairsMeasurement(Record):
     ``norm`` (the largest Ritz value in magnitude) or times its own |lambda|, as ``relative_to`` says. ``converged``
     holds when all are found AND a random block that joined the basis showed no value beyond the last of them
     (``num_probes`` counts such attempts). ``residual_check`` is the norm of one random combination of all residuals,
-    from a product that was made for it: about the root of the sum of their squares, if they are true. Of the
-    ``num_products`` so many as ``num_single_products`` were made in float32; if all but those of the check were, the
-    residuals are those of products in float64 that were made for them.
+    from a product that was made for it: about the root of the sum of their squares, if they are true. Of
+    all ``num_products``, ``num_single_products`` were made in float32; residuals are in float64 all the same.
     """
 
     eigenvalues: Floats
