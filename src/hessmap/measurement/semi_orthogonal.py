@@ -43,7 +43,7 @@ class SemiOrthogonalBasis:
         ``diagonal`` is known up to the current vectors, ``beside`` up to the ones before.
         """
         self._take(current)
-        norm = rest.norm(dim=1)
+        norm: Tensor = rest.norm(dim=1)
         reference = torch.stack([diagonal.abs().amax(1), beside.abs().amax(1), norm]).amax(0)
         length = torch.where(norm > 0, norm, 1.0)
         estimate = self._estimated(diagonal, beside, length, reference)
