@@ -77,7 +77,7 @@ def block_product(road_of: type, case: Case, sizes: Sizes, _: Reference) -> Answ
 
 
 def _products(road_of: type, case: Case, width: int) -> Answer:
-    """Best of three with what is set up once at hand; ``notes`` tell the seconds of setting up."""
+    """The best of some seconds' worth, with what is set up once at hand; ``notes`` tell the seconds of setting up."""
     made = clocked(lambda: Ours(case, dense=width > 1) if road_of is Ours else road_of(case))
     road = made.value
     vectors = torch.randn(case.num_parameters, width, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
@@ -85,7 +85,8 @@ def _products(road_of: type, case: Case, width: int) -> Answer:
     run_width = max(min(2, width), int(width * share(width, first.seconds)))
     few = vectors[:, :run_width].contiguous()
     run = (lambda: road.product(few[:, 0].contiguous())[:, None]) if width == 1 else (lambda: road.block(few))
-    rounds = [clocked(run, width, run_width / width) for _ in range(3 if first.seconds * width < 5 else 1)]
+    num_rounds = max(1 if first.seconds * width > 5 else 3, min(50, int(2 / (first.seconds * run_width))))
+    rounds = [clocked(run, width, run_width / width) for _ in range(num_rounds)]
     best = min(rounds, key=lambda answer: answer.seconds)
     best.notes = f"set up in {made.seconds + max(0.0, first.seconds - best.seconds / width):.2g} s"
     return best
