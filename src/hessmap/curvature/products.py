@@ -28,7 +28,7 @@ _FEW_SAMPLES, _AGREEMENT = 8, 1e4  # the check of products by hand: samples, and
 _SMALL_OUTPUT = 64  # outputs up to which the Hessian of the loss in them is written down
 _COPIES = 6  # of a block of vectors that a product holds at once
 _SMALL_GRAPH = 2**20  # bytes of a batch up to which many vectors are pulled back together
-_LARGE_GRAPH = 2**25  # bytes of a batch above which its tensors are slow to be had from the system
+_LARGE_GRAPH = 2**26  # bytes of a batch above which its tensors are slow to be had from the system
 
 
 class BlockProducts:
