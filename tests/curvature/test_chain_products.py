@@ -77,6 +77,19 @@ def test_samples_in_pieces_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
     assert agree(BlockProducts(given, "loss")(vectors), BlockProducts(given, "loss", by_hand=False)(vectors))
 
 
+@pytest.mark.parametrize("budget", [2**20, 2**24, 2**30])
+@pytest.mark.parametrize("width", [3, 700, 40_000])
+def test_samples_and_vectors_of_a_product_fit_the_budget(width: int, budget: int) -> None:
+    model = nn.Sequential(linear(5, width), nn.Tanh(), linear(width, 3))
+    given = problem(model, count=300, memory_budget=budget)
+    links = chain_of(given)
+    assert links is not None
+    samples = min(300, chain_products.chain_samples(given, links))
+    columns = chain_products.chain_columns(given, links)
+    assert 1 <= columns <= 16
+    assert samples == 1 or samples * columns * width * 8 * 8 <= budget
+
+
 def test_batches_of_a_loader_are_multiplied_by_hand_as_well() -> None:
     inputs, labels = torch.randn(23, 5, dtype=torch.float64), torch.arange(23) % 3
     model = plain()

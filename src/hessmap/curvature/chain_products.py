@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 CHAIN_PARTS = ("loss", "outer_product", "functional")
 _FEWEST_SAMPLES, _ENTRIES = 256, 2**17  # samples at once: as many as keep a layer's numbers in the cache
+_BLOCK = 16
+_COPIES = 8  # of a layer's numbers that a product holds at once
 
 
 @dataclass(frozen=True)
@@ -145,8 +147,23 @@ class Piece:
 
 
 def chain_samples(problem: AnyProblem, links: Sequence[Link]) -> int:
-    """How many samples are worth a product together."""
-    return max(_FEWEST_SAMPLES, _ENTRIES // max(len(problem.named[link.weight]) for link in links))
+    """How many samples are worth a product together, and fit the budget with one vector."""
+    useful = max(_FEWEST_SAMPLES, _ENTRIES // _widest(problem, links))
+    return max(1, min(useful, problem.memory_budget // _bytes_per_sample(problem, links)))
+
+
+def chain_columns(problem: AnyProblem, links: Sequence[Link]) -> int:
+    """How many vectors are multiplied together: a few, which fit the budget on that many samples."""
+    held = min(problem.num_samples, chain_samples(problem, links)) * _bytes_per_sample(problem, links)
+    return max(1, min(_BLOCK, problem.memory_budget // held))
+
+
+def _widest(problem: AnyProblem, links: Sequence[Link]) -> int:
+    return max(len(problem.named[link.weight]) for link in links)
+
+
+def _bytes_per_sample(problem: AnyProblem, links: Sequence[Link]) -> int:
+    return _COPIES * problem.parameters.element_size() * _widest(problem, links)
 
 
 def chain_product(

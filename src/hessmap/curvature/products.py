@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from hessmap.curvature.chain import Link, chain_of
-from hessmap.curvature.chain_products import CHAIN_PARTS, chain_product
+from hessmap.curvature.chain_products import CHAIN_PARTS, chain_columns, chain_product
 from hessmap.curvature.held_bytes import bytes_per_sample
 from hessmap.curvature.kept_graph import PRODUCTS, KeptGraph, RowProduct
 from hessmap.curvature.large import LargeProblem
@@ -22,7 +22,6 @@ from hessmap.curvature.structured import rows
 
 AnyProblem = Problem | LargeProblem
 _BLOCK = 64
-_CHAIN_BLOCK = 16
 _SMALL_CHAIN = 20_000  # parameters up to which a product is so short that its calls cost more than its numbers
 _FEW_SAMPLES, _AGREEMENT = 8, 1e4  # the check of products by hand: samples, and units of rounding allowed
 _SMALL_OUTPUT = 64  # outputs up to which the Hessian of the loss in them is written down
@@ -66,7 +65,9 @@ class BlockProducts:
         point = problem.parameters
         given = vectors.T.to(point.device, point.dtype).contiguous()
         total = 2 * problem.l2 * given if self.kind == "loss" else torch.zeros_like(given)
-        width = min(max(1, len(given)), columns_at_once(problem), _CHAIN_BLOCK if self._chain else _BLOCK)
+        width = min(max(1, len(given)), columns_at_once(problem))
+        if self._chain:
+            width = min(width, chain_columns(problem, self._chain))
         products = self._batches(width) if self._kept is None else self._kept
         for product in products:
             for start in range(0, len(given), width):
@@ -78,7 +79,7 @@ class BlockProducts:
     def block_size(self) -> int:
         """Vectors that are worth a product together: many of a small graph, hardly any of a large one."""
         if self._chain:
-            return _CHAIN_BLOCK if self.problem.num_parameters <= _SMALL_CHAIN else 1
+            return chain_columns(self.problem, self._chain) if self.problem.num_parameters <= _SMALL_CHAIN else 1
         held = self.problem.num_samples * bytes_per_sample(self.problem)
         return 16 if held <= _SMALL_GRAPH // 8 else 4 if held <= _SMALL_GRAPH // 2 else 1
 

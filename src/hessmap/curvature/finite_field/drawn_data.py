@@ -14,9 +14,7 @@ from hessmap.curvature.finite_field.hessian import OutputDerivatives
 from hessmap.curvature.finite_field.prime_field import PrimeField
 
 
-def drawn_inputs(
-    ranks: GenericRanks, input_dim: int, field: PrimeField, generator: np.random.Generator
-) -> FieldArray:
+def drawn_inputs(ranks: GenericRanks, input_dim: int, field: PrimeField, generator: np.random.Generator) -> FieldArray:
     """Inputs (num_samples, input_dim) in a subspace (centred rank = rank), or in an affine space that misses the
     origin (centred rank = rank - 1)."""
     codes = drawn(field, generator, ranks.num_samples, ranks.centred_input_rank)

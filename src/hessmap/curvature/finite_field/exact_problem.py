@@ -21,6 +21,7 @@ from hessmap.results import Part
 
 _AGREEMENT = 1e-8  # far above rounding, far below what a hook or another order of layers would change
 
+
 @dataclass(frozen=True, eq=False)
 class ExactProblem:
     """A problem with every number in the field: its inputs, its evaluation and its residuals (output - target).
@@ -61,9 +62,7 @@ def exact_problem(problem: Problem, field: PrimeField) -> ExactProblem:
     are_equal = bool((weights == weights[0]).all())
     derivatives = OutputDerivatives(residuals, None, None if are_equal else from_floats(field, weights))
     total_weight = problem.num_samples if are_equal else 1
-    return ExactProblem(
-        exact_chain, exact_inputs, evaluation, derivatives, found.num_ties, problem.l2, total_weight
-    )
+    return ExactProblem(exact_chain, exact_inputs, evaluation, derivatives, found.num_ties, problem.l2, total_weight)
 
 
 def _require_squared(problem: Problem) -> None:

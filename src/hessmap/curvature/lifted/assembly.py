@@ -23,9 +23,7 @@ _CACHED = 2**19  # entries of ``rows`` that are formed and used before the next 
 _HELD = 2**22  # entries that positions are summed into before the next ones
 
 
-def add_pair(
-    canvas: Canvas, early: Side, late: Side, outputs: slice, curvature: Tensor, motion: Tensor | None
-) -> None:
+def add_pair(canvas: Canvas, early: Side, late: Side, outputs: slice, curvature: Tensor, motion: Tensor | None) -> None:
     """Add the block of some outputs of a call with a later one, and its transpose."""
     if early.call.is_plain:
         _add_plain(canvas, early, late, outputs, curvature, motion)

@@ -114,7 +114,7 @@ class Lift(TorchFunctionMode):
         if func is F.linear:
             return self._dense(arguments, weight, bias)
         if func in (F.conv1d, F.conv2d):
-            if arguments["input"].shape[:-2 if func is F.conv1d else -3] != (self.num_samples,):
+            if arguments["input"].shape[: -2 if func is F.conv1d else -3] != (self.num_samples,):
                 return func(*args, **kwargs)
             return self._convolution(arguments, weight, bias)
         return self._norm(func, arguments, weight, bias)
