@@ -15,18 +15,16 @@ the problem, 64 MiB here. Each network is a process of its own: memory that one 
 from __future__ import annotations
 
 import argparse
-import ctypes
 import json
 import subprocess
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from harness import RESULTS, environment, timed, write
+from harness import RESULTS, environment, forget_peak, peak_bytes, timed, write
 from torch import Tensor, nn
 
 from hessmap.curvature import Problem
@@ -39,19 +37,6 @@ WANTED_SPEEDUP = 4.0
 WANTED_MEMORY = 0.2
 BUDGET = 2**26
 LIMIT = 100.0  # seconds of products above which a peer is timed on three of them
-
-
-def peak_bytes() -> int:
-    """The most memory this process held since the last ``forget_peak`` (Linux)."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:"))
-
-
-def forget_peak() -> int:
-    """Give back what is free, set the peak to what is held now, and say that."""
-    ctypes.CDLL(None).malloc_trim(0)
-    Path("/proc/self/clear_refs").write_text("5")
-    return peak_bytes()
 
 
 def fully_connected() -> nn.Module:

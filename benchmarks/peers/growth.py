@@ -51,6 +51,7 @@ class Batches:
 def point(axis: str, value: int) -> dict[str, Any]:
     """One product, in this process."""
     import torch
+    from harness import forget_peak, peak_bytes
     from torch import nn
 
     import hessmap as hm
@@ -80,17 +81,6 @@ def point(axis: str, value: int) -> dict[str, Any]:
         "peak_bytes": peak_bytes() - before,
         "all_bytes": peak_bytes(),
     }
-
-
-def peak_bytes() -> int:
-    """The most memory this process held since the last ``forget_peak`` (Linux)."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:"))
-
-
-def forget_peak() -> int:
-    Path("/proc/self/clear_refs").write_text("5")
-    return peak_bytes()
 
 
 def exponent(points: list[dict[str, Any]], along: str, of: str) -> float:
