@@ -5,7 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
+
+from hessmap.curvature.operator import SymmetricOperator
 
 Floats = NDArray[np.float64]
 
@@ -20,9 +24,7 @@ class KnownMatrix:
 
     @property
     def matrix(self) -> Floats:
-        rotation = random_orthogonal(len(self.eigenvalues), seed=len(self.name))
-        matrix = (rotation * self.eigenvalues) @ rotation.T
-        return (matrix + matrix.T) / 2
+        return rotated(self.eigenvalues, seed=len(self.name))
 
     @property
     def norm(self) -> float:
@@ -63,3 +65,24 @@ KNOWN_MATRICES = [
     known("size 0"),
 ]
 NAMES = [case.name for case in KNOWN_MATRICES]
+
+
+class Counted(SymmetricOperator):
+    """A matrix that counts the vectors it was multiplied with."""
+
+    def __init__(self, matrix: Floats) -> None:
+        self.matrix, self.count = torch.from_numpy(matrix), 0
+
+    @property
+    def size(self) -> int:
+        return len(self.matrix)
+
+    def matmat(self, vectors: Tensor) -> Tensor:
+        self.count += vectors.shape[1]
+        return self.matrix @ vectors
+
+
+def rotated(eigenvalues: Floats, seed: int = 1) -> Floats:
+    rotation = random_orthogonal(len(eigenvalues), seed)
+    matrix = (rotation * eigenvalues) @ rotation.T
+    return (matrix + matrix.T) / 2

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from known_spectra import Floats, random_orthogonal
+from known_spectra import Counted, Floats, random_orthogonal, rotated
 from torch import Tensor
 
 import hessmap as hm
@@ -34,29 +34,15 @@ class Narrow(SymmetricOperator):
         return (self.matrix @ vectors.float()).double()
 
 
-class Wide(SymmetricOperator):
+class Wide(Counted):
     """A matrix that offers another one, or its own, in float32."""
 
     def __init__(self, matrix: Floats, other: Floats | None = None) -> None:
-        self.matrix, self.count = torch.from_numpy(matrix), 0
+        super().__init__(matrix)
         self.narrow = Narrow(self.matrix if other is None else torch.from_numpy(other))
-
-    @property
-    def size(self) -> int:
-        return len(self.matrix)
-
-    def matmat(self, vectors: Tensor) -> Tensor:
-        self.count += vectors.shape[1]
-        return self.matrix @ vectors
 
     def in_single_precision(self) -> Narrow:
         return self.narrow
-
-
-def rotated(eigenvalues: Floats, seed: int = 1) -> Floats:
-    rotation = random_orthogonal(len(eigenvalues), seed)
-    matrix = (rotation * eigenvalues) @ rotation.T
-    return (matrix + matrix.T) / 2
 
 
 def true_residuals(found: EigenpairsMeasurement, matrix: Floats) -> Floats:

@@ -7,10 +7,8 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from known_spectra import KNOWN_MATRICES, Floats, KnownMatrix, random_orthogonal
-from torch import Tensor
+from known_spectra import KNOWN_MATRICES, Counted, Floats, KnownMatrix, random_orthogonal, rotated
 
-from hessmap.curvature.operator import SymmetricOperator
 from hessmap.errors import InvalidInput, UnknownName
 from hessmap.measurement.krylov_basis import KrylovBasis
 from hessmap.measurement.top_eigenpairs import top_eigenpairs
@@ -18,26 +16,6 @@ from hessmap.measurement.wanted_pairs import ENDS
 from hessmap.results import EigenpairsMeasurement, Record
 
 NOT_EMPTY = [case for case in KNOWN_MATRICES if len(case.eigenvalues)]
-
-
-class Counted(SymmetricOperator):
-    """A matrix that counts the vectors it was multiplied with."""
-
-    def __init__(self, matrix: Floats) -> None:
-        self.matrix, self.count = torch.from_numpy(matrix), 0
-
-    @property
-    def size(self) -> int:
-        return len(self.matrix)
-
-    def matmat(self, vectors: Tensor) -> Tensor:
-        self.count += vectors.shape[1]
-        return self.matrix @ vectors
-
-
-def rotated(eigenvalues: Floats, seed: int = 1) -> Floats:
-    rotation = random_orthogonal(len(eigenvalues), seed)
-    return (rotation * eigenvalues) @ rotation.T
 
 
 def wanted(eigenvalues: Floats, which: str, count: int) -> Floats:
