@@ -18,6 +18,7 @@ from hessmap.theory.pac_bayes import (
     binary_kl,
     binary_kl_inverse,
     complexity,
+    error_worth,
     gaussian_kl,
     pinsker_gap,
     sampled_error_bound,
@@ -75,6 +76,32 @@ def test_divergence_of_coins_agrees_with_decimals(q: float, p: float) -> None:
 @given(st.floats(0, 1), st.floats(0, 1))
 def test_pinskers_gap_is_never_below_the_difference(q: float, p: float) -> None:
     assert abs(p - q) <= pinsker_gap(binary_kl(q, p)) * (1 + 1e-12) + 1e-7
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.floats(0.001, 0.9), st.floats(0.001, 1.0))
+def test_error_worth_keeps_the_bound_where_it_is(q: float, c: float) -> None:
+    step = 1e-6 * min(c, q, 1 - q)
+    error_less = error_worth(q, c) * step
+
+    moved = binary_kl_inverse(q - error_less, c + step) - binary_kl_inverse(q, c)
+    alone = binary_kl_inverse(q, c + step) - binary_kl_inverse(q, c)
+    assert abs(moved) <= 1e-3 * alone + 1e-15
+
+
+@given(st.floats(1e-9, 1 - 1e-9), st.floats(1e-6, 100))
+def test_error_worth_is_never_above_the_slope_of_pinskers_gap(q: float, c: float) -> None:
+    assert 0 < error_worth(q, c) <= 1 / (4 * sqrt(c / 2)) * (1 + 1e-4)
+
+
+def test_error_worth_of_fair_coins_is_the_slope_of_pinskers_gap_as_the_divergence_vanishes() -> None:
+    assert isclose(error_worth(0.5, 1e-6), 1 / (4 * sqrt(0.5e-6)), rel_tol=1e-6)
+
+
+@pytest.mark.parametrize(("q", "c"), [(0.0, 0.1), (1.0, 0.1), (0.2, 0.0), (0.2, inf)])
+def test_error_worth_refuses_where_it_has_no_value(q: float, c: float) -> None:
+    with pytest.raises(InvalidInput, match="must"):
+        error_worth(q, c)
 
 
 def test_gaussian_divergence_is_that_of_the_posterior_from_the_prior() -> None:

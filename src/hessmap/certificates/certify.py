@@ -18,6 +18,7 @@ from hessmap.certificates.evaluation import classification_error, price, sampled
 from hessmap.certificates.fit import PosteriorFit
 from hessmap.certificates.fit_settings import FitMoment, FitSettings
 from hessmap.certificates.inputs import checked_data, checked_pair, doubts_about_prior
+from hessmap.certificates.objective import Objective
 from hessmap.certificates.posterior import LayerPosterior, Posterior
 from hessmap.datasets.data import Data
 from hessmap.errors import require
@@ -43,8 +44,9 @@ def certify(
     sampling_delta: float = 0.01,
     num_draws: int = 100_000,
     iterations: int = 6000,
+    objective: Objective = "bound",
     batch_size: int = 128,
-    learning_rate: float = 1e-3,
+    learning_rate: float = 3e-3,
     deviation_learning_rate: float = 1e-2,
     refresh_every: int = 400,
     basis_samples: int = 2000,
@@ -60,7 +62,8 @@ def certify(
     every ``refresh_every`` iterations), "iterative_decay" (more rarely as the steps shrink), "iterative_weights" and
     "iterative_activity" (the curvature of outputs from the weights behind them, for fully connected networks), or a
     mapping from layer names to pairs of orthonormal matrices (outputs, inputs). ``data`` is a pair of tensors or arrays
-    or a loader, with labels 0 .. K - 1 as targets. Networks are evaluated as in use: without dropout.
+    or a loader, with labels 0 .. K - 1 as targets. Networks are evaluated as in use: without dropout. ``objective`` is
+    "bound", which follows the slope of the certified bound, or "pinsker", that of the papers.
 
     Ctrl-C ends the fit and certifies the best posterior so far. With a ``checkpoint`` path the fit is stored as it goes
     and continues from there. Neither model is changed.
@@ -82,6 +85,7 @@ def certify(
     require(num_draws >= 1, "num_draws must be at least 1", f"got {num_draws}")
     settings = FitSettings(
         iterations=iterations,
+        objective=objective,
         batch_size=batch_size,
         learning_rate=learning_rate,
         deviation_learning_rate=deviation_learning_rate,

@@ -1,7 +1,5 @@
 """Fitting a posterior: stochastic gradients on an upper bound of the error plus the price of the divergence.
 
-Minimised is E cross-entropy / log 2 + sqrt(B / 2), the first an upper bound of the error for any number of classes (a
-wrong answer gives its label a probability of at most one half), the second Pinsker's gap of ``theory.pac_bayes``.
 Dziugaite & Roy 2017; Wu et al. 2022, algorithm 1, whose plain gradient steps do not move the deviations: the slope in
 them is of order 1 / N. RMSprop is used instead, as by the former.
 """
@@ -17,8 +15,15 @@ from torch import Tensor, nn
 
 from hessmap.certificates.bases import OwnBasis, basis_rule, take_curvature_bases, take_own_bases
 from hessmap.certificates.fit_settings import FitMoment, FitSettings
+from hessmap.certificates.objective import FitObjective
 from hessmap.certificates.posterior import LayerPosterior, Posterior
-from hessmap.certificates.stochastic import KnownSquares, StochasticLayer, StochasticLinear, StochasticNetwork
+from hessmap.certificates.stochastic import (
+    KnownSquares,
+    StochasticLayer,
+    StochasticLinear,
+    StochasticNetwork,
+    squared_coordinates,
+)
 from hessmap.datasets.data import Data
 from hessmap.errors import HessmapError, sentence
 from hessmap.theory.pac_bayes import binary_kl_inverse
@@ -26,7 +31,6 @@ from hessmap.theory.pac_bayes import binary_kl_inverse
 _RATE_FALLS = (0.6, 0.85)  # of the iterations: the step sizes are then a tenth
 _FIRST_LOG_DEVIATION = -3.0  # of the prior
 _SMALLEST_DEVIATION = 1e-3  # of a weight's posterior before the first step
-_WINDOW = 100  # iterations over which the error of the stochastic network is averaged for the progress
 
 
 class FitDiverged(HessmapError, ArithmeticError):
@@ -55,7 +59,7 @@ class PosteriorFit:
             take_own_bases(self.network, basis)
         self.iteration = 0
         self.best: tuple[float, Posterior, float] | None = None
-        self._errors: list[float] = []
+        self.objective = FitObjective(settings.objective)
         self._start()
 
     def _start(self) -> None:
@@ -107,8 +111,7 @@ class PosteriorFit:
         self._refresh_if_due()
         chosen = torch.randint(len(self.inputs), (self.settings.batch_size,), generator=self.generator)
         outputs = self._outputs(chosen)
-        surrogate = nn.functional.cross_entropy(outputs, self.targets[chosen]) / log(2)
-        objective = surrogate.double() + (self.complexity() / 2).sqrt()
+        objective = self.objective.of(outputs, self.targets[chosen], self.complexity())
         self._require_finite(float(objective.detach()))
         self.optimiser.zero_grad()
         torch.autograd.backward(objective)
@@ -117,8 +120,6 @@ class PosteriorFit:
         grid = self.settings.grid
         with torch.no_grad():
             self.log_prior_deviation.clamp_(max=0.5 * log(grid.scale) - 0.5 / grid.precision)
-            self._errors.append(float((outputs.argmax(1) != self.targets[chosen]).double().mean()))
-        del self._errors[:-_WINDOW]
         self.iteration += 1
 
     def _outputs(self, chosen: Tensor) -> Tensor:
@@ -134,7 +135,7 @@ class PosteriorFit:
             module = next(iter(self.network.network.children()), None)
             is_vector = self.inputs.shape[1:] == first.input_basis.shape[:1]
             sees_data = module is first and isinstance(first, StochasticLinear) and is_vector
-            self._squares = (self.inputs @ first.input_basis).square() if sees_data else None
+            self._squares = squared_coordinates(self.inputs, first.input_basis) if sees_data else None
         return self._squares
 
     def state(self) -> dict[str, Any]:
@@ -149,7 +150,7 @@ class PosteriorFit:
             "log_prior_deviation": self.log_prior_deviation.detach().clone(),
             "optimiser": self.optimiser.state_dict(),
             "generator": self.generator.get_state(),
-            "errors": list(self._errors),
+            "recent": self.objective.recent,
             "best": best,
         }
 
@@ -160,7 +161,7 @@ class PosteriorFit:
             self.log_prior_deviation.copy_(state["log_prior_deviation"])
         self.optimiser.load_state_dict(state["optimiser"])
         self.generator.set_state(state["generator"])
-        self._errors = list(state["errors"])
+        self.objective.recent = list(state["recent"])
         if (best := state["best"]) is not None:
             layers = {name: LayerPosterior(**layer) for name, layer in best["posterior"].items()}
             self.best = (best["bound"], layers, best["variance"])
@@ -194,7 +195,7 @@ class PosteriorFit:
         with torch.no_grad():
             kl, price = float(self.kl()), float(self.complexity())
         self._require_finite(price)
-        error = sum(self._errors) / len(self._errors) if self._errors else 1.0
+        error = self.objective.error
         bound = binary_kl_inverse(error, max(0.0, price))
         if self.best is None or bound <= self.best[0]:
             self.best = (bound, self.network.posterior(), exp(2 * float(self.log_prior_deviation.detach())))

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from math import isfinite
 
-from hessmap.errors import require
+from hessmap.certificates.objective import OBJECTIVES, Objective
+from hessmap.errors import require, unknown_name
 from hessmap.theory.pac_bayes import PriorGrid
 
 
@@ -17,8 +18,9 @@ class FitSettings:
     """
 
     iterations: int = 6000
+    objective: Objective = "bound"
     batch_size: int = 128
-    learning_rate: float = 1e-3
+    learning_rate: float = 3e-3
     deviation_learning_rate: float = 1e-2
     smoothing: float = 0.9
     refresh_every: int = 400
@@ -29,6 +31,8 @@ class FitSettings:
     progress_every: int = 200
 
     def __post_init__(self) -> None:
+        if self.objective not in OBJECTIVES:
+            raise unknown_name("objective", self.objective, OBJECTIVES)
         for name in ("iterations", "batch_size", "refresh_every", "basis_samples", "progress_every"):
             require(getattr(self, name) >= 1, f"{name} must be at least 1", f"got {getattr(self, name)}")
         for name in ("learning_rate", "deviation_learning_rate"):

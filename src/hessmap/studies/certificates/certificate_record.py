@@ -8,7 +8,7 @@ from typing import Any
 
 from hessmap.studies import Case
 
-RECIPE_VERSION = 2
+RECIPE_VERSION = 3
 LABELS = {
     "standard": "standard",
     "approximate": "approximate",
@@ -46,7 +46,7 @@ def published_bound(network: str, basis: str) -> float | None:
 
 
 def measure(case: Case) -> dict[str, Any]:
-    """The certificate of a case with the fields data, network, basis, iterations, draws and seed."""
+    """The certificate of a case: data, network, basis, iterations, draws and seed, and an objective if not the usual."""
     return {**certificate_numbers(case), **_beside(case)}
 
 
@@ -86,6 +86,7 @@ def kept_certificate(case: Case) -> dict[str, Any]:
             case["basis"],
             test_data=test,
             iterations=case["iterations"],
+            objective=case.get("objective", "bound"),
             num_draws=case["draws"],
             seed=case["seed"],
             checkpoint=checkpoints / "fit.pt",

@@ -38,6 +38,7 @@ STUDY = Study(
     data=("digits",),
     findings=findings,
     seconds=lambda case: 4.0,
+    version=2,
     view=View(
         figures=(
             Cloud(

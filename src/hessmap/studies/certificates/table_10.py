@@ -19,5 +19,5 @@ STUDY = Study(
     findings=table_findings,
     seconds=lambda case: float(_SECONDS[case["network"]]),
     view=TABLE_VIEW,
-    version=2,
+    version=3,
 )

@@ -57,6 +57,7 @@ STUDY = Study(
     data=("digits", "mnist"),
     findings=findings,
     seconds=lambda case: 5.0 if case["data"] == "digits" else 150.0,
+    version=2,
     view=View(
         figures=(
             Lines(
