@@ -46,7 +46,7 @@ def published_bound(network: str, basis: str) -> float | None:
 
 
 def measure(case: Case) -> dict[str, Any]:
-    """The certificate of a case: data, network, basis, iterations, draws and seed, and an objective if not the usual."""
+    """The certificate of a case: data, network, basis, iterations, draws, seed, and an objective if not the usual."""
     return {**certificate_numbers(case), **_beside(case)}
 
 
