@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from math import prod
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -18,8 +21,9 @@ from hessmap.curvature.layers import (
     layer_names,
     plan_layer_hessian,
 )
-from hessmap.curvature.layers.batches import layer_batches
-from hessmap.curvature.layers.structure import HeldPatches, jacobians
+from hessmap.curvature.layers.batches import LayerBatch, layer_batches
+from hessmap.curvature.layers.store import Form, SampleStore
+from hessmap.curvature.layers.structure import Held, HeldPatches, held_product, jacobians
 from hessmap.errors import InvalidInput, TooLarge, UnknownName, UnsupportedNetwork
 
 LIFTABLE = [case for case in CASES if case.name not in ("tied weight and bias", "transposed weight")]
@@ -173,9 +177,57 @@ def test_any_split_of_the_data_gives_the_same_layer() -> None:
     whole, split = images(), images()
     split.memory_budget = 2**16
     name = "layers.3"
-    assert len(layer_hessian(split, name).held) > 1
+    assert len(list(layer_batches(split, find_layer(split, name), "gauss_newton"))) > 1
     assert_close(layer_hessian(split, name).to_dense(), layer_hessian(whole, name).to_dense())
     assert_close(layer_factors(split, name).output_factor, layer_factors(whole, name).output_factor)
+
+
+@pytest.mark.parametrize("with_signs", [False, True], ids=["convex", "indefinite"])
+@pytest.mark.parametrize("form", ["patches", "jacobians"])
+def test_batches_of_different_ranks_share_a_store(form: Form, with_signs: bool) -> None:
+    problem = images()
+    layer = find_layer(problem, "layers.3")
+    (whole,) = layer_batches(problem, layer, "gauss_newton")
+    signs = torch.tensor([1.0, -1.0], dtype=torch.float64).expand(7, 2) if with_signs else None
+    whole = replace(whole, signs=signs)
+    batches = [_some(whole, slice(0, 3), 1), _some(whole, slice(3, 4), 2), _some(whole, slice(4, 7), 1)]
+    store = SampleStore(layer, form, num_samples=7, rank=1)
+    for batch in batches:
+        store.add(batch)
+    vectors = torch.eye(layer.size, dtype=torch.float64)
+    expected = held_product([HeldPatches(batch) for batch in batches], layer.weight_shape, 0.0, vectors)
+    assert_close(held_product(store.held, layer.weight_shape, 0.0, vectors), expected)
+    assert len(store.held) == 2
+    per_row = {"patches": layer.num_positions * layer.num_outputs, "jacobians": layer.size}[form] + with_signs
+    entering = 7 * prod(layer.input_shape) if form == "patches" else 0
+    assert sum(part.num_bytes for part in store.held) == 8 * ((3 * 1 + 4 * 2) * per_row + entering)
+
+
+def _some(batch: LayerBatch, samples: slice, rank: int) -> LayerBatch:
+    signs = None if batch.signs is None else batch.signs[samples, :rank]
+    return LayerBatch(batch.layer, batch.entering[samples], batch.weights[samples], batch.rows[samples, :rank], signs)
+
+
+@pytest.mark.parametrize("form", ["patches", "jacobians"])
+def test_compression_is_the_same_in_pieces_and_takes_the_bytes_that_were_said(
+    form: Form, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problem = images()
+    layer = find_layer(problem, "layers.3")
+    (batch,) = layer_batches(problem, layer, "gauss_newton")
+    held: Held = HeldPatches(batch) if form == "patches" else jacobians(batch)
+    left, right = (torch.eye(size, dtype=torch.float64)[:, :3] for size in layer.weight_shape)
+    whole = held.compressed(left, right)
+    contracted = held.contracted_inputs(torch.eye(layer.weight_shape[1], dtype=torch.float64))
+    monkeypatch.setattr("hessmap.curvature.layers.structure._CACHED", 1)
+    monkeypatch.setattr("hessmap.curvature.layers.structure._LARGEST", 1)
+    pieces, rounded = held.compressed(left, right), held.compressed(left, right, torch.float32)
+    assert whole.num_bytes == pieces.num_bytes == held.compressed_bytes(3, 3) == 2 * rounded.num_bytes
+    vectors = torch.eye(9, dtype=torch.float64)
+    expected = held_product([whole], (3, 3), 0.0, vectors)
+    assert_close(held_product([pieces], (3, 3), 0.0, vectors), expected)
+    assert_close(held_product([rounded], (3, 3), 0.0, vectors.float()).double(), expected, 1e-6)
+    assert_close(held.contracted_inputs(torch.eye(layer.weight_shape[1], dtype=torch.float64)), contracted)
 
 
 def test_weights_of_samples_enter_both_factors() -> None:

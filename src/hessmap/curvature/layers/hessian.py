@@ -20,7 +20,8 @@ from hessmap.curvature.layers.road import (
     needed_curvature,
     random_vector,
 )
-from hessmap.curvature.layers.structure import Held, HeldPatches, held_product, jacobians
+from hessmap.curvature.layers.store import Form, SampleStore
+from hessmap.curvature.layers.structure import Held, held_product
 from hessmap.curvature.layers.watch import Layer, find_layer
 from hessmap.curvature.memory import available_bytes, readable_bytes, require_memory
 from hessmap.curvature.operator import SymmetricOperator
@@ -36,7 +37,7 @@ class LayerPlan:
     ``form`` is "patches" (rows and inputs) or "jacobians" (their products), whichever multiplies with fewer flops.
     """
 
-    form: str
+    form: Form
     curvature: Curvature
     held_bytes: int
     flops_per_vector: int
@@ -68,9 +69,10 @@ class CompressedHessian(SymmetricOperator):
     def in_single_precision(self) -> CompressedHessian:
         return CompressedHessian([part.single() for part in self.held], self.penalty, torch.float32)
 
-    def compressed(self, outputs: Tensor, inputs: Tensor) -> CompressedHessian:
+    def compressed(self, outputs: Tensor, inputs: Tensor, precision: torch.dtype = torch.float64) -> CompressedHessian:
         """The same seen in still fewer directions."""
-        return CompressedHessian([part.compressed(outputs, inputs) for part in self.held], self.penalty)
+        held = [part.compressed(outputs, inputs, precision) for part in self.held]
+        return CompressedHessian(held, self.penalty, precision)
 
 
 class LayerHessian(SymmetricOperator):
@@ -156,9 +158,14 @@ class LayerHessian(SymmetricOperator):
             total += part.contracted_outputs(matrix)
         return total
 
-    def compressed(self, outputs: Tensor, inputs: Tensor) -> CompressedHessian:
+    def compressed(self, outputs: Tensor, inputs: Tensor, precision: torch.dtype = torch.float64) -> CompressedHessian:
         """(U (x) V)^T H (U (x) V) for orthonormal columns U over outputs and V over inputs."""
-        return CompressedHessian([part.compressed(outputs, inputs) for part in self.held], self._penalty)
+        held = [part.compressed(outputs, inputs, precision) for part in self.held]
+        return CompressedHessian(held, self._penalty, precision)
+
+    def compressed_bytes(self, num_outputs: int, num_inputs: int) -> int:
+        """What the Hessian compressed to that many directions holds, in float64."""
+        return sum(part.compressed_bytes(num_outputs, num_inputs) for part in self.held)
 
     def in_single_precision(self) -> CompressedHessian:
         """The same operator with products in float32: half the memory and time, right to about 2e-7 of the norm."""
@@ -196,16 +203,17 @@ def layer_hessian(problem: Problem, name: str, *, with_bias: bool = False) -> La
     Refused with the bytes if the layer's samples do not fit the memory.
     """
     layer = find_layer(problem, name, with_bias)
-    plan = _plan(problem, layer, needed_curvature(problem, layer))
+    road = needed_curvature(problem, layer)
+    plan = _plan(problem, layer, road)
     what = f"the Hessian of layer '{name}'"
     require_memory(what, plan.held_bytes + problem.memory_budget, "Use fewer samples, or loss_hessian(problem).block")
     sums = [FactorSums(problem, layer, rule) for rule in PATCH_RULES]
-    held: list[Held] = []
+    store = SampleStore(layer, plan.form, problem.num_samples, road.rank)
     for batch in layer_batches(problem, layer, plan.curvature):
         for total in sums:
             total.add(batch)
-        held.append(jacobians(batch) if plan.form == "jacobians" else HeldPatches(batch))
-    return LayerHessian(problem, plan, held, tuple(total.finished(plan.curvature) for total in sums))
+        store.add(batch)
+    return LayerHessian(problem, plan, store.held, tuple(total.finished(plan.curvature) for total in sums))
 
 
 def _plan(problem: Problem, layer: Layer, road: Road) -> LayerPlan:

@@ -17,7 +17,8 @@ from torch import Tensor
 from hessmap.curvature.layers.batches import LayerBatch
 from hessmap.curvature.layers.watch import Layer
 
-_CACHED = 2**21  # entries of the largest temporary of a product
+_LARGEST = 2**21  # entries of the largest temporary of a product
+_CACHED = 2**18  # entries that are still in the cache when they are needed once more
 
 
 @dataclass(frozen=True)
@@ -32,25 +33,38 @@ class HeldPatches:
 
     @property
     def num_bytes(self) -> int:
-        signs = self.batch.signs
-        return 8 * (self.batch.rows.numel() + self.batch.entering.numel() + (0 if signs is None else signs.numel()))
+        return sum(_bytes_of(held) for held in (self.batch.rows, self.batch.entering, self.batch.signs))
+
+    def compressed_bytes(self, num_outputs: int, num_inputs: int) -> int:
+        """What ``compressed`` holds in float64: patches are then unfolded."""
+        samples, rank, positions = self.batch.rows.shape[:3]
+        return 8 * samples * positions * (rank * num_outputs + num_inputs) + _bytes_of(self.batch.signs)
 
     def add_product(self, vectors: Tensor, total: Tensor) -> None:
         """Add H V to the total; V and the total are (inputs, outputs, count)."""
         layer, count = self.batch.layer, vectors.shape[2]
         positions, outputs = layer.num_positions, layer.num_outputs
         right, out = vectors.reshape(len(vectors), -1), total.view(len(total), -1)
-        for part in parts(self.batch, positions * outputs * count):
+        for part in parts(self.batch, positions * outputs * count, _LARGEST):
             inputs, rows = part.inputs.flatten(0, 1), part.rows.flatten(2)
             moved = (inputs @ right).view(len(rows), positions * outputs, count)
             curved = rows.mT @ part.signed(rows @ moved)
             out.addmm_(inputs.T, curved.view(len(inputs), outputs * count))
 
-    def compressed(self, outputs: Tensor, inputs: Tensor) -> HeldPatches:
+    def compressed(self, outputs: Tensor, inputs: Tensor, precision: torch.dtype = torch.float64) -> HeldPatches:
         """The same for U^T J V: rows and inputs in coordinates along the columns of U and V."""
-        entering = (self.batch.inputs @ inputs).flatten(1)
+        samples, rank, positions = self.batch.rows.shape[:3]
+        entering = torch.empty(samples, positions * inputs.shape[1], dtype=precision)
+        rows = torch.empty(samples, rank, positions, outputs.shape[1], dtype=precision)
+        start = 0
+        for part in parts(self.batch, self._largest_entries, _CACHED):
+            place = slice(start, start + len(part.rows))
+            entering[place] = (part.inputs @ inputs).flatten(1)
+            rows[place] = part.rows @ outputs
+            start = place.stop
+        signs = None if self.batch.signs is None else self.batch.signs.to(precision)
         layer = seen_along(self.batch.layer, outputs, inputs)
-        return HeldPatches(replace(self.batch, layer=layer, entering=entering, rows=self.batch.rows @ outputs))
+        return HeldPatches(replace(self.batch, layer=layer, entering=entering, rows=rows, signs=signs))
 
     def single(self) -> HeldPatches:
         """The same in float32."""
@@ -61,14 +75,14 @@ class HeldPatches:
 
     def jacobian_parts(self) -> Iterator[HeldJacobians]:
         """The matrices J, a few samples at a time."""
-        for part in parts(self.batch, self.batch.rows.shape[1] * self.batch.layer.size):
+        for part in parts(self.batch, self.batch.rows.shape[1] * self.batch.layer.size, _LARGEST):
             yield jacobians(part)
 
     def contracted_inputs(self, matrix: Tensor) -> Tensor:
         """sum sign J C J^T for a matrix C over inputs."""
         outputs = self.batch.layer.num_outputs
         total = matrix.new_zeros(outputs, outputs)
-        for part in parts(self.batch, self._largest_entries):
+        for part in parts(self.batch, self._largest_entries, _CACHED):
             inputs, rows = part.inputs, part.rows
             between = inputs @ matrix @ inputs.mT  # (samples, positions, positions)
             total += rows.flatten(0, 2).T @ part.signed(between[:, None] @ rows).flatten(0, 2)
@@ -78,7 +92,7 @@ class HeldPatches:
         """sum sign J^T B J for a matrix B over outputs."""
         size = self.batch.layer.weight_shape[1]
         total = matrix.new_zeros(size, size)
-        for part in parts(self.batch, self._largest_entries):
+        for part in parts(self.batch, self._largest_entries, _CACHED):
             inputs, rows = part.inputs, part.rows
             left, right = (_by_position(values) for values in (part.signed(rows @ matrix), rows))
             total += inputs.flatten(0, 1).T @ (left @ right.mT @ inputs).flatten(0, 1)
@@ -101,7 +115,11 @@ class HeldJacobians:
 
     @property
     def num_bytes(self) -> int:
-        return 8 * (self.flat.numel() + (0 if self.signs is None else self.signs.numel()))
+        return _bytes_of(self.flat) + _bytes_of(self.signs)
+
+    def compressed_bytes(self, num_outputs: int, num_inputs: int) -> int:
+        """What ``compressed`` holds in float64."""
+        return 8 * len(self.flat) * num_outputs * num_inputs + _bytes_of(self.signs)
 
     @property
     def matrices(self) -> Tensor:
@@ -112,29 +130,50 @@ class HeldJacobians:
 
     def add_product(self, vectors: Tensor, total: Tensor) -> None:
         flat = vectors.transpose(0, 1).reshape(self.layer.size, -1)
-        product = self.flat.T @ self.signed(self.flat @ flat)
+        product = torch.zeros_like(flat)
+        for part in self.jacobian_parts(_CACHED):
+            product.addmm_(part.flat.T, part.signed(part.flat @ flat))
         total += product.view(*self.layer.weight_shape, -1).transpose(0, 1)
 
-    def compressed(self, outputs: Tensor, inputs: Tensor) -> HeldJacobians:
-        flat = (outputs.T @ self.matrices @ inputs).flatten(1)
-        return HeldJacobians(seen_along(self.layer, outputs, inputs), flat, self.signs)
+    def compressed(self, outputs: Tensor, inputs: Tensor, precision: torch.dtype = torch.float64) -> HeldJacobians:
+        layer = seen_along(self.layer, outputs, inputs)
+        flat = torch.empty(len(self.flat), layer.size, dtype=precision)
+        start = 0
+        for part in self.jacobian_parts(_CACHED):
+            place = slice(start, start + len(part.flat))
+            flat[place] = (outputs.T @ part.matrices @ inputs).flatten(1)
+            start = place.stop
+        return HeldJacobians(layer, flat, None if self.signs is None else self.signs.to(precision))
 
     def single(self) -> HeldJacobians:
         return HeldJacobians(self.layer, self.flat.float(), None if self.signs is None else self.signs.float())
 
-    def jacobian_parts(self) -> Iterator[HeldJacobians]:
-        yield self
+    def jacobian_parts(self, entries: int = _LARGEST) -> Iterator[HeldJacobians]:
+        """The same matrices, a few at a time."""
+        step = max(1, entries // self.layer.size)
+        for start in range(0, len(self.flat), step):
+            place = slice(start, start + step)
+            yield HeldJacobians(self.layer, self.flat[place], None if self.signs is None else self.signs[place])
 
     def contracted_inputs(self, matrix: Tensor) -> Tensor:
-        matrices = self.matrices
-        return torch.einsum("kia,kja->ij", self.signed(matrices @ matrix), matrices)
+        total = matrix.new_zeros(self.layer.num_outputs, self.layer.num_outputs)
+        for part in self.jacobian_parts(_CACHED):
+            total += (part.signed(part.matrices @ matrix) @ part.matrices.mT).sum(0)
+        return total
 
     def contracted_outputs(self, matrix: Tensor) -> Tensor:
-        matrices = self.matrices
-        return torch.einsum("kia,kib->ab", self.signed(matrix @ matrices), matrices)
+        size = self.layer.weight_shape[1]
+        total = matrix.new_zeros(size, size)
+        for part in self.jacobian_parts(_CACHED):
+            total.addmm_(part.signed(matrix @ part.matrices).view(-1, size).T, part.flat.view(-1, size))
+        return total
 
 
 Held = HeldPatches | HeldJacobians
+
+
+def _bytes_of(values: Tensor | None) -> int:
+    return 0 if values is None else values.numel() * values.element_size()
 
 
 def _by_position(values: Tensor) -> Tensor:
@@ -168,13 +207,15 @@ def seen_along(layer: Layer, outputs: Tensor, inputs: Tensor) -> Layer:
 
 def jacobians(batch: LayerBatch) -> HeldJacobians:
     """The matrices J of a batch, shape (samples * rank, outputs * inputs)."""
-    flat = (batch.rows.mT @ batch.inputs[:, None]).flatten(0, 1).flatten(1)
+    samples, rank, positions, outputs = batch.rows.shape
+    left = batch.rows.mT.reshape(samples, rank * outputs, positions)
+    flat = (left @ batch.inputs).view(samples * rank, batch.layer.size)
     return HeldJacobians(batch.layer, flat, None if batch.signs is None else batch.signs.flatten())
 
 
-def parts(batch: LayerBatch, entries_per_sample: int) -> list[LayerBatch]:
-    """A batch in pieces whose largest temporary stays in the cache."""
-    step = max(1, _CACHED // entries_per_sample)
+def parts(batch: LayerBatch, entries_per_sample: int, largest: int) -> list[LayerBatch]:
+    """A batch in pieces whose largest temporary has so many entries."""
+    step = max(1, largest // entries_per_sample)
     return [
         LayerBatch(
             batch.layer,

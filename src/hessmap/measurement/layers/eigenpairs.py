@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
+from math import prod
 
 import numpy as np
 import torch
@@ -21,7 +22,8 @@ BLOCK_SIZE = 8  # wider blocks need more products, narrower ones leave the matri
 SINGLE_TOLERANCE = 1e-6  # from which on products in float32 are good enough
 _ROOM = 0.8  # of the tolerance for the iteration, the rest for their rounding
 _CANDIDATES = 4  # Kronecker eigenvectors per wanted one that span the first space
-_ROUGH = 1e-3
+_ROUGH = 1e-3  # of the norm, for the start: products in float32 are good enough
+_RANGE = 1e25  # of the trace; float32 ends at 3e38
 _AT_ONCE = 16
 _WORTH_IT = 0.95  # of the size; above it a copy in fewer directions costs more than it saves
 
@@ -51,15 +53,15 @@ def layer_eigenpairs(
     width = min(size, block_size)
     solve = partial(top_eigenpairs, count=count, relative_to=relative_to, block_size=width, seed=seed)
     bases = _active_directions(hessian)
-    seen = hessian if bases is None else hessian.compressed(*bases)
-    if seen.size >= max(count, width):
-        product = hessian.kronecker_approximation()
-        start = kronecker_start(seen, product if bases is None else _seen_along(product, bases), count, width, seed)
-        if tolerance >= SINGLE_TOLERANCE and relative_to == "norm":
-            rough = solve(seen.in_single_precision(), tolerance=_ROOM * tolerance, start=start)
-            checked = _checked(hessian, rough, bases)
+    if _size_along(hessian, bases) >= max(count, width):
+        start = kronecker_start(hessian, bases, count, width, seed)
+        if relative_to == "norm" and _iteration_precision(hessian, tolerance) == torch.float32:
+            seen = _seen(hessian, bases, torch.float32)
+            checked = _checked(hessian, solve(seen, tolerance=_ROOM * tolerance, start=start), bases)
             if (checked.residuals <= tolerance * checked.norm).all():
                 return replace(checked, tolerance=tolerance)
+            del seen
+        seen = _seen(hessian, bases, torch.float64)
         found = _checked(hessian, solve(seen, tolerance=tolerance, start=start), bases)
         if found.residual_check <= 3 * count**0.5 * max(tolerance, 1e-13) * found.norm:
             return found
@@ -69,21 +71,26 @@ def layer_eigenpairs(
 def layer_eigenpairs_bytes(
     hessian: LayerHessian, count: int, *, tolerance: float = 1e-8, block_size: int = BLOCK_SIZE
 ) -> int:
-    """The memory that ``layer_eigenpairs`` will take beside the Hessian itself (``hessian.plan.held_bytes``)."""
+    """The memory that ``layer_eigenpairs`` will take beside the Hessian itself (``hessian.plan.held_bytes``).
+
+    The larger of its two steps: Rayleigh and Ritz for the start, then the iteration.
+    """
     bases = _active_directions(hessian)
-    size = hessian.size if bases is None else bases[0].shape[1] * bases[1].shape[1]
-    copies = (0.0 if bases is None else 1.0) + (0.5 if tolerance >= SINGLE_TOLERANCE else 0.0)
-    return int(copies * hessian.held_bytes * size / hessian.size) + eigenpairs_bytes(size, count, block_size)
+    size, width = _size_along(hessian, bases), min(hessian.size, block_size)
+    precision = _iteration_precision(hessian, tolerance)
+    copy = hessian.held_bytes if bases is None else hessian.compressed_bytes(*_shape(bases))
+    copy = copy * precision.itemsize // 8 if bases is not None or precision == torch.float32 else 0
+    small = _shape(_candidates(hessian, bases, count)[0])
+    first = hessian.compressed_bytes(*small) * _range_precision(hessian).itemsize // 8
+    first += eigenpairs_bytes(prod(small), min(count, prod(small)), width)
+    return max(first, copy + eigenpairs_bytes(size, count, width))
 
 
-def kronecker_start(
-    hessian: LayerHessian | CompressedHessian, product: KroneckerProduct, count: int, width: int, seed: int = 0
-) -> Tensor:
-    """Random mixtures of the Rayleigh-Ritz vectors of the Hessian in the leading eigenvectors of the product."""
-    pairs = product.leading(min(product.size, _CANDIDATES * count))
-    outputs = product.output_eigenpairs[1][:, : int(pairs.output_index.max()) + 1]
-    inputs = product.input_eigenpairs[1][:, : int(pairs.input_index.max()) + 1]
-    small = hessian.compressed(outputs, inputs)
+def kronecker_start(hessian: LayerHessian, bases: Bases | None, count: int, width: int, seed: int = 0) -> Tensor:
+    """Random mixtures of the Rayleigh-Ritz vectors of the Hessian in the leading eigenvectors of its Kronecker
+    approximation, in coordinates along the bases if there are any."""
+    (outputs, inputs), whole = _candidates(hessian, bases, count)
+    small = hessian.compressed(*whole, _range_precision(hessian))
     wanted = min(count, small.size)
     found = top_eigenpairs(small, wanted, tolerance=_ROUGH, block_size=min(small.size, width), seed=seed)
     generator = torch.Generator().manual_seed(seed)
@@ -91,13 +98,50 @@ def kronecker_start(
     return _spread(torch.from_numpy(found.eigenvectors) @ mixture, outputs, inputs)
 
 
+def _candidates(hessian: LayerHessian, bases: Bases | None, count: int) -> tuple[Bases, Bases]:
+    """Eigenvectors of both Kronecker factors that make up the leading ones of their product: in coordinates along the
+    bases, and as they are."""
+    product = hessian.kronecker_approximation()
+    product = product if bases is None else _seen_along(product, bases)
+    pairs = product.leading(min(product.size, _CANDIDATES * count))
+    outputs = product.output_eigenpairs[1][:, : int(pairs.output_index.max()) + 1]
+    inputs = product.input_eigenpairs[1][:, : int(pairs.input_index.max()) + 1]
+    return (outputs, inputs), (outputs, inputs) if bases is None else (bases[0] @ outputs, bases[1] @ inputs)
+
+
+def _iteration_precision(hessian: LayerHessian, tolerance: float) -> torch.dtype:
+    return _range_precision(hessian) if tolerance >= SINGLE_TOLERANCE else torch.float64
+
+
+def _range_precision(hessian: LayerHessian) -> torch.dtype:
+    """float32 unless squares of the Hessian's rows might leave its range."""
+    is_in_range = 1 / _RANGE < abs(hessian.trace) < _RANGE
+    return torch.float32 if is_in_range else torch.float64
+
+
+def _seen(hessian: LayerHessian, bases: Bases | None, precision: torch.dtype) -> LayerHessian | CompressedHessian:
+    if bases is not None:
+        return hessian.compressed(*bases, precision)
+    return hessian if precision == torch.float64 else hessian.in_single_precision()
+
+
+def _shape(bases: Bases) -> tuple[int, int]:
+    return bases[0].shape[1], bases[1].shape[1]
+
+
+def _size_along(hessian: LayerHessian, bases: Bases | None) -> int:
+    return hessian.size if bases is None else prod(_shape(bases))
+
+
 def _active_directions(hessian: LayerHessian) -> Bases | None:
     """Orthonormal columns that span the directions of outputs, and of inputs, that the Hessian acts on at all; None if
     those are nearly all of them."""
     identities = [torch.eye(size, dtype=torch.float64) for size in hessian.weight_shape]
     shares = hessian.contracted_inputs(identities[1]), hessian.contracted_outputs(identities[0])
-    outputs, inputs = (_range(share) for share in shares)
-    return (outputs, inputs) if outputs.shape[1] * inputs.shape[1] <= _WORTH_IT * hessian.size else None
+    bases = _range(shares[0]), _range(shares[1])
+    is_smaller = prod(_shape(bases)) <= _WORTH_IT * hessian.size
+    # Unfolded patches may take more than the images they come from.
+    return bases if is_smaller and hessian.compressed_bytes(*_shape(bases)) <= hessian.held_bytes else None
 
 
 def _range(matrix: Tensor) -> Tensor:

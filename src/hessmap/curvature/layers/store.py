@@ -1,0 +1,77 @@
+"""One allocation for what a layer Hessian holds, filled batch by batch.
+
+Tensors of every batch for themselves would lie between the temporaries of the next ones; what these leave is then too
+short for the batch after, and the memory of the process grows with every batch, to several times what is held.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from hessmap.curvature.layers.batches import LayerBatch
+from hessmap.curvature.layers.structure import Held, HeldJacobians, HeldPatches, jacobians
+from hessmap.curvature.layers.watch import Layer
+
+Form = Literal["patches", "jacobians"]
+
+
+class SampleStore:
+    """Room for all samples at the rank that is expected.
+
+    Samples of a smaller rank get rows of zeros; the first batch of a larger one opens room for those that are left.
+    """
+
+    def __init__(self, layer: Layer, form: Form, num_samples: int, rank: int) -> None:
+        self.layer = layer
+        self.form = form
+        self._rank = rank
+        self._num_left = num_samples
+        self._num_filled = 0
+        self._buffers: dict[str, Tensor] = {}
+        self._closed: list[Held] = []
+
+    def add(self, batch: LayerBatch) -> None:
+        """Copy a batch behind those before."""
+        count, rank = batch.rows.shape[:2]
+        if rank > self._rank:
+            self._closed = self.held
+            self._buffers, self._num_filled, self._rank = {}, 0, rank
+        place = slice(self._num_filled, self._num_filled + count)
+        for name, values in self._by_sample(_widened(batch, self._rank)).items():
+            if name not in self._buffers:
+                self._buffers[name] = torch.empty(self._num_left, *values.shape[1:], dtype=torch.float64)
+            self._buffers[name][place] = values
+        self._num_filled += count
+        self._num_left -= count
+
+    @property
+    def held(self) -> list[Held]:
+        """What was added, as few parts as there were ranks."""
+        if not self._num_filled:
+            return self._closed
+        filled = {name: buffer[: self._num_filled] for name, buffer in self._buffers.items()}
+        signs = filled.get("signs")
+        if self.form == "patches":
+            batch = LayerBatch(self.layer, filled["entering"], filled["weights"], filled["rows"], signs)
+            return [*self._closed, HeldPatches(batch)]
+        flat = filled["matrices"].flatten(0, 1)
+        return [*self._closed, HeldJacobians(self.layer, flat, None if signs is None else signs.flatten())]
+
+    def _by_sample(self, batch: LayerBatch) -> dict[str, Tensor]:
+        signs = {} if batch.signs is None else {"signs": batch.signs}
+        if self.form == "patches":
+            return {"entering": batch.entering, "weights": batch.weights, "rows": batch.rows} | signs
+        return {"matrices": jacobians(batch).flat.view(*batch.rows.shape[:2], self.layer.size)} | signs
+
+
+def _widened(batch: LayerBatch, rank: int) -> LayerBatch:
+    missing = rank - batch.rows.shape[1]
+    if not missing:
+        return batch
+    signs = None if batch.signs is None else F.pad(batch.signs, (0, missing), value=1.0)
+    return replace(batch, rows=F.pad(batch.rows, (0, 0, 0, 0, 0, missing)), signs=signs)
