@@ -88,6 +88,22 @@ def test_without_the_probe_a_single_vector_misses_the_copies() -> None:
     assert ((basis.unit * values - 5).abs() < 0.9).sum() == 1
 
 
+@pytest.mark.parametrize("rounded", [False, True], ids=["float64", "float32"])
+@pytest.mark.parametrize("block_size", [1, 8])
+def test_the_basis_stays_orthonormal_where_couplings_fall_to_rounding(block_size: int, rounded: bool) -> None:
+    matrix = torch.from_numpy(rotated(np.concatenate([2.0 ** -np.arange(60.0), np.zeros(340)])))
+    narrow = matrix.float()
+    product = (lambda vectors: (narrow @ vectors.float()).double()) if rounded else matrix.__matmul__
+    basis = KrylovBasis(product, 400, 250, torch.Generator().manual_seed(0))
+    basis.start(torch.empty(0, 400, dtype=torch.float64), block_size)
+    while basis.dimension + block_size <= 200:
+        basis.expand()
+    held = torch.cat([basis.basis, basis.block])
+    assert float((held @ held.T - torch.eye(len(held))).abs().max()) < 1e-13
+    rest = (product(basis.basis.T) / basis.unit - basis.basis.T @ basis.projected) - basis.block.T @ basis.coupling
+    assert float(rest.norm(dim=0).max()) < (1e-6 if rounded else 1e-13) * basis.norm
+
+
 @pytest.mark.parametrize("block_size", [1, 4, 16])
 def test_a_slowly_falling_spectrum_misses_no_eigenvalue(block_size: int) -> None:
     eigenvalues = 1 / (1 + np.arange(900.0))

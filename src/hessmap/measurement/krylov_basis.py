@@ -21,7 +21,7 @@ Product = Callable[[Tensor], Tensor]
 _DEPENDENT = 1e-13  # of the norm: what is left of a direction that the basis already holds is rounding
 _LIFTED = 1e-3  # of the norm: a direction that is smaller is cleared once more after it was normalised
 _PRESENT = 0.1  # how much of a new direction must be in the wanted Ritz vectors to count
-_SETTLED = 1e-8  # a pass that takes less leaves nothing above rounding
+_SETTLED = 0.5  # of a row: a pass that takes less leaves nothing above the rounding of what is left
 
 
 @dataclass(frozen=True)
@@ -174,8 +174,9 @@ class KrylovBasis:
     def _removed(self, rest: Tensor) -> Tensor:
         """Take the basis out of some rows, in place, and return what was taken, (dimension, rows).
 
-        The last two blocks first, which is all there is to take in exact arithmetic; then the whole basis until a pass
-        takes next to nothing.
+        The last two blocks first, which is all there is to take in exact arithmetic; then the whole basis. What a pass
+        leaves of it is rounding of the row before the pass, so it is made again where that was much longer ("twice is
+        enough": Parlett 1980, The Symmetric Eigenvalue Problem, section 6-9).
         """
         taken = rest.new_zeros(self.dimension, len(rest))
         near = self.basis[max(0, self.dimension - 2 * len(rest)) :]
@@ -186,7 +187,7 @@ class KrylovBasis:
             inside = self.basis @ rest.T
             rest.addmm_(inside.T, self.basis, alpha=-1)
             taken += inside
-            if not inside.numel() or float(inside.abs().max()) <= _SETTLED * float(rest.norm(dim=1).max()):
+            if not inside.numel() or bool((inside.norm(dim=0) <= _SETTLED * rest.norm(dim=1)).all()):
                 break
         return taken
 

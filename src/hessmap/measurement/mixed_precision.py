@@ -111,7 +111,11 @@ def _agree(product: Product, single: Product, plan: Lanczos) -> bool:
 
 def _each(basis: KrylovBasis, pairs: RitzPairs, product: Product) -> tuple[RitzPairs, float]:
     """Rayleigh and Ritz in the space of the vectors, whose values are right to the square of the residuals, and true
-    residuals; beside them a random combination of these."""
+    residuals; beside them a random combination of these.
+
+    Copies of an eigenvalue may be turned at will, and some turns gather their residuals in one of them: then the
+    vectors stay as they were.
+    """
     vectors = basis.combined(pairs.vectors)
     images = product(vectors) / (basis.unit or 1.0)
     inside = vectors.T @ images
@@ -119,6 +123,10 @@ def _each(basis: KrylovBasis, pairs: RitzPairs, product: Product) -> tuple[RitzP
     misfits = images @ turn - vectors @ (turn * values)
     if len(values):
         basis.norm = max(basis.norm, float(values.abs().max()))
+        order = inside.diagonal().argsort()
+        as_they_were = images[:, order] - vectors[:, order] * values
+        if float(as_they_were.norm(dim=0).max()) < float(misfits.norm(dim=0).max()):
+            turn, misfits = torch.eye(len(order), dtype=turn.dtype)[:, order], as_they_were
     found = replace(pairs, values=values, vectors=pairs.vectors @ turn, residuals=misfits.norm(dim=0))
     return found, float((misfits @ _signs(basis, len(values), 1)).norm())
 
