@@ -83,6 +83,25 @@ def test_thirty_copies_are_all_found(precision: str, block_size: int, seed: int)
     assert found.eigenvalues == pytest.approx(np.sort(THIRTY_COPIES)[::-1][:33], abs=5e-5)
 
 
+class Rounded(Narrow):
+    """Products that say to round their vectors, so that these are held in float32."""
+
+    precision = torch.float32
+
+
+@pytest.mark.parametrize("block_size", [1, 4, 8])
+@pytest.mark.parametrize("eigenvalues", [THIRTY_COPIES, 2.0 ** -np.linspace(0, 15, 400)], ids=["copies", "falling"])
+def test_a_basis_in_float32_leads_to_orthonormal_vectors_with_true_residuals(
+    eigenvalues: Floats, block_size: int
+) -> None:
+    matrix = rotated(eigenvalues)
+    found = top_eigenpairs(Rounded(torch.from_numpy(matrix)), 33, tolerance=1e-6, block_size=block_size)
+    assert found.converged
+    assert found.eigenvalues == pytest.approx(np.sort(eigenvalues)[::-1][:33], abs=2e-6 * found.norm)
+    assert np.abs(found.eigenvectors.T @ found.eigenvectors - np.eye(33)).max() < 1e-12
+    assert (true_residuals(found, matrix) <= 1.5e-6 * found.norm).all()
+
+
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_eigenvalues_below_the_rounding_of_float32_are_found_in_float64(precision: str) -> None:
     eigenvalues = np.concatenate([10.0 ** -np.linspace(0, 6, 20), np.linspace(1e-7, 0, 180)])

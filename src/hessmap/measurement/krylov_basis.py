@@ -18,8 +18,10 @@ from torch import Tensor
 from hessmap.errors import require
 
 Product = Callable[[Tensor], Tensor]
+_DOUBLE = torch.float64
 _DEPENDENT = 1e-13  # of the norm: what is left of a direction that the basis already holds is rounding
 _LIFTED = 1e-3  # of the norm: a direction that is smaller is cleared once more after it was normalised
+_UNEVEN = 0.1  # of the longest direction of a block: the same for a basis in float32
 _PRESENT = 0.1  # how much of a new direction must be in the wanted Ritz vectors to count
 _SETTLED = 0.5  # of a row: a pass that takes less leaves nothing above the rounding of what is left
 
@@ -36,20 +38,29 @@ class Probe:
 
 
 class KrylovBasis:
-    """The state of a block Lanczos iteration with full re-orthogonalisation and thick restarts."""
+    """The state of a block Lanczos iteration with full re-orthogonalisation and thick restarts.
 
-    def __init__(self, product: Product, size: int, capacity: int, generator: torch.Generator) -> None:
+    A basis that is held in float32, for products in float32, is orthonormal to 1e-7; blocks are float64 in any case.
+    """
+
+    def __init__(
+        self, product: Product, size: int, capacity: int, generator: torch.Generator, precision: torch.dtype = _DOUBLE
+    ) -> None:
         self.product = product
         self.size = size
         self.generator = generator
         self.num_products = 0
         self.unit = 0.0  # a power of two near the first images: all values are in units of it
         self.norm = 0.0  # of the operator, as far as it is known
-        self._columns = torch.empty(capacity, size, dtype=torch.float64)  # one basis vector a row
+        self._columns = torch.empty(capacity, size, dtype=precision)  # one basis vector a row
         self._projected = torch.zeros(capacity, capacity, dtype=torch.float64)
         self.dimension = 0
         self.block = torch.empty(0, size, dtype=torch.float64)
         self.coupling = torch.empty(0, 0, dtype=torch.float64)
+
+    @property
+    def precision(self) -> torch.dtype:
+        return self._columns.dtype
 
     @property
     def basis(self) -> Tensor:
@@ -75,6 +86,7 @@ class KrylovBasis:
         """Take the block into the basis, multiply it, and make the next one of what is new."""
         width, old = len(self.block), self.dimension
         self._columns[old : old + width] = self.block
+        self.block = self._columns[old : old + width].double()
         self.dimension += width
         rest = self._images()
         new = slice(old, self.dimension)
@@ -109,20 +121,23 @@ class KrylovBasis:
         """Keep some Ritz vectors alone; the block and its coupling stay."""
         kept = vectors.shape[1]
         for rows in _pieces(self.size):  # in place, a few entries of every vector at a time
-            self._columns[:kept, rows] = vectors.T @ self._columns[: self.dimension, rows]
+            self._columns[:kept, rows] = (vectors.T @ self._columns[: self.dimension, rows].double()).to(self.precision)
         self.coupling = self.coupling @ vectors
         self.dimension = kept
         self._projected[:kept, :kept] = torch.diag(values)
 
     def combined(self, vectors: Tensor) -> Tensor:
         """Vectors of the basis as vectors of the whole space, one a column."""
-        return (vectors.T @ self.basis).T
+        whole = torch.empty(vectors.shape[1], self.size, dtype=torch.float64)
+        for rows in _pieces(self.size):
+            whole[:, rows] = vectors.T @ self.basis[:, rows].double()
+        return whole.T
 
     def join(self, coordinates: Tensor, count: int) -> None:
         """Add the main directions among what the last probe found (rows of coordinates) to the next block."""
         _, sizes, directions = torch.linalg.svd(coordinates, full_matrices=False)
         found = directions[sizes > _PRESENT][:count]
-        rows = found @ self._columns[self.dimension : self.dimension + coordinates.shape[1]]
+        rows = found @ self._columns[self.dimension : self.dimension + coordinates.shape[1]].double()
         self._append(self._orthonormal(self._cleared(rows, self.block), scale=1.0)[0])
 
     def probe(self, width: int, min_steps: int, is_clear: Callable[[Tensor, Tensor, Tensor], bool | None]) -> Probe:
@@ -179,13 +194,13 @@ class KrylovBasis:
         enough": Parlett 1980, The Symmetric Eigenvalue Problem, section 6-9).
         """
         taken = rest.new_zeros(self.dimension, len(rest))
-        near = self.basis[max(0, self.dimension - 2 * len(rest)) :]
+        near = self.basis[max(0, self.dimension - 2 * len(rest)) :].double()
         if len(near) < self.dimension:
             taken[self.dimension - len(near) :] = near @ rest.T
             rest.addmm_(taken[self.dimension - len(near) :].T, near, alpha=-1)
         for _ in range(3):
-            inside = self.basis @ rest.T
-            rest.addmm_(inside.T, self.basis, alpha=-1)
+            inside = self.basis @ rest.to(self.precision).T
+            rest -= inside.T @ self.basis
             taken += inside
             if not inside.numel() or bool((inside.norm(dim=0) <= _SETTLED * rest.norm(dim=1)).all()):
                 break
@@ -208,7 +223,8 @@ class KrylovBasis:
         if not kept.all():
             found, triangle = found @ left[:, kept], values[kept, None] * right[kept]
         found = found.T.contiguous()
-        if len(found) and values[kept].min() < _LIFTED * reference:
+        short = max(_LIFTED * reference, 0.0 if self.precision == _DOUBLE else _UNEVEN * float(values[0]))
+        if len(found) and values[kept].min() < short:
             # Dividing by a small size lifts what rounding left of the basis: take it out again.
             self._removed(found)
             found = torch.linalg.qr(found.T).Q.T.contiguous()

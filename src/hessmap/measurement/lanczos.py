@@ -37,6 +37,7 @@ class Lanczos:
     capacity: int
     max_products: int
     seed: int
+    precision: torch.dtype = torch.float64  # of the vectors that are held
 
     def run(self, product: Product, start: Tensor | None) -> tuple[KrylovBasis, RitzPairs]:
         """From approximate eigenvectors (rows); random mixtures of them if they are more than a block."""
@@ -44,7 +45,7 @@ class Lanczos:
         rows = torch.empty(0, self.size, dtype=torch.float64) if start is None else start
         if len(rows) > self.width:
             rows = torch.randn(self.width, len(rows), generator=generator, dtype=torch.float64) @ rows
-        basis = KrylovBasis(product, self.size, num_held(self.size, self.capacity), generator)
+        basis = KrylovBasis(product, self.size, num_held(self.size, self.capacity), generator, self.precision)
         basis.start(rows, self.width)
         return basis, self._iterated(basis)
 

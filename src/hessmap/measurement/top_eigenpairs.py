@@ -77,7 +77,7 @@ def top_eigenpairs(
     )
     if precision not in get_args(Precision):
         raise unknown_name("precision", precision, get_args(Precision))
-    plan = Lanczos(size, wanted, width, capacity, max_products or 20 * size + 1000, seed)
+    plan = Lanczos(size, wanted, width, capacity, max_products or 20 * size + 1000, seed, _held_precision(matrix))
     rows = None if start is None else _start_rows(start, size)
     tried = attempt(matrix, product, plan, rows, chosen_precision(precision, matrix, plan))
     if tried.is_final and tried.basis and tried.pairs:
@@ -102,10 +102,16 @@ def default_basis(size: int, count: int, block_size: int) -> int:
     return min(size, 2 * count + max(8 * block_size, 32))
 
 
-def eigenpairs_bytes(size: int, count: int, block_size: int) -> int:
+def eigenpairs_bytes(size: int, count: int, block_size: int, precision: torch.dtype = torch.float64) -> int:
     """The memory that ``top_eigenpairs`` takes with its default basis: basis, returned vectors, some blocks."""
     held = num_held(size, default_basis(size, count, block_size))
-    return 8 * size * (held + count + 6 * block_size)
+    return size * (precision.itemsize * held + 8 * (count + 6 * block_size))
+
+
+def _held_precision(matrix: object) -> torch.dtype:
+    """float32 where products round their vectors to it anyway."""
+    held: torch.dtype = getattr(matrix, "precision", torch.float64)
+    return held
 
 
 def _with_true_residuals(basis: KrylovBasis, wanted: WantedPairs, pairs: RitzPairs) -> RitzPairs:
@@ -122,6 +128,9 @@ def _measurement(
 ) -> EigenpairsMeasurement:
     order = pairs.values.argsort(descending=True, stable=True)
     unit, wanted = basis.unit or 1.0, plan.wanted
+    vectors = basis.combined(pairs.vectors[:, order])
+    if basis.precision != torch.float64:
+        _orthonormalise(vectors)
     origin: Provenance = getattr(matrix, "provenance", None) or provenance(seed=plan.seed)
     if spent.num_single_products:
         note = f"{spent.num_single_products} of {spent.num_products} products were made in float32"
@@ -140,10 +149,18 @@ def _measurement(
         residual_check=unit * check,
         size=basis.size,
         seed=plan.seed,
-        eigenvectors=basis.combined(pairs.vectors[:, order]).numpy(),
+        eigenvectors=vectors.numpy(),
         provenance=origin,
         num_single_products=spent.num_single_products,
     )
+
+
+def _orthonormalise(vectors: Tensor) -> None:
+    """A step of Newton and Schulz, in place: what is orthonormal to e before is to e^2 after."""
+    step = 1.5 * torch.eye(vectors.shape[1], dtype=vectors.dtype) - (vectors.T @ vectors) / 2
+    for start in range(0, len(vectors), 4096):
+        piece = vectors[start : start + 4096]
+        piece.copy_(piece @ step)
 
 
 def _disagreement(basis: KrylovBasis, pairs: RitzPairs) -> float:

@@ -24,7 +24,7 @@ _ROOM = 0.8  # of the tolerance for the iteration, the rest for their rounding
 _CANDIDATES = 4  # Kronecker eigenvectors per wanted one that span the first space
 _ROUGH = 1e-3  # of the norm, for the start: products in float32 are good enough
 _RANGE = 1e25  # of the trace; float32 ends at 3e38
-_AT_ONCE = 16
+_AT_ONCE = 4  # vectors
 _WORTH_IT = 0.95  # of the size; above it a copy in fewer directions costs more than it saves
 
 
@@ -56,13 +56,12 @@ def layer_eigenpairs(
     if _size_along(hessian, bases) >= max(count, width):
         start = kronecker_start(hessian, bases, count, width, seed)
         if relative_to == "norm" and _iteration_precision(hessian, tolerance) == torch.float32:
-            seen = _seen(hessian, bases, torch.float32)
-            checked = _checked(hessian, solve(seen, tolerance=_ROOM * tolerance, start=start), bases)
+            rough = solve(_seen(hessian, bases, torch.float32), tolerance=_ROOM * tolerance, start=start)
+            checked = _checked(hessian, rough, bases)
             if (checked.residuals <= tolerance * checked.norm).all():
                 return replace(checked, tolerance=tolerance)
-            del seen
-        seen = _seen(hessian, bases, torch.float64)
-        found = _checked(hessian, solve(seen, tolerance=tolerance, start=start), bases)
+        found = solve(_seen(hessian, bases, torch.float64), tolerance=tolerance, start=start)
+        found = _checked(hessian, found, bases)
         if found.residual_check <= 3 * count**0.5 * max(tolerance, 1e-13) * found.norm:
             return found
     return solve(hessian, tolerance=tolerance)
@@ -73,7 +72,8 @@ def layer_eigenpairs_bytes(
 ) -> int:
     """The memory that ``layer_eigenpairs`` will take beside the Hessian itself (``hessian.plan.held_bytes``).
 
-    The larger of its two steps: Rayleigh and Ritz for the start, then the iteration.
+    The largest of its three steps: Rayleigh and Ritz for the start, the iteration, and the vectors found in all
+    directions again.
     """
     bases = _active_directions(hessian)
     size, width = _size_along(hessian, bases), min(hessian.size, block_size)
@@ -82,8 +82,9 @@ def layer_eigenpairs_bytes(
     copy = copy * precision.itemsize // 8 if bases is not None or precision == torch.float32 else 0
     small = _shape(_candidates(hessian, bases, count)[0])
     first = hessian.compressed_bytes(*small) * _range_precision(hessian).itemsize // 8
-    first += eigenpairs_bytes(prod(small), min(count, prod(small)), width)
-    return max(first, copy + eigenpairs_bytes(size, count, width))
+    first += eigenpairs_bytes(prod(small), min(count, prod(small)), width, _range_precision(hessian))
+    last = 0 if bases is None else 8 * count * (size + hessian.size)
+    return max(first, copy + eigenpairs_bytes(size, count, width, precision), last)
 
 
 def kronecker_start(hessian: LayerHessian, bases: Bases | None, count: int, width: int, seed: int = 0) -> Tensor:
