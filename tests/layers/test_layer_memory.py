@@ -38,7 +38,7 @@ network, threads = sys.argv[1], int(sys.argv[2])
 torch.set_num_threads(threads)
 torch.manual_seed(0)
 samples, budget, few, many = {
-    "connected": (1500, 2**23, connected(4, 5), connected(500, 150)),
+    "connected": (1500, 2**23, connected(4, 5), connected(700, 300)),
     "convolutional": (800, 2**24, convolutional(2, 2), convolutional(6, 16)),
 }[network]
 layer_eigenpairs(layer_hessian(*made(50, budget, *few)), 3)  # what is loaded with the first use
