@@ -18,3 +18,15 @@ PARTS_OF_BOUND = (
     Column("sampled_error_bound", "error, samples", ".4f"),
     Column("stochastic_test_error", "error, test", ".4f"),
 )
+
+
+def what_it_is_made_of(colour: str) -> Cloud:
+    """The two numbers that a bound follows from, coloured by a field of the case."""
+    return Cloud(
+        title="what a bound is made of",
+        x="kl",
+        y="sampled_error_bound",
+        colour=colour,
+        x_label="divergence of the posterior from the prior",
+        y_label="error of the stochastic network on the samples",
+    )

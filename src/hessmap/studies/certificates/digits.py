@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from hessmap.studies import Cloud, Finding, Row, Study, View, grid
-from hessmap.studies.certificates.bound_view import BOUND, BOUND_AND_TEST_ERROR, PARTS_OF_BOUND
+from hessmap.studies import Finding, Row, Study, View, grid
+from hessmap.studies.certificates.bound_view import BOUND, BOUND_AND_TEST_ERROR, PARTS_OF_BOUND, what_it_is_made_of
 from hessmap.studies.certificates.certificate_record import LABELS, measure
 from hessmap.studies.certificates.order import by_seed
 
@@ -40,17 +40,7 @@ STUDY = Study(
     seconds=lambda case: 4.0,
     version=2,
     view=View(
-        figures=(
-            Cloud(
-                title="what a bound is made of",
-                x="kl",
-                y="sampled_error_bound",
-                colour="basis",
-                x_label="divergence of the posterior from the prior",
-                y_label="error of the stochastic network on the samples",
-            ),
-            BOUND_AND_TEST_ERROR,
-        ),
+        figures=(what_it_is_made_of("basis"), BOUND_AND_TEST_ERROR),
         table=(
             "basis",
             "seed",

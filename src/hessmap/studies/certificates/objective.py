@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from hessmap.studies import Case, Cloud, Finding, Row, Study, View, grid
-from hessmap.studies.certificates.bound_view import BOUND, PARTS_OF_BOUND
+from hessmap.studies import Case, Finding, Row, Study, View, grid
+from hessmap.studies.certificates.bound_view import BOUND, PARTS_OF_BOUND, what_it_is_made_of
 from hessmap.studies.certificates.certificate_record import certificate_numbers
 
 _BASES = ("standard", "approximate", "iterative")
@@ -50,16 +50,7 @@ STUDY = Study(
     findings=findings,
     seconds=lambda case: 5.0 if case["data"] == "digits" else 45.0,
     view=View(
-        figures=(
-            Cloud(
-                title="what a bound is made of",
-                x="kl",
-                y="sampled_error_bound",
-                colour="objective",
-                x_label="divergence of the posterior from the prior",
-                y_label="error of the stochastic network on the samples",
-            ),
-        ),
+        figures=(what_it_is_made_of("objective"),),
         table=("data", "network", "basis", "objective", "seed", BOUND, *PARTS_OF_BOUND),
         group_by=("data", "network", "basis", "objective"),
     ),
