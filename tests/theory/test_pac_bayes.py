@@ -7,7 +7,7 @@ from math import exp, inf, isclose, log, nextafter, pi, sqrt
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy.integrate import quad
 from scipy.stats import binom, norm
@@ -89,9 +89,18 @@ def test_error_worth_keeps_the_bound_where_it_is(q: float, c: float) -> None:
     assert abs(moved) <= 1e-3 * alone + 1e-15
 
 
-@given(st.floats(1e-9, 1 - 1e-9), st.floats(1e-6, 100))
+@settings(deadline=None)
+@given(st.floats(1e-9, 1 - 1e-9), st.floats(1e-15, 100))
+@example(1 - 1e-9, 30.0)  # p is 1 to rounding
 def test_error_worth_is_never_above_the_slope_of_pinskers_gap(q: float, c: float) -> None:
-    assert 0 < error_worth(q, c) <= 1 / (4 * sqrt(c / 2)) * (1 + 1e-4)
+    assert 0 < error_worth(q, c) <= 1 / (4 * sqrt(c / 2)) * (1 + 1e-15)
+
+
+@given(st.floats(0.01, 0.99), st.floats(0.01, 0.99))
+def test_error_worth_is_one_over_the_difference_of_log_odds(q: float, p: float) -> None:
+    q, p = min(q, p), max(q, p) + 1e-3
+    difference = log(p / (1 - p)) - log(q / (1 - q))
+    assert isclose(error_worth(q, binary_kl(q, p)), 1 / difference, rel_tol=1e-7)
 
 
 def test_error_worth_of_fair_coins_is_the_slope_of_pinskers_gap_as_the_divergence_vanishes() -> None:

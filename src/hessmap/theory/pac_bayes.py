@@ -15,10 +15,9 @@ j = 0, for which the union bound has no weight; both are corrected here.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
-from math import exp, inf, isfinite, log, log1p, nextafter, pi
+from math import exp, inf, isfinite, log, log1p, nextafter, pi, sqrt
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -61,14 +60,17 @@ def binary_kl_inverse(observed: float, divergence: float) -> float:
     require(divergence >= 0, "divergence must not be negative", f"got {divergence}")
     if q == 1 or divergence == 0:
         return q
-    return _first_to_reach(q, lambda p: _certainly_reaches(q, p, divergence))
+    low, high = q, 1.0
+    while low < (middle := (low + high) / 2) < high:
+        low, high = (low, middle) if _certainly_reaches(q, middle, divergence) else (middle, high)
+    return high
 
 
 def error_worth(observed: float, divergence: float) -> float:
     """The observed error that one unit of divergence is worth, at the same bound p = ``binary_kl_inverse``.
 
     Where kl(q || p) = c with p fixed, -dq / dc = 1 / (logit p - logit q). Never more than the slope of Pinsker's gap,
-    1 / (4 sqrt(c / 2)), because t - q <= (logit t - logit q) / 4; the two meet at q = 1/2 as c goes to 0. In floats: it
+    1 / (4 sqrt(c / 2)), because p - q <= (logit p - logit q) / 4; the two meet at q = 1/2 as c goes to 0. In floats: it
     steers a fit and is no part of a bound.
 
     By hand: kl(1/4 || 3/4) = (3/4 - 1/4) log 3, where the log-odds differ by 2 log 3.
@@ -79,8 +81,13 @@ def error_worth(observed: float, divergence: float) -> float:
     q = _probability("observed", observed)
     require(0 < q < 1, "observed must lie strictly between 0 and 1", f"got {observed}")
     require(0 < divergence < inf, "divergence must be positive and finite", f"got {divergence}")
-    p = min(_first_to_reach(q, lambda p: binary_kl(q, p) >= divergence), 1 - _EPS)
-    return 1 / (log(p) - log1p(-p) - log(q) + log1p(-q))
+    low = sqrt(8 * divergence)  # of the difference of log-odds: kl(q || p) is at most an eighth of its square
+    high = low
+    while _kl_at_log_odds(q, high) < divergence:
+        low, high = high, 2 * high
+    while low < (middle := (low + high) / 2) < high:
+        low, high = (low, middle) if _kl_at_log_odds(q, middle) >= divergence else (middle, high)
+    return 1 / high
 
 
 def gaussian_kl(displacement_squared: float, variances: ArrayLike, prior_variance: float) -> float:
@@ -184,12 +191,11 @@ def pinsker_gap(divergence: float) -> float:
     return float((divergence / 2) ** 0.5)
 
 
-def _first_to_reach(q: float, reaches: Callable[[float], bool]) -> float:
-    """The smallest float above q that reaches what it must, by bisection; 1 does."""
-    low, high = q, 1.0
-    while low < (middle := (low + high) / 2) < high:
-        low, high = (low, middle) if reaches(middle) else (middle, high)
-    return high
+def _kl_at_log_odds(q: float, difference: float) -> float:
+    """kl(q || p) for logit p = logit q + difference, also where p is 1 to rounding."""
+    log_odds = log(q) - log1p(-q) + difference
+    rest = log1p(exp(-abs(log_odds)))
+    return q * (log(q) + max(-log_odds, 0) + rest) + (1 - q) * (log1p(-q) + max(log_odds, 0) + rest)
 
 
 def _certainly_reaches(q: float, p: float, divergence: float) -> bool:
