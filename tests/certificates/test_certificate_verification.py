@@ -109,9 +109,15 @@ def test_slanted_basis_pays_for_the_determinant_it_loses(problem, certificate: C
     found = forged(certificate, **{"0/output_basis": slanted}).verify(model, data)
 
     assert found.kl == pytest.approx(certificate.kl + 6 * np.log(100), rel=0.02)
-    slanted[:, 1] = slanted[:, 0]
+
+
+@pytest.mark.parametrize(("one", "other"), [(0, 1), (1, 0), (2, 5), (4, 3)])
+def test_basis_with_a_direction_twice_is_refused(problem, certificate: Certificate, one: int, other: int) -> None:
+    model, _, data = problem
+    flat = certificate.posterior["0/output_basis"].copy()
+    flat[:, one] = flat[:, other]
     with pytest.raises(InvalidInput, match="kl must be finite"):
-        forged(certificate, **{"0/output_basis": slanted}).verify(model, data)
+        forged(certificate, **{"0/output_basis": flat}).verify(model, data)
 
 
 def test_prior_is_held_against_the_initial_weights_where_they_are_given(problem, certificate: Certificate) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -88,9 +89,13 @@ def posterior_skew(posterior: Posterior) -> float:
 
 
 def _hadamard_gap(basis: Tensor) -> float:
-    """sum log ||u_i|| - log |det U|: not negative, and zero for orthogonal columns (Hadamard's inequality)."""
-    lengths = basis.double().norm(dim=0)
-    return max(0.0, -float(torch.linalg.slogdet(basis.double() / lengths).logabsdet))
+    """sum log ||u_i|| - log |det U|: not negative, and zero for orthogonal columns (Hadamard's inequality).
+
+    Never rounded down: singular values are as small as rounding allows, and where that is zero the gap is infinite.
+    """
+    values = torch.linalg.svdvals(basis.double() / basis.double().norm(dim=0))
+    surely = values - len(values) * torch.finfo(torch.float64).eps * values[0]
+    return max(0.0, -float(surely.log().sum())) if bool((surely > 0).all()) else inf
 
 
 def _flat(weight: Tensor, bias: Tensor | None) -> Tensor:
