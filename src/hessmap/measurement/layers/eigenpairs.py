@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 from math import prod
+from typing import Any
 
 import numpy as np
 import torch
@@ -56,7 +57,9 @@ def layer_eigenpairs(
     if _size_along(hessian, bases) >= max(count, width):
         start = kronecker_start(hessian, bases, count, width, seed)
         if relative_to == "norm" and _iteration_precision(hessian, tolerance) == torch.float32:
-            rough = solve(_seen(hessian, bases, torch.float32), tolerance=_ROOM * tolerance, start=start)
+            # Its products are float32 as they are: precision "float64" takes them so.
+            options: dict[str, Any] = {"tolerance": _ROOM * tolerance, "start": start, "precision": "float64"}
+            rough = solve(_seen(hessian, bases, torch.float32), **options)
             checked = _checked(hessian, rough, bases)
             if (checked.residuals <= tolerance * checked.norm).all():
                 return replace(checked, tolerance=tolerance)
