@@ -10,7 +10,7 @@ to move in proportion to the surrogate, both as they were in the last steps.
 from __future__ import annotations
 
 from math import log
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor, nn
@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from hessmap.theory.pac_bayes import error_worth
 
 Objective = Literal["bound", "pinsker"]
-OBJECTIVES: tuple[Objective, ...] = ("bound", "pinsker")
+OBJECTIVES: tuple[Objective, ...] = get_args(Objective)
 _WINDOW = 100  # steps over which errors and surrogates are averaged
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 from math import prod
-from typing import Any
 
 import numpy as np
 import torch
@@ -58,9 +57,8 @@ def layer_eigenpairs(
         start = kronecker_start(hessian, bases, count, width, seed)
         if relative_to == "norm" and _iteration_precision(hessian, tolerance) == torch.float32:
             # Its products are float32 as they are: precision "float64" takes them so.
-            options: dict[str, Any] = {"tolerance": _ROOM * tolerance, "start": start, "precision": "float64"}
-            rough = solve(_seen(hessian, bases, torch.float32), **options)
-            checked = _checked(hessian, rough, bases)
+            narrow = partial(solve, tolerance=_ROOM * tolerance, start=start, precision="float64")
+            checked = _checked(hessian, narrow(_seen(hessian, bases, torch.float32)), bases)
             if (checked.residuals <= tolerance * checked.norm).all():
                 return replace(checked, tolerance=tolerance)
         found = solve(_seen(hessian, bases, torch.float64), tolerance=tolerance, start=start)
