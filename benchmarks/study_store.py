@@ -18,9 +18,9 @@ import time
 from pathlib import Path
 from typing import Any
 
+from hessmap.runs.run import run
+from hessmap.runs.store import Store
 from hessmap.studies import Case, Lines, Series, Study, View, grid
-from hessmap.studies.run import run
-from hessmap.studies.store import Store
 
 NUM_CASES = 10_000
 WANTED = {"processes_per_second": 1500.0, "list_seconds": 1.0, "show_seconds": 3.0, "help_seconds": 0.5}

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 import hessmap as hm
-from hessmap.studies.comparison import track_verdicts
+from hessmap.maps.comparison import track_verdicts
 from hessmap.views.plots import track_figure, write_figure
 
 torch.manual_seed(0)

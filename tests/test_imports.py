@@ -20,7 +20,9 @@ FLOORS = (
     ("training",),
     ("curvature",),
     ("theory", "measurement"),
+    ("runs",),
     ("certificates",),
+    ("maps",),
     ("studies",),
     ("views",),
 )

@@ -65,20 +65,33 @@ _HOME_OF = {
     "trace_estimate": "measurement",
     "layer_eigenpairs": "measurement.layers",
     "decoupling": "measurement.layers",
-    "balance": "measurement.functions",
-    "bottleneck_view": "measurement.functions",
-    "certified_function_rank": "measurement.functions",
-    "class_regions": "measurement.functions",
-    "denoising_score": "measurement.functions",
-    "function_rank": "measurement.functions",
-    "input_jacobians": "measurement.functions",
-    "representation_cost": "studies.representation_cost",
-    "map": "studies.map",
-    "compare_maps": "studies.comparison",
-    "Tracker": "studies.track",
-    "track_checkpoints": "studies.track",
+    "balance": "maps.functions",
+    "bottleneck_view": "maps.functions",
+    "certified_function_rank": "maps.functions",
+    "class_regions": "maps.functions",
+    "denoising_score": "maps.functions",
+    "function_rank": "maps.functions",
+    "input_jacobians": "maps.functions",
+    "representation_cost": "maps.functions.representation_cost",
+    "map": "maps.curvature_map",
+    "compare_maps": "maps.comparison",
+    "Tracker": "maps.track",
+    "track_checkpoints": "maps.track",
 }
-_ROOMS = ("curvature", "datasets", "errors", "measurement", "networks", "results", "studies", "theory", "training")
+_ROOMS = (
+    "certificates",
+    "curvature",
+    "datasets",
+    "errors",
+    "maps",
+    "measurement",
+    "networks",
+    "results",
+    "runs",
+    "studies",
+    "theory",
+    "training",
+)
 
 __all__ = [*sorted(_HOME_OF), *_ROOMS]
 
@@ -96,12 +109,15 @@ def __dir__() -> list[str]:
 
 
 if TYPE_CHECKING:  # what editors and type checkers see
+    from hessmap import certificates as certificates
     from hessmap import curvature as curvature
     from hessmap import datasets as datasets
     from hessmap import errors as errors
+    from hessmap import maps as maps
     from hessmap import measurement as measurement
     from hessmap import networks as networks
     from hessmap import results as results
+    from hessmap import runs as runs
     from hessmap import studies as studies
     from hessmap import theory as theory
     from hessmap import training as training
@@ -122,6 +138,18 @@ if TYPE_CHECKING:  # what editors and type checkers see
     from hessmap.curvature.layers import layer_hessian as layer_hessian
     from hessmap.curvature.layers import layer_names as layer_names
     from hessmap.curvature.toeplitz import toeplitz_layer as toeplitz_layer
+    from hessmap.maps.comparison import compare_maps as compare_maps
+    from hessmap.maps.curvature_map import map as map
+    from hessmap.maps.functions import balance as balance
+    from hessmap.maps.functions import bottleneck_view as bottleneck_view
+    from hessmap.maps.functions import certified_function_rank as certified_function_rank
+    from hessmap.maps.functions import class_regions as class_regions
+    from hessmap.maps.functions import denoising_score as denoising_score
+    from hessmap.maps.functions import function_rank as function_rank
+    from hessmap.maps.functions import input_jacobians as input_jacobians
+    from hessmap.maps.functions.representation_cost import representation_cost as representation_cost
+    from hessmap.maps.track import Tracker as Tracker
+    from hessmap.maps.track import track_checkpoints as track_checkpoints
     from hessmap.measurement import auto_spectrum as auto_spectrum
     from hessmap.measurement import certified_data_ranks as certified_data_ranks
     from hessmap.measurement import certified_matrix_rank as certified_matrix_rank
@@ -145,13 +173,6 @@ if TYPE_CHECKING:  # what editors and type checkers see
     from hessmap.measurement import subspace_overlap as subspace_overlap
     from hessmap.measurement import top_eigenpairs as top_eigenpairs
     from hessmap.measurement import trace_estimate as trace_estimate
-    from hessmap.measurement.functions import balance as balance
-    from hessmap.measurement.functions import bottleneck_view as bottleneck_view
-    from hessmap.measurement.functions import certified_function_rank as certified_function_rank
-    from hessmap.measurement.functions import class_regions as class_regions
-    from hessmap.measurement.functions import denoising_score as denoising_score
-    from hessmap.measurement.functions import function_rank as function_rank
-    from hessmap.measurement.functions import input_jacobians as input_jacobians
     from hessmap.measurement.layers import decoupling as decoupling
     from hessmap.measurement.layers import layer_eigenpairs as layer_eigenpairs
     from hessmap.networks import Convolutional as Convolutional
@@ -159,11 +180,6 @@ if TYPE_CHECKING:  # what editors and type checkers see
     from hessmap.networks import LocallyConnected as LocallyConnected
     from hessmap.networks import Polynomial as Polynomial
     from hessmap.networks import describe as describe
-    from hessmap.studies.comparison import compare_maps as compare_maps
-    from hessmap.studies.map import map as map
-    from hessmap.studies.representation_cost import representation_cost as representation_cost
-    from hessmap.studies.track import Tracker as Tracker
-    from hessmap.studies.track import track_checkpoints as track_checkpoints
     from hessmap.theory import effective_parameters as effective_parameters
     from hessmap.theory import predict_ranks as predict_ranks
     from hessmap.theory.teacher_student import LinearSpectrumLaw as LinearSpectrumLaw

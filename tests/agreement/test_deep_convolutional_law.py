@@ -15,15 +15,16 @@ from hessmap.curvature import Problem, functional_hessian
 from hessmap.errors import InvalidInput
 from hessmap.measurement import generic_rank, numerical_rank
 from hessmap.networks import Convolutional
-from hessmap.theory import convolutional, deep_convolutional
-from hessmap.theory.deep_convolutional_columns import (
+from hessmap.theory.convolutional import deep_bounds as deep_convolutional
+from hessmap.theory.convolutional import one_layer as convolutional
+from hessmap.theory.convolutional.deep_columns import (
     functional_column_upper_bounds,
     functional_upper_bound,
     layer_upper_bounds,
     loss_upper_bound,
 )
-from hessmap.theory.deep_convolutional_law import outer_product_rank, product_dimension
-from hessmap.theory.filter_chains import FilterChain, convolutional_chain
+from hessmap.theory.convolutional.deep_law import outer_product_rank, product_dimension
+from hessmap.theory.convolutional.filter_chains import FilterChain, convolutional_chain
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "ranks.json").read_text())["cases"]
 DEEP = [case for case in GOLDEN if case["family"] == "cnn_deep"]

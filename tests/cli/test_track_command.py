@@ -13,8 +13,8 @@ import torch
 from typer.testing import CliRunner, Result
 
 import hessmap as hm
+from hessmap.maps.comparison import track_verdicts
 from hessmap.results import CurvatureTrack
-from hessmap.studies.comparison import track_verdicts
 from hessmap.views.cli import app
 from hessmap.views.plots import track_figure
 

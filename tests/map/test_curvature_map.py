@@ -10,9 +10,9 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from hessmap.curvature import Problem, loss_hessian, outer_product_hessian
 from hessmap.errors import InvalidInput, TooLarge
+from hessmap.maps.curvature_map import curvature_map, linear_twin
 from hessmap.networks import FullyConnected
 from hessmap.results.maps import CurvatureMap
-from hessmap.studies.map import curvature_map, linear_twin
 
 Data = tuple[Tensor, Tensor]
 

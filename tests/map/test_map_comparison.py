@@ -8,12 +8,12 @@ import pytest
 import torch
 from torch import nn
 
+from hessmap.maps.comparison import compare_maps
+from hessmap.maps.curvature_map import curvature_map
 from hessmap.networks import FullyConnected
 from hessmap.results import PARTS
 from hessmap.results.map_comparison import MapComparison, change
 from hessmap.results.maps import CurvatureMap
-from hessmap.studies.comparison import compare_maps
-from hessmap.studies.map import curvature_map
 
 
 def mapped(

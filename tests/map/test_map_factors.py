@@ -15,11 +15,11 @@ from torch import Tensor, nn
 
 from hessmap.curvature import Problem, loss_hessian
 from hessmap.curvature.layers import layer_hessian
+from hessmap.maps.comparison import compare_maps
+from hessmap.maps.curvature_map import curvature_map
 from hessmap.measurement.layers import decoupling
 from hessmap.results import CurvatureMap
-from hessmap.studies.comparison import compare_maps
-from hessmap.studies.map import curvature_map
-from hessmap.studies.store import Store, add_map
+from hessmap.runs.store import Store, add_map
 from hessmap.views.tables import comparison_view, map_view
 
 

@@ -10,11 +10,11 @@ import pytest
 import torch
 
 from hessmap.errors import InvalidInput, UnknownName
+from hessmap.maps.curvature_map import curvature_map
 from hessmap.networks import FullyConnected
 from hessmap.results.maps import CurvatureMap
-from hessmap.studies.map import curvature_map
-from hessmap.studies.store import Outcome, Store, StoreError, add_map, free_name, load_map, map_summaries
-from hessmap.studies.store.schema import SCHEMA, SCHEMA_VERSION
+from hessmap.runs.store import Outcome, Store, StoreError, add_map, free_name, load_map, map_summaries
+from hessmap.runs.store.schema import SCHEMA, SCHEMA_VERSION
 
 
 @pytest.fixture(scope="module")

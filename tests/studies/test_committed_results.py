@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from hessmap.studies.collection import collected_from_results
-from hessmap.studies.encoding import decode, encode
-from hessmap.studies.registry import find, listing
-from hessmap.studies.results_file import results_path, results_text
+from hessmap.runs.collection import collected_from_results
+from hessmap.runs.encoding import decode, encode
+from hessmap.runs.registry import find, listing
+from hessmap.runs.results_file import results_path, results_text
 from hessmap.views.study_panels import panels
 from hessmap.views.study_panels.curves import curves
 from hessmap.views.study_table import study_table

@@ -16,9 +16,9 @@ from toy_processes import HERE, said, until
 
 pytest.importorskip("distributed", reason="the extra [cluster] is not installed")
 
-from hessmap.studies.engines.cluster import ClusterError
-from hessmap.studies.run import run
-from hessmap.studies.store import Store
+from hessmap.runs.engines.cluster import ClusterError
+from hessmap.runs.run import run
+from hessmap.runs.store import Store
 
 
 @pytest.fixture
@@ -87,7 +87,7 @@ def test_a_study_runs_on_a_cluster_and_survives_a_worker(scheduler: str, store_p
 
 
 def test_a_scheduler_that_does_not_answer_is_one_sentence(store_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hessmap.studies.engines.cluster._CONNECT_SECONDS", 0.5)
+    monkeypatch.setattr("hessmap.runs.engines.cluster._CONNECT_SECONDS", 0.5)
     with pytest.raises(ClusterError, match=r"a Dask scheduler must answer; tcp://127\.0\.0\.1:9 does not"):
         run("toy_studies:SQUARE", store_path, engine="dask", scheduler="tcp://127.0.0.1:9")
 

@@ -18,7 +18,7 @@ import hessmap.training
 from hessmap.datasets import gaussian_mixture
 from hessmap.errors import DataFileError
 from hessmap.networks import FullyConnected
-from hessmap.studies.model_cache import model_key, models_folder, trained, use_models_folder
+from hessmap.runs.model_cache import model_key, models_folder, trained, use_models_folder
 from hessmap.studies.trained_network import trained_network
 
 SETTINGS = {"architecture": "4-3-2", "seed": 0, "learning_rate": 0.1}
@@ -130,7 +130,7 @@ def test_a_killed_training_goes_on_to_the_same_bits(
     program = """
         import os, sys
         import test_model_cache as case
-        from hessmap.studies.model_cache import use_models_folder
+        from hessmap.runs.model_cache import use_models_folder
         from hessmap.studies.trained_network import trained_network
         import hessmap.training
 

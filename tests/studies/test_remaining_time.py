@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from hessmap.studies.remaining import Remaining
+from hessmap.runs.remaining import Remaining
 
 
 class Clock:

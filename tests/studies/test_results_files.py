@@ -10,10 +10,10 @@ import pytest
 import toy_studies
 
 from hessmap.errors import DataFileError
+from hessmap.runs.collection import NoRecords, collected, collected_from_results, collected_from_store
+from hessmap.runs.results_file import results_path, write_results
+from hessmap.runs.run import run
 from hessmap.studies import grid
-from hessmap.studies.collection import NoRecords, collected, collected_from_results, collected_from_store
-from hessmap.studies.results_file import results_path, write_results
-from hessmap.studies.run import run
 
 
 def exported(store: Path, folder: Path, name: str = "SQUARE") -> Path:
@@ -81,7 +81,7 @@ def test_rows_follow_the_grid_of_the_study(store_path: Path) -> None:
 
 
 def test_one_data_set_can_be_picked(store_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hessmap.studies.plan.hash_of_data", lambda name: f"hash of {name}")
+    monkeypatch.setattr("hessmap.runs.plan.hash_of_data", lambda name: f"hash of {name}")
     for data in ("mnist", "digits"):
         run("toy_studies:ON_DATA", store_path, engine="inline", data=data)
     both = collected(toy_studies.ON_DATA, store_path)

@@ -10,8 +10,8 @@ import pytest
 
 from hessmap.errors import InvalidInput, UnknownName
 from hessmap.results import Record
+from hessmap.runs.verdict import Verdict
 from hessmap.studies import Check, Finding, Row, Study
-from hessmap.studies.verdict import Verdict
 
 RANK = {"record": "RankMeasurement", "value": 7, "decidable": True, "gap": 1e8}
 ROW = Row({"width": 3, "data": "digits"}, {"measured": {"loss": RANK}, "values": np.arange(3.0), "plain": 2})

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from hessmap.studies.store import Outcome, Store, StoreError, only_run
-from hessmap.studies.store.schema import SCHEMA_VERSION
+from hessmap.runs.store import Outcome, Store, StoreError, only_run
+from hessmap.runs.store.schema import SCHEMA_VERSION
 
 PROVENANCE = '{"versions":{"hessmap":"0.1.0","torch":"2.0"}}'
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from hessmap.studies.collection import collected
-from hessmap.studies.registry import find
-from hessmap.studies.run import run
-from hessmap.studies.store import Store
+from hessmap.runs.collection import collected
+from hessmap.runs.registry import find
+from hessmap.runs.run import run
+from hessmap.runs.store import Store
 from hessmap.views.study_table import study_table
 
 TEXT = (Path(__file__).parents[2] / "docs" / "studies.md").read_text()

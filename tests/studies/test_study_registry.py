@@ -11,9 +11,9 @@ import toy_studies
 
 import hessmap.studies
 from hessmap.errors import InvalidInput, UnknownName
-from hessmap.studies import registry
-from hessmap.studies.registry import find, listing
-from hessmap.studies.study import Study
+from hessmap.runs import registry
+from hessmap.runs.registry import find, listing
+from hessmap.runs.study import Study
 
 ROOT = Path(hessmap.studies.__file__).parent
 
@@ -33,7 +33,7 @@ def test_the_listing_is_sorted_and_holds_the_simulation() -> None:
 
 def test_listing_and_importing_studies_loads_neither_torch_nor_matplotlib() -> None:
     program = (
-        "import sys; from hessmap.studies.registry import find, listing; listed = listing();"
+        "import sys; from hessmap.runs.registry import find, listing; listed = listing();"
         "assert not any(name.startswith('hessmap.studies.fcn') for name in sys.modules);"
         "[find(study.name) for study in listed];"
         "print(sorted({'torch', 'matplotlib', 'sklearn'} & set(sys.modules)))"

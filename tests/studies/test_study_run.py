@@ -12,11 +12,11 @@ import pytest
 import toy_studies
 
 from hessmap.errors import InvalidInput, UnknownName
+from hessmap.runs.encoding import case_of_key
+from hessmap.runs.run import run
+from hessmap.runs.run_summary import RunSummary
+from hessmap.runs.store import Store, StoreError, only_run
 from hessmap.studies import grid
-from hessmap.studies.encoding import case_of_key
-from hessmap.studies.run import run
-from hessmap.studies.run_summary import RunSummary
-from hessmap.studies.store import Store, StoreError, only_run
 
 
 def run_here(name: str, store: Path, **options: Any) -> RunSummary:
@@ -51,11 +51,11 @@ def test_a_new_version_runs_everything_again_and_keeps_the_old(
 
 
 def test_changed_data_are_run_again(store_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hessmap.studies.plan.hash_of_data", lambda name: f"hash of {name}")
+    monkeypatch.setattr("hessmap.runs.plan.hash_of_data", lambda name: f"hash of {name}")
     assert counts(run_here("ON_DATA", store_path)) == (0, 3, 0, 0)
     assert counts(run_here("ON_DATA", store_path, data="mnist")) == (0, 5, 0, 0)
     assert counts(run_here("ON_DATA", store_path)) == (3, 0, 0, 0)
-    monkeypatch.setattr("hessmap.studies.plan.hash_of_data", lambda name: f"new hash of {name}")
+    monkeypatch.setattr("hessmap.runs.plan.hash_of_data", lambda name: f"new hash of {name}")
     assert counts(run_here("ON_DATA", store_path)) == (0, 3, 0, 0)
     with Store(store_path) as store:
         assert len(store.rows("toy/on-data", 1)) == 3 + 5
@@ -105,7 +105,7 @@ def test_again_replaces_the_records(store_path: Path, monkeypatch: pytest.Monkey
 
 def test_a_changed_file_without_a_new_version_is_said(store_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert run_here("SQUARE", store_path).notes == ()
-    monkeypatch.setattr("hessmap.studies.plan.source_hash", lambda study: "another")
+    monkeypatch.setattr("hessmap.runs.plan.source_hash", lambda study: "another")
     (note,) = run_here("SQUARE", store_path).notes
     assert note.startswith("The study's file has changed since some of its stored records; raise its version")
 

@@ -13,6 +13,9 @@ import toy_studies
 from matplotlib.figure import Figure
 
 from hessmap.errors import InvalidInput, UnknownName
+from hessmap.runs.collection import Collection
+from hessmap.runs.results_file import Stored
+from hessmap.runs.store import Failure
 from hessmap.studies import (
     INDEX,
     Check,
@@ -28,9 +31,6 @@ from hessmap.studies import (
     Study,
     View,
 )
-from hessmap.studies.collection import Collection
-from hessmap.studies.results_file import Stored
-from hessmap.studies.store import Failure
 from hessmap.views.study_figure import inline_drawings, save_study_figure, study_figure
 from hessmap.views.study_page import study_page
 from hessmap.views.study_panels import Panel, draw, panels

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from hessmap.runs.encoding import decode, encode
+from hessmap.runs.registry import find
 from hessmap.studies import Row
-from hessmap.studies.encoding import decode, encode
-from hessmap.studies.registry import find
 
 
 def _row(name: str, case: dict[str, Any], **changes: Any) -> Row:

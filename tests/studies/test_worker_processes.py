@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 from toy_processes import is_running, said, study_program, until
 
-from hessmap.studies.encoding import case_of_key
-from hessmap.studies.engines.processes import WorkerError
-from hessmap.studies.run import run
-from hessmap.studies.store import Store
+from hessmap.runs.encoding import case_of_key
+from hessmap.runs.engines.processes import WorkerError
+from hessmap.runs.run import run
+from hessmap.runs.store import Store
 
 NEEDS_PRCTL = pytest.mark.skipif(sys.platform != "linux", reason="only Linux kills a worker that is stuck in C code")
 

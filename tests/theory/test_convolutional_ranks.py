@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 from patch_oracle import convolution, generic_ranks
 
 from hessmap.errors import InvalidInput
-from hessmap.theory import convolutional
-from hessmap.theory.convolutional import OneHiddenConvolution
+from hessmap.theory.convolutional import one_layer as convolutional
+from hessmap.theory.convolutional.one_layer import OneHiddenConvolution
 
 
 def plus(value):

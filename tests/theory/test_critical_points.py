@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hessmap.errors import InvalidInput
-from hessmap.theory import critical_points
+from hessmap.theory.fully_connected import critical_points
 
 
 def kernel_basis(matrix):

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hessmap.errors import InvalidInput
-from hessmap.theory import deep_convolutional
+from hessmap.theory.convolutional import deep_bounds as deep_convolutional
 
 
 def toeplitz(length, before, after, kernel, stride):

@@ -13,7 +13,12 @@ from teacher_golden import teacher_golden
 from hessmap.errors import UnsupportedNetwork
 from hessmap.measurement import generic_rank
 from hessmap.networks import FullyConnected, Polynomial
-from hessmap.theory.deep_polynomial import ONE_LESS, deep_polynomial_rank, segre_veronese_dimension, upper_bounds
+from hessmap.theory.polynomial.three_layers import (
+    ONE_LESS,
+    deep_polynomial_rank,
+    segre_veronese_dimension,
+    upper_bounds,
+)
 
 STORED = {
     "quad": Polynomial((0, 1, 1)),

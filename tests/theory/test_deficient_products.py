@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from polarised_oracle import Data, ranks
 
 from hessmap.errors import InvalidInput
-from hessmap.theory import linear
-from hessmap.theory.cyclic_strings import String, pairing_rank
-from hessmap.theory.deficient_products import functional_rank, loss_rank, outer_product_rank
-from hessmap.theory.nested_spaces import nested_sum_dimension
-from hessmap.theory.product_ranks import generic_product_ranks, interval_counts
+from hessmap.theory.fully_connected import linear
+from hessmap.theory.fully_connected.cyclic_strings import String, pairing_rank
+from hessmap.theory.fully_connected.deficient_products import functional_rank, loss_rank, outer_product_rank
+from hessmap.theory.fully_connected.nested_spaces import nested_sum_dimension
+from hessmap.theory.fully_connected.product_ranks import generic_product_ranks, interval_counts
 
 # The weights that meet the paper's assumption A1 while their products lose rank.
 A1_IS_NOT_ENOUGH: list[Matrix] = [

@@ -3,7 +3,10 @@
 import pytest
 from golden_cases import families, golden, stored_ranks
 
-from hessmap.theory import convolutional, deep_convolutional, locally_connected, printed_convolutional_formulas
+from hessmap.theory.convolutional import deep_bounds as deep_convolutional
+from hessmap.theory.convolutional import one_layer as convolutional
+from hessmap.theory.convolutional import printed_formulas as printed_convolutional_formulas
+from hessmap.theory.locally_connected import one_layer as locally_connected
 
 
 def convolution(case):

@@ -4,7 +4,8 @@ import pytest
 from golden_cases import golden, stored_ranks
 
 from hessmap.networks import FullyConnected
-from hessmap.theory import critical_points, effective_output_dim, predict_ranks, printed_formulas
+from hessmap.theory import effective_output_dim, predict_ranks
+from hessmap.theory.fully_connected import critical_points, printed_formulas
 
 
 def outputs_of(case):

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from rank_settings import architectures, settings_with_ranks
 
 from hessmap.errors import InvalidInput
-from hessmap.theory import linear_hessian_ranks_with_bias, linear_with_bias
+from hessmap.theory import linear_hessian_ranks_with_bias
+from hessmap.theory.fully_connected import linear_with_bias
 
 
 def num_parameters(widths):

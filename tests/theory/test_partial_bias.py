@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from polarised_oracle import Data, random_data, ranks
 
 from hessmap.errors import InvalidInput
-from hessmap.theory import linear, linear_with_bias, partial_bias
+from hessmap.theory.fully_connected import linear, linear_with_bias, partial_bias
 
 KINDS = ("generic", "low rank", "zero mean", "own mean")
 

@@ -11,7 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hessmap.errors import InvalidInput
-from hessmap.theory import linear_hessian_ranks, piecewise_linear, sample_bounds, symmetry_bounds
+from hessmap.theory import linear_hessian_ranks
+from hessmap.theory.fully_connected import piecewise_linear, symmetry_bounds
+from hessmap.theory.losses_and_data import sample_bounds
 
 
 def hidden_patterns(layers, inputs):

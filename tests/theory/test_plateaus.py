@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from hessmap.errors import InvalidInput
-from hessmap.theory import plateaus
+from hessmap.theory.fully_connected import plateaus
 
 
 def outer_product_eigenvalues(layers, inputs, activation, slope, bias):

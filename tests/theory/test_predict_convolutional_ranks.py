@@ -6,7 +6,8 @@ from golden_cases import golden, stored_ranks
 from hessmap.errors import InvalidInput
 from hessmap.networks import Convolutional, FullyConnected, LocallyConnected
 from hessmap.results import PARTS
-from hessmap.theory import deep_convolutional, predict_ranks
+from hessmap.theory import predict_ranks
+from hessmap.theory.convolutional import deep_bounds as deep_convolutional
 
 
 def values(prediction):

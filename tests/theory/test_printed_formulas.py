@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from rank_settings import architectures
 
 from hessmap.errors import InvalidInput
-from hessmap.theory import linear, linear_with_bias, printed_formulas
+from hessmap.theory.fully_connected import linear, linear_with_bias, printed_formulas
 
 
 @st.composite

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rank_settings import settings_with_ranks
 
-from hessmap.theory import tangent_kernel
+from hessmap.theory.fully_connected import tangent_kernel
 
 
 def kernels(found):

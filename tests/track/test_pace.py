@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hessmap.errors import InvalidInput
-from hessmap.studies.track.pace import Pace
+from hessmap.maps.track.pace import Pace
 
 
 class Clock:

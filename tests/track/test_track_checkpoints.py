@@ -12,7 +12,7 @@ import hessmap as hm
 from hessmap.datasets.data import Data
 from hessmap.errors import DataFileError, InvalidInput
 from hessmap.results import CurvatureTrack
-from hessmap.studies.store import Store, load_track
+from hessmap.runs.store import Store, load_track
 
 
 @pytest.fixture(autouse=True)

@@ -17,7 +17,7 @@ from tracked import network, samples, train
 import hessmap as hm
 from hessmap.errors import InvalidInput, UnknownName
 from hessmap.results import CurvatureTrack, Record
-from hessmap.studies.store import Store, StoreError, load_track, track_summaries
+from hessmap.runs.store import Store, StoreError, load_track, track_summaries
 
 
 @pytest.fixture(autouse=True)
@@ -172,7 +172,7 @@ def test_an_interrupt_loses_the_point_under_way_and_nothing_else(store: Path, mo
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("hessmap.studies.track.point.trace_estimate", interrupted)
+        patch.setattr("hessmap.maps.track.point.trace_estimate", interrupted)
         with pytest.raises(KeyboardInterrupt):
             tracker(1)
     assert all(module.training for module in model.modules())

@@ -1,12 +1,12 @@
 """One question a file: what is predicted, what is measured, how it is seen, and the verdict.
 
-`hessmap.studies.run.run` runs a study, `hessmap.studies.registry` finds it, `hessmap.studies.store` keeps its records.
+`hessmap.runs.run.run` runs a study, `hessmap.runs.registry` finds it, `hessmap.runs.store` keeps its records.
 """
 
-from hessmap.studies.row import Row
-from hessmap.studies.study import Case, Study, grid
-from hessmap.studies.verdict import Check, Finding, Verdict
-from hessmap.studies.view import INDEX, Cloud, Column, Heatmap, Histogram, Lines, Mark, Plane, Series, View
+from hessmap.runs.row import Row
+from hessmap.runs.study import Case, Study, grid
+from hessmap.runs.verdict import Check, Finding, Verdict
+from hessmap.runs.view import INDEX, Cloud, Column, Heatmap, Histogram, Lines, Mark, Plane, Series, View
 
 __all__ = [
     "INDEX",

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from hessmap.errors import HessmapError
+from hessmap.runs.model_cache import models_folder
 from hessmap.studies.kept_samples import kept_samples
-from hessmap.studies.model_cache import models_folder
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hessmap.studies.model_cache import models_folder
+from hessmap.runs.model_cache import models_folder
 
 if TYPE_CHECKING:
     from torch import Tensor

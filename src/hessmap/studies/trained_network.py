@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from hessmap.results import Record, data_hash
+from hessmap.runs.model_cache import trained
 from hessmap.studies.kept_samples import keep_samples
-from hessmap.studies.model_cache import trained
 
 if TYPE_CHECKING:
     from torch import nn

@@ -45,7 +45,7 @@ def training_course(
     The moments are spread evenly over the logarithm of the loss, or of the gradient norm where a loss stays. The
     course is trained once and kept with the trained models.
     """
-    from hessmap.studies.model_cache import trained
+    from hessmap.runs.model_cache import trained
 
     settings = {
         **_settings("course", network, data, seed),
@@ -59,7 +59,7 @@ def training_course(
 
 def stationary_network(network: Architecture, data: Data, seed: int) -> nn.Module:
     """The network trained with squared loss from a Glorot initialisation to a stationary point, and kept."""
-    from hessmap.studies.model_cache import trained
+    from hessmap.runs.model_cache import trained
     from hessmap.training import train_to_stationary_point
 
     def fit(_: object) -> dict[str, Tensor]:

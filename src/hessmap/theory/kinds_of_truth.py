@@ -8,9 +8,9 @@ from typing import Protocol
 from hessmap.errors import InvalidInput, sentence
 from hessmap.networks import Activation
 from hessmap.results import PARTS, RankPrediction, RankValue, Truth
-from hessmap.theory import linear
 from hessmap.theory.conditions import checked_widths
-from hessmap.theory.data_facts import DataFacts
+from hessmap.theory.fully_connected import linear
+from hessmap.theory.losses_and_data.data_facts import DataFacts
 from hessmap.theory.prediction import RankQuestion
 
 Ranks = tuple[RankValue, RankValue, RankValue]

@@ -9,18 +9,18 @@ from typing import Literal, get_args
 from hessmap.errors import InvalidInput, UnsupportedNetwork, sentence, unknown_name
 from hessmap.networks.activations import Activation, Polynomial, activation_of
 from hessmap.results.effective_parameters import EffectiveParameters
-from hessmap.theory import partial_bias
 from hessmap.theory.conditions import Widths, checked_count, checked_widths
-from hessmap.theory.deep_polynomial import deep_polynomial_rank
-from hessmap.theory.independent_neurons import independent_rank
-from hessmap.theory.polynomial_ranks import (
+from hessmap.theory.fully_connected import partial_bias
+from hessmap.theory.polynomial.independent_neurons import independent_rank
+from hessmap.theory.polynomial.three_layers import deep_polynomial_rank
+from hessmap.theory.polynomial.two_layers import (
     Rank,
     function_space_dim,
     rank_with_hidden_bias,
     rank_with_output_bias,
     rank_without_bias,
 )
-from hessmap.theory.wider_student import Extra, wider_student_rank
+from hessmap.theory.teacher_student.wider_student import Extra, wider_student_rank
 
 Bias = Literal["none", "hidden", "output", "both"]
 _REMEDY = "Use generic_rank(net, 'outer_product'), which is exact for every polynomial activation"

@@ -7,7 +7,7 @@ from typing import Any
 
 from hessmap.results.map_comparison import MapComparison
 from hessmap.results.maps import CurvatureMap, NetworkCurvature
-from hessmap.studies.store import StoredMap
+from hessmap.runs.store import StoredMap
 from hessmap.views.page import Drawing, inline_svg, page
 from hessmap.views.plots.comparison import QUANTITIES, quantity_figure
 from hessmap.views.plots.layers import network_layers_figure

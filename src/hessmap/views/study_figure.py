@@ -6,7 +6,7 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from hessmap.studies.collection import Collection
+from hessmap.runs.collection import Collection
 from hessmap.views.page import Drawing, inline_svg
 from hessmap.views.plots.style import new_figure, write_figure
 from hessmap.views.study_panels import draw, panels

@@ -7,9 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from hessmap.studies.collection import Collection
-from hessmap.studies.encoding import case_key
-from hessmap.studies.verdict import Judgement, Verdict
+from hessmap.runs.collection import Collection
+from hessmap.runs.encoding import case_key
+from hessmap.runs.verdict import Judgement, Verdict
 from hessmap.views.page import page, write_page
 from hessmap.views.study_figure import inline_drawings
 from hessmap.views.study_table import study_table

@@ -7,8 +7,8 @@ from typing import Self
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from hessmap.studies.store import Outcome
-from hessmap.studies.study import Study
+from hessmap.runs.store import Outcome
+from hessmap.runs.study import Study
 
 
 class ProgressBar:

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from hessmap.runs.collection import Collection
 from hessmap.studies import Column, Row
-from hessmap.studies.collection import Collection
 from hessmap.views.study_words import words
 from hessmap.views.tables.contents import Table
 

@@ -10,12 +10,12 @@ from rich.console import Group, RenderableType
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from hessmap.studies.collection import Collection
-from hessmap.studies.description import StudyDescription
-from hessmap.studies.registry import Listing
-from hessmap.studies.run_summary import RunSummary
-from hessmap.studies.store import Summary
-from hessmap.studies.verdict import Judgement, Verdict
+from hessmap.runs.collection import Collection
+from hessmap.runs.description import StudyDescription
+from hessmap.runs.registry import Listing
+from hessmap.runs.run_summary import RunSummary
+from hessmap.runs.store import Summary
+from hessmap.runs.verdict import Judgement, Verdict
 from hessmap.views.study_table import study_table
 from hessmap.views.study_words import words
 

@@ -10,12 +10,12 @@ import torch
 
 from hessmap.certificates import BASES
 from hessmap.errors import InvalidInput
+from hessmap.runs.encoding import decode, encode
+from hessmap.runs.model_cache import use_models_folder
 from hessmap.studies import Row, Study
 from hessmap.studies.certificates import digits, table_1, table_10, variance
 from hessmap.studies.certificates.certificate_record import LABELS, PUBLISHED, published_bound
 from hessmap.studies.certificates.task import NormalStart, task
-from hessmap.studies.encoding import decode, encode
-from hessmap.studies.model_cache import use_models_folder
 
 TABLES = (table_1.STUDY, table_10.STUDY)
 TINY: dict[str, Any] = {"data": "digits", "network": "T-3", "iterations": 20, "draws": 500, "seed": 0}

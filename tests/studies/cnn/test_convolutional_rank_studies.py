@@ -10,13 +10,13 @@ from hessmap.errors import InvalidInput, UnsupportedNetwork
 from hessmap.measurement import certified_rank
 from hessmap.networks import Convolutional, FullyConnected, LocallyConnected, parse_network
 from hessmap.results import PARTS
+from hessmap.runs.data_choice import hash_of_data
+from hessmap.runs.encoding import decode, encode
 from hessmap.studies import Row, Study
 from hessmap.studies.cnn import locality, rank_vs_channels, rank_vs_filter, rank_vs_samples
 from hessmap.studies.cnn.power_law import power_law
 from hessmap.studies.cnn.printed_bounds import printed_bounds
 from hessmap.studies.cnn.rank_record import network_and_problem, rank_record
-from hessmap.studies.data_choice import hash_of_data
-from hessmap.studies.encoding import decode, encode
 
 AXES = {
     "channels": rank_vs_channels.STUDY,

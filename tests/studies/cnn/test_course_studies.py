@@ -10,11 +10,11 @@ import pytest
 import torch
 
 from hessmap.results import PARTS
+from hessmap.runs.encoding import decode, encode
+from hessmap.runs.model_cache import use_models_folder
 from hessmap.studies import Row, Study
 from hessmap.studies.cnn import generalisation, lenet, reconstruction, training
 from hessmap.studies.cnn.small_lenet import SmallLeNet, toeplitz_chain
-from hessmap.studies.encoding import decode, encode
-from hessmap.studies.model_cache import use_models_folder
 
 STUDIES = (generalisation.STUDY, lenet.STUDY, reconstruction.STUDY, training.STUDY)
 

@@ -10,8 +10,8 @@ from hessmap.errors import UnknownName
 from hessmap.studies import Row
 from hessmap.studies.cnn import deep_law
 from hessmap.studies.cnn.deep_networks import FAMILIES, every_small_chain, input_length, random_chain, rounds
-from hessmap.theory import deep_convolutional_law
-from hessmap.theory.filter_chains import FilterChain
+from hessmap.theory.convolutional import deep_law as deep_convolutional_law
+from hessmap.theory.convolutional.filter_chains import FilterChain
 
 SMALL = {
     "family": "all small",

@@ -11,8 +11,8 @@ import torch
 from hessmap.curvature import Problem
 from hessmap.networks import FullyConnected
 from hessmap.results import PARTS
+from hessmap.runs.encoding import decode, encode
 from hessmap.studies import Row, Study
-from hessmap.studies.encoding import decode, encode
 from hessmap.studies.fcn import bias, effective_parameters, rank_vs_depth, rank_vs_samples, rank_vs_width
 from hessmap.studies.fcn.neighbour_claim import NeighbourClaim
 from hessmap.studies.fcn.rank_record import network_and_problem, rank_record

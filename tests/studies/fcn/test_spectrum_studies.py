@@ -13,14 +13,14 @@ from hessmap.curvature import Problem
 from hessmap.datasets import Data, digits, linear_teacher
 from hessmap.networks import FullyConnected
 from hessmap.results import PARTS
+from hessmap.runs.encoding import decode, encode
+from hessmap.runs.model_cache import use_models_folder
 from hessmap.studies import Row, Study
 from hessmap.studies.drawn_curves import few_places
-from hessmap.studies.encoding import decode, encode
 from hessmap.studies.fcn import nonlinear_spectrum, ntk, reconstruction, relu_bounds, spectrum_plateaus, training
 from hessmap.studies.fcn.activation_patterns import activation_patterns
 from hessmap.studies.fcn.bottleneck_point import bottleneck_critical_point
 from hessmap.studies.fcn.training_record import course_record
-from hessmap.studies.model_cache import use_models_folder
 from hessmap.studies.training_course import Snapshot, _evenly
 
 SMALL: dict[str, Any] = {"data": "digits", "network": "16-6-5-4", "loss": "squared", "inputs": "as they are", "seed": 0}

@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from hessmap.networks import FullyConnected
+from hessmap.runs.encoding import decode, encode
 from hessmap.studies import Row, Study
 from hessmap.studies.cached_networks import cached_networks, family_of
-from hessmap.studies.encoding import decode, encode
 from hessmap.studies.function import balance, krr, linear_cost, schatten, trained_zoo
 from hessmap.studies.trained_network import trained_network
 

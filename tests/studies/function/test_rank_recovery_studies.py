@@ -9,14 +9,14 @@ import pytest
 import torch
 
 from hessmap.errors import HessmapError
+from hessmap.runs.encoding import decode, encode
+from hessmap.runs.registry import find
 from hessmap.studies import Row
-from hessmap.studies.encoding import decode, encode
 from hessmap.studies.function import regularised_network as module
 from hessmap.studies.function.denoising import curve_points
 from hessmap.studies.function.depth_and_samples import isometric_data
 from hessmap.studies.function.low_rank_data import low_rank_data
 from hessmap.studies.function.tripoints import four_shapes
-from hessmap.studies.registry import find
 
 
 @pytest.fixture

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from hessmap.runs.encoding import decode, encode
+from hessmap.runs.model_cache import use_models_folder
 from hessmap.studies import Row, Study
-from hessmap.studies.encoding import decode, encode
 from hessmap.studies.layers import (
     autocorrelation,
     batch_norm,
@@ -21,7 +22,6 @@ from hessmap.studies.layers import (
     subspace,
 )
 from hessmap.studies.layers.published_moments import PUBLISHED, published_moments
-from hessmap.studies.model_cache import use_models_folder
 from hessmap.views.study_panels import panels
 
 _MODULES = (autocorrelation, batch_norm, correspondence, kronecker, published_networks, rank_one, spectra, subspace)

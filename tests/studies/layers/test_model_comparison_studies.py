@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from hessmap.errors import InvalidInput
+from hessmap.runs.encoding import decode, encode
+from hessmap.runs.model_cache import use_models_folder
 from hessmap.studies import Row, Study
-from hessmap.studies.encoding import decode, encode
 from hessmap.studies.layers import clusters, full_hessian, overlap, training
 from hessmap.studies.layers import compared_models as models
 from hessmap.studies.layers.trained_layers import Recipe
-from hessmap.studies.model_cache import use_models_folder
 
 Numbers = dict[str, float]
 SHORT = Recipe(200, 4, 150, learning_rate=0.1)

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from hessmap.runs.encoding import decode, encode
 from hessmap.studies import Row
-from hessmap.studies.encoding import decode, encode
 from hessmap.studies.layers.theorem_4 import STUDY
 
 

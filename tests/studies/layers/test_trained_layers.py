@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from hessmap.errors import InvalidInput
+from hessmap.runs.model_cache import use_models_folder
 from hessmap.studies.layers import measured_layer
 from hessmap.studies.layers.layer_cases import layer_cases, layers_of
 from hessmap.studies.layers.measured_layer import hessian_of, kept_eigenpairs
@@ -22,7 +23,6 @@ from hessmap.studies.layers.trained_layers import (
     training_samples,
     untrained_layers,
 )
-from hessmap.studies.model_cache import use_models_folder
 
 CASE = {"data": "digits", "network": "F-8", "epochs": 2, "layer": "fc1", "seed": 0}
 

@@ -74,8 +74,8 @@ def certificate_numbers(case: Case) -> dict[str, Any]:
 def kept_certificate(case: Case) -> dict[str, Any]:
     """The fields of the certificate, and the log deviations and eigenvalue order of its first layer."""
     from hessmap.certificates import certify
+    from hessmap.runs.model_cache import trained
     from hessmap.studies.certificates.task import task
-    from hessmap.studies.model_cache import trained
 
     def fit(checkpoints: Path) -> dict[str, Any]:
         model, initial, data, test = task(case["network"], case["data"], case["seed"])

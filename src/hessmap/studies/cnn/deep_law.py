@@ -7,12 +7,12 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from hessmap.results import PARTS
+from hessmap.runs.encoding import case_key
 from hessmap.studies import Case, Check, Cloud, Column, Finding, Row, Study, View, grid
-from hessmap.studies.encoding import case_key
 
 if TYPE_CHECKING:
     from hessmap.networks import Convolutional
-    from hessmap.theory.filter_chains import FilterChain
+    from hessmap.theory.convolutional.filter_chains import FilterChain
 
 NAMES = {"outer_product": "H_o", "functional": "H_f", "loss": "H_L"}
 SIDES = {"printed": "paper", "columns": "paper, columns sharpened", "ours": "ours"}
@@ -84,8 +84,10 @@ def _network(chain: FilterChain, loss: str) -> Convolutional:
 def _values(chain: FilterChain) -> dict[str, dict[str, int]]:
     """What each side says of the three ranks, nothing above the number of parameters."""
     from hessmap.studies.cnn.deep_networks import input_length
-    from hessmap.theory import deep_convolutional, deep_convolutional_columns, deep_convolutional_law
-    from hessmap.theory.printed_convolutional_formulas import theorem_6
+    from hessmap.theory.convolutional import deep_bounds as deep_convolutional
+    from hessmap.theory.convolutional import deep_columns as deep_convolutional_columns
+    from hessmap.theory.convolutional import deep_law as deep_convolutional_law
+    from hessmap.theory.convolutional.printed_formulas import theorem_6
 
     *channels, outputs = chain.channels
     sizes, parameters = deep_convolutional.convolutional_sizes(

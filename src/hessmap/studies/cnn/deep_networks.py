@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from itertools import product
 
 from hessmap.errors import unknown_name
-from hessmap.theory.deep_convolutional_law import is_free, product_dimension
-from hessmap.theory.filter_chains import FilterChain
+from hessmap.theory.convolutional.deep_law import is_free, product_dimension
+from hessmap.theory.convolutional.filter_chains import FilterChain
 
 _MOST_PARAMETERS = {"random": 110, "strides": 110, "rounding": 260}
 FAMILIES = tuple(_MOST_PARAMETERS)

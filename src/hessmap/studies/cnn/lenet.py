@@ -42,7 +42,7 @@ def measure(case: Case) -> dict[str, Any]:
     from hessmap.curvature import Problem
     from hessmap.datasets import by_name
     from hessmap.studies.problem_ranks import measured_ranks
-    from hessmap.theory.sample_bounds import outer_product_sample_upper_bound
+    from hessmap.theory.losses_and_data.sample_bounds import outer_product_sample_upper_bound
 
     side, classes = case["side"], range(_CLASSES)
     network = SmallLeNet(side, case["filters"], case["pooling"], case["activation"], _HIDDEN, _CLASSES)
@@ -90,8 +90,8 @@ def _linear_bounds(network: SmallLeNet, problem: Problem, seed: int) -> dict[str
 def _upper_bounds(chain: ToeplitzChain, input_rank: int) -> dict[Part, RankValue]:
     """Theorems 5 and 6, sharpened, and the columns of H_L, for the matrices of the layers; for any residual."""
     from hessmap.results import RankValue
-    from hessmap.theory import deep_convolutional as deep
-    from hessmap.theory.loss_columns import loss_column_upper_bounds
+    from hessmap.theory.convolutional import deep_bounds as deep
+    from hessmap.theory.fully_connected.loss_columns import loss_column_upper_bounds
 
     sizes, parameters = chain.sizes, chain.layer_parameters
     columns = loss_column_upper_bounds(sizes, parameters, input_rank=input_rank)
@@ -106,7 +106,7 @@ def _upper_bounds(chain: ToeplitzChain, input_rank: int) -> dict[Part, RankValue
 
 def _bounds_of_any(network: SmallLeNet, layer_parameters: Sequence[int]) -> dict[Part, RankValue]:
     """All parameters; under ReLU less one direction of H_o for each filter and hidden unit, which can be rescaled."""
-    from hessmap.theory.patch_bounds import non_linear_ranks
+    from hessmap.theory.convolutional.patch_bounds import non_linear_ranks
 
     ranks = non_linear_ranks(network.activation, layer_parameters, network.num_filters, None)
     return dict(zip(PARTS, ranks, strict=True))

@@ -21,7 +21,7 @@ from hessmap.studies.cnn.rank_sweep import (
     words_of,
 )
 from hessmap.studies.rank_comparison import RANK_CHECKS, SYMBOLS, doubts
-from hessmap.theory import printed_convolutional_formulas as printed
+from hessmap.theory.convolutional import printed_formulas as printed
 
 FULL, LOCAL, SHARED = "fully connected", "locally connected", "shared weights"
 _NUM_INPUTS = 24  # of the 25 pixels of 5x5 images: eight patch sizes divide it

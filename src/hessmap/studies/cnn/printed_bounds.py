@@ -6,10 +6,11 @@ from functools import singledispatch
 
 from hessmap.errors import UnsupportedNetwork, sentence
 from hessmap.networks import Convolutional, FullyConnected, LocallyConnected
-from hessmap.theory import HessianRanks, deep_convolutional, effective_output_dim, linear_hessian_ranks
-from hessmap.theory import locally_connected as local
-from hessmap.theory import printed_convolutional_formulas as printed
-from hessmap.theory.convolutional import OneHiddenConvolution
+from hessmap.theory import HessianRanks, effective_output_dim, linear_hessian_ranks
+from hessmap.theory.convolutional import deep_bounds as deep_convolutional
+from hessmap.theory.convolutional import printed_formulas as printed
+from hessmap.theory.convolutional.one_layer import OneHiddenConvolution
+from hessmap.theory.locally_connected import one_layer as local
 
 
 @singledispatch

@@ -43,7 +43,8 @@ def cases(data: str) -> tuple[Case, ...]:
 
 def measure(case: Case) -> dict[str, Any]:
     """The record of ranks, and the older bound N K of the outer-product Hessian."""
-    from hessmap.theory import effective_output_dim, sample_bounds
+    from hessmap.theory import effective_output_dim
+    from hessmap.theory.losses_and_data import sample_bounds
 
     network, problem = network_and_problem(case)
     outputs = effective_output_dim(network.output_dim, case["loss"])

@@ -11,7 +11,7 @@ import numpy as np
 
 if TYPE_CHECKING:
     from hessmap.curvature import Problem
-    from hessmap.theory.piecewise_linear import ActivationGroup
+    from hessmap.theory.fully_connected.piecewise_linear import ActivationGroup
 
 
 class ActivationPatterns(NamedTuple):
@@ -32,7 +32,7 @@ def activation_patterns(problem: Problem) -> ActivationPatterns:
     from hessmap.curvature.finite_field.signs import signs
     from hessmap.measurement import certified_matrix_rank
     from hessmap.networks import describe
-    from hessmap.theory.piecewise_linear import ActivationGroup
+    from hessmap.theory.fully_connected.piecewise_linear import ActivationGroup
 
     inputs = problem.inputs.numpy()
     (pattern,) = signs(read_chain(problem.model, problem.layout, inputs.shape[1:]), inputs).patterns

@@ -6,8 +6,8 @@ import random
 from typing import Any
 
 from hessmap.results import PARTS
+from hessmap.runs.encoding import case_key
 from hessmap.studies import Case, Column, Heatmap, Study, View, grid
-from hessmap.studies.encoding import case_key
 from hessmap.studies.fcn.random_setting import Setting, random_setting
 from hessmap.studies.fcn.right_counts import CHECKS, NAMES, all_right, right_columns
 
@@ -39,7 +39,7 @@ def _exact(setting: Setting, biased: tuple[int, ...], seed: int) -> dict[str, in
 
 
 def _claimed(setting: Setting, biased: tuple[int, ...]) -> dict[str, int]:
-    from hessmap.theory import partial_bias
+    from hessmap.theory.fully_connected import partial_bias
 
     residual = setting.data_ranks
     widths, rank, centred = setting.widths, residual.pop("input_rank"), residual.pop("centred_input_rank")

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from hessmap.results import PARTS, Part
+from hessmap.runs.encoding import case_key
 from hessmap.studies import Case, Check, Column, Finding, Heatmap, Row, Study, View, grid
-from hessmap.studies.encoding import case_key
 from hessmap.studies.fcn.printed_ranks import printed_ranks
 from hessmap.studies.fcn.random_setting import Setting, random_setting
 from hessmap.studies.fcn.right_counts import NAMES

@@ -6,8 +6,8 @@ import random
 from typing import TYPE_CHECKING, Any
 
 from hessmap.results import PARTS
+from hessmap.runs.encoding import case_key
 from hessmap.studies import Case, Column, Lines, Series, Study, View, grid
-from hessmap.studies.encoding import case_key
 from hessmap.studies.fcn.printed_ranks import printed_ranks
 from hessmap.studies.fcn.random_setting import Setting
 from hessmap.studies.fcn.right_counts import CHECKS, NAMES, all_right, right_columns
@@ -60,7 +60,7 @@ def _exact(network: SumOfIntervals, setting: Setting, seed: int) -> dict[str, in
 
 
 def _claimed(network: SumOfIntervals, setting: Setting) -> dict[str, int]:
-    from hessmap.theory import deficient_products
+    from hessmap.theory.fully_connected import deficient_products
 
     *rows, last = network.product_ranks
     # The softmax direction lies in the image of a product of these weights only if that is everything.

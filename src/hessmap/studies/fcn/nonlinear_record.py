@@ -66,7 +66,8 @@ def _predictions(network: FullyConnected, problem: Problem) -> dict[str, Any]:
 
     The theorem gives an exact rank in linear networks, and an upper bound in the others.
     """
-    from hessmap.theory import effective_output_dim, predict_ranks, sample_bounds
+    from hessmap.theory import effective_output_dim, predict_ranks
+    from hessmap.theory.losses_and_data import sample_bounds
 
     loss = problem.loss.name
     kind: Truth = "exact" if network.is_linear else "upper_bound"

@@ -41,7 +41,7 @@ def measure(case: Case) -> dict[str, Any]:
 
 
 def _predicted(case: Case, input_rank: int, centred_rank: int) -> dict[str, int]:
-    from hessmap.theory import tangent_kernel as theory
+    from hessmap.theory.fully_connected import tangent_kernel as theory
 
     if case["bias"]:
         full = theory.tangent_kernel_rank_with_bias(case["widths"], centred_rank)
@@ -54,7 +54,7 @@ def _predicted(case: Case, input_rank: int, centred_rank: int) -> dict[str, int]
 
 def findings(rows: Sequence[Row]) -> Iterator[Finding]:
     """With bias the centred rank counts: the printed formula, with the uncentred one, is too large for few samples."""
-    from hessmap.theory.printed_formulas import theorem_12
+    from hessmap.theory.fully_connected.printed_formulas import theorem_12
 
     few = [row for row in rows if row["bias"] and row["centred_input_rank"] < row["input_rank"]]
     if few:

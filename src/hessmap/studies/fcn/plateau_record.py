@@ -31,7 +31,7 @@ def outer_product_record(network: FullyConnected, problem: Problem) -> dict[str,
     """
     from hessmap.curvature import outer_product_hessian
     from hessmap.measurement import numerical_rank, spectrum
-    from hessmap.theory.plateaus import outer_product_plateaus
+    from hessmap.theory.fully_connected.plateaus import outer_product_plateaus
 
     inner = _penultimate(problem)
     moment = spectrum(_moment(inner, problem, network.bias))
@@ -78,7 +78,7 @@ def functional_record(network: FullyConnected, problem: Problem) -> dict[str, An
     """
     from hessmap.curvature import functional_hessian
     from hessmap.measurement import numerical_rank, spectrum
-    from hessmap.theory.plateaus import functional_spectrum
+    from hessmap.theory.fully_connected.plateaus import functional_spectrum
 
     moment = problem.residuals().T @ (problem.weights[:, None] * problem.inputs)
     residual_rank = numerical_rank(moment).value

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hessmap.studies.fcn.random_setting import Setting
-from hessmap.theory import printed_formulas as printed
+from hessmap.theory.fully_connected import printed_formulas as printed
 
 
 def printed_ranks(setting: Setting) -> dict[str, tuple[int, ...]]:

@@ -29,7 +29,8 @@ def measure(case: Case) -> dict[str, Any]:
     probability that the certified rank of H_o, of H_f or of the inputs is too small.
     """
     from hessmap.measurement import certified_data_ranks, certified_rank
-    from hessmap.theory import predict_ranks, sample_bounds
+    from hessmap.theory import predict_ranks
+    from hessmap.theory.losses_and_data import sample_bounds
 
     network, problem = _network_and_problem(case)
     found = certified_data_ranks(problem)
@@ -73,7 +74,7 @@ def _network_and_problem(case: Case) -> tuple[FullyConnected, Problem]:
 def _one_hidden_layer(problem: Problem, input_rank: int) -> dict[str, Any]:
     from hessmap.results import RankValue
     from hessmap.studies.fcn.activation_patterns import activation_patterns
-    from hessmap.theory import piecewise_linear as theory
+    from hessmap.theory.fully_connected import piecewise_linear as theory
 
     patterns, outputs = activation_patterns(problem), problem.output_dim
     functional = theory.one_hidden_functional_rank(patterns.unit_input_ranks, outputs)

@@ -38,8 +38,8 @@ def critical_point_record(network: FullyConnected, data: Data, point: str, seed:
     ``fact_7`` is the printed rank of H_L, for a residual in general position.
     """
     from hessmap.curvature import Problem
-    from hessmap.theory.critical_points import bottleneck_critical_point_ranks
-    from hessmap.theory.printed_formulas import fact_7
+    from hessmap.theory.fully_connected.critical_points import bottleneck_critical_point_ranks
+    from hessmap.theory.fully_connected.printed_formulas import fact_7
     from hessmap.training import train_to_stationary_point
 
     if point == "trained":

@@ -26,7 +26,7 @@ def measure(case: Case) -> dict[str, Any]:
 
 def _trained(case: Case) -> dict[str, Any]:
     """A ReLU network on a target of rank 2, by descent whose steps shrink, or by Adam: the defects where it ends."""
-    from hessmap.measurement.functions import balance
+    from hessmap.maps.functions import balance
     from hessmap.studies.function.low_rank_data import low_rank_data
     from hessmap.studies.function.regularised_network import regularised_network
 

@@ -53,7 +53,7 @@ def measure(case: Case) -> dict[str, Any]:
     import torch
 
     from hessmap.datasets import Data
-    from hessmap.measurement.functions import denoising_score, function_rank
+    from hessmap.maps.functions import denoising_score, function_rank
     from hessmap.studies.function.regularised_network import regularised_network
 
     settings, seed = _CURVES[case["curve"]], case["seed"]

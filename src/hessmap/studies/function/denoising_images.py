@@ -33,7 +33,7 @@ def measure(case: Case) -> dict[str, Any]:
     import torch
 
     from hessmap.datasets import Data, by_name
-    from hessmap.measurement.functions import bottleneck_view
+    from hessmap.maps.functions import bottleneck_view
     from hessmap.studies.function.regularised_network import regularised_network
 
     settings, seed = _SETTINGS[case["data"]], case["seed"]

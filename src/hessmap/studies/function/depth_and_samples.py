@@ -37,7 +37,7 @@ def measure(case: Case) -> dict[str, Any]:
     import torch
 
     from hessmap.datasets import Data
-    from hessmap.measurement.functions import bottleneck_view
+    from hessmap.maps.functions import bottleneck_view
     from hessmap.studies.function.regularised_network import regularised_network
 
     inputs, outputs, matrix = isometric_data(case["num_samples"], case["seed"])

@@ -35,7 +35,7 @@ def measure(case: Case) -> dict[str, Any]:
     import numpy as np
     import torch
 
-    from hessmap.measurement.functions import function_rank, input_jacobians
+    from hessmap.maps.functions import function_rank, input_jacobians
     from hessmap.theory.functions import (
         kernel_ridge,
         kernel_ridge_jacobian_rank,

@@ -28,7 +28,7 @@ def middle_record(
     Layers count from 1. ``next_over_last`` is s_(k+1) / s_k of the centred representations, k the true rank,
     ``nonlinearity`` ||Z~ - sigma(Z~)|| / ||Z~||, ``num_carried`` how many singular values of a weight exceed 0.5.
     """
-    from hessmap.measurement.functions import bottleneck_view
+    from hessmap.maps.functions import bottleneck_view
 
     view = bottleneck_view(net.model, inputs)
     chosen = [view.layers[number - 1] for number in middle]

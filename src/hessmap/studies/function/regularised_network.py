@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from hessmap.errors import require, unknown_name
 from hessmap.results import data_hash
+from hessmap.runs.model_cache import trained
 from hessmap.studies.kept_samples import keep_samples
-from hessmap.studies.model_cache import trained
 
 if TYPE_CHECKING:
     import torch

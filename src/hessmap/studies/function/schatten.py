@@ -32,7 +32,7 @@ def _random(case: Case) -> dict[str, Any]:
     import numpy as np
     from torch import nn
 
-    from hessmap.measurement.functions import function_rank
+    from hessmap.maps.functions import function_rank
 
     depth, generator = case["num_layers"], np.random.default_rng([case["seed"], case["num_layers"]])
     ratios = []
@@ -66,7 +66,7 @@ def _linear(weight: Any, generator: Any) -> Any:
 
 def _trained(case: Case) -> dict[str, Any]:
     """The same of networks trained with a penalty on targets of a known rank, at the training inputs."""
-    from hessmap.measurement.functions import function_rank
+    from hessmap.maps.functions import function_rank
 
     model, inputs = trained_on_rank(case["true_rank"], case["seed"])
     rank = function_rank(model, inputs, relative_tolerance=0.1)

@@ -47,7 +47,7 @@ def _words(network: CachedNetwork) -> str:
 
 def _ranks(network: CachedNetwork) -> dict[str, int]:
     """The largest Jacobian rank, strict and at a tenth of the largest singular value, and the narrowest layer."""
-    from hessmap.measurement.functions import bottleneck_view, function_rank
+    from hessmap.maps.functions import bottleneck_view, function_rank
 
     rank = function_rank(network.model, network.inputs)
     view = bottleneck_view(network.model, network.inputs, relative_tolerance=_COARSE)

@@ -54,7 +54,7 @@ def four_shapes(shape: str, seed: int, per_class: int = 100) -> Data:
 def measure(case: Case) -> dict[str, Any]:
     import numpy as np
 
-    from hessmap.measurement.functions import class_regions, function_rank
+    from hessmap.maps.functions import class_regions, function_rank
     from hessmap.studies.function.regularised_network import regularised_network
 
     data = four_shapes(case["shape"], case["seed"])

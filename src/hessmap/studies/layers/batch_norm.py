@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from hessmap.runs.view import INDEX
 from hessmap.studies import Case, Check, Column, Finding, Lines, Mark, Row, Series, Study, View
 from hessmap.studies.layers.layer_cases import (
     DATA,
@@ -17,7 +18,6 @@ from hessmap.studies.layers.layer_cases import (
     threshold_findings,
 )
 from hessmap.studies.layers.published_moments import published_moments
-from hessmap.studies.view import INDEX
 
 if TYPE_CHECKING:
     from hessmap.curvature.layers import LayerHessian

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from hessmap.runs.view import INDEX
 from hessmap.studies import Case, Check, Column, Finding, Lines, Mark, Row, Series, Study, View
 from hessmap.studies.layers.layer_cases import NUM_CLASSES, NUM_OUTLIERS
-from hessmap.studies.view import INDEX
 
 _COUNT = 200
 _TOLERANCE = 1e-6

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hessmap.results import EigenpairsMeasurement, data_hash
+from hessmap.runs.model_cache import trained
 from hessmap.studies import Case
 from hessmap.studies.layers.layer_cases import recipe_of
 from hessmap.studies.layers.trained_layers import Recipe, trained_layers
-from hessmap.studies.model_cache import trained
 
 if TYPE_CHECKING:
     from hessmap.curvature import Problem

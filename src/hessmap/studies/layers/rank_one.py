@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from hessmap.runs.view import INDEX
 from hessmap.studies import Case, Check, Column, Finding, Lines, Mark, Row, Series, Study, View
 from hessmap.studies.layers.layer_cases import (
     DATA,
@@ -18,7 +19,6 @@ from hessmap.studies.layers.layer_cases import (
     seconds_of,
     threshold_findings,
 )
-from hessmap.studies.view import INDEX
 
 _NETWORK = "F-100^2"
 _THRESHOLDS = (Threshold(("fc1", "fc2", "fc3"), "mean_of_10", "mean ratio of the top 10", 0.9),)

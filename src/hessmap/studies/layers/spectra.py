@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from hessmap.runs.view import INDEX
 from hessmap.studies import Case, Check, Column, Finding, Lines, Mark, Row, Series, Study, View
 from hessmap.studies.layers.compared_models import first_recipe
 from hessmap.studies.layers.layer_cases import (
@@ -21,7 +22,6 @@ from hessmap.studies.layers.layer_cases import (
     seconds_of,
 )
 from hessmap.studies.layers.trained_layers import Recipe
-from hessmap.studies.view import INDEX
 
 _RANDOM_NETWORK = ("F-16", 600)
 _WITHIN = 0.25

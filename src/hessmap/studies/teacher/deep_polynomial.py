@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from itertools import product
 from typing import Any
 
+from hessmap.runs.encoding import case_key
 from hessmap.studies import Case, Check, Column, Finding, Heatmap, Row, Study, View
-from hessmap.studies.encoding import case_key
 
 _LARGEST = {2: 6, 3: 5, 4: 4}
 _FRESH_DEGREES = (2, 3, 4, 5)
@@ -47,7 +47,7 @@ def measure(case: Case) -> dict[str, Any]:
 
     from hessmap.measurement import generic_rank
     from hessmap.networks import FullyConnected, Polynomial
-    from hessmap.theory.deep_polynomial import deep_polynomial_rank, upper_bounds
+    from hessmap.theory.polynomial.three_layers import deep_polynomial_rank, upper_bounds
 
     draw = random.Random(case_key(case))
     networks, exact, formula, bound, expected = [], [], [], [], []

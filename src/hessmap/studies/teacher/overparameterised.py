@@ -67,7 +67,7 @@ def _is_known(name: str, inputs: int) -> bool:
 def _predicted(name: str, way: str, inputs: int, hidden: int, extra: int) -> int:
     """Polynomials: `wider_student_rank`. Otherwise a new unit is a new function, and so are the linear ones (erf)."""
     from hessmap.theory import effective_parameters
-    from hessmap.theory.wider_student import wider_student_rank
+    from hessmap.theory.teacher_student.wider_student import wider_student_rank
 
     if name in POLYNOMIALS:
         degrees = [degree for degree, coefficient in enumerate(POLYNOMIALS[name]) if coefficient]

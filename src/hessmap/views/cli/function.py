@@ -70,8 +70,8 @@ def function(
     aside = Console(stderr=True)
     with Steps(aside) as say:
         say(f"loading torch and the data ({data})")
-        from hessmap.measurement.functions import bottleneck_view, function_rank
-        from hessmap.studies.representation_cost import representation_cost
+        from hessmap.maps.functions import bottleneck_view, function_rank
+        from hessmap.maps.functions.representation_cost import representation_cost
 
         network, inputs = _subject(model, data, samples, epochs, seed, say)
         say(f"Jacobians at {len(inputs)} samples")

@@ -90,7 +90,7 @@ def map_curvature(
     from rich.console import Console
 
     from hessmap.errors import require
-    from hessmap.studies.store import Store, add_map
+    from hessmap.runs.store import Store, add_map
     from hessmap.views.cli.references import referenced_model
     from hessmap.views.cli.run_folder import new_folder, new_name, write_map
     from hessmap.views.cli.steps import Steps
@@ -107,7 +107,7 @@ def map_curvature(
     aside = Console(stderr=True)
     with Steps(aside) as say:
         say(f"loading torch and the data ({data})")
-        from hessmap.studies.map import curvature_map
+        from hessmap.maps.curvature_map import curvature_map
 
         mapped_on = chosen_data(data, samples, side)
         if model is not None:

@@ -24,7 +24,7 @@ def new_name(store: Path, name: str | None, replace: bool) -> str:
         f"got {name!r}",
         "Use --output for a path",
     )
-    from hessmap.studies.store import Store, free_name, require_free
+    from hessmap.runs.store import Store, free_name, require_free
 
     with Store(store, create=True) as opened:
         opened.require_sound()

@@ -15,7 +15,7 @@ Html = Annotated[Path | None, typer.Option(help="Write a self-contained page to 
 
 def list_maps(store: StorePath = STORE, as_json: AsJson = False) -> None:
     """List the stored maps."""
-    from hessmap.studies.store import MapSummary, Store, map_summaries
+    from hessmap.runs.store import MapSummary, Store, map_summaries
 
     summaries: tuple[MapSummary, ...] = ()
     if store.exists():
@@ -33,7 +33,7 @@ def list_maps(store: StorePath = STORE, as_json: AsJson = False) -> None:
 
 def show(name: Name, store: StorePath = STORE, html: Html = None, as_json: AsJson = False) -> None:
     """Show a stored map: ranks, layers, verdicts, and the command that made it."""
-    from hessmap.studies.store import Store, load_map
+    from hessmap.runs.store import Store, load_map
 
     with Store(store) as opened:
         stored = load_map(opened, name)
@@ -66,8 +66,8 @@ def compare(
 
     Where architecture, data or loss differ, it is said what cannot be compared.
     """
-    from hessmap.studies.comparison import compare_maps
-    from hessmap.studies.store import Store, load_map
+    from hessmap.maps.comparison import compare_maps
+    from hessmap.runs.store import Store, load_map
 
     with Store(store) as opened:
         before, after = load_map(opened, old), load_map(opened, new)

@@ -12,9 +12,9 @@ import typer
 from hessmap.views.cli.options import STORE, AsJson, StorePath, echo_json
 
 if TYPE_CHECKING:
-    from hessmap.studies.engines import EngineName
-    from hessmap.studies.store import Summary
-    from hessmap.studies.study import Study
+    from hessmap.runs.engines import EngineName
+    from hessmap.runs.store import Summary
+    from hessmap.runs.study import Study
 
 EXAMPLES = """
 [bold]Examples[/bold]
@@ -43,8 +43,8 @@ Results = Annotated[Path | None, typer.Option("--results", help="Read the export
 @study_app.command("list")
 def list_studies(store: StorePath = STORE, as_json: AsJson = False) -> None:
     """List the studies and how much of each is in the store."""
-    from hessmap.studies.registry import listing
-    from hessmap.studies.store import Store
+    from hessmap.runs.registry import listing
+    from hessmap.runs.store import Store
 
     summaries: tuple[Summary, ...] = ()
     if store.exists():
@@ -62,7 +62,7 @@ def list_studies(store: StorePath = STORE, as_json: AsJson = False) -> None:
 @study_app.command()
 def describe(name: Name, data: Data = None, store: StorePath = STORE, as_json: AsJson = False) -> None:
     """Say what a study asks, the paper's item, its cases, the data it wants and the predicted cost."""
-    from hessmap.studies.description import described
+    from hessmap.runs.description import described
 
     description = described(_found(name), data, store)
     if as_json:
@@ -91,8 +91,8 @@ def run(
     Ctrl-C finishes the cases under way and leaves; a second one leaves at
     once. The same command continues where it stopped.
     """
-    from hessmap.studies.encoding import case_of_key
-    from hessmap.studies.run import run as run_study
+    from hessmap.runs.encoding import case_of_key
+    from hessmap.runs.run import run as run_study
     from hessmap.views.study_progress import ProgressBar
     from hessmap.views.study_text import summary_view
 
@@ -135,7 +135,7 @@ def show(
 
     Unless --figure or --html is given, the figures go to a file beside the store.
     """
-    from hessmap.studies.collection import collected
+    from hessmap.runs.collection import collected
 
     study = _found(name)
     collection = collected(study, store, results, data)
@@ -151,7 +151,7 @@ def show(
 
         written.append(write_study_page(collection, html, name))
     if as_json:
-        from hessmap.studies.results_file import results_text
+        from hessmap.runs.results_file import results_text
 
         content = json.loads(results_text(study, collection.stored))
         echo_json({**content, "verdict": collection.verdict.to_dict(), "source": collection.source})
@@ -170,8 +170,8 @@ def export(
     as_json: AsJson = False,
 ) -> None:
     """Write the records of a study to results/NAME.json, in a stable order, to be committed."""
-    from hessmap.studies.collection import collected_from_store
-    from hessmap.studies.results_file import write_results
+    from hessmap.runs.collection import collected_from_store
+    from hessmap.runs.results_file import write_results
 
     study = _found(name)
     collection = collected_from_store(study, store, data)
@@ -184,7 +184,7 @@ def export(
 
 def _found(name: str) -> Study:
     """The study, with modules of the current folder within reach, as for ``python -m``."""
-    from hessmap.studies.registry import find
+    from hessmap.runs.registry import find
 
     here = str(Path.cwd())
     if ":" in name and here not in sys.path:

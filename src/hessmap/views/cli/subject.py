@@ -54,7 +54,7 @@ def trained_model(
     network: FullyConnected, data: Any, loss: str, epochs: int, seed: int, say: Callable[[str], None]
 ) -> nn.Module:
     """The network after training by Adam, as good a minimum as a practitioner would stop at."""
-    from hessmap.studies.map import MapPlan
+    from hessmap.maps.curvature_map import MapPlan
     from hessmap.training import train
 
     MapPlan(network.num_parameters, num_samples=0).require_room()  # before the training, not after it

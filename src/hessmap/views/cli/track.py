@@ -32,7 +32,7 @@ track_app = typer.Typer(
 @track_app.command("list")
 def list_tracks(store: StorePath = STORE, as_json: AsJson = False) -> None:
     """List the stored tracks."""
-    from hessmap.studies.store import Store, TrackSummary, track_summaries
+    from hessmap.runs.store import Store, TrackSummary, track_summaries
 
     summaries: tuple[TrackSummary, ...] = ()
     if store.exists():
@@ -56,7 +56,7 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Show a stored track: its points, what to make of them, and on request the figure."""
-    from hessmap.studies.store import Store, load_track
+    from hessmap.runs.store import Store, load_track
 
     with Store(store) as opened:
         track = load_track(opened, name)
@@ -105,7 +105,7 @@ def checkpoints(
     aside = Console(stderr=True)
     with Steps(aside) as say:
         say(f"loading torch and the data ({data})")
-        from hessmap.studies.track import TrackSettings, track_checkpoints
+        from hessmap.maps.track import TrackSettings, track_checkpoints
 
         measured_on = chosen_data(data, samples, side)
         track = track_checkpoints(

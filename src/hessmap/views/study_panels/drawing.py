@@ -7,8 +7,8 @@ from itertools import cycle
 import numpy as np
 from matplotlib.axes import Axes
 
+from hessmap.runs.view import Scale
 from hessmap.studies import Cloud, Heatmap, Histogram, Lines, Mark, Plane, Row
-from hessmap.studies.view import Scale
 from hessmap.views.plots.style import FAINT, INK, dress
 from hessmap.views.study_panels.cloud import draw_cloud
 from hessmap.views.study_panels.heatmap import draw_heatmap

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from hessmap.runs.view import Figure
 from hessmap.studies import Row
-from hessmap.studies.view import Figure
 from hessmap.views.study_words import words
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from rich.console import RenderableType
 from rich.text import Text
 
-from hessmap.studies.store import MapSummary
+from hessmap.runs.store import MapSummary
 from hessmap.views.tables.contents import Table, terminal_table
 from hessmap.views.tables.words import moment, number
 

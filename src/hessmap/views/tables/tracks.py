@@ -9,9 +9,9 @@ from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
+from hessmap.maps.comparison import track_verdicts
 from hessmap.results.tracks import CurvatureTrack, TrackPoint
-from hessmap.studies.comparison import track_verdicts
-from hessmap.studies.store import TrackSummary
+from hessmap.runs.store import TrackSummary
 from hessmap.views.tables.contents import Table, terminal_table
 from hessmap.views.tables.map import verdicts_view
 from hessmap.views.tables.words import moment, number

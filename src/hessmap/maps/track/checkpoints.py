@@ -1,0 +1,117 @@
+"""Curvature along a training that is over: from its saved checkpoints."""
+
+from __future__ import annotations
+
+import copy
+import os
+import re
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+
+from hessmap.curvature.losses import AnyLoss
+from hessmap.errors import DataFileError, InvalidInput, require, sentence
+from hessmap.maps.track.kept import chosen_name, new_track, opened_track, store_path
+from hessmap.maps.track.pace import Pace
+from hessmap.maps.track.settings import TrackSettings
+from hessmap.maps.track.subject import Subject
+from hessmap.maps.track.take import take_point
+from hessmap.results.tracks import CurvatureTrack
+from hessmap.training.checkpoints import load_checkpoint
+
+Location = str | os.PathLike[str]
+_WEIGHTS = ("model", "state_dict", "model_state_dict", "parameters")  # where training programs keep them
+_STEPS = ("step", "global_step", "iteration", "epoch")
+_PREFIXES = ("module.", "_orig_mod.")  # of torch's data-parallel and compiled wrappers
+
+
+def track_checkpoints(
+    model: nn.Module | Callable[[], nn.Module],
+    checkpoints: Iterable[Location] | Mapping[int, Location],
+    loss: AnyLoss,
+    data: Any,
+    *,
+    name: str | None = None,
+    store: Location | None = None,
+    replace: bool = False,
+    settings: TrackSettings | None = None,
+    progress: Callable[[str], object] | None = None,
+    **options: Any,
+) -> CurvatureTrack:
+    """Measure the model at every checkpoint, and store the points under a name, as ``Tracker`` does.
+
+    ``model`` is the architecture, or a function that builds it; it is not changed. A checkpoint is a file of
+    ``training.train``, of a plain ``state_dict``, or of a dictionary that holds one under "model", "state_dict" or
+    "model_state_dict". Its step is the key of a mapping, else what it says itself ("step", "epoch", ..), else the last
+    number in its name. With a name that is stored already the work goes on: points whose weights are the same are kept,
+    so that what was interrupted is not measured twice. ``options`` go to ``LargeProblem``.
+    """
+    wanted = settings or TrackSettings()
+    files = _steps(checkpoints)
+    network = copy.deepcopy(model) if isinstance(model, nn.Module) else model()
+    subject = Subject(network, loss, data, options)
+    path = store_path(store)
+    resume = name is not None and not replace
+    stored_as = chosen_name(name, path, resume, replace)
+    kept = opened_track(new_track(stored_as, subject.problem(), wanted, share=None), path, resume, replace)
+    pace = Pace(None, kept.track.seconds, kept.track.spent)
+    eigenvectors = None
+    for step, file in files.items():
+        _load(network, _weights(load_checkpoint(file), file), file)
+        known = {point.step: point.weights_hash for point in kept.points}
+        if known.get(step) == subject.weights_hash():
+            continue
+        if progress is not None:
+            progress(f"step {step} from {file}")
+        eigenvectors = take_point(kept, pace, subject, wanted, step, start=eigenvectors).eigenvectors
+    return kept.track
+
+
+def _steps(checkpoints: Iterable[Location] | Mapping[int, Location]) -> dict[int, Location]:
+    """Files by step, in the order of the steps; each is opened once, so that what is wrong is said before any work."""
+    found: dict[int, Location] = {}
+    pairs = checkpoints.items() if isinstance(checkpoints, Mapping) else ((None, file) for file in checkpoints)
+    for given, file in pairs:
+        content = load_checkpoint(file)
+        _weights(content, file)
+        step = _step(content, file) if given is None else given
+        must, remedy = "every checkpoint must have a step of its own", "Give a mapping from steps to files"
+        require(step not in found, must, f"{file} and {found.get(step)} are both of step {step}", remedy)
+        found[step] = file
+    require(bool(found), "there must be a checkpoint to measure", "the list is empty")
+    return dict(sorted(found.items()))
+
+
+def _step(content: Mapping[str, Any], file: Location) -> int:
+    for name in _STEPS:
+        if isinstance(content.get(name), int):
+            return int(content[name])
+    numbers = re.findall(r"\d+", Path(file).stem)
+    must, remedy = "a checkpoint must tell its step, inside or in its name", "Give a mapping from steps to files"
+    require(bool(numbers), must, f"{file} does not", remedy)
+    return int(numbers[-1])
+
+
+def _weights(content: Mapping[str, Any], file: Location) -> dict[str, Tensor]:
+    """The weights by name, without the prefixes that wrappers put before them."""
+    candidates = [content[name] for name in _WEIGHTS if isinstance(content.get(name), dict)]
+    state = candidates[0] if candidates else content
+    if not state or not all(isinstance(value, Tensor) for value in state.values()):
+        must = "a checkpoint must hold the weights of a model by name"
+        got = f"{file} holds {', '.join(map(str, list(content)[:5]))}"
+        raise DataFileError(sentence(must, got, "Save model.state_dict()"))
+    for prefix in _PREFIXES:
+        if all(name.startswith(prefix) for name in state):
+            state = {name.removeprefix(prefix): value for name, value in state.items()}
+    return dict(state)
+
+
+def _load(model: nn.Module, state: dict[str, Tensor], file: Location) -> None:
+    try:
+        model.load_state_dict(state)
+    except RuntimeError as error:
+        reason = " ".join(str(error).split("\n\t", 1)[-1].split()).rstrip(".")
+        must = "a checkpoint must be of the given model"
+        raise InvalidInput(sentence(must, f"{file} is not ({reason})")) from error

@@ -1,0 +1,144 @@
+"""The tracker: called at every step of a training, it measures when its share of the time allows it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from operator import index
+from typing import Any, Self, SupportsIndex
+
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from hessmap.curvature.evaluation import Forward
+from hessmap.curvature.losses import AnyLoss
+from hessmap.errors import require
+from hessmap.maps.track.kept import chosen_name, new_track, opened_track, store_path
+from hessmap.maps.track.pace import Pace
+from hessmap.maps.track.settings import QUANTITIES, Quantity, TrackSettings
+from hessmap.maps.track.subject import Subject
+from hessmap.maps.track.take import take_point
+from hessmap.results import Part
+from hessmap.results.tracks import CurvatureTrack, TrackPoint
+
+
+class Tracker:
+    """Curvature along a training: ``tracker(step)`` after every step of any loop.
+
+    It measures at the first call, and from then on whenever another measurement keeps the time spent on measuring
+    within ``share`` of the whole; ``share_reached`` says what it came to. Only one measurement can exceed the share:
+    the first of a training that is too short to pay for it. ``share`` None measures at every call, and
+    ``tracker.measure(step)`` now, whatever it costs.
+
+    A point holds risk, gradient norm, the ``count`` largest eigenvalues of the Hessian (started from the eigenvectors
+    of the point before), the share of the gradient in their space, and the trace with its standard error. Every point
+    is written to the ``store`` (the file of studies and maps) under ``name`` when it is made. ``resume`` goes on with
+    a stored track: points from the first step on that is told now are measured anew. ``replace`` forgets it.
+
+    ``data`` is (inputs, targets) or a loader of which every pass gives the same samples; better some hundred fixed
+    samples than the whole set. The model is measured in evaluation mode and stays as it is: mode, gradients, buffers
+    and random state. The other options are those of ``LargeProblem``.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        loss: AnyLoss,
+        data: Any,
+        *,
+        name: str | None = None,
+        store: str | os.PathLike[str] | None = None,
+        share: float | None = 0.1,
+        quantities: Sequence[Quantity] = QUANTITIES,
+        count: int = 5,
+        part: Part = "loss",
+        tolerance: float = 1e-3,
+        max_products: int = 500,
+        trace_error: float = 0.05,
+        max_probes: int = 64,
+        seed: int = 0,
+        resume: bool = False,
+        replace: bool = False,
+        forward: Forward | None = None,
+        parameters: str | Sequence[str] | None = None,
+        weights: Tensor | None = None,
+        l2: float = 0.0,
+        dtype: torch.dtype | None = None,
+        memory_budget: int = 2**30,
+    ) -> None:
+        self.settings = TrackSettings(
+            tuple(quantities), part, count, tolerance, max_products, trace_error, max_probes, seed
+        )
+        options = {"forward": forward, "parameters": parameters, "weights": weights, "l2": l2, "dtype": dtype}
+        self.subject = Subject(model, loss, data, {**options, "memory_budget": memory_budget})
+        path = store_path(store)
+        Pace(share)  # refuses a wrong share before any work
+        stored_as = chosen_name(name, path, resume, replace)
+        made = new_track(stored_as, self.subject.problem(), self.settings, share)
+        self._kept = opened_track(made, path, resume, replace)
+        last = self._kept.points[-1].cost if self._kept.points else None
+        self.pace = Pace(share, self._kept.track.seconds, self._kept.track.spent, last)
+        self._is_resumed = bool(self._kept.points)
+        self._eigenvectors: NDArray[Any] | None = None
+
+    def __call__(self, step: SupportsIndex, *, learning_rate: float | None = None) -> TrackPoint | None:
+        """Measure if it is time to; the point, or None. ``learning_rate`` is drawn beside the sharpness."""
+        self._go_on_from(index(step))
+        return self.measure(step, learning_rate=learning_rate) if self.pace.is_due else None
+
+    def measure(self, step: SupportsIndex, *, learning_rate: float | None = None) -> TrackPoint:
+        """Measure now and store the point."""
+        at = index(step)
+        self._go_on_from(at)
+        points = self._kept.points
+        must, got = "the steps of a track must grow", f"step {at} follows step {points[-1].step if points else at}"
+        require(at >= 0 and (not points or at > points[-1].step), must, got)
+        made = take_point(
+            self._kept,
+            self.pace,
+            self.subject,
+            self.settings,
+            at,
+            start=self._eigenvectors,
+            learning_rate=learning_rate,
+        )
+        self._eigenvectors = made.eigenvectors
+        return made.point
+
+    @property
+    def track(self) -> CurvatureTrack:
+        """The points so far, with the times up to now."""
+        return replace(self._kept.track, seconds=self.pace.seconds, spent=self.pace.spent)
+
+    @property
+    def share_reached(self) -> float:
+        """The part of the time until now that went into measuring."""
+        return self.track.share_reached
+
+    def close(self) -> None:
+        """Write how long the training was watched; every point is stored already."""
+        self._kept.set_times(self.pace.seconds, self.pace.spent)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def _go_on_from(self, step: int) -> None:
+        """At the first step after a track was taken up: what was measured from there on belongs to a lost training."""
+        if not self._is_resumed:
+            return
+        first = self._kept.points[0].step
+        must = "a training that goes on must have passed the first point of its track"
+        remedy = "Say replace=True to forget the stored track"
+        require(step > first, must, f"step {step} was told, and the first point is at step {first}", remedy)
+        self._kept.drop_from(step)
+        self._is_resumed = False
+
+    def __repr__(self) -> str:
+        made = self.track
+        spent = f"{made.share_reached:.1%} of the time" + ("" if made.share is None else f" (at most {made.share:.0%})")
+        return f"Tracker('{made.name}' in {self._kept.store}: {made.num_points} points, {spent})"

@@ -1,0 +1,76 @@
+"""Carrying out one case, wherever it runs: it always ends in an outcome."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import inspect
+import json
+import os
+import sys
+import time
+import traceback
+
+from hessmap.errors import InvalidInput, sentence
+from hessmap.results import provenance
+from hessmap.runs.encoding import case_of_key, encode
+from hessmap.runs.store import Outcome
+from hessmap.runs.study import Study
+
+_THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+
+
+def carried_out(study: Study, key: str) -> Outcome:
+    """Measure the case of a key; whatever it raises becomes the error of the outcome."""
+    started = time.perf_counter()
+    record, error = None, None
+    try:
+        record = _record_text(study, key)
+    except (Exception, SystemExit) as raised:
+        error = f"{_last_line(raised)}\n{traceback.format_exc()}"
+    return Outcome(key, record, error, time.perf_counter() - started, provenance_of(study))
+
+
+@functools.lru_cache(maxsize=64)
+def provenance_of(study: Study) -> str:
+    """Versions and the hash of the file that holds the study, as JSON; the moment is kept with each result."""
+    made_with = provenance()
+    content = {"versions": made_with.versions, "dtype": made_with.dtype, "study_source": source_hash(study)}
+    return json.dumps(content, sort_keys=True)
+
+
+def source_hash(study: Study) -> str:
+    """A hash of the file in which the study's function is written, or "" where there is none."""
+    try:
+        path = inspect.getsourcefile(study.measure)
+    except TypeError:
+        return ""
+    if path is None:
+        return ""
+    with open(path, "rb") as file:
+        return hashlib.sha256(file.read()).hexdigest()[:16]
+
+
+def thread_environment(threads: int) -> dict[str, str]:
+    """The variables that hold BLAS and OpenMP of a process that starts with them to some threads."""
+    return dict.fromkeys(_THREAD_VARIABLES, str(threads))
+
+
+def limit_threads(threads: int) -> None:
+    """Hold torch of this process to some threads, loaded already or not."""
+    os.environ.update(thread_environment(threads))
+    if "torch" in sys.modules:
+        sys.modules["torch"].set_num_threads(threads)
+
+
+def _record_text(study: Study, key: str) -> str:
+    case = case_of_key(key)
+    record = study.measure(case)
+    repeated = sorted(set(case) & set(record))
+    if repeated:
+        raise InvalidInput(sentence("a record must not repeat a name of its case", f"it repeats {', '.join(repeated)}"))
+    return encode(record)
+
+
+def _last_line(raised: BaseException) -> str:
+    return traceback.format_exception_only(raised)[-1].strip()

@@ -1,0 +1,60 @@
+"""The engines by name."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Generator, Sequence
+from pathlib import Path
+from threading import Event
+from typing import Literal, Protocol
+
+from hessmap.errors import InvalidInput, require, sentence, unknown_name
+from hessmap.runs.store import Outcome
+from hessmap.runs.study import Study
+
+EngineName = Literal["processes", "inline", "dask"]
+ENGINES: tuple[EngineName, ...] = ("processes", "inline", "dask")
+
+
+class Engine(Protocol):
+    """Yields an outcome for every key, in any order, until told to stop; ``lanes`` cases are measured at a time."""
+
+    lanes: int
+
+    def outcomes(self, keys: Sequence[str], stop: Event) -> Generator[Outcome]: ...
+
+
+def engine_for(
+    name: EngineName,
+    study: Study,
+    address: str,
+    models: Path,
+    workers: int | None,
+    scheduler: str | None,
+    seconds_of: Callable[[str], float | None],
+) -> Engine:
+    """The engine of a name. ``address`` is how other processes find the study, ``seconds_of`` predicts a case."""
+    if name not in ENGINES:
+        raise unknown_name("engine", name, ENGINES)
+    if scheduler is not None and name != "dask":
+        raise InvalidInput(sentence("a scheduler belongs to engine dask", f"the engine is {name}"))
+    if name == "inline":
+        from hessmap.runs.engines.inline import Inline
+
+        return Inline(study, models)
+    if name == "processes":
+        from hessmap.runs.engines.processes import Processes
+
+        lanes = max(1, num_cores() // study.threads) if workers is None else workers
+        require(lanes >= 1, "workers must be at least 1", f"got {workers}")
+        return Processes(study, address, models, lanes, seconds_of)
+    from hessmap.runs.engines.cluster import Cluster
+
+    if scheduler is None:
+        raise InvalidInput(sentence("engine dask needs the address of a scheduler", "none is given"))
+    return Cluster(study, address, scheduler, seconds_of)
+
+
+def num_cores() -> int:
+    """The cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

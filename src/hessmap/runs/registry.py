@@ -1,0 +1,95 @@
+"""Finding studies. The listing reads the files without running them, so that it stays instant."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import pkgutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hessmap.errors import InvalidInput, sentence, unknown_name
+
+if TYPE_CHECKING:
+    from hessmap.runs.study import Study
+
+_ROOT = Path(__file__).parents[1] / "studies"
+_PACKAGE = "hessmap.studies"
+_LISTED = ("name", "question", "reference")
+
+
+@dataclass(frozen=True)
+class Listing:
+    """What the declaration of a study says in plain strings, and the module that holds it."""
+
+    name: str
+    question: str
+    reference: str
+    module: str
+
+
+def listing() -> tuple[Listing, ...]:
+    """All studies of the project, sorted by name; nothing is imported."""
+    return tuple(sorted(_declared(_ROOT, _PACKAGE), key=lambda listed: listed.name))
+
+
+def find(address: str) -> Study:
+    """The study of a name ("fcn/simulate"), or of an address ("package.module:attribute") for one of the user's own."""
+    if ":" in address:
+        return _imported(address)
+    file = _ROOT.joinpath(*address.replace("-", "_").split("/")).with_suffix(".py")
+    if not file.is_file() or _declaration(file) is None:
+        raise unknown_name("study", address, [listed.name for listed in listing()])
+    return _imported(f"{_PACKAGE}.{address.replace('-', '_').replace('/', '.')}:STUDY")
+
+
+def _imported(address: str) -> Study:
+    from hessmap.runs.study import Study
+
+    module_name, _, attribute = address.partition(":")
+    try:
+        study = getattr(importlib.import_module(module_name), attribute, None)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
+            raise
+        raise InvalidInput(sentence("the module of a study must be importable", f"no module {error.name!r}")) from error
+    if not isinstance(study, Study):
+        got = f"{address} is a {type(study).__name__}"
+        raise InvalidInput(sentence("the address of a study must lead to a Study", got))
+    return study
+
+
+def _declared(folder: Path, package: str) -> Iterator[Listing]:
+    """The studies below a folder: every module of a sub-package that assigns ``STUDY = Study(...)``."""
+    for found in pkgutil.iter_modules([str(folder)]):
+        module = f"{package}.{found.name}"
+        if found.ispkg:
+            yield from _declared(folder / found.name, module)
+        elif folder != _ROOT:
+            fields = _declaration(folder / f"{found.name}.py")
+            if fields is not None:
+                yield Listing(**fields, module=module)
+
+
+def _declaration(path: Path) -> dict[str, str] | None:
+    try:
+        statements = ast.parse(path.read_bytes()).body
+    except SyntaxError as error:
+        got = f"{path.name} line {error.lineno} is not ({error.msg})"
+        raise InvalidInput(sentence("the file of a study must be Python", got)) from error
+    for node in statements:
+        if not (isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)):
+            continue
+        if [target.id for target in node.targets if isinstance(target, ast.Name)] == ["STUDY"]:
+            given = {keyword.arg: keyword.value for keyword in node.value.keywords}
+            return {field: _literal(given.get(field), field, path) for field in _LISTED}
+    return None
+
+
+def _literal(node: ast.expr | None, field: str, path: Path) -> str:
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        return node.value
+    must = f"the {field} of a study must be one plain string"
+    raise InvalidInput(sentence(must, f"{path.name} gives something else"))

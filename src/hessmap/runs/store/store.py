@@ -1,0 +1,229 @@
+"""The store: one SQLite file, one transaction a case, nothing lost and nothing doubled."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from hessmap.errors import sentence
+from hessmap.runs.encoding import case_of_key, decode
+from hessmap.runs.row import Row
+from hessmap.runs.store.failures import StoreError, corrupted, store_errors
+from hessmap.runs.store.schema import APPLICATION_ID, SCHEMA, SCHEMA_VERSION
+from hessmap.runs.store.upgrade import transaction, upgrade
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of one case: a record or an error (both as text), and what it took."""
+
+    key: str
+    record: str | None
+    error: str | None
+    seconds: float
+    provenance: str
+    attempts: int = 1
+
+    @property
+    def is_done(self) -> bool:
+        return self.record is not None
+
+
+@dataclass(frozen=True)
+class Summary:
+    """The counters of one version of one study."""
+
+    study: str
+    version: int
+    num_done: int
+    num_failed: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A stored failure."""
+
+    key: str
+    error: str
+    attempts: int
+
+
+class Store:
+    """An open store. ``create`` makes the file where there is none; it never replaces one.
+
+    It is written by one process, and can be read by any number at the same time (WAL). With synchronous = NORMAL a
+    killed process loses nothing; a power cut may lose the last transactions, and never the file.
+    """
+
+    def __init__(self, path: Path, create: bool = False) -> None:
+        self.path = path
+        self._provenance: dict[str, int] = {}
+        with store_errors(path):
+            if create and not path.exists():
+                _create(path)
+            if not path.exists():
+                got, remedy = f"there is none at {path}", "Run a study or a map first"
+                raise StoreError(sentence("the store must exist", got, remedy))
+            if path.stat().st_size == 0:
+                raise corrupted(path, "the file is empty")
+            self._connection = sqlite3.connect(path, timeout=30.0, isolation_level=None)
+            try:
+                self._open()
+            except BaseException:
+                self._connection.close()
+                raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        with store_errors(self.path):
+            self._connection.close()
+
+    def _open(self) -> None:
+        connection = self._connection
+        (owner,) = connection.execute("PRAGMA application_id").fetchone()
+        if owner != APPLICATION_ID:
+            raise StoreError(sentence("the store must be a file of hessmap", f"{self.path} is another SQLite file"))
+        (version,) = connection.execute("PRAGMA user_version").fetchone()
+        if not 1 <= version <= SCHEMA_VERSION:
+            got, remedy = f"{self.path} has version {version}", "Use the hessmap that made it"
+            raise StoreError(sentence(f"this hessmap reads stores up to version {SCHEMA_VERSION}", got, remedy))
+        connection.execute("PRAGMA synchronous = NORMAL")
+        connection.execute("PRAGMA foreign_keys = ON")
+        if version < SCHEMA_VERSION:
+            self.require_sound()
+            upgrade(connection)
+
+    def execute(self, query: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """The rows that a statement yields."""
+        with store_errors(self.path):
+            return self._connection.execute(query, values).fetchall()
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """All of what is written inside, or nothing."""
+        with store_errors(self.path), transaction(self._connection):
+            yield
+
+    def require_sound(self) -> None:
+        """Walk the whole file and report damage: to be asked before writing to it."""
+        with store_errors(self.path):
+            (verdict,) = self._connection.execute("PRAGMA quick_check(1)").fetchone()
+        if verdict != "ok":
+            raise corrupted(self.path, " ".join(verdict.split()))
+
+    def study_id(self, name: str, version: int) -> int:
+        """The number of a study's version in this store, given to it at its first run."""
+        with store_errors(self.path):
+            self._connection.execute("INSERT OR IGNORE INTO study (name, version) VALUES (?, ?)", (name, version))
+            query = "SELECT id FROM study WHERE name = ? AND version = ?"
+            return int(self._connection.execute(query, (name, version)).fetchone()[0])
+
+    def statuses(self, name: str, version: int, data_hash: str) -> dict[str, str]:
+        """The stored cases of a study on some data: key -> "done" or "failed"."""
+        query = f"SELECT case_key, status {_FROM} AND data_hash = ?"
+        with store_errors(self.path):
+            return dict(self._connection.execute(query, (name, version, data_hash)).fetchall())
+
+    def add(self, study_id: int, data: str, data_hash: str, outcome: Outcome, replace: bool = False) -> None:
+        """Store what came of a case, in a transaction of its own.
+
+        A stored failure gives way to a new outcome; a stored record only where ``replace`` says so.
+        """
+        provenance_id = self._provenance.get(outcome.provenance) or self._provenance_id(outcome.provenance)
+        values = (
+            study_id,
+            data,
+            data_hash,
+            outcome.key,
+            "done" if outcome.is_done else "failed",
+            outcome.record,
+            outcome.error,
+            outcome.attempts,
+            outcome.seconds,
+            time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            provenance_id,
+            replace,
+        )
+        with store_errors(self.path):
+            self._connection.execute(_ADD, values)
+
+    def _provenance_id(self, content: str) -> int:
+        with store_errors(self.path):
+            self._connection.execute("INSERT OR IGNORE INTO provenance (content) VALUES (?)", (content,))
+            found = self._connection.execute("SELECT id FROM provenance WHERE content = ?", (content,)).fetchone()
+        self._provenance[content] = int(found[0])
+        return self._provenance[content]
+
+    def summaries(self) -> tuple[Summary, ...]:
+        """The counters of every study, without touching a record."""
+        query = "SELECT name, version, num_done, num_failed, seconds FROM study ORDER BY name, version"
+        with store_errors(self.path):
+            return tuple(Summary(*line) for line in self._connection.execute(query).fetchall())
+
+    def rows(self, name: str, version: int, data: str | None = None) -> tuple[Row, ...]:
+        """The cases that are done with their records, in the order in which they were first stored.
+
+        Of a data set whose content changed between runs, the content of the newest result counts.
+        """
+        found = self._results("result.case_key, result.record", name, version, data, "done")
+        return tuple(Row(case_of_key(key), decode(record)) for key, record in found)
+
+    def failures(self, name: str, version: int, data: str | None = None) -> tuple[Failure, ...]:
+        found = self._results("result.case_key, result.error, result.attempts", name, version, data, "failed")
+        return tuple(Failure(*line) for line in found)
+
+    def provenances(self, name: str, version: int) -> tuple[str, ...]:
+        """The different provenances of a study's stored results, as JSON."""
+        query = f"SELECT content FROM provenance WHERE id IN (SELECT DISTINCT provenance_id {_FROM}) ORDER BY content"
+        with store_errors(self.path):
+            return tuple(content for (content,) in self._connection.execute(query, (name, version)).fetchall())
+
+    def _results(self, columns: str, name: str, version: int, data: str | None, status: str) -> list[tuple[Any, ...]]:
+        query = f"SELECT {columns} {_FROM} AND data_hash = ? AND data = ? AND status = ? ORDER BY result.id"
+        hashes = f"SELECT data, data_hash, max(result.id) {_FROM} GROUP BY data, data_hash ORDER BY 3"
+        found: list[tuple[Any, ...]] = []
+        with store_errors(self.path):
+            stored = self._connection.execute(hashes, (name, version)).fetchall()
+            newest = {name_of_data: data_hash for name_of_data, data_hash, _ in stored}
+            for name_of_data, data_hash in newest.items():
+                if data in (None, name_of_data):
+                    found += self._connection.execute(query, (name, version, data_hash, name_of_data, status))
+        return found
+
+
+def _create(path: Path) -> None:
+    """Make an empty store whole, then put it in its place: nobody ever sees half a store."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}-") as folder:
+        fresh = Path(folder) / path.name
+        with closing(sqlite3.connect(fresh, isolation_level=None)) as connection:
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.executescript(SCHEMA)
+            upgrade(connection)
+        with suppress(FileExistsError):  # another run was quicker: its store is as good
+            os.link(fresh, path)
+
+
+_FROM = "FROM result JOIN study ON study.id = result.study_id WHERE study.name = ? AND study.version = ?"
+_ADD = """
+    INSERT INTO result (study_id, data, data_hash, case_key, status, record, error, attempts, seconds, finished,
+                        provenance_id)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)
+    ON CONFLICT (study_id, data_hash, case_key) DO UPDATE
+    SET data = ?2, status = ?5, record = ?6, error = ?7, attempts = ?8, seconds = ?9, finished = ?10,
+        provenance_id = ?11
+    WHERE status = 'failed' OR ?12
+"""

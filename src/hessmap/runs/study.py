@@ -1,0 +1,81 @@
+"""A study: a question with a name, a grid of cases, a function from case to record, a view, and a verdict."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hessmap.errors import InvalidInput, require, sentence, unknown_name
+from hessmap.runs.row import Row
+from hessmap.runs.verdict import Check, Finding, Verdict, judged
+from hessmap.runs.view import View
+
+Case = Mapping[str, Any]
+_NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*(/[a-z0-9]+(-[a-z0-9]+)*)+")
+
+
+def grid(**axes: Iterable[Any]) -> tuple[dict[str, Any], ...]:
+    """Every combination of the values, the last axis running fastest.
+
+    >>> grid(width=[2, 3], seed=range(2))[1:3]
+    ({'width': 2, 'seed': 1}, {'width': 3, 'seed': 0})
+    """
+    return tuple(dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values()))
+
+
+@dataclass(frozen=True, eq=False)
+class Study:
+    """One question that a computer can answer case by case.
+
+    ``cases`` is a grid, or a function from the name of a data set to one; ``measure`` makes the record of a case and
+    runs in a process of its own. ``data`` names the data sets of `hessmap.datasets` that the study can use, its
+    default first; the chosen one stands in each case under ``"data"``. ``seconds`` predicts the time of a case on
+    one core, ``threads`` is how many cores a case wants. Raise ``version`` when the meaning of a record changes:
+    stored records of other versions are kept, and not used.
+    """
+
+    name: str
+    question: str
+    reference: str
+    cases: Sequence[Case] | Callable[[str], Sequence[Case]]
+    measure: Callable[[Case], Mapping[str, Any]]
+    view: View
+    checks: tuple[Check, ...] = ()
+    findings: Callable[[Sequence[Row]], Iterable[Finding]] | None = None
+    data: tuple[str, ...] = ()
+    seconds: float | Callable[[Case], float] = 1.0
+    threads: int = 1
+    version: int = 1
+
+    def __post_init__(self) -> None:
+        must = "the name of a study must be family/question in small letters, digits and hyphens"
+        require(_NAME.fullmatch(self.name) is not None, must, f"got {self.name!r}")
+        require(self.version >= 1, "the version of a study must be at least 1", f"got {self.version}")
+        require(self.threads >= 1, "the threads of a study must be at least 1", f"got {self.threads}")
+
+    def data_choice(self, wanted: str | None) -> str:
+        """The data set to use: the wanted one if the study can use it, its default, or "" where it uses none."""
+        if wanted is None:
+            return self.data[0] if self.data else ""
+        if not self.data:
+            raise InvalidInput(sentence(f"study {self.name} uses no data", f"got data {wanted!r}", "Leave it out"))
+        if wanted not in self.data:
+            raise unknown_name(f"data of study {self.name}", wanted, self.data)
+        return wanted
+
+    def cases_on(self, data: str) -> tuple[dict[str, Any], ...]:
+        """The cases on a data set, in the order in which they are run and listed."""
+        cases = self.cases(data) if callable(self.cases) else self.cases
+        return tuple({"data": data, **case} if data else dict(case) for case in cases)
+
+    def seconds_of(self, case: Case) -> float:
+        """The predicted seconds of a case on one core."""
+        return float(self.seconds(case) if callable(self.seconds) else self.seconds)
+
+    def verdict(self, rows: Sequence[Row], num_failed: int = 0) -> Verdict:
+        """How far these rows agree with what was predicted."""
+        findings = tuple(self.findings(rows)) if self.findings and rows else ()
+        return judged(self.name, self.checks, rows, findings, num_failed)

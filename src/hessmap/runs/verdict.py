@@ -1,0 +1,154 @@
+"""The verdict of a study: which cases agree with the prediction, which do not, and which cannot be decided."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+from hessmap.errors import unknown_name
+from hessmap.results import Record
+from hessmap.runs.row import Row
+
+Relation = Literal["by_kind", "equal", "at_most", "at_least", "close"]
+_BY_KIND: dict[str, Relation] = {"exact": "equal", "upper_bound": "at_most", "numerical": "close"}
+
+
+@dataclass(frozen=True)
+class Check:
+    """What must hold between a measured and a predicted value of a record (names, or a number for the prediction).
+
+    "by_kind" follows the kind of a predicted rank: exact values must be equal, upper bounds at least the measurement,
+    numerical ones close; a plain number must be equal. "close" means within ``tolerance`` relative to the prediction.
+    A measurement that says it is not ``decidable`` is listed with its gap and counts neither way.
+    """
+
+    measured: str
+    predicted: str | float
+    relation: Relation = "by_kind"
+    tolerance: float = 0.0
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return (self.measured, self.predicted) if isinstance(self.predicted, str) else (self.measured,)
+
+    def judge(self, row: Row) -> Judgement:
+        measured = row.number(self.measured)
+        predicted = row.number(self.predicted) if isinstance(self.predicted, str) else float(self.predicted)
+        source = row[self.measured]
+        is_decidable = not (isinstance(source, Mapping) and source.get("decidable") is False)
+        gap = float(source["gap"]) if isinstance(source, Mapping) and "gap" in source else None
+        holds = self._holds(measured, predicted, self._relation_for(row))
+        outcome: Outcome = ("agrees" if holds else "disagrees") if is_decidable else "undecidable"
+        return Judgement(dict(row.case), self.measured, outcome, measured, predicted, gap)
+
+    def _relation_for(self, row: Row) -> Relation:
+        if self.relation != "by_kind":
+            return self.relation
+        source = row[self.predicted] if isinstance(self.predicted, str) else None
+        kind = source.get("kind", "exact") if isinstance(source, Mapping) else "exact"
+        return _BY_KIND[kind]
+
+    def _holds(self, measured: float, predicted: float, relation: Relation) -> bool:
+        if relation == "at_most":
+            return measured <= predicted
+        if relation == "at_least":
+            return measured >= predicted
+        slack = self.tolerance * abs(predicted) if relation == "close" else 0.0
+        return abs(measured - predicted) <= slack
+
+
+Outcome = Literal["agrees", "disagrees", "undecidable"]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Judgement(Record):
+    """One check of one case."""
+
+    case: dict[str, Any]
+    measured_name: str
+    outcome: Outcome
+    measured: float
+    predicted: float
+    gap: float | None = None
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Finding(Record):
+    """A claim about all cases together (a trend, a correlation): whether it holds, and the numbers that say so."""
+
+    claim: str
+    holds: bool
+    detail: str = ""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Verdict(Record):
+    """A case agrees when all its checks do, disagrees when one does not, and is undecidable otherwise."""
+
+    study: str
+    num_cases: int
+    num_agree: int
+    num_disagree: int
+    num_undecidable: int
+    num_failed: int
+    disagreements: tuple[Judgement, ...] = ()
+    undecidable: tuple[Judgement, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    summary_fields: ClassVar[tuple[str, ...]] = (
+        "study",
+        "num_cases",
+        "num_agree",
+        "num_disagree",
+        "num_undecidable",
+        "num_failed",
+    )
+
+    @property
+    def holds(self) -> bool:
+        """There is something judged, and nothing of it speaks against the prediction."""
+        is_judged = self.num_agree > 0 or bool(self.findings)
+        return is_judged and self.num_disagree == 0 and all(finding.holds for finding in self.findings)
+
+    @property
+    def sentence(self) -> str:
+        if not self.num_cases and not self.num_failed:
+            return "No case has been run."
+        num_judged = self.num_agree + self.num_disagree + self.num_undecidable
+        counts = {"disagree": self.num_disagree, "undecidable": self.num_undecidable, "failed": self.num_failed}
+        parts = [f"{self.num_agree} of {num_judged} cases agree with the prediction"] if num_judged else []
+        parts += [f"{number} {what}" for what, number in counts.items() if number]
+        if self.findings:
+            parts.append(f"{sum(finding.holds for finding in self.findings)} of {len(self.findings)} claims hold")
+        return ", ".join(parts or [f"{self.num_cases} cases recorded, nothing to compare"]) + "."
+
+
+def judged(
+    study: str, checks: Sequence[Check], rows: Sequence[Row], findings: tuple[Finding, ...], num_failed: int
+) -> Verdict:
+    """The verdict on rows under checks; a row that lacks the names of a check is not judged by it."""
+    for check in checks:
+        for name in check.names:
+            if rows and not any(name in row for row in rows):
+                raise unknown_name("a name of a check", name, rows[0].names())
+    by_case = [[check.judge(row) for check in checks if all(name in row for name in check.names)] for row in rows]
+    outcomes = [_case_outcome(judgements) for judgements in by_case if judgements]
+    every = [judgement for judgements in by_case for judgement in judgements]
+    return Verdict(
+        study=study,
+        num_cases=len(rows),
+        num_agree=outcomes.count("agrees"),
+        num_disagree=outcomes.count("disagrees"),
+        num_undecidable=outcomes.count("undecidable"),
+        num_failed=num_failed,
+        disagreements=tuple(judgement for judgement in every if judgement.outcome == "disagrees"),
+        undecidable=tuple(judgement for judgement in every if judgement.outcome == "undecidable"),
+        findings=findings,
+    )
+
+
+def _case_outcome(judgements: Sequence[Judgement]) -> Outcome:
+    outcomes = {judgement.outcome for judgement in judgements}
+    if "disagrees" in outcomes:
+        return "disagrees"
+    return "undecidable" if "undecidable" in outcomes else "agrees"

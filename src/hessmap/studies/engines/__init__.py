@@ -1,5 +1,0 @@
-"""Who measures the cases of a study: this process, local processes, or a Dask cluster."""
-
-from hessmap.studies.engines.choice import ENGINES, Engine, EngineName, engine_for
-
-__all__ = ["ENGINES", "Engine", "EngineName", "engine_for"]

@@ -1,9 +1,0 @@
-"""The map of a network's curvature: what does the curvature of this model look like, and does theory say so?"""
-
-from hessmap.studies.map.curvature_map import curvature_map
-from hessmap.studies.map.linear_twin import linear_twin
-from hessmap.studies.map.plan import MapPlan
-
-map = curvature_map  # the public name: hessmap.map(model, data, loss)
-
-__all__ = ["MapPlan", "curvature_map", "linear_twin", "map"]

@@ -1,7 +1,0 @@
-"""Curvature along a training: measured by a tracker that a training loop calls, or from saved checkpoints."""
-
-from hessmap.studies.track.checkpoints import track_checkpoints
-from hessmap.studies.track.settings import QUANTITIES, Quantity, TrackSettings
-from hessmap.studies.track.tracker import Tracker
-
-__all__ = ["QUANTITIES", "Quantity", "TrackSettings", "Tracker", "track_checkpoints"]

@@ -1,0 +1,92 @@
+"""What is provable for ReLU and leaky ReLU networks without bias, from their activation patterns.
+
+The ranks of the linear formulas are NOT upper bounds here: 4-5-2 with ReLU and 40 samples has an outer-product Hessian
+of rank 25 (linear formula: 8) and a loss Hessian of rank 30, all its parameters (linear formula: 24).
+
+A unit is active on a sample if its pre-activation is positive. Every ``effective_output_dim`` is K, or K - 1 under
+cross-entropy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from hessmap.errors import require
+from hessmap.theory.conditions import checked_count
+from hessmap.theory.losses_and_data.sample_bounds import outer_product_sample_upper_bound
+
+
+class ActivationGroup(NamedTuple):
+    """Hidden units with one common activation pattern, and the rank of the inputs on which they are active."""
+
+    num_units: int
+    input_rank: int
+
+
+def active_units_upper_bound(num_active_units: int, input_rank: int, effective_output_dim: int) -> int:
+    """One hidden layer: the outer-product Hessian has rank at most M~ (r + K - 1).
+
+    ``num_active_units`` M~ counts the units active on some sample, ``input_rank`` is r.
+
+    Assumptions: one hidden layer without bias, sigma(z) = sigma'(z) z (ReLU; for leaky ReLU every unit counts).
+
+    Reference: Singh, Bachmann & Hofmann 2021, Theorem 9; its assumption A2 (inputs weighted by each unit's pattern
+    keep rank r) is not needed for the bound.
+
+    One unit is one weight vector of r visible directions and K outgoing weights, less the rescaling between them.
+
+    >>> active_units_upper_bound(num_active_units=5, input_rank=4, effective_output_dim=2)
+    25
+    """
+    units = checked_count("num_active_units", num_active_units)
+    rank = checked_count("input_rank", input_rank)
+    outputs = checked_count("effective_output_dim", effective_output_dim)
+    require(units == 0 or rank > 0, "an active unit needs inputs of rank at least 1", f"got input_rank {rank}")
+    return units * (rank + outputs - 1) if outputs else 0
+
+
+def activation_groups_upper_bound(
+    groups: Iterable[ActivationGroup | tuple[int, int]], num_samples: int, effective_output_dim: int
+) -> int:
+    """One hidden layer: rank at most min(N K, sum over groups of q_g (r_g + K - q_g)), q_g = min(r_g, units, K).
+
+    A group collects the units with one activation pattern: on its inputs, of rank r_g, it acts as a linear network.
+    Dead units form a group with r_g = 0, or are left out.
+
+    Assumptions: one hidden ReLU layer without bias.
+
+    Reference: sharpens Singh, Bachmann & Hofmann 2021, Theorem 9, by applying Corollary 4 to each group.
+
+    Two units that are active together on inputs of rank 3 act as 3-2-1: min = 1, so 1 (3 + 1 - 1); apart, 3 each.
+
+    >>> activation_groups_upper_bound([(2, 3)], num_samples=9, effective_output_dim=1)
+    3
+    >>> activation_groups_upper_bound([(1, 3), (1, 3)], num_samples=9, effective_output_dim=1)
+    6
+    """
+    outputs = checked_count("effective_output_dim", effective_output_dim)
+    total = 0
+    for num_units, input_rank in groups:
+        units = checked_count("num_units", num_units)
+        rank = checked_count("input_rank", input_rank)
+        q = min(rank, units, outputs)
+        total += q * (rank + outputs - q)
+    return min(outer_product_sample_upper_bound(num_samples, outputs), total)
+
+
+def one_hidden_functional_rank(unit_input_ranks: Iterable[int], effective_output_dim: int) -> int:
+    """One hidden layer: the functional Hessian has rank 2 sum_i min(K, r_i), exactly.
+
+    ``unit_input_ranks`` are the r_i: the rank of the inputs on which unit i is active.
+
+    Assumptions: one hidden ReLU layer without bias, generic residual. H_f couples each unit's incoming with its
+    outgoing weights only, by the K x d moment of the residual with the inputs on which the unit is active.
+
+    Reference: follows from Singh, Bachmann & Hofmann 2021, S8.2, unit by unit.
+
+    >>> one_hidden_functional_rank([2, 0, 3], effective_output_dim=2)
+    8
+    """
+    outputs = checked_count("effective_output_dim", effective_output_dim)
+    return 2 * sum(min(outputs, checked_count("unit_input_ranks", rank)) for rank in unit_input_ranks)

@@ -1,0 +1,1 @@
+"""Ranks of networks with polynomial activations."""
