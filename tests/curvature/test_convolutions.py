@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
-import torch.nn.functional as F
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from torch import Tensor, nn
 
 import hessmap as hm
 from cases import CASES, chain, convolved
 from hessmap.curvature.lifted import dense_hessian, engine, lifted_network
-from hessmap.curvature.lifted.window import window
 from hessmap.curvature.products import hessian_product
 from hessmap.results import PARTS
 
@@ -81,41 +77,6 @@ def test_functional_part_stays_right_when_residuals_are_tiny():
     exact = hm.functional_hessian(hm.Problem(model, "squared", inputs, outputs - stored)).to_dense()
     assert tiny.road == "lifted"
     assert relative_error(tiny.matrix / 1e-10, exact) < 1e-10
-
-
-@settings(deadline=None, max_examples=40)
-@given(
-    sides=st.integers(1, 2),
-    groups=st.integers(1, 3),
-    kernel=st.integers(1, 3),
-    stride=st.integers(1, 3),
-    dilation=st.integers(1, 2),
-    padding=st.sampled_from([0, 1, 2, "same", "valid"]),
-    length=st.integers(5, 7),
-)
-def test_patches_spread_slopes_and_matrix_all_make_the_convolution(
-    sides, groups, kernel, stride, dilation, padding, length
-):
-    stride = 1 if padding == "same" else stride
-    image, kernels = (length, length + 1)[:sides], (kernel, 2)[:sides]
-    images, weight = drawn(3, 2 * groups, *image), drawn(3 * groups, 2, *kernels, seed=1)
-    pads = tuple((dilation * (size - 1) // 2, dilation * (size - 1) - dilation * (size - 1) // 2) for size in kernels)
-    flat = [pad for pair in reversed(pads) for pad in pair]
-    padded = F.pad(images, flat) if padding == "same" else images  # as torch pads, without its warning for even kernels
-    torch_convolution = F.conv1d if sides == 1 else F.conv2d
-    given_padding = 0 if isinstance(padding, str) else padding
-    expected = torch_convolution(padded, weight, None, stride, given_padding, dilation, groups).flatten(2)
-    seen = window(image, kernels, stride, padding, dilation, groups)
-    patches, kernel_rows = seen.patches(images.flatten(1)), weight.reshape(groups, 3, -1)
-    by_patches = torch.einsum("gntf,gof->ngot", patches, kernel_rows).flatten(1, 2)
-    assert relative_error(by_patches, expected) < 1e-13
-    slopes = drawn(*expected.shape, seed=2)
-    spread = seen.spread(slopes).reshape(groups, 3, -1, 3, weight[0, 0].numel())
-    pulled = torch.einsum("gnuok,gock->ngcu", spread, weight.reshape(groups, 3, 2, -1))
-    assert float((pulled.flatten(1) * images.flatten(1)).sum()) == pytest.approx(float((slopes * expected).sum()))
-    matrix = seen.matrix(weight)
-    if matrix is not None:
-        assert relative_error(images.flatten(1) @ matrix, expected.flatten(1)) < 1e-13
 
 
 def test_a_wide_image_is_convolved_by_torch_itself():

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from hessmap.curvature.lifted.window import Window, window
+from hessmap.curvature.convolution_geometry import ConvolutionGeometry
 
 Space = Literal["outputs", "weights"]
 
@@ -37,7 +37,7 @@ class Call:
     num_outputs: int
     num_groups: int
     input_size: int
-    window: Window | None = None
+    window: ConvolutionGeometry | None = None
 
     @property
     def output_size(self) -> int:
@@ -127,7 +127,7 @@ class Lift(TorchFunctionMode):
     def _convolution(self, arguments: dict[str, Any], weight: str | None, bias: str | None) -> Tensor:
         entering, kernel, shift = arguments["input"], arguments["weight"], arguments.get("bias")
         given = (arguments.get(key, default) for key, default in _CONVOLUTION.items())
-        seen = window(entering.shape[2:], kernel.shape[2:], *given)
+        seen = ConvolutionGeometry.of_call(entering.shape[2:], kernel.shape[2:], *given)
         matrix = self.matrices[len(self.calls)] if self.matrices is not None else None
         if matrix is None:
             leaving = seen.convolve(entering.reshape(*entering.shape[:2], *seen.image), kernel)
