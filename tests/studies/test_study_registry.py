@@ -9,20 +9,22 @@ from pathlib import Path
 import pytest
 import toy_studies
 
-import hessmap.studies
 from hessmap.errors import InvalidInput, UnknownName
 from hessmap.runs import registry
 from hessmap.runs.registry import find, listing
 from hessmap.runs.study import Study
 
-ROOT = Path(hessmap.studies.__file__).parent
-
 
 @pytest.mark.parametrize("listed", listing(), ids=lambda listed: listed.name)
-def test_a_listed_study_lives_where_its_name_says_and_says_the_same_when_imported(listed: registry.Listing) -> None:
+def test_a_listed_study_lives_in_its_family_and_says_the_same_when_imported(listed: registry.Listing) -> None:
     study = find(listed.name)
     assert (study.name, study.question, study.reference) == (listed.name, listed.question, listed.reference)
-    assert (ROOT / f"{listed.name.replace('-', '_')}.py").exists()
+    assert listed.module.startswith(f"hessmap.studies.{listed.name.partition('/')[0]}.")
+
+
+def test_every_study_has_a_name_of_its_own() -> None:
+    names = [listed.name for listed in listing()]
+    assert len(set(names)) == len(names)
 
 
 def test_the_listing_is_sorted_and_holds_the_simulation() -> None:
@@ -68,12 +70,26 @@ def test_a_declaration_that_cannot_be_listed_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "odd.py"
     path.write_text("STUDY = Study(name='a/b', question='why' + '?', reference='none')")
     with pytest.raises(InvalidInput, match=r"the question of a study must be one plain string; odd\.py"):
-        registry._declaration(path)
+        list(registry._declarations(path))
     path.write_text("def broken:")
     with pytest.raises(InvalidInput, match=r"must be Python; odd\.py line 1 is not"):
-        registry._declaration(path)
+        list(registry._declarations(path))
     path.write_text("HELPER = dict(name='a/b')")
-    assert registry._declaration(path) is None
+    assert list(registry._declarations(path)) == []
+
+
+def test_a_file_may_declare_several_studies(tmp_path: Path) -> None:
+    fields = "question='why?', reference='none'"
+    text = f"FIRST = Study(name='a/one', {fields})\nx = 2\nOTHER = Study(name='a/two', {fields})\n"
+    (tmp_path / "both.py").write_text(text)
+    found = list(registry._declarations(tmp_path / "both.py"))
+    assert [(attribute, said["name"]) for attribute, said in found] == [("FIRST", "a/one"), ("OTHER", "a/two")]
+
+
+@pytest.mark.parametrize("name", ["fcn", "", "/fcn/simulate", "../runs/study", "fcn/", "fcn/simulate/more", "no/such"])
+def test_a_name_that_leads_nowhere_is_unknown(name: str) -> None:
+    with pytest.raises(UnknownName, match="study must be one of"):
+        find(name)
 
 
 @pytest.mark.parametrize("name", ["simulate", "FCN/simulate", "fcn/rank_vs_width", "fcn/", "/a", "fcn/a--b"])

@@ -22,12 +22,13 @@ _LISTED = ("name", "question", "reference")
 
 @dataclass(frozen=True)
 class Listing:
-    """What the declaration of a study says in plain strings, and the module that holds it."""
+    """What the declaration of a study says in plain strings, and the module and attribute that hold it."""
 
     name: str
     question: str
     reference: str
     module: str
+    attribute: str
 
 
 def listing() -> tuple[Listing, ...]:
@@ -39,10 +40,12 @@ def find(address: str) -> Study:
     """The study of a name ("fcn/simulate"), or of an address ("package.module:attribute") for one of the user's own."""
     if ":" in address:
         return _imported(address)
-    file = _ROOT.joinpath(*address.replace("-", "_").split("/")).with_suffix(".py")
-    if not file.is_file() or _declaration(file) is None:
-        raise unknown_name("study", address, [listed.name for listed in listing()])
-    return _imported(f"{_PACKAGE}.{address.replace('-', '_').replace('/', '.')}:STUDY")
+    family = address.partition("/")[0]
+    if family.isidentifier():  # the other families need not be read
+        for listed in _declared(_ROOT / family, f"{_PACKAGE}.{family}"):
+            if listed.name == address:
+                return _imported(f"{listed.module}:{listed.attribute}")
+    raise unknown_name("study", address, [listed.name for listed in listing()])
 
 
 def _imported(address: str) -> Study:
@@ -62,30 +65,28 @@ def _imported(address: str) -> Study:
 
 
 def _declared(folder: Path, package: str) -> Iterator[Listing]:
-    """The studies below a folder: every module of a sub-package that assigns ``STUDY = Study(...)``."""
+    """The studies below a folder: what the modules of its sub-packages assign as ``NAME = Study(...)``."""
     for found in pkgutil.iter_modules([str(folder)]):
         module = f"{package}.{found.name}"
         if found.ispkg:
             yield from _declared(folder / found.name, module)
         elif folder != _ROOT:
-            fields = _declaration(folder / f"{found.name}.py")
-            if fields is not None:
-                yield Listing(**fields, module=module)
+            for attribute, fields in _declarations(folder / f"{found.name}.py"):
+                yield Listing(**fields, module=module, attribute=attribute)
 
 
-def _declaration(path: Path) -> dict[str, str] | None:
+def _declarations(path: Path) -> Iterator[tuple[str, dict[str, str]]]:
+    """The studies of a file: the name each is assigned to, and its listed fields."""
     try:
         statements = ast.parse(path.read_bytes()).body
     except SyntaxError as error:
         got = f"{path.name} line {error.lineno} is not ({error.msg})"
         raise InvalidInput(sentence("the file of a study must be Python", got)) from error
     for node in statements:
-        if not (isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)):
-            continue
-        if [target.id for target in node.targets if isinstance(target, ast.Name)] == ["STUDY"]:
-            given = {keyword.arg: keyword.value for keyword in node.value.keywords}
-            return {field: _literal(given.get(field), field, path) for field in _LISTED}
-    return None
+        match node:
+            case ast.Assign(targets=[ast.Name(attribute)], value=ast.Call(ast.Name("Study"), keywords=keywords)):
+                given = {keyword.arg: keyword.value for keyword in keywords}
+                yield attribute, {field: _literal(given.get(field), field, path) for field in _LISTED}
 
 
 def _literal(node: ast.expr | None, field: str, path: Path) -> str:
