@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from hessmap.errors import InvalidInput, sentence
 from hessmap.runs.data_choice import hash_of_data
 from hessmap.runs.encoding import case_key, case_of_key
-from hessmap.runs.engines.case import source_hash
 from hessmap.runs.store import Store
 from hessmap.runs.study import Case, Study
+from hessmap.runs.study_source import source_hash
 
 
 @dataclass(frozen=True)
@@ -70,8 +70,9 @@ def _notes_on_failures(num_failed: int) -> tuple[str, ...]:
 
 
 def _notes_on_source(study: Study, store: Store) -> tuple[str, ...]:
-    now = source_hash(study)
-    before = {json.loads(content).get("study_source") for content in store.provenances(study.name, study.version)}
-    if not before - {now}:
+    """Stores of version 0.1.0 have a hash of the study's file, which says nothing once the file has moved."""
+    provenances = map(json.loads, store.provenances(study.name, study.version))
+    before = {content["study_code"] for content in provenances if "study_code" in content}
+    if not before - {source_hash(study)}:
         return ()
-    return ("The study's file has changed since some of its stored records; raise its version to run them again.",)
+    return ("The study's code has changed since some of its stored records; raise its version to run them again.",)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import functools
-import hashlib
-import inspect
 import json
 import os
 import sys
@@ -16,6 +14,7 @@ from hessmap.results import provenance
 from hessmap.runs.encoding import case_of_key, encode
 from hessmap.runs.store import Outcome
 from hessmap.runs.study import Study
+from hessmap.runs.study_source import source_hash
 
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
@@ -33,22 +32,10 @@ def carried_out(study: Study, key: str) -> Outcome:
 
 @functools.lru_cache(maxsize=64)
 def provenance_of(study: Study) -> str:
-    """Versions and the hash of the file that holds the study, as JSON; the moment is kept with each result."""
+    """Versions and the hash of the study's code, as JSON; the moment is kept with each result."""
     made_with = provenance()
-    content = {"versions": made_with.versions, "dtype": made_with.dtype, "study_source": source_hash(study)}
+    content = {"versions": made_with.versions, "dtype": made_with.dtype, "study_code": source_hash(study)}
     return json.dumps(content, sort_keys=True)
-
-
-def source_hash(study: Study) -> str:
-    """A hash of the file in which the study's function is written, or "" where there is none."""
-    try:
-        path = inspect.getsourcefile(study.measure)
-    except TypeError:
-        return ""
-    if path is None:
-        return ""
-    with open(path, "rb") as file:
-        return hashlib.sha256(file.read()).hexdigest()[:16]
 
 
 def thread_environment(threads: int) -> dict[str, str]:
