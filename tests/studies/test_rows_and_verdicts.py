@@ -119,6 +119,23 @@ def test_claims_count_in_the_verdict() -> None:
     assert verdict.sentence == "1 of 2 claims hold."
 
 
+@pytest.mark.parametrize(
+    ("outcomes", "holds", "fails", "sentence"),
+    [
+        ((True, None), True, False, "1 of 2 claims hold, 1 is inconclusive."),
+        ((None, None), False, False, "0 of 2 claims hold, 2 are inconclusive."),
+        ((None, False), False, True, "0 of 2 claims hold, 1 is inconclusive."),
+    ],
+)
+def test_a_claim_that_the_records_do_not_decide_counts_neither_way(
+    outcomes: tuple[bool | None, ...], holds: bool, fails: bool, sentence: str
+) -> None:
+    study = study_of(findings=lambda rows: [Finding("a claim", outcome) for outcome in outcomes])
+    verdict = study.verdict([Row({}, {})])
+    assert (verdict.holds, verdict.fails, verdict.sentence) == (holds, fails, sentence)
+    assert Record.from_json(verdict.to_json()) == verdict
+
+
 def test_a_check_judges_the_rows_that_have_its_names_and_a_misspelled_one_is_an_error() -> None:
     rows = [Row({"width": 1}, {"a": 1}), Row({"width": 2}, {"b": 1})]
     verdict = study_of(Check("a", 1.0)).verdict(rows)

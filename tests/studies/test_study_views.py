@@ -220,7 +220,7 @@ class Page(HTMLParser):
 
 def study_with_everything() -> Collection:
     def findings(rows: Any) -> list[Finding]:
-        return [Finding("widths grow", False, "they do not")]
+        return [Finding("widths grow", False, "they do not"), Finding("widths shrink", None, "too few")]
 
     return collection_of(*EVERY_KIND, checks=(Check("measured", "predicted"),), findings=findings)
 
@@ -245,6 +245,7 @@ def test_a_page_says_verdict_disagreements_failures_and_how_to_reproduce(text: s
     assert "4 of 12 cases agree with the prediction, 4 disagree, 4 undecidable, 1 failed" in text
     assert 'class="verdict fails"' in text
     assert "Does not hold: widths grow (they do not)" in text
+    assert "Inconclusive: widths shrink (too few)" in text
     assert "Cases that disagree" in text
     assert "Cases that cannot be decided" in text
     assert "hessmap study run toy_studies:SEEN" in text

@@ -75,11 +75,21 @@ class Judgement(Record):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Finding(Record):
-    """A claim about all cases together (a trend, a correlation): whether it holds, and the numbers that say so."""
+    """A claim about all cases together (a trend, a correlation): whether it holds, and the numbers that say so.
+
+    ``holds`` is None where the records do not decide it: curves that end too early, differences within the spread of
+    the seeds, one training where several are needed.
+    """
 
     claim: str
-    holds: bool
+    holds: bool | None
     detail: str = ""
+
+    @property
+    def outcome(self) -> Literal["holds", "does not hold", "inconclusive"]:
+        if self.holds is None:
+            return "inconclusive"
+        return "holds" if self.holds else "does not hold"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -107,8 +117,13 @@ class Verdict(Record):
     @property
     def holds(self) -> bool:
         """There is something judged, and nothing of it speaks against the prediction."""
-        is_judged = self.num_agree > 0 or bool(self.findings)
-        return is_judged and self.num_disagree == 0 and all(finding.holds for finding in self.findings)
+        is_judged = self.num_agree > 0 or any(finding.holds for finding in self.findings)
+        return is_judged and not self.fails
+
+    @property
+    def fails(self) -> bool:
+        """Something speaks against the prediction."""
+        return self.num_disagree > 0 or any(finding.holds is False for finding in self.findings)
 
     @property
     def sentence(self) -> str:
@@ -119,7 +134,10 @@ class Verdict(Record):
         parts = [f"{self.num_agree} of {num_judged} cases agree with the prediction"] if num_judged else []
         parts += [f"{number} {what}" for what, number in counts.items() if number]
         if self.findings:
-            parts.append(f"{sum(finding.holds for finding in self.findings)} of {len(self.findings)} claims hold")
+            outcomes = [finding.outcome for finding in self.findings]
+            parts.append(f"{outcomes.count('holds')} of {len(outcomes)} claims hold")
+            num_open = outcomes.count("inconclusive")
+            parts += [f"{num_open} {'is' if num_open == 1 else 'are'} inconclusive"] if num_open else []
         return ", ".join(parts or [f"{self.num_cases} cases recorded, nothing to compare"]) + "."
 
 

@@ -47,7 +47,7 @@ def study_page(collection: Collection, address: str) -> str:
 
 
 def _verdict_class(verdict: Verdict) -> str:
-    if verdict.num_disagree or not all(finding.holds for finding in verdict.findings):
+    if verdict.fails:
         return "fails"
     return "holds" if verdict.holds else "open"
 

@@ -83,7 +83,7 @@ def verdict_view(verdict: Verdict) -> RenderableType:
     parts = [Text(verdict.sentence, style=style)]
     for finding in verdict.findings:
         detail = f" ({finding.detail})" if finding.detail else ""
-        parts.append(Text(f"  {'holds' if finding.holds else 'does not hold'}: {finding.claim}{detail}"))
+        parts.append(Text(f"  {finding.outcome}: {finding.claim}{detail}"))
     for what, judgements in (("disagrees", verdict.disagreements), ("undecidable", verdict.undecidable)):
         parts += [Text(f"  {what}: {_judgement(judgement)}") for judgement in judgements[:_MAX_JUDGEMENTS]]
         if len(judgements) > _MAX_JUDGEMENTS:
