@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from hessmap.curvature.large import LargeProblem
 from hessmap.errors import UnsupportedNetwork
-from hessmap.networks.leaves import Rules, leaves
+from hessmap.networks.module_tree import Rules, sequential_layers
 from hessmap.networks.modules import Erf, PolynomialActivation
 
 if TYPE_CHECKING:
@@ -53,21 +53,19 @@ def flat_inputs(problem: AnyProblem, inputs: object) -> Tensor | None:
     """One row per sample; None if a sample is no vector that the first layer takes as a whole."""
     if not isinstance(inputs, Tensor):
         return None
-    flattens = any(isinstance(layer, nn.Flatten) for layer in problem.model.modules())
+    flattens = any(type(layer) is nn.Flatten for layer in problem.model.modules())
     return inputs if inputs.ndim == 2 else inputs.flatten(1) if flattens else None
 
 
 def _links(model: nn.Module) -> tuple[Link, ...]:
     found: list[Link] = []
     layers: list[tuple[str, nn.Module]] = []
-    for name, layer in leaves(model, _RULES):
-        if "forward" in layer.__dict__:
-            _RULES.refuse(name, layer, "has a forward pass of its own")
+    for name, layer in sequential_layers(model, _RULES):
         if type(layer) is nn.Linear:
             prefix = f"{name}." if name else ""
             found.append(Link(f"{prefix}weight", f"{prefix}bias" if layer.bias is not None else None, None))
             layers.append((name, layer))
-        elif not found and isinstance(layer, nn.Flatten) and (layer.start_dim, layer.end_dim) == (1, -1):
+        elif not found and type(layer) is nn.Flatten and (layer.start_dim, layer.end_dim) == (1, -1):
             continue
         elif type(layer) in _ELEMENTWISE and found and found[-1].activation is None:
             found[-1] = Link(found[-1].weight, found[-1].bias, layer)

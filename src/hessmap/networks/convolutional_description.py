@@ -7,8 +7,8 @@ from torch import nn
 from hessmap.errors import UnsupportedNetwork, sentence
 from hessmap.networks.activations import Activation
 from hessmap.networks.convolutional import Convolutional
-from hessmap.networks.leaves import Named, Rules
 from hessmap.networks.locally_connected import LocallyConnected
+from hessmap.networks.module_tree import Named, Rules
 
 _RULES = Rules(
     "a convolutional network is nn.Unflatten(1, (channels, length)), nn.Conv1d layers with one activation after each,"

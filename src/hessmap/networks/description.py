@@ -11,7 +11,7 @@ from hessmap.networks.activations import Activation
 from hessmap.networks.architecture import Architecture
 from hessmap.networks.convolutional_description import describe_patches
 from hessmap.networks.fully_connected import FullyConnected
-from hessmap.networks.leaves import Named, Rules, leaves
+from hessmap.networks.module_tree import Named, Rules, sequential_layers
 
 _RULES = Rules(
     "a fully connected network is a chain of nn.Linear layers with one activation after each but the last",
@@ -32,7 +32,7 @@ def describe(module: nn.Module) -> Architecture:
     """
     if not isinstance(module, nn.Module):
         raise UnsupportedNetwork(sentence("describe needs a torch.nn.Module", f"got a {type(module).__name__}"))
-    layers = list(leaves(module, _RULES))
+    layers = sequential_layers(module, _RULES)
     if any(type(layer) in (nn.Conv1d, nn.Unflatten) for _, layer in layers):
         return describe_patches(layers)
     return _describe_fully_connected(layers)
@@ -45,7 +45,7 @@ def _describe_fully_connected(layers: list[Named]) -> FullyConnected:
         if type(layer) is nn.Linear:
             linears.append((name, layer))
             activations.append([])
-        elif isinstance(layer, nn.Flatten) and (layer.start_dim, layer.end_dim) == (1, -1) and not linears:
+        elif type(layer) is nn.Flatten and (layer.start_dim, layer.end_dim) == (1, -1) and not linears:
             continue
         elif (activation := _RULES.activation(name, layer)) != "identity":
             if not linears:

@@ -14,7 +14,7 @@ from hessmap.curvature.layout import Layout
 from hessmap.curvature.problem import Problem
 from hessmap.curvature.toeplitz import WITH_MATRIX, ToeplitzLayer, toeplitz_layer
 from hessmap.errors import UnsupportedNetwork, require, sentence
-from hessmap.networks.leaves import Named, Rules, leaves
+from hessmap.networks.module_tree import Named, Rules, sequential_layers
 
 _RULES = Rules(
     "closed forms hold for chains of convolutions, average pooling and nn.Linear without activation",
@@ -50,10 +50,10 @@ def _chain(problem: Problem) -> list[tuple[Named, ToeplitzLayer]]:
     """The layers with a matrix, in order, each with the name of its module."""
     shape = tuple(problem.inputs.shape[1:])
     chain: list[tuple[Named, ToeplitzLayer]] = []
-    for name, module in leaves(problem.model, _RULES):
-        if isinstance(module, nn.Flatten) and (module.start_dim, module.end_dim) == (1, -1):
+    for name, module in sequential_layers(problem.model, _RULES):
+        if type(module) is nn.Flatten and (module.start_dim, module.end_dim) == (1, -1):
             shape = (prod(shape),)
-        elif isinstance(module, nn.Unflatten) and module.dim == 1 and len(shape) == 1:
+        elif type(module) is nn.Unflatten and module.dim == 1 and len(shape) == 1:
             shape = tuple(int(size) for size in module.unflattened_size)
         elif type(module) in WITH_MATRIX:
             layer = toeplitz_layer(module, shape)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from math import lcm, prod
 
@@ -24,12 +23,13 @@ from hessmap.curvature.finite_field.chain import (
 from hessmap.curvature.layout import Layout
 from hessmap.errors import UnsupportedNetwork, sentence
 from hessmap.networks import PolynomialActivation
+from hessmap.networks.module_tree import Rules, sequential_layers
 
-_MUST = (
+_RULES = Rules(
     "exact arithmetic needs an nn.Sequential of linear, convolution, pooling and reshaping layers with identity, ReLU,"
-    " leaky ReLU or polynomial activations"
+    " leaky ReLU or polynomial activations",
+    "Use numerical_rank for this network, or generic_rank for the generic linear network of its sizes",
 )
-_INSTEAD = "Use numerical_rank for this network, or generic_rank for the generic linear network of its sizes"
 
 Shape = tuple[int, ...]
 
@@ -43,26 +43,17 @@ def read_chain(model: nn.Module, layout: Layout, input_shape: Shape) -> Chain[Fl
     """
     places = {id(value): layout[name] for name, value in model.named_parameters() if name in layout.names}
     reading = _Reading(places, tuple(input_shape))
-    for name, module in _leaves("", model):
+    for name, module in sequential_layers(model, _RULES):
         try:
             reading.read(module)
         except _NotExact as reason:
             where = f"layer {name} is {type(module).__name__}" if name else f"the model is {type(module).__name__}"
-            raise UnsupportedNetwork(sentence(_MUST, f"{where}{reason}", _INSTEAD)) from None
+            raise UnsupportedNetwork(sentence(_RULES.must, f"{where}{reason}", _RULES.otherwise)) from None
     return reading.chain(layout.size)
 
 
 class _NotExact(Exception):
     """What cannot be read; the text says why where the kind of layer does not say it."""
-
-
-def _leaves(name: str, module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
-    if type(module).forward is not nn.Sequential.forward:
-        yield name, module
-        return
-    for child_name, child in module._modules.items():  # named_children would show a repeated module only once
-        if child is not None:
-            yield from _leaves(f"{name}.{child_name}".lstrip("."), child)
 
 
 @dataclass

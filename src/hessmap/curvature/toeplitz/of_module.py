@@ -13,6 +13,7 @@ from torch.nn.functional import pad
 
 from hessmap.curvature.toeplitz.layer import ToeplitzLayer
 from hessmap.errors import UnsupportedNetwork, require, sentence
+from hessmap.networks.module_tree import Rules, sequential_layers
 
 _CONVOLUTIONS: dict[type[nn.Module], int] = {nn.Conv1d: 1, nn.Conv2d: 2, nn.Conv3d: 3}
 _POOLINGS: dict[type[nn.Module], type[nn.Module]] = {
@@ -20,6 +21,7 @@ _POOLINGS: dict[type[nn.Module], type[nn.Module]] = {
     nn.AvgPool2d: nn.Conv2d,
     nn.AvgPool3d: nn.Conv3d,
 }
+_RULES = Rules("a layer with a Toeplitz matrix is a convolution, an average pooling or an nn.Linear", "")
 WITH_MATRIX = (*_CONVOLUTIONS, *_POOLINGS, nn.Linear)
 
 
@@ -43,14 +45,14 @@ def toeplitz_layer(module: nn.Module, input_shape: Sequence[int]) -> ToeplitzLay
     must = "the shape of an input must be a sequence of integers, as (channels, length)"
     require(isinstance(input_shape, Sequence), must, f"got {input_shape!r}")
     shape = tuple(input_shape)
+    sequential_layers(module, _RULES)  # refuses what may compute something else than its kind says
     if type(module) in _POOLINGS:
         return _of_pooling(module, shape)
-    if isinstance(module, nn.Linear):
+    if type(module) is nn.Linear:
         return _of_linear(module, shape)
     if type(module) in _CONVOLUTIONS:
         return _of_convolution(module, shape)
-    must = "a layer with a Toeplitz matrix is a convolution, an average pooling or an nn.Linear"
-    raise UnsupportedNetwork(sentence(must, f"got a {type(module).__name__}"))
+    raise UnsupportedNetwork(sentence(_RULES.must, f"got a {type(module).__name__}"))
 
 
 def _of_linear(module: nn.Linear, input_shape: tuple[int, ...]) -> ToeplitzLayer:

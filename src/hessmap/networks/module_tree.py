@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 from torch import nn
+from torch.nn.modules import module as _of_all_modules
+from torch.nn.utils.parametrize import is_parametrized
 
 from hessmap.errors import UnsupportedNetwork, sentence
 from hessmap.networks.activations import Activation
@@ -17,6 +19,9 @@ _OPTIONS: dict[str, dict[str, object]] = {
     "elu": {"alpha": 1.0},
     "gelu": {"approximate": "none"},
 }
+
+# What runs when a module is called.
+_CALLED = ("forward", "__call__", "_call_impl", "_wrapped_call_impl")
 
 Named = tuple[str, nn.Module]
 
@@ -43,7 +48,7 @@ class Rules:
 
     def activation(self, name: str, layer: nn.Module) -> Activation:
         """The activation a layer is, "identity" for what changes nothing; a refusal for all else."""
-        if isinstance(layer, nn.Dropout) and (layer.p == 0 or not layer.training):
+        if type(layer) is nn.Dropout and (layer.p == 0 or not layer.training):
             return "identity"
         if type(layer) is PolynomialActivation:
             return layer.polynomial
@@ -96,13 +101,44 @@ class Rules:
         return kinds[0] if kinds else "identity"
 
 
-def leaves(module: nn.Module, rules: Rules, name: str = "") -> Iterator[Named]:
-    """The layers of nested Sequentials in order, with their dotted names."""
-    if module._forward_hooks or module._forward_pre_hooks:
+def sequential_layers(model: nn.Module, rules: Rules) -> list[Named]:
+    """The layers of nested Sequentials in the order in which they are called, with their dotted names.
+
+    A module used twice is there twice. What may compute something else than its kind says is refused: forward hooks,
+    a forward pass set on the object, a parametrised weight. A module that is no Sequential, or a Sequential that calls
+    its layers in a way of its own, is one layer: whoever reads it must know its exact type, because a subclass may
+    compute something else.
+
+    >>> rules = Rules("a chain has linear layers alone", "Its products go through autograd")
+    >>> model = nn.Sequential(nn.Linear(3, 2), nn.Sequential(nn.ReLU(), nn.Flatten()))
+    >>> [name for name, _ in sequential_layers(model, rules)]
+    ['0', '1.0', '1.1']
+    """
+    return list(_layers(model, rules, ""))
+
+
+def _layers(module: nn.Module, rules: Rules, name: str) -> Iterator[Named]:
+    if _has_forward_hooks(module):
         rules.refuse(name, module, "has forward hooks, which may change what it computes", "Remove them first")
-    if type(module).forward is not nn.Sequential.forward:
+    if any(method in vars(module) for method in _CALLED):
+        rules.refuse(name, module, "has a forward pass of its own")
+    if is_parametrized(module):
+        rules.refuse(name, module, "has a parametrised weight")
+    if not _calls_its_children(type(module)):
         yield name, module
         return
-    for child_name, child in module._modules.items():
+    for child_name, child in module._modules.items():  # named_children would show a repeated module only once
         if child is not None:
-            yield from leaves(child, rules, f"{name}.{child_name}".lstrip("."))
+            yield from _layers(child, rules, f"{name}.{child_name}".lstrip("."))
+
+
+def _has_forward_hooks(module: nn.Module) -> bool:
+    everywhere = (_of_all_modules._global_forward_hooks, _of_all_modules._global_forward_pre_hooks)
+    return any((module._forward_hooks, module._forward_pre_hooks, *everywhere))
+
+
+def _calls_its_children(kind: type[nn.Module]) -> bool:
+    """Whether a kind of module applies its children one after another, as nn.Sequential does."""
+    return issubclass(kind, nn.Sequential) and all(
+        getattr(kind, method) is getattr(nn.Sequential, method) for method in (*_CALLED, "__iter__")
+    )
