@@ -9,6 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from hypothesis import settings
+
+settings.register_profile("hessmap", deadline=None)  # a deadline is a clock
+settings.load_profile("hessmap")
 
 sys.path.insert(0, str(Path(__file__).parent))
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from toy_processes import HERE, said, until
+from toy_processes import HERE, said, until, waiting
 
 pytest.importorskip("distributed", reason="the extra [cluster] is not installed")
 
@@ -22,9 +22,8 @@ from hessmap.runs.store import Store
 
 
 @pytest.fixture
-def scheduler(tmp_path: Path, scratch: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+def scheduler(tmp_path: Path, scratch: Path) -> Iterator[str]:
     """The address of a scheduler with two workers of one thread each, in processes of their own."""
-    monkeypatch.setenv("TOY_SECONDS", "0.3")
     address_file = tmp_path / "scheduler.json"
     environment = {**os.environ, "PYTHONPATH": str(HERE)}
     common = {"env": environment, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "cwd": tmp_path}
@@ -64,23 +63,21 @@ def num_workers(scheduler: str) -> int:
 
 
 def test_a_study_runs_on_a_cluster_and_survives_a_worker(scheduler: str, store_path: Path, scratch: Path) -> None:
-    killed: list[int] = []
-
     def kill_one() -> None:
-        until(lambda: len({pid for _, pid in said(scratch, "start")}) == 2)
-        killed.append(said(scratch, "start")[-1][1])
-        os.kill(killed[0], signal.SIGKILL)
+        until(lambda: len(waiting(scratch)) == 2)
+        os.kill(said(scratch, "start")[-1][1], signal.SIGKILL)
+        (scratch / "gate").touch()
 
     killer = threading.Thread(target=kill_one)
     killer.start()
-    summary = run("toy_studies:SLOW", store_path, engine="dask", scheduler=scheduler)
+    summary = run("toy_studies:GATED", store_path, engine="dask", scheduler=scheduler)
     killer.join()
     assert (summary.num_done, summary.num_failed, summary.num_left) == (8, 0, 0)
     started, ended = said(scratch, "start"), said(scratch, "end")
     assert len({pid for _, pid in started}) == 2
     assert len(started) > len(ended)
     with Store(store_path) as store:
-        assert sorted(row["square"] for row in store.rows("toy/slow", 1)) == [width**2 for width in range(8)]
+        assert sorted(row["square"] for row in store.rows("toy/gated", 1)) == [width**2 for width in range(8)]
     failing = run("toy_studies:FAILING", store_path, engine="dask", scheduler=scheduler)
     assert (failing.num_done, failing.num_failed) == (6, 2)
     assert failing.failures[0].error.startswith("ArithmeticError")

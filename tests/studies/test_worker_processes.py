@@ -10,13 +10,14 @@ import sys
 from pathlib import Path
 
 import pytest
-from toy_processes import is_running, said, study_program, until
+from toy_processes import is_running, said, study_program, until, waiting
 
 from hessmap.runs.encoding import case_of_key
 from hessmap.runs.engines.processes import WorkerError
 from hessmap.runs.run import run
 from hessmap.runs.store import Store
 
+PATIENCE = 300  # seconds after which a program hangs, on a machine however busy
 NEEDS_PRCTL = pytest.mark.skipif(sys.platform != "linux", reason="only Linux kills a worker that is stuck in C code")
 
 
@@ -56,74 +57,72 @@ def test_workers_that_cannot_start_are_an_error_with_their_last_words(
         run("toy_studies:SQUARE", store_path)
 
 
-@pytest.mark.parametrize("name", ["SLOW", pytest.param("STUCK", marks=NEEDS_PRCTL)])
-def test_a_killed_parent_leaves_no_process_and_the_next_run_continues(
-    store_path: Path, scratch: Path, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
-    monkeypatch.setenv("TOY_SECONDS", "0.4")
-    program = study_program("run", f"toy_studies:{name}", "--store", str(store_path), "--workers", "2")
-    until(lambda: len(said(scratch, "start")) >= (4 if name == "SLOW" else 2))
+def test_a_killed_parent_leaves_no_process_and_the_next_run_continues(store_path: Path, scratch: Path) -> None:
+    program = study_program("run", "toy_studies:GATED", "--store", str(store_path), "--workers", "2")
+    until(lambda: len(waiting(scratch)) == 2)
     program.kill()
     program.communicate()
-    workers = {pid for _, pid in said(scratch, "start")}
-    assert len(workers) == 2
-    until(lambda: not any(map(is_running, workers)), seconds=10)
-    if name == "STUCK":
-        return
-    monkeypatch.setenv("TOY_SECONDS", "0")
-    summary = run("toy_studies:SLOW", store_path, engine="inline")
-    assert summary.num_skipped >= 1
-    assert summary.num_skipped + summary.num_done == 8
+    until(lambda: not any(map(is_running, waiting(scratch))))
+    (scratch / "gate").touch()
+    summary = run("toy_studies:GATED", store_path, engine="inline")
+    assert (summary.num_skipped, summary.num_done) == (1, 7)
     with Store(store_path) as store:
         store.require_sound()
-        assert sorted(row["width"] for row in store.rows("toy/slow", 1)) == list(range(8))
+        assert sorted(row["width"] for row in store.rows("toy/gated", 1)) == list(range(8))
 
 
-def test_ctrl_c_finishes_the_cases_under_way_and_leaves(
-    store_path: Path, scratch: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("TOY_SECONDS", "1.0")
-    words = ("run", "toy_studies:SLOW", "--store", str(store_path), "--workers", "2")
+@NEEDS_PRCTL
+def test_a_killed_parent_leaves_no_process_that_is_stuck_in_c(store_path: Path, scratch: Path) -> None:
+    program = study_program("run", "toy_studies:STUCK", "--store", str(store_path), "--workers", "2")
+    until(lambda: len(said(scratch, "start")) == 2)
+    program.kill()
+    program.communicate()
+    assert len({pid for _, pid in said(scratch, "start")}) == 2
+    until(lambda: not any(is_running(pid) for _, pid in said(scratch, "start")))
+
+
+def test_ctrl_c_finishes_the_cases_under_way_and_leaves(store_path: Path, scratch: Path) -> None:
+    words = ("run", "toy_studies:GATED", "--store", str(store_path), "--workers", "2")
     program = study_program(*words, process_group=0)
-    until(lambda: len(said(scratch, "start")) >= 2)
+    until(lambda: len(waiting(scratch)) == 2)
     os.killpg(program.pid, signal.SIGINT)  # as a terminal does it: to the whole group
-    out, err = program.communicate(timeout=30)
+    assert program.stderr is not None
+    assert "Finishing the cases under way" in program.stderr.readline()
+    (scratch / "gate").touch()
+    out, err = program.communicate(timeout=PATIENCE)
     assert program.returncode == 130, err
-    assert "Finishing the cases under way" in err
     assert "cases are left; the same command continues" in out
     finished = {width for width, _ in said(scratch, "end")}
-    assert finished == {width for width, _ in said(scratch, "start")}
-    assert len(finished) < 8
+    assert finished == {width for width, _ in said(scratch, "start")} == {0, 1, 2}
     with Store(store_path) as store:
-        assert {row["width"] for row in store.rows("toy/slow", 1)} == finished
+        assert {row["width"] for row in store.rows("toy/gated", 1)} == finished
 
 
-def test_a_second_ctrl_c_leaves_at_once(store_path: Path, scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TOY_SECONDS", "60")
-    program = study_program("run", "toy_studies:SLOW", "--store", str(store_path), "--workers", "2")
-    until(lambda: len(said(scratch, "start")) >= 2)
+def test_a_second_ctrl_c_leaves_at_once(store_path: Path, scratch: Path) -> None:
+    """The cases under way would wait for ever."""
+    program = study_program("run", "toy_studies:GATED", "--store", str(store_path), "--workers", "2")
+    until(lambda: len(waiting(scratch)) == 2)
     program.send_signal(signal.SIGINT)
     assert program.stderr is not None
     assert "Finishing" in program.stderr.readline()
     program.send_signal(signal.SIGINT)
-    program.communicate(timeout=15)
+    program.communicate(timeout=PATIENCE)
     assert program.returncode == 130
-    until(lambda: not any(is_running(pid) for _, pid in said(scratch, "start")), seconds=10)
+    until(lambda: not any(map(is_running, waiting(scratch))))
     with Store(store_path) as store:
         store.require_sound()
 
 
-def test_ctrl_c_lets_the_case_of_this_process_finish(
-    store_path: Path, scratch: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("TOY_SECONDS", "0.5")
-    program = study_program("run", "toy_studies:SLOW", "--store", str(store_path), "--engine", "inline")
-    until(lambda: said(scratch, "start"))
+def test_ctrl_c_lets_the_case_of_this_process_finish(store_path: Path, scratch: Path) -> None:
+    program = study_program("run", "toy_studies:GATED", "--store", str(store_path), "--engine", "inline")
+    until(lambda: waiting(scratch))
     program.send_signal(signal.SIGINT)
-    _, err = program.communicate(timeout=30)
+    assert program.stderr is not None
+    assert "Finishing" in program.stderr.readline()
+    (scratch / "gate").touch()
+    _, err = program.communicate(timeout=PATIENCE)
     assert program.returncode == 130, err
-    assert said(scratch, "start") == said(scratch, "end")
-    assert len(said(scratch, "end")) < 8
+    assert [width for width, _ in said(scratch, "start")] == [width for width, _ in said(scratch, "end")] == [0, 1]
 
 
 def _only_small_files() -> None:
@@ -133,7 +132,7 @@ def _only_small_files() -> None:
 @pytest.mark.parametrize("engine", ["inline", "processes"])
 def test_a_full_disk_ends_the_run_with_a_clear_error_and_the_store_intact(store_path: Path, engine: str) -> None:
     words = ("run", "toy_studies:LARGE", "--store", str(store_path), "--engine", engine)
-    out, err = study_program(*words, preexec_fn=_only_small_files).communicate(timeout=60)
+    out, err = study_program(*words, preexec_fn=_only_small_files).communicate(timeout=PATIENCE)
     assert "hessmap: the disk must have room for the store" in err, (out, err)
     assert "Traceback" not in err
     with Store(store_path) as store:

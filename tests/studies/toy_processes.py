@@ -31,6 +31,11 @@ def said(scratch: Path, what: str) -> list[tuple[int, int]]:
     return [(int(line[1]), int(line[2])) for line in lines if line[0] == what]
 
 
+def waiting(scratch: Path) -> set[int]:
+    """The processes that are at a case which waits for its gate."""
+    return {pid for width, pid in said(scratch, "start") if width > 0}
+
+
 def is_running(pid: int) -> bool:
     """A process that exists and is not a zombie waiting for its parent."""
     try:
@@ -43,8 +48,8 @@ def is_running(pid: int) -> bool:
         return False
 
 
-def until(condition: Callable[[], object], seconds: float = 30.0) -> None:
-    """Wait for a condition; the limit is generous, because the machine may be busy."""
+def until(condition: Callable[[], object], seconds: float = 300.0) -> None:
+    """Wait for a condition; the limit only ends a test that would hang, however busy the machine is."""
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "the condition did not come true in time"
