@@ -42,10 +42,10 @@ _HOME_OF = {
     "layer_names": "curvature.layers",
     "spectrum": "measurement",
     "numerical_rank": "measurement",
-    "certified_rank": "measurement",
-    "certified_data_ranks": "measurement",
-    "certified_matrix_rank": "measurement",
-    "generic_rank": "measurement",
+    "certified_rank": "curvature.finite_field",
+    "certified_data_ranks": "curvature.finite_field",
+    "certified_matrix_rank": "curvature.finite_field",
+    "generic_rank": "curvature.finite_field",
     "effective_dimension": "measurement",
     "reconstruction_error": "measurement",
     "subspace_overlap": "measurement",
@@ -133,6 +133,10 @@ if TYPE_CHECKING:  # what editors and type checkers see
     from hessmap.curvature import outer_product_hessian as outer_product_hessian
     from hessmap.curvature import output_jacobian as output_jacobian
     from hessmap.curvature import tangent_kernel as tangent_kernel
+    from hessmap.curvature.finite_field import certified_data_ranks as certified_data_ranks
+    from hessmap.curvature.finite_field import certified_matrix_rank as certified_matrix_rank
+    from hessmap.curvature.finite_field import certified_rank as certified_rank
+    from hessmap.curvature.finite_field import generic_rank as generic_rank
     from hessmap.curvature.layers import kronecker_approximation as kronecker_approximation
     from hessmap.curvature.layers import layer_factors as layer_factors
     from hessmap.curvature.layers import layer_hessian as layer_hessian
@@ -151,16 +155,12 @@ if TYPE_CHECKING:  # what editors and type checkers see
     from hessmap.maps.track import Tracker as Tracker
     from hessmap.maps.track import track_checkpoints as track_checkpoints
     from hessmap.measurement import auto_spectrum as auto_spectrum
-    from hessmap.measurement import certified_data_ranks as certified_data_ranks
-    from hessmap.measurement import certified_matrix_rank as certified_matrix_rank
-    from hessmap.measurement import certified_rank as certified_rank
     from hessmap.measurement import choose_method as choose_method
     from hessmap.measurement import density_estimate as density_estimate
     from hessmap.measurement import diagonal_estimate as diagonal_estimate
     from hessmap.measurement import effective_dimension as effective_dimension
     from hessmap.measurement import effective_dimension_estimate as effective_dimension_estimate
     from hessmap.measurement import frobenius_norm_estimate as frobenius_norm_estimate
-    from hessmap.measurement import generic_rank as generic_rank
     from hessmap.measurement import gradient_overlap as gradient_overlap
     from hessmap.measurement import krylov_solve as krylov_solve
     from hessmap.measurement import log_determinant_estimate as log_determinant_estimate

@@ -12,8 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hessmap.curvature import Problem, functional_hessian
+from hessmap.curvature.finite_field import generic_rank
 from hessmap.errors import InvalidInput
-from hessmap.measurement import generic_rank, numerical_rank
+from hessmap.measurement import numerical_rank
 from hessmap.networks import Convolutional
 from hessmap.theory.convolutional import deep_bounds as deep_convolutional
 from hessmap.theory.convolutional import one_layer as convolutional

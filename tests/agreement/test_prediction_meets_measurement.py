@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import hessmap as hm
-from hessmap.measurement import certified_data_ranks
+from hessmap.curvature.finite_field import certified_data_ranks
 from hessmap.results import PARTS, RankPrediction
 
 OPERATORS = {

@@ -13,11 +13,12 @@ from test_field_hessian import assert_equal
 from torch import Tensor, nn
 
 from hessmap.curvature import Problem
+from hessmap.curvature.finite_field import certified_rank
 from hessmap.curvature.finite_field import hessian as hessian_module
-from hessmap.curvature.finite_field.exact_problem import exact_problem
+from hessmap.curvature.finite_field.certified_rank import exact_problem
 from hessmap.curvature.finite_field.prime_field import PrimeField
 from hessmap.errors import UnsupportedNetwork
-from hessmap.measurement import certified_rank, numerical_rank
+from hessmap.measurement import numerical_rank
 from hessmap.networks import Convolutional, LocallyConnected, Polynomial, PolynomialActivation
 from hessmap.results import PARTS, Part
 

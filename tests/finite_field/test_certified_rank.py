@@ -9,8 +9,8 @@ from integer_networks import integer_data, integer_network, integer_rank, naive_
 from torch import Tensor, nn
 
 from hessmap.curvature import Problem
+from hessmap.curvature.finite_field import certified_data_ranks, certified_matrix_rank, certified_rank
 from hessmap.errors import InvalidInput, UnknownName, UnsupportedNetwork
-from hessmap.measurement.certified_rank import certified_data_ranks, certified_matrix_rank, certified_rank
 from hessmap.networks import FullyConnected, Polynomial, PolynomialActivation
 from hessmap.results import PARTS, DataRanks, Part, RankCertificate
 

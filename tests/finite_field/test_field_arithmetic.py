@@ -12,11 +12,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hessmap.curvature.finite_field import rank as rank_module
-from hessmap.curvature.finite_field.dyadic import dyadic_parts, scaled_integers
-from hessmap.curvature.finite_field.field_array import FieldArray, drawn, from_floats, from_integers, joined, selected
-from hessmap.curvature.finite_field.height import Height, failure_bound
+from hessmap.curvature.finite_field.field_array import (
+    FieldArray,
+    Height,
+    concatenate,
+    dyadic_parts,
+    from_floats,
+    from_integers,
+    random_array,
+    scaled_integers,
+    where,
+)
 from hessmap.curvature.finite_field.prime_field import NUM_PRIMES_AT_LEAST, PrimeField, random_prime_field
-from hessmap.curvature.finite_field.rank import field_rank
+from hessmap.curvature.finite_field.rank import failure_bound, field_rank
 from hessmap.errors import InvalidInput
 
 LARGEST = PrimeField(2**62 - 57)
@@ -146,13 +154,13 @@ def test_heights_bound_the_numbers_and_residues_follow_them(a: np.ndarray, b: np
 def test_heights_count_the_terms_of_sums(length: int) -> None:
     row = from_integers(LARGEST, [[1] * length])
     assert length <= 2 ** (row @ row.mT).height.magnitude_bits <= 8 * length
-    assert (drawn(LARGEST, np.random.default_rng(0), 1, length) @ row.mT).height.degree == 1
+    assert (random_array(LARGEST, np.random.default_rng(0), 1, length) @ row.mT).height.degree == 1
 
 
 def test_joined_and_selected_arrays_keep_the_larger_height() -> None:
     small, large = from_floats(LARGEST, np.array([[0.5]])), from_integers(LARGEST, [[1000]])
-    assert joined([small, large], axis=1).height == Height(1, 10)
-    chosen = selected(np.array([[True, False]]), small, large)
+    assert concatenate([small, large], axis=1).height == Height(1, 10)
+    chosen = where(np.array([[True, False]]), small, large)
     assert chosen.height == Height(1, 10)
     assert chosen.residues.tolist() == [[int(small.residues[0, 0]), 1000]]
 
@@ -182,9 +190,7 @@ def test_the_failure_bound_counts_prime_divisors_and_degree() -> None:
         (30, "dense"),
     ],
 )
-def test_a_sketched_rank_is_the_direct_rank(
-    true_rank: int, method: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_sketched_rank_is_the_direct_rank(true_rank: int, method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     generator = np.random.default_rng(true_rank)
     factors = [from_floats(LARGEST, generator.integers(-9, 9, size=(60, true_rank)).astype(float)) for _ in range(2)]
     matrix = factors[0] @ factors[1].mT
@@ -200,7 +206,7 @@ def test_a_sketched_rank_is_the_direct_rank(
 
 def test_a_long_matrix_is_mixed_down_to_its_short_side() -> None:
     generator = np.random.default_rng(0)
-    matrix = drawn(LARGEST, generator, 300, 4) @ drawn(LARGEST, generator, 4, 9)
+    matrix = random_array(LARGEST, generator, 300, 4) @ random_array(LARGEST, generator, 4, 9)
     for long in (matrix, matrix.mT):
         found = field_rank(long, generator)
         assert (found.value, found.method) == (4, "sketch of size 9")

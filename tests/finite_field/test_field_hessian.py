@@ -12,9 +12,9 @@ from torch import Tensor, nn
 
 from hessmap.curvature import Problem, memory
 from hessmap.curvature.finite_field import hessian as hessian_module
+from hessmap.curvature.finite_field.certified_rank import exact_problem
 from hessmap.curvature.finite_field.chain import Affine, Chain, LeakyRelu, in_field
 from hessmap.curvature.finite_field.evaluation import evaluate
-from hessmap.curvature.finite_field.exact_problem import exact_problem
 from hessmap.curvature.finite_field.field_array import FieldArray, from_floats
 from hessmap.curvature.finite_field.hessian import OutputDerivatives, field_hessian
 from hessmap.curvature.finite_field.prime_field import PrimeField

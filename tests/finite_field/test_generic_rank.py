@@ -13,15 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hessmap.curvature import Problem
-from hessmap.curvature.finite_field.drawn_data import drawn_derivatives, drawn_inputs, drawn_residuals
+from hessmap.curvature.finite_field import certified_rank, generic_rank
 from hessmap.curvature.finite_field.drawn_network import drawn_network
-from hessmap.curvature.finite_field.field_array import FieldArray, joined, ones
-from hessmap.curvature.finite_field.generic_ranks import generic_ranks
+from hessmap.curvature.finite_field.field_array import FieldArray, concatenate, ones
+from hessmap.curvature.finite_field.generic_data import drawn_derivatives, drawn_inputs, drawn_residuals, generic_ranks
 from hessmap.curvature.finite_field.prime_field import PrimeField
 from hessmap.curvature.finite_field.rank import field_rank
 from hessmap.errors import InvalidInput, UnknownName, UnsupportedNetwork
-from hessmap.measurement.certified_rank import certified_rank
-from hessmap.measurement.generic_rank import generic_rank
 from hessmap.networks import FullyConnected, Polynomial
 from hessmap.results import PARTS, Part
 
@@ -134,7 +132,7 @@ def test_drawn_data_have_the_ranks_asked_for(rank: int, centred: int, residual_r
     ranks = generic_ranks(chain, 4, **options, mean_residual_is_zero=mean_is_zero, num_samples=7)
     inputs = drawn_inputs(ranks, 5, FIELD, generator)
     residuals = drawn_residuals(ranks, 4, True, FIELD, generator)
-    extended = joined([inputs, ones(FIELD, 7, 1)], axis=1)
+    extended = concatenate([inputs, ones(FIELD, 7, 1)], axis=1)
     found = [field_rank(matrix, generator).value for matrix in (inputs, extended, residuals.mT @ extended)]
     assert found == [rank, centred + 1, residual_rank]
     assert (not column_sums(residuals).any()) == (mean_is_zero or residual_rank == 0)

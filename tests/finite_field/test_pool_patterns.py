@@ -12,11 +12,11 @@ from integer_networks import naive_hessians
 from torch import Tensor, nn
 
 from hessmap.curvature import Problem
-from hessmap.curvature.finite_field.exact_problem import exact_problem
+from hessmap.curvature.finite_field import certified_rank
+from hessmap.curvature.finite_field.certified_rank import exact_problem
 from hessmap.curvature.finite_field.model_reading import read_chain
 from hessmap.curvature.finite_field.prime_field import PrimeField
 from hessmap.curvature.finite_field.signs import signs
-from hessmap.measurement import certified_rank
 
 FIELD = PrimeField(2**62 - 57)
 

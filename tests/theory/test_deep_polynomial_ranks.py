@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from teacher_golden import teacher_golden
 
+from hessmap.curvature.finite_field import generic_rank
 from hessmap.errors import UnsupportedNetwork
-from hessmap.measurement import generic_rank
 from hessmap.networks import FullyConnected, Polynomial
 from hessmap.theory.polynomial.three_layers import (
     ONE_LESS,

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hessmap.curvature.finite_field import generic_rank
 from hessmap.errors import InvalidInput
-from hessmap.measurement import generic_rank
 from hessmap.networks import Convolutional, FullyConnected
 from hessmap.theory.fully_connected.loss_columns import loss_column_upper_bounds
 

@@ -1,13 +1,11 @@
 """Any operator or matrix in, a record out; never a network."""
 
 from hessmap.measurement.ball_eigenvalue import smallest_eigenvalue_enclosure
-from hessmap.measurement.certified_rank import certified_data_ranks, certified_matrix_rank, certified_rank
 from hessmap.measurement.dense_spectrum import spectrum
 from hessmap.measurement.density_estimate import density_estimate
 from hessmap.measurement.diagonal_estimate import diagonal_estimate
 from hessmap.measurement.effective_dimension import effective_dimension
 from hessmap.measurement.frobenius_estimate import frobenius_norm_estimate
-from hessmap.measurement.generic_rank import generic_rank
 from hessmap.measurement.gradient_overlap import gradient_overlap
 from hessmap.measurement.krylov_solve import krylov_solve
 from hessmap.measurement.method_choice import auto_spectrum, choose_method
@@ -27,16 +25,12 @@ from hessmap.measurement.trace_estimate import trace_estimate
 
 __all__ = [
     "auto_spectrum",
-    "certified_data_ranks",
-    "certified_matrix_rank",
-    "certified_rank",
     "choose_method",
     "density_estimate",
     "diagonal_estimate",
     "effective_dimension",
     "effective_dimension_estimate",
     "frobenius_norm_estimate",
-    "generic_rank",
     "gradient_overlap",
     "krylov_solve",
     "log_determinant_estimate",

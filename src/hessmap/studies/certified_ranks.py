@@ -19,7 +19,7 @@ LARGEST_CERTIFIED = 3000
 
 def certified_ranks(problem: Problem, largest: int = LARGEST_CERTIFIED) -> dict[Part, RankCertificate]:
     """The exact ranks of the three Hessians, or none if the problem has more than ``largest`` parameters."""
-    from hessmap.measurement import certified_rank
+    from hessmap.curvature.finite_field import certified_rank
 
     return {part: certified_rank(problem, part) for part in PARTS} if problem.num_parameters <= largest else {}
 

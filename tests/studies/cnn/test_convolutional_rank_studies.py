@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from hessmap.curvature.finite_field import certified_rank
 from hessmap.errors import InvalidInput, UnsupportedNetwork
-from hessmap.measurement import certified_rank
 from hessmap.networks import Convolutional, FullyConnected, LocallyConnected, parse_network
 from hessmap.results import PARTS
 from hessmap.runs.data_choice import hash_of_data

@@ -4,3 +4,8 @@ A float64 is a dyadic rational, so weights and data map into GF(P) without round
 carries its ``Height``, a rigorous bound on the numbers it stands for, and the final rank turns that into the
 probability of having been fooled by the prime (``rank``).
 """
+
+from hessmap.curvature.finite_field.certified_rank import certified_data_ranks, certified_matrix_rank, certified_rank
+from hessmap.curvature.finite_field.generic_rank import generic_rank
+
+__all__ = ["certified_data_ranks", "certified_matrix_rank", "certified_rank", "generic_rank"]

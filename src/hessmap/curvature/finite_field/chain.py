@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from hessmap.curvature.finite_field.field_array import FieldArray, divided, from_floats
+from hessmap.curvature.finite_field.field_array import FieldArray, from_floats, quotient
 from hessmap.curvature.finite_field.prime_field import PrimeField
 from hessmap.networks import Polynomial
 
@@ -43,7 +43,7 @@ ExactActivation = Identity | LeakyRelu | Polynomial | MaxPool
 
 @dataclass(frozen=True, eq=False)
 class Patches:
-    """Which inputs a layer sees where: ``sources`` (groups, places, taps) of input places, -1 for a zero."""
+    """Which inputs a layer meets where: ``sources`` (groups, places, taps) of input places, -1 for a zero."""
 
     sources: Indices
     num_inputs: int
@@ -71,7 +71,7 @@ class Affine(Generic[Weights]):
 
     @cached_property
     def sources(self) -> Indices:
-        """(groups, places, taps) into the inputs with a zero and a one appended: the bias sees the one."""
+        """(groups, places, taps) into the inputs with a zero and a one appended: the bias meets the one."""
         if self.patches is None:
             sources: Indices = np.arange(self.num_inputs)[None, None, :]
         else:
@@ -126,7 +126,7 @@ def in_field(chain: Chain[Floats], field: PrimeField) -> Chain[FieldArray]:
     """The same chain with its float64 weights as exact elements of the field."""
     layers = tuple(
         Affine(
-            divided(from_floats(field, layer.weights), layer.divisor), layer.positions, layer.has_bias, layer.patches
+            quotient(from_floats(field, layer.weights), layer.divisor), layer.positions, layer.has_bias, layer.patches
         )
         for layer in chain.layers
     )

@@ -7,10 +7,10 @@ from itertools import pairwise
 
 import numpy as np
 
+from hessmap.curvature.convolution_geometry import ConvolutionGeometry
 from hessmap.curvature.finite_field.chain import Affine, Chain, ExactActivation, Identity, Indices, Patches
-from hessmap.curvature.finite_field.field_array import FieldArray, drawn
+from hessmap.curvature.finite_field.field_array import FieldArray, random_array
 from hessmap.curvature.finite_field.prime_field import PrimeField
-from hessmap.curvature.finite_field.windows import axis_windows, convolution_sources, padded_axis
 from hessmap.errors import UnsupportedNetwork, sentence
 from hessmap.networks import Activation, Convolutional, FullyConnected, LocallyConnected, Polynomial
 
@@ -35,7 +35,7 @@ def _fully_connected(
     layers, start = [], 0
     for before, after in pairwise(architecture.widths):
         positions = _positions(start, after, before, architecture.bias)
-        layers.append(Affine(drawn(field, generator, *positions.shape), positions, architecture.bias))
+        layers.append(Affine(random_array(field, generator, *positions.shape), positions, architecture.bias))
         start += positions.size
     return Chain(tuple(layers), (activation,) * (len(layers) - 1), start)
 
@@ -53,13 +53,13 @@ def _convolutional(architecture: Convolutional, field: PrimeField, generator: np
         strict=True,
     )
     for (before, after), length, kernel, stride, padding in sizes:
-        windows = axis_windows(padded_axis(length, padding, padding), kernel, stride, dilation=1)
-        patches = Patches(convolution_sources(windows, before, 1, length), before * length)
+        geometry = ConvolutionGeometry.of_call((length,), (kernel,), stride, padding)
+        patches = Patches(geometry.input_indices(before), before * length)
         positions = _positions(start, after, before * kernel, architecture.bias)
-        layers.append(Affine(drawn(field, generator, *positions.shape), positions, architecture.bias, patches))
+        layers.append(Affine(random_array(field, generator, *positions.shape), positions, architecture.bias, patches))
         start += positions.size
     positions = _positions(start, architecture.outputs, architecture.widths[-2], architecture.bias)
-    layers.append(Affine(drawn(field, generator, *positions.shape), positions, architecture.bias))
+    layers.append(Affine(random_array(field, generator, *positions.shape), positions, architecture.bias))
     return Chain(tuple(layers), (activation,) * (len(layers) - 1), start + positions.size)
 
 
@@ -78,8 +78,8 @@ def _locally_connected(
         dense = dense.reshape(-1, num_patches, filters).transpose(0, 2, 1).reshape(dense.shape)
     patches = Patches(sources, architecture.input_dim)
     layers = (
-        Affine(drawn(field, generator, *first.shape), first, False, patches),
-        Affine(drawn(field, generator, *dense.shape), dense, False),
+        Affine(random_array(field, generator, *first.shape), first, False, patches),
+        Affine(random_array(field, generator, *dense.shape), dense, False),
     )
     return Chain(layers, (activation,), first.size + dense.size)
 

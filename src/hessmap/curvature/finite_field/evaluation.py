@@ -1,24 +1,60 @@
-"""A chain evaluated over GF(P): what every layer sees, and the derivatives of every activation."""
+"""A chain evaluated: over GF(P), with the derivatives of every activation, and in float64."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from hessmap.curvature.finite_field.chain import Chain, ExactActivation, Identity, LeakyRelu, MaxPool
-from hessmap.curvature.finite_field.field_array import FieldArray, from_floats, from_integers, ones, selected, zeros
-from hessmap.curvature.finite_field.layer_maps import applied, seen_in_field
-from hessmap.curvature.finite_field.selection import Selection
+from hessmap.curvature.finite_field.chain import Chain, ExactActivation, Floats, Identity, Indices, LeakyRelu, MaxPool
+from hessmap.curvature.finite_field.field_array import (
+    FieldArray,
+    from_floats,
+    from_integers,
+    ones,
+    sums_by_place,
+    where,
+    zeros,
+)
+from hessmap.curvature.finite_field.layer_maps import field_patches, layer_outputs, layer_patches
 from hessmap.curvature.finite_field.signs import Pattern
+from hessmap.errors import UnsupportedNetwork, sentence
+from hessmap.networks import Polynomial
+
+_AGREEMENT = 1e-8  # of outputs, far above rounding and far below what another order of layers would change
+_ROUNDING = 2.0**-40  # of the terms that were summed
+
+
+@dataclass(frozen=True, eq=False)
+class Selection:
+    """``choices`` (num_samples, num_outputs) among ``num_units`` units; the derivative is of zeros and ones."""
+
+    choices: Indices
+    num_units: int
+
+    def __getitem__(self, samples: slice) -> Selection:
+        return Selection(self.choices[samples], self.num_units)
+
+    def forward(self, values: FieldArray) -> FieldArray:
+        """The chosen rows of (num_samples or 1, num_units, ..)."""
+        rows = np.arange(len(self.choices))[:, None] if len(values) > 1 else np.zeros((1, 1), dtype=np.int64)
+        return values[rows, self.choices]
+
+    def backward(self, gradients: FieldArray) -> FieldArray:
+        """Gradients (num_samples, num_outputs) at the units that were chosen, added up, zero at the others."""
+        num_samples = len(gradients)
+        places = np.arange(num_samples)[:, None] * self.num_units + self.choices
+        total = sums_by_place(gradients.reshape(-1), places.ravel(), num_samples * self.num_units)
+        return total.reshape(num_samples, self.num_units)
+
 
 Slope = FieldArray | Selection | None
 
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
-    """For every sample: the patches that each layer sees, first and second derivatives of each activation at its
+    """For every sample: the patches of each layer, first and second derivatives of each activation at its
     pre-activations (None: one and zero everywhere; a maximum has a Selection), and the outputs."""
 
     patches: tuple[FieldArray, ...]
@@ -43,12 +79,12 @@ def evaluate(chain: Chain[FieldArray], inputs: FieldArray, patterns: Sequence[Pa
     *hidden, last = chain.layers
     current = inputs
     for layer, activation, pattern in zip(hidden, chain.activations, patterns, strict=True):
-        patches.append(seen_in_field(layer, current))
-        current, slope, curvature = _activate(activation, applied(layer.weights, patches[-1]), pattern)
+        patches.append(field_patches(layer, current))
+        current, slope, curvature = _activate(activation, layer_outputs(layer.weights, patches[-1]), pattern)
         slopes.append(slope)
         curvatures.append(curvature)
-    patches.append(seen_in_field(last, current))
-    outputs = applied(last.weights, patches[-1])
+    patches.append(field_patches(last, current))
+    outputs = layer_outputs(last.weights, patches[-1])
     return Evaluation(tuple(patches), tuple(slopes), tuple(curvatures), outputs)
 
 
@@ -61,11 +97,11 @@ def _activate(
     if isinstance(activation, MaxPool):
         assert pattern is not None
         selection = Selection(pattern.astype(np.int64), values.shape[1])
-        return selection.chosen(values), selection, None
+        return selection.forward(values), selection, None
     if isinstance(activation, LeakyRelu):
         assert pattern is not None
         below = from_floats(values.field, np.array([[activation.slope]]))
-        slope = selected(pattern.astype(np.bool_), ones(values.field, 1, 1), below)
+        slope = where(pattern.astype(np.bool_), ones(values.field, 1, 1), below)
         return values * slope, slope, None
     coefficients = from_floats(values.field, np.array(activation.coefficients))
     first = _derivative(coefficients)
@@ -86,3 +122,44 @@ def _polynomial(coefficients: FieldArray, values: FieldArray) -> FieldArray:
     for power in range(len(coefficients) - 2, -1, -1):
         total = total * values + coefficients[power]
     return total
+
+
+def float_outputs(chain: Chain[Floats], inputs: Floats) -> Floats:
+    """The outputs (num_samples, output_dim) of inputs (num_samples, input_dim), to rounding."""
+    values = inputs
+    for place, layer in enumerate(chain.layers):
+        values = layer_outputs(layer.weights, layer_patches(layer, values)) / layer.divisor
+        activation = chain.activations[place] if place < len(chain.activations) else None
+        if isinstance(activation, LeakyRelu):
+            values = np.where(values > 0, values, activation.slope * values)
+        elif isinstance(activation, Polynomial):
+            values = np.polynomial.polynomial.polyval(values, np.array(activation.coefficients))
+        elif isinstance(activation, MaxPool):
+            values = np.where(activation.windows >= 0, values[:, activation.windows], -np.inf).max(axis=2)
+    return values
+
+
+def require_outputs(chain: Chain[Floats], inputs: Floats, expected: Floats, remedy: str) -> None:
+    """The chain that was read computes what the model does, to rounding: nothing that changes it can hide."""
+    found = float_outputs(chain, inputs)
+    is_same = found.shape == expected.shape
+    if is_same and not np.allclose(found, expected, rtol=_AGREEMENT, atol=_AGREEMENT * float(np.abs(expected).max())):
+        # Outputs may be far smaller than the terms of their sums, which set the size of rounding.
+        largest = float_outputs(_of_magnitudes(chain), np.abs(inputs))
+        is_same = bool((np.abs(found - expected) <= _ROUNDING * largest).all())
+    if not is_same:
+        must = "the model must compute what its layers, applied one after another, compute"
+        raise UnsupportedNetwork(sentence(must, "its outputs differ from theirs", remedy))
+
+
+def _of_magnitudes(chain: Chain[Floats]) -> Chain[Floats]:
+    """The chain of the absolute values: its outputs on those of the inputs bound all terms of the sums."""
+    layers = tuple(replace(layer, weights=np.abs(layer.weights)) for layer in chain.layers)
+    activations = []
+    for activation in chain.activations:
+        if isinstance(activation, LeakyRelu) and abs(activation.slope) > 1:
+            activation = Polynomial((0, abs(activation.slope)))
+        elif isinstance(activation, Polynomial):
+            activation = Polynomial(tuple(map(abs, activation.coefficients)))
+        activations.append(activation)
+    return replace(chain, layers=layers, activations=tuple(activations))

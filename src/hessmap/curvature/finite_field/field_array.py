@@ -1,17 +1,65 @@
-"""Arrays of exact numbers: their residues modulo the prime, and a bound on the numbers themselves."""
+"""Arrays of exact numbers: their residues modulo the prime, and a bound on the numbers themselves.
+
+float64 numbers enter as what they are, integers times powers of two.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hessmap.curvature.finite_field.dyadic import dyadic_parts
-from hessmap.curvature.finite_field.height import Height
 from hessmap.curvature.finite_field.prime_field import PrimeField, Residues
+from hessmap.errors import require
+
+Integers = NDArray[np.object_]
+
+
+@dataclass(frozen=True)
+class Height:
+    """A bound on numbers, or on polynomials in elements drawn at random from the field.
+
+    Times 2^denominator_bits D they have integer coefficients, where D, a power of one whole number that all numbers
+    of a network share, is at most 2^division_bits; the absolute values of the coefficients sum to at most
+    2^magnitude_bits; the degree in the drawn elements is at most ``degree`` (0 for plain numbers). All bounds
+    add up in a product, and in a sum the largest counts.
+
+    >>> dyadic = Height(denominator_bits=3, magnitude_bits=1)
+    >>> dyadic * dyadic
+    Height(denominator_bits=6, magnitude_bits=2, degree=0, division_bits=0)
+    >>> dyadic + Height(0, 5, degree=1)
+    Height(denominator_bits=3, magnitude_bits=6, degree=1, division_bits=0)
+    """
+
+    denominator_bits: int = 0
+    magnitude_bits: int = 0
+    degree: int = 0
+    division_bits: int = 0
+
+    def __mul__(self, other: Height) -> Height:
+        return Height(
+            self.denominator_bits + other.denominator_bits,
+            self.magnitude_bits + other.magnitude_bits,
+            self.degree + other.degree,
+            self.division_bits + other.division_bits,
+        )
+
+    def __add__(self, other: Height) -> Height:
+        return Height.largest((self, other)).summed(2)
+
+    def summed(self, count: int) -> Height:
+        """The height of a sum of ``count`` terms of this height."""
+        growth = (max(count, 1) - 1).bit_length()
+        return replace(self, magnitude_bits=self.magnitude_bits + growth)
+
+    @staticmethod
+    def largest(heights: Iterable[Height]) -> Height:
+        """A height that bounds all of the given ones (zero, if there are none)."""
+        bounds = [(item.denominator_bits, item.magnitude_bits, item.degree, item.division_bits) for item in heights]
+        return Height(*map(max, zip(*bounds, strict=True))) if bounds else Height()
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,7 +124,7 @@ def from_integers(field: PrimeField, values: object) -> FieldArray:
     return FieldArray(field, field.from_integers(integers), Height(0, largest.bit_length()))
 
 
-def drawn(field: PrimeField, generator: np.random.Generator, *shape: int) -> FieldArray:
+def random_array(field: PrimeField, generator: np.random.Generator, *shape: int) -> FieldArray:
     """Independent uniform elements: variables of degree one, in the sense of ``Height``."""
     return FieldArray(field, field.draw(generator, *shape), Height(degree=1))
 
@@ -93,19 +141,19 @@ def identity(field: PrimeField, size: int) -> FieldArray:
     return FieldArray(field, np.eye(size, dtype=np.int64), Height())
 
 
-def joined(parts: Sequence[FieldArray], axis: int) -> FieldArray:
+def concatenate(parts: Sequence[FieldArray], axis: int) -> FieldArray:
     """The parts side by side along an axis."""
     height = Height.largest(part.height for part in parts)
     return FieldArray(parts[0].field, np.concatenate([part.residues for part in parts], axis=axis), height)
 
 
-def selected(condition: NDArray[np.bool_], yes: FieldArray, no: FieldArray) -> FieldArray:
+def where(condition: NDArray[np.bool_], yes: FieldArray, no: FieldArray) -> FieldArray:
     """``yes`` where the condition holds, ``no`` elsewhere."""
     residues = np.where(condition, yes.residues, no.residues)
     return FieldArray(yes.field, residues, Height.largest((yes.height, no.height)))
 
 
-def divided(array: FieldArray, divisor: int) -> FieldArray:
+def quotient(array: FieldArray, divisor: int) -> FieldArray:
     """Every element divided by a whole number, which counts as one power of it in the height."""
     if divisor == 1:
         return array
@@ -115,9 +163,37 @@ def divided(array: FieldArray, divisor: int) -> FieldArray:
     return FieldArray(field, field.multiply(array.residues, inverse), height)
 
 
-def summed_by_place(rows: FieldArray, places: NDArray[np.int64], num_places: int) -> FieldArray:
+def sums_by_place(rows: FieldArray, places: NDArray[np.int64], num_places: int) -> FieldArray:
     """The sum of all rows of each place, zero where there is none."""
     sums, found, largest_count = rows.field.sums_by_place(rows.residues, places)
     residues = np.zeros((num_places, *sums.shape[1:]), dtype=np.int64)
     residues[found] = sums
     return FieldArray(rows.field, residues, rows.height.summed(largest_count))
+
+
+def dyadic_parts(values: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Odd mantissas (or zero) and exponents with value = mantissa * 2^exponent, exactly.
+
+    >>> mantissas, exponents = dyadic_parts(np.array([0.75, -6.0, 0.0]))
+    >>> mantissas.tolist(), exponents.tolist()
+    ([3, -3, 0], [-2, 1, 0])
+    """
+    require(bool(np.isfinite(values).all()), "exact arithmetic needs finite numbers", "there is NaN or inf")
+    fractions, exponents = np.frexp(values)
+    whole = np.ldexp(fractions, 53).astype(np.int64)
+    lowest_bits = np.where(whole == 0, 1, whole & -whole)
+    trailing_zeros = np.frexp(lowest_bits.astype(np.float64))[1].astype(np.int64) - 1
+    powers = np.where(whole == 0, 0, exponents.astype(np.int64) - 53 + trailing_zeros)
+    return whole >> trailing_zeros, powers
+
+
+def scaled_integers(values: NDArray[np.float64]) -> tuple[Integers, int]:
+    """Python integers and one number of bits with value = integer / 2^bits, exactly.
+
+    >>> scaled_integers(np.array([0.75, -6.0]))
+    (array([3, -24], dtype=object), 2)
+    """
+    mantissas, exponents = dyadic_parts(values)
+    bits = max(0, -int(exponents.min(initial=0)))
+    integers = mantissas.astype(object) * np.left_shift(1, (exponents + bits).astype(object))
+    return np.asarray(integers, dtype=object), bits

@@ -9,7 +9,7 @@ plus, for every layer j >= l with a curved activation phi, Z_jl^T diag(phi''(z_j
 Z_jl = dz_j / dz_l. The outer-product Hessian is the first term with B_l^T Q B_k alone; the functional Hessian is all
 the rest.
 
-A layer that sees many patches of its inputs (a convolution) is taken by its weights w_l in place of z_l: with
+A layer that takes many patches of its inputs (a convolution) is taken by its weights w_l in place of z_l: with
 J_l = d output / dw_l the first term is J_l^T Q J_k itself, and the second sums g_l (x) d patch / d z_k over patches.
 
 Arrays that are the same for every sample have a sample axis of length one. In a linear network with squared loss
@@ -24,11 +24,13 @@ from dataclasses import dataclass
 from functools import reduce
 from operator import add
 
-from hessmap.curvature.finite_field.chain import Chain
+import numpy as np
+
+from hessmap.curvature.finite_field.chain import Chain, Indices
 from hessmap.curvature.finite_field.evaluation import Evaluation
-from hessmap.curvature.finite_field.field_array import FieldArray, ones
+from hessmap.curvature.finite_field.field_array import FieldArray, Height, ones
 from hessmap.curvature.finite_field.jacobians import Jacobians, jacobians
-from hessmap.curvature.finite_field.parameter_matrix import ParameterMatrix
+from hessmap.curvature.finite_field.prime_field import PrimeField, Residues
 from hessmap.curvature.memory import require_memory
 from hessmap.results import Part
 
@@ -59,7 +61,7 @@ def field_hessian(
     """One of the three Hessians, summed (not averaged) over the samples, in the order of the chain's positions."""
     needed = _COPIES * 8 * chain.num_parameters**2
     require_memory("the Hessian over GF(P)", needed, "Use numerical_rank, which can do without the dense matrix")
-    total = ParameterMatrix(evaluation.outputs.field, chain.num_parameters)
+    total = _ParameterMatrix(evaluation.outputs.field, chain.num_parameters)
     for samples in _chunks(chain, len(evaluation), derivatives.hessians is None):
         piece = _Piece(chain, evaluation[samples], derivatives[samples], part)
         for later, layer in enumerate(chain.layers):
@@ -85,7 +87,7 @@ def _chunks(chain: Chain[FieldArray], num_samples: int, is_squared: bool) -> Ite
 
 
 def _numbers_of_a_sample(chain: Chain[FieldArray]) -> int:
-    """The largest array of a sample: two layers' pairs of units, or a derivative of what a layer sees or gives."""
+    """The largest array of a sample: two layers' pairs of units, or a derivative of a layer's patches or outputs."""
     dense = [max(layer.weights.shape) for layer in chain.layers if layer.patches is None]
     largest, directions = max(dense, default=1) ** 2, 0
     for layer in chain.layers:
@@ -108,7 +110,7 @@ class _Piece:
         self.jacobians: Jacobians = jacobians(chain, evaluation, derivatives.residuals)
         self.patches = evaluation.patches
         self.derivatives = derivatives
-        self.bends = {
+        self.second_derivatives = {
             place: curvature * self.jacobians.input_gradients[place + 1]
             for place, curvature in enumerate(evaluation.curvatures)
             if curvature is not None
@@ -119,14 +121,14 @@ class _Piece:
         outputs, last = self.jacobians.outputs, len(self.chain.layers) - 1
         terms = []
         if self.part != "functional":
-            pushed = outputs[last, earlier]
+            right = outputs[last, earlier]
             if self.derivatives.hessians is not None:
-                pushed = self.derivatives.hessians @ pushed
-            terms.append(self._first_term(later, earlier, outputs[last, later], pushed))
+                right = self.derivatives.hessians @ right
+            terms.append(self._first_term(later, earlier, outputs[last, later], right))
         if self.part != "outer_product":
             terms += [
-                self._first_term(later, earlier, outputs[place, later], bend[:, :, None] * outputs[place, earlier])
-                for place, bend in self.bends.items()
+                self._first_term(later, earlier, outputs[place, later], second[:, :, None] * outputs[place, earlier])
+                for place, second in self.second_derivatives.items()
                 if place >= later
             ]
             if earlier < later:
@@ -156,19 +158,19 @@ class _Piece:
 
     def _second_term(self, later: int, earlier: int) -> FieldArray:
         """g_l (x) d patch / d e_k (x) a_k, summed over the patches and the samples."""
-        change, gradients = self.jacobians.patches[later, earlier], self.jacobians.gradients[later]
+        tangents, gradients = self.jacobians.patches[later, earlier], self.jacobians.gradients[later]
         right = self._weighted_inputs(earlier)
         if self._is_dense(later):
-            return _as_matrix(_sum_over_samples(change[:, 0, 0], gradients, right).transpose(2, 0, 1, 3))
-        _, groups, places, taps, directions = change.shape
+            return _as_matrix(_sum_over_samples(tangents[:, 0, 0], gradients, right).transpose(2, 0, 1, 3))
+        _, groups, places, taps, directions = tangents.shape
         each = gradients.reshape(len(gradients), groups, -1, places)
         if self._is_dense(earlier):
-            summed = each @ change.reshape(len(change), groups, places, taps * directions)
+            summed = each @ tangents.reshape(len(tangents), groups, places, taps * directions)
             shared = summed.reshape(len(gradients), -1, directions)
             total = _sum_over_samples(shared, ones(shared.field, len(gradients), 1), right)
             return _as_matrix(total.transpose(0, 2, 1, 3))
         left = (each * right[:, :, None, None]).transpose(1, 2, 0, 3).reshape(groups, each.shape[2], -1)
-        columns = change.transpose(1, 0, 2, 3, 4).reshape(groups, left.shape[2], taps * directions)
+        columns = tangents.transpose(1, 0, 2, 3, 4).reshape(groups, left.shape[2], taps * directions)
         return (left @ columns).reshape(-1, directions)
 
 
@@ -184,3 +186,31 @@ def _sum_over_samples(shared: FieldArray, left: FieldArray, right: FieldArray) -
     pairs = (left[:, :, None] * right[:, None, :]).reshape(len(left), -1)
     total = shared.reshape(len(left), -1).mT @ pairs
     return total.reshape(*shared.shape[1:], left.shape[1], right.shape[1])
+
+
+class _ParameterMatrix:
+    """A symmetric matrix, filled block by block: blocks of layers are added where their parameters are; places with one
+    parameter add up, constants drop out."""
+
+    def __init__(self, field: PrimeField, num_parameters: int) -> None:
+        self._field = field
+        self._residues: Residues = np.zeros((num_parameters, num_parameters), dtype=np.int64)
+        self._heights: list[Height] = []
+
+    def add(self, block: FieldArray, rows: Indices, columns: Indices) -> None:
+        """Add a block whose rows and columns stand for the parameters at the given positions (-1: a constant)."""
+        folded, row_count, row_places = self._folded(block.residues, rows)
+        folded, column_count, column_places = self._folded(folded.T, columns)
+        place = np.ix_(row_places, column_places)
+        self._residues[place] = self._field.add(self._residues[place], folded.T)
+        self._heights.append(block.height.summed(row_count * column_count))
+
+    def to_array(self) -> FieldArray:
+        height = Height.largest(self._heights).summed(len(self._heights))
+        return FieldArray(self._field, self._residues, height)
+
+    def _folded(self, residues: Residues, positions: Indices) -> tuple[Residues, int, Indices]:
+        """Rows of equal position added up; the largest number of such rows; the positions that are left."""
+        kept = np.flatnonzero(positions >= 0)
+        sums, places, largest_count = self._field.sums_by_place(residues[kept], positions[kept])
+        return sums, largest_count, places

@@ -1,7 +1,7 @@
-"""First derivatives inside a chain over GF(P): of what every layer sees and gives by what every earlier one gives.
+"""First derivatives inside a chain over GF(P): of the patches and outputs of every layer by every earlier one.
 
-A layer that sees all its inputs at once is perturbed by its outputs, one direction each. A layer that sees many patches
-has far more outputs than weights, and is perturbed by its weights.
+A layer that takes all its inputs at once is perturbed by its outputs, one direction each. A layer that takes many
+patches of them has far more outputs than weights, and is perturbed by its weights.
 """
 
 from __future__ import annotations
@@ -9,10 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hessmap.curvature.finite_field.chain import Chain
-from hessmap.curvature.finite_field.evaluation import Evaluation, Slope
+from hessmap.curvature.finite_field.evaluation import Evaluation, Selection, Slope
 from hessmap.curvature.finite_field.field_array import FieldArray, identity
-from hessmap.curvature.finite_field.layer_maps import by_weights, pulled, pushed, seen_changes
-from hessmap.curvature.finite_field.selection import Selection
+from hessmap.curvature.finite_field.layer_maps import (
+    gradients_by_inputs,
+    output_tangents,
+    tangent_patches,
+    weight_jacobian,
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,37 +38,37 @@ def jacobians(chain: Chain[FieldArray], evaluation: Evaluation, residuals: Field
     perturbed: list[int] = []
     for later, layer in enumerate(chain.layers):
         for earlier in perturbed:
-            change = _pushed_through(evaluation.slopes[later - 1], outputs[later - 1, earlier])
-            patches[later, earlier] = seen_changes(layer, change)
-            outputs[later, earlier] = pushed(layer, patches[later, earlier])
+            tangents = _activation_tangents(evaluation.slopes[later - 1], outputs[later - 1, earlier])
+            patches[later, earlier] = tangent_patches(layer, tangents)
+            outputs[later, earlier] = output_tangents(layer, patches[later, earlier])
         if layer.has_parameters:
             perturbed.append(later)
             is_dense = layer.patches is None
             outputs[later, later] = (
                 identity(residuals.field, layer.num_outputs)[None]
                 if is_dense
-                else by_weights(layer, evaluation.patches[later])
+                else weight_jacobian(layer, evaluation.patches[later])
             )
     return Jacobians(outputs, patches, *_gradients(chain, evaluation, residuals))
 
 
-def _pushed_through(slope: Slope, change: FieldArray) -> FieldArray:
+def _activation_tangents(slope: Slope, tangents: FieldArray) -> FieldArray:
     if isinstance(slope, Selection):
-        return slope.chosen(change)
-    return change if slope is None else slope[:, :, None] * change
+        return slope.forward(tangents)
+    return tangents if slope is None else slope[:, :, None] * tangents
 
 
 def _gradients(
     chain: Chain[FieldArray], evaluation: Evaluation, residuals: FieldArray
 ) -> tuple[list[FieldArray], list[FieldArray]]:
     """The backward pass: by the outputs and by the inputs of every layer."""
-    gradients, input_gradients = [residuals], [pulled(chain.layers[-1], residuals)]
+    gradients, input_gradients = [residuals], [gradients_by_inputs(chain.layers[-1], residuals)]
     for layer, slope in zip(reversed(chain.layers[:-1]), reversed(evaluation.slopes), strict=True):
         before = input_gradients[0]
         if isinstance(slope, Selection):
-            before = slope.given_back(before)
+            before = slope.backward(before)
         elif slope is not None:
             before = slope * before
         gradients.insert(0, before)
-        input_gradients.insert(0, pulled(layer, before))
+        input_gradients.insert(0, gradients_by_inputs(layer, before))
     return gradients, input_gradients

@@ -1,4 +1,4 @@
-"""What an affine layer sees of its inputs, and what it does to them, to changes of them, and to gradients.
+"""The patches of its inputs that an affine layer meets, and what it does to them, to tangents and to gradients.
 
 All arrays have the samples first (length one where all samples agree). The numbers may be float64, exact integers or
 elements of the field: only ``@``, indexing and reshaping are used.
@@ -12,14 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hessmap.curvature.finite_field.chain import Affine
-from hessmap.curvature.finite_field.field_array import FieldArray, summed_by_place
-from hessmap.curvature.finite_field.height import Height
+from hessmap.curvature.finite_field.field_array import FieldArray, Height, sums_by_place
 
 
-def seen(layer: Affine[Any], values: NDArray[Any], one: object = 1) -> NDArray[Any]:
+def layer_patches(layer: Affine[Any], values: NDArray[Any], one: object = 1) -> NDArray[Any]:
     """The patches, (num_samples, groups, places, taps, ..), of values (num_samples, num_inputs, ..).
 
-    ``one`` is what the bias sees: one, or zero where the values are changes.
+    ``one`` is what the bias meets: one, or zero where the values are tangents.
     """
     if layer.patches is None and not layer.has_bias:
         return values[:, None, None]
@@ -29,17 +28,17 @@ def seen(layer: Affine[Any], values: NDArray[Any], one: object = 1) -> NDArray[A
     return extended
 
 
-def seen_in_field(layer: Affine[FieldArray], values: FieldArray) -> FieldArray:
+def field_patches(layer: Affine[FieldArray], values: FieldArray) -> FieldArray:
     height = Height.largest((values.height, Height())) if layer.has_bias else values.height
-    return FieldArray(values.field, seen(layer, values.residues), height)
+    return FieldArray(values.field, layer_patches(layer, values.residues), height)
 
 
-def seen_changes(layer: Affine[FieldArray], changes: FieldArray) -> FieldArray:
-    """The same for changes (num_samples, num_inputs, num_directions): what is constant does not change."""
-    return FieldArray(changes.field, seen(layer, changes.residues, one=0), changes.height)
+def tangent_patches(layer: Affine[FieldArray], tangents: FieldArray) -> FieldArray:
+    """The same for tangents (num_samples, num_inputs, num_directions): those of constants are zero."""
+    return FieldArray(tangents.field, layer_patches(layer, tangents.residues, one=0), tangents.height)
 
 
-def applied(weights: Any, patches: Any) -> Any:
+def layer_outputs(weights: Any, patches: Any) -> Any:
     """weights @ patches: outputs (num_samples, num_outputs) from (num_samples, groups, places, taps)."""
     num_samples, groups, places, taps = patches.shape
     if groups == places == 1:
@@ -49,18 +48,18 @@ def applied(weights: Any, patches: Any) -> Any:
     return outputs.reshape(groups, num_samples, places, -1).transpose(1, 0, 3, 2).reshape(num_samples, -1)
 
 
-def pushed(layer: Affine[FieldArray], changes: FieldArray) -> FieldArray:
-    """Changes of the outputs, (num_samples, num_outputs, num_directions), from changes of the patches."""
-    num_samples, groups, places, taps, directions = changes.shape
+def output_tangents(layer: Affine[FieldArray], tangents: FieldArray) -> FieldArray:
+    """Tangents of the outputs, (num_samples, num_outputs, num_directions), from those of the patches."""
+    num_samples, groups, places, taps, directions = tangents.shape
     if groups == places == 1:
-        return layer.weights @ changes[:, 0, 0]
-    columns = changes.transpose(1, 3, 0, 2, 4).reshape(groups, taps, num_samples * places * directions)
+        return layer.weights @ tangents[:, 0, 0]
+    columns = tangents.transpose(1, 3, 0, 2, 4).reshape(groups, taps, num_samples * places * directions)
     outputs = layer.weights.reshape(groups, -1, taps) @ columns
     outputs = outputs.reshape(groups, -1, num_samples, places, directions)
     return outputs.transpose(2, 0, 1, 3, 4).reshape(num_samples, layer.num_outputs, directions)
 
 
-def pulled(layer: Affine[FieldArray], gradients: FieldArray) -> FieldArray:
+def gradients_by_inputs(layer: Affine[FieldArray], gradients: FieldArray) -> FieldArray:
     """The gradient by the inputs, (num_samples, num_inputs), from that by the outputs."""
     if layer.patches is None:
         return gradients @ layer.weights[:, : layer.num_inputs]
@@ -68,10 +67,10 @@ def pulled(layer: Affine[FieldArray], gradients: FieldArray) -> FieldArray:
     columns = gradients.reshape(len(gradients), groups, -1, places)
     each = layer.weights.reshape(groups, -1, taps).mT @ columns  # (num_samples, groups, taps, places)
     rows = each.transpose(1, 3, 2, 0).reshape(groups * places * taps, len(gradients))
-    return summed_by_place(rows, layer.sources.ravel(), layer.num_inputs + 2)[: layer.num_inputs].mT
+    return sums_by_place(rows, layer.sources.ravel(), layer.num_inputs + 2)[: layer.num_inputs].mT
 
 
-def by_weights(layer: Affine[FieldArray], patches: FieldArray) -> FieldArray:
+def weight_jacobian(layer: Affine[FieldArray], patches: FieldArray) -> FieldArray:
     """d outputs / d weights, (num_samples, num_outputs, num_weights), both row by row."""
     num_samples, groups, places, taps = patches.shape
     rows = layer.weights.shape[0]

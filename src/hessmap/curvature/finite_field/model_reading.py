@@ -8,7 +8,8 @@ from math import lcm, prod
 import numpy as np
 from torch import nn
 
-from hessmap.curvature.finite_field import module_windows
+from hessmap.curvature.convolution_geometry import ConvolutionGeometry
+from hessmap.curvature.finite_field import pools
 from hessmap.curvature.finite_field.chain import (
     Affine,
     Chain,
@@ -32,6 +33,10 @@ _RULES = Rules(
 )
 
 Shape = tuple[int, ...]
+Convolution = nn.Conv1d | nn.Conv2d | nn.Conv3d
+_CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
+# A Problem holds no dropout that is on.
+_UNCHANGED = (nn.Identity, nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d)
 
 
 def read_chain(model: nn.Module, layout: Layout, input_shape: Shape) -> Chain[Floats]:
@@ -68,15 +73,15 @@ class _Reading:
     def read(self, module: nn.Module) -> None:
         """One layer more; only exact types count, because a subclass may compute something else."""
         kind = type(module)
-        if kind in (nn.Identity, nn.Dropout, nn.Dropout1d, nn.Dropout2d):  # a Problem holds no dropout that is on
+        if kind in _UNCHANGED:
             return
         if isinstance(module, nn.Flatten | nn.Unflatten) and kind in (nn.Flatten, nn.Unflatten):
             self.shape = _reshaped(module, self.shape)
         elif isinstance(module, nn.Linear) and kind is nn.Linear:
             self._add_linear(module)
-        elif isinstance(module, nn.Conv1d | nn.Conv2d) and kind in (nn.Conv1d, nn.Conv2d):
+        elif isinstance(module, Convolution) and kind in _CONVOLUTIONS:
             self._add_convolution(module)
-        elif kind in module_windows.AVERAGES:
+        elif kind in pools.AVERAGES:
             self._add_average(module)
         else:
             num_units = prod(self.shape)
@@ -111,7 +116,7 @@ class _Reading:
             self._add(_rearranged(np.arange(num_units)))
         self.activations.append(activation)
 
-    def _parameters(self, module: nn.Linear | nn.Conv1d | nn.Conv2d) -> tuple[Floats, Indices, bool]:
+    def _parameters(self, module: nn.Linear | Convolution) -> tuple[Floats, Indices, bool]:
         """Weights and positions (rows, taps), the bias behind the taps."""
         weights, positions = [], []
         for parameter in (module.weight, module.bias):
@@ -136,24 +141,24 @@ class _Reading:
         # The outputs stand feature by feature, torch's token by token.
         self._add(_rearranged(np.arange(prod(self.shape)).reshape(module.out_features, -1).T.ravel()))
 
-    def _add_convolution(self, module: nn.Conv1d | nn.Conv2d) -> None:
+    def _add_convolution(self, module: Convolution) -> None:
         lengths = self._image(len(module.kernel_size), module.in_channels)
-        sources, out_lengths = module_windows.convolution(module, lengths)
-        self.shape = (module.out_channels, *out_lengths)
+        geometry = ConvolutionGeometry.of_module(module, lengths)
+        self.shape = (module.out_channels, *geometry.positions[-len(lengths) :])
+        sources = geometry.input_indices(module.in_channels, module.padding_mode)
         patches = Patches(sources, module.in_channels * prod(lengths))
         self._add(Affine(*self._parameters(module), patches=patches))
 
     def _add_average(self, module: nn.Module) -> None:
-        lengths = self._image(module_windows.num_axes(module))
+        lengths = self._image(pools.num_axes(module))
         num_inputs = prod(self.shape)
-        windows, counts, out_lengths = module_windows.average(module, self.shape[0], lengths)
+        windows, counts, out_lengths = pools.average_windows(module, self.shape[0], lengths)
         self.shape = (self.shape[0], *out_lengths)
         self._add(_averaged(windows, counts, num_inputs))
 
     def maximum(self, module: nn.Module) -> MaxPool:
-        windows, out_lengths = module_windows.maximum(
-            module, self.shape[0], self._image(module_windows.num_axes(module))
-        )
+        lengths = self._image(pools.num_axes(module))
+        windows, out_lengths = pools.maximum_windows(module, self.shape[0], lengths)
         self.shape = (self.shape[0], *out_lengths)
         return MaxPool(windows)
 
@@ -174,7 +179,7 @@ def _activation(module: nn.Module, reading: _Reading) -> ExactActivation:
         return LeakyRelu(float(module.negative_slope))
     if isinstance(module, PolynomialActivation) and kind is PolynomialActivation:
         return module.polynomial
-    if kind in module_windows.MAXIMA:
+    if kind in pools.MAXIMA:
         return reading.maximum(module)
     raise _NotExact
 

@@ -1,14 +1,15 @@
-"""Rank over GF(P) with python-flint, behind random sketches where the matrix is large."""
+"""Rank over GF(P) with python-flint, behind random sketches where the matrix is large; its probability of error."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import flint
 import numpy as np
 
-from hessmap.curvature.finite_field.field_array import FieldArray, drawn
-from hessmap.curvature.finite_field.height import failure_bound
+from hessmap.curvature.finite_field.field_array import FieldArray, Height, random_array
+from hessmap.curvature.finite_field.prime_field import LOWEST_PRIME_BITS, NUM_PRIMES_AT_LEAST
 
 # flint takes the entries as Python integers, about 50 bytes each: beyond this size a sketch comes first.
 LARGEST_DIRECT_SIZE = 3000
@@ -47,9 +48,9 @@ def _sketch(matrix: FieldArray, size: int, generator: np.random.Generator) -> Fi
     """The matrix with each side that is much longer than ``size`` mixed down to it."""
     rows, columns = matrix.shape
     if rows > 2 * size:
-        matrix = drawn(matrix.field, generator, size, rows) @ matrix
+        matrix = random_array(matrix.field, generator, size, rows) @ matrix
     if columns > 2 * size:
-        matrix = matrix @ drawn(matrix.field, generator, columns, size)
+        matrix = matrix @ random_array(matrix.field, generator, columns, size)
     return matrix
 
 
@@ -58,3 +59,22 @@ def _direct_rank(matrix: FieldArray) -> int:
     if rows == 0 or columns == 0:
         return 0
     return int(flint.nmod_mat(rows, columns, matrix.residues.ravel().tolist(), matrix.field.prime).rank())
+
+
+def failure_bound(height: Height, size: int) -> float:
+    """The probability that a matrix of this height and rank at most ``size`` loses rank in the random field.
+
+    Rank is lost only if one fixed non-zero minor vanishes. Its coefficients, cleared of denominators, are integers
+    of at most size! 2^(size * bits) (Hadamard's inequality in the form that holds for polynomials too), so at most
+    log2 of that / 61 primes of [2^61, 2^62] divide one of them. For any other prime the minor is a non-zero
+    polynomial over GF(P), which vanishes at a random point with probability at most its degree / P
+    (Schwartz-Zippel; Schwartz 1980, Zippel 1979).
+
+    >>> failure_bound(Height(denominator_bits=60, magnitude_bits=10), size=1000) < 1e-12
+    True
+    """
+    if size == 0:
+        return 0.0
+    each = max(0, height.denominator_bits + height.division_bits + height.magnitude_bits)
+    bits = size * each + math.lgamma(size + 1) / math.log(2)
+    return bits / LOWEST_PRIME_BITS / NUM_PRIMES_AT_LEAST + size * height.degree / 2.0**LOWEST_PRIME_BITS

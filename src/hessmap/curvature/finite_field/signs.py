@@ -18,8 +18,8 @@ from hessmap.curvature.finite_field.chain import (
     LeakyRelu,
     MaxPool,
 )
-from hessmap.curvature.finite_field.dyadic import Integers, scaled_integers
-from hessmap.curvature.finite_field.layer_maps import applied, seen
+from hessmap.curvature.finite_field.field_array import Integers, scaled_integers
+from hessmap.curvature.finite_field.layer_maps import layer_outputs, layer_patches
 from hessmap.networks import Polynomial
 
 _ROUNDING = 2.0**-53
@@ -52,8 +52,8 @@ def signs(chain: Chain[Floats], inputs: Floats) -> Signs:
 
 
 def _float_patterns(chain: Chain[Floats], inputs: Floats) -> tuple[list[Pattern | None], NDArray[np.bool_], Indices]:
-    """Patterns by running error analysis; which samples have a number closer to a kink, or to a rival, than the error
-    bound; and the ties of every sample, which are right where there is no doubt. An error of zero means exact."""
+    """Patterns by running error analysis; which samples have a number closer to a kink, or to the largest of a window,
+    than the error bound; and the ties of every sample, right where there is no doubt. An error of zero means exact."""
     doubtful = np.zeros(len(inputs), dtype=np.bool_)
     ties = np.zeros(len(inputs), dtype=np.int64)
     patterns: list[Pattern | None] = []
@@ -88,13 +88,13 @@ def _affine_with_error(layer: Affine[Floats], values: Floats, errors: Floats) ->
     """
     size, weights = np.abs(layer.weights), layer.weights
     length = weights.shape[1] + 2
-    patches, patch_errors = seen(layer, values), seen(layer, errors, one=0)
+    patches, patch_errors = layer_patches(layer, values), layer_patches(layer, errors, one=0)
     gamma = length * _ROUNDING / (1 - length * _ROUNDING)
-    bound = applied(size, patch_errors + gamma * (np.abs(patches) + patch_errors))
+    bound = layer_outputs(size, patch_errors + gamma * (np.abs(patches) + patch_errors))
     bound = bound / layer.divisor * (1 + 8 * gamma) + 4 * length * _UNDERFLOW
     is_something = ((values != 0) | (errors != 0)).astype(np.float64)
-    num_terms = applied((weights != 0).astype(np.float64), seen(layer, is_something, one=0))
-    return applied(weights, patches) / layer.divisor, np.where(num_terms == 0, 0.0, bound)
+    num_terms = layer_outputs((weights != 0).astype(np.float64), layer_patches(layer, is_something, one=0))
+    return layer_outputs(weights, patches) / layer.divisor, np.where(num_terms == 0, 0.0, bound)
 
 
 def _leaky_with_error(
@@ -111,18 +111,18 @@ def _leaky_with_error(
 def _maximum_with_error(
     activation: MaxPool, values: Floats, errors: Floats
 ) -> tuple[Indices, NDArray[np.bool_], Indices]:
-    """The chosen units; the samples where a rival is too close; how many maxima of a sample are attained twice."""
+    """The chosen units; the samples where another is too close; how many maxima of a sample are attained twice."""
     is_there = activation.windows >= 0
-    rivals = np.where(is_there, values[:, activation.windows], -np.inf)
+    candidates = np.where(is_there, values[:, activation.windows], -np.inf)
     doubts = np.where(is_there, errors[:, activation.windows], 0.0)
-    best = np.argmax(rivals, axis=2)[:, :, None]
-    height, doubt = (np.take_along_axis(array, best, axis=2) for array in (rivals, doubts))
-    is_below = (height - rivals) * (1 - 4 * _ROUNDING) > (doubt + doubts) * (1 + 4 * _ROUNDING)
+    best = np.argmax(candidates, axis=2)[:, :, None]
+    height, doubt = (np.take_along_axis(array, best, axis=2) for array in (candidates, doubts))
+    is_below = (height - candidates) * (1 - 4 * _ROUNDING) > (doubt + doubts) * (1 + 4 * _ROUNDING)
     is_exact = (doubt == 0) & (doubts == 0)
-    is_best = np.arange(rivals.shape[2]) == best
+    is_best = np.arange(candidates.shape[2]) == best
     is_sure = is_below | is_exact | is_best | ~is_there
-    is_equal = is_exact & (rivals == height) & ~is_best & is_there
-    chosen = np.take_along_axis(np.broadcast_to(activation.windows, rivals.shape), best, axis=2)[:, :, 0]
+    is_equal = is_exact & (candidates == height) & ~is_best & is_there
+    chosen = np.take_along_axis(np.broadcast_to(activation.windows, candidates.shape), best, axis=2)[:, :, 0]
     is_sure &= np.isfinite(height) & np.isfinite(doubt)
     return chosen, ~is_sure.all(axis=(1, 2)), is_equal.any(axis=2).sum(axis=1)
 
@@ -135,7 +135,7 @@ def _integer_patterns(chain: Chain[Floats], inputs: Floats) -> tuple[list[Patter
     unit = 1 << bits
     for layer, activation in zip(chain.layers, chain.activations, strict=False):
         matrix, matrix_bits = scaled_integers(layer.weights)
-        values = applied(matrix, seen(layer, values, one=unit))
+        values = layer_outputs(matrix, layer_patches(layer, values, one=unit))
         unit *= layer.divisor << matrix_bits
         pattern: Pattern | None = None
         if isinstance(activation, LeakyRelu):
@@ -155,9 +155,9 @@ def _integer_maximum(activation: MaxPool, values: Integers) -> tuple[Indices, in
     num_ties = 0
     for place, window in enumerate(activation.windows):
         units = window[window >= 0]
-        rivals = values[:, units]
-        best = rivals.max(axis=1, keepdims=True)
-        is_best = np.asarray(rivals == best, dtype=np.bool_)
+        candidates = values[:, units]
+        best = candidates.max(axis=1, keepdims=True)
+        is_best = np.asarray(candidates == best, dtype=np.bool_)
         chosen[:, place] = units[is_best.argmax(axis=1)]
         num_ties += int((is_best.sum(axis=1) > 1).sum())
     return chosen, num_ties

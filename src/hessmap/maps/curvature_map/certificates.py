@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from hessmap.curvature import Problem
+from hessmap.curvature.finite_field import certified_rank
 from hessmap.errors import UnsupportedNetwork
-from hessmap.measurement import certified_rank
 from hessmap.results import PARTS, Part, RankCertificate, RankMeasurement
 
 # Elimination costs about p^3: some ten seconds per Hessian here, on one core.

@@ -33,7 +33,7 @@ def cases() -> tuple[Case, ...]:
 
 def measure(case: Case) -> dict[str, Any]:
     """The exact ranks, what each side says of them, and every network on which it says too little."""
-    from hessmap.measurement import generic_rank
+    from hessmap.curvature.finite_field import generic_rank
 
     draw = random.Random(case_key(case))
     networks: list[str] = []

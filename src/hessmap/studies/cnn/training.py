@@ -63,7 +63,8 @@ def _course(network: Convolutional, data: Data, case: Case) -> dict[str, Any]:
     inputs, and H_f, which is linear in that moment, is zero whatever the loss.
     """
     from hessmap.curvature import Problem
-    from hessmap.measurement import generic_rank, numerical_rank
+    from hessmap.curvature.finite_field import generic_rank
+    from hessmap.measurement import numerical_rank
     from hessmap.results import RankValue
     from hessmap.studies.course_record import measured_course
     from hessmap.studies.training_course import training_course

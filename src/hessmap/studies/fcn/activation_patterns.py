@@ -28,9 +28,9 @@ def activation_patterns(problem: Problem) -> ActivationPatterns:
     A leaky unit passes every sample, with two slopes: no unit is dead, and each sees all inputs. The units of a group
     act as a linear network on the inputs times their slope, whose rank is that of the inputs with a slope other than 0.
     """
+    from hessmap.curvature.finite_field import certified_matrix_rank
     from hessmap.curvature.finite_field.model_reading import read_chain
     from hessmap.curvature.finite_field.signs import signs
-    from hessmap.measurement import certified_matrix_rank
     from hessmap.networks import describe
     from hessmap.theory.fully_connected.piecewise_linear import ActivationGroup
 

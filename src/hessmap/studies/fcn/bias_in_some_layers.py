@@ -31,7 +31,7 @@ def measure(case: Case) -> dict[str, Any]:
 
 
 def _exact(setting: Setting, biased: tuple[int, ...], seed: int) -> dict[str, int]:
-    from hessmap.measurement import generic_rank
+    from hessmap.curvature.finite_field import generic_rank
     from hessmap.studies.fcn.special_networks import PartlyBiased
 
     network = PartlyBiased(setting.widths, biased)

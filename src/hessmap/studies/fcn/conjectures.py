@@ -64,7 +64,7 @@ def _predicted(setting: Setting) -> dict[str, int]:
 
 
 def _exact_rank(setting: Setting, part: Part, seed: int) -> tuple[int, float]:
-    from hessmap.measurement import generic_rank
+    from hessmap.curvature.finite_field import generic_rank
     from hessmap.networks import FullyConnected
 
     network = FullyConnected(setting.widths, bias=setting.bias)

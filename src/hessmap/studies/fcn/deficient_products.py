@@ -54,7 +54,7 @@ def _random_network(draw: random.Random, num_layers: int) -> SumOfIntervals:
 
 
 def _exact(network: SumOfIntervals, setting: Setting, seed: int) -> dict[str, int]:
-    from hessmap.measurement import generic_rank
+    from hessmap.curvature.finite_field import generic_rank
 
     return {part: generic_rank(network, part, setting.loss, **setting.data_ranks, seed=seed).value for part in PARTS}
 

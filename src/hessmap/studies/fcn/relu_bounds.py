@@ -28,7 +28,7 @@ def measure(case: Case) -> dict[str, Any]:
     ``tightest`` is the smallest bound that applies, so that a rank below it obeys all. ``failure_bound`` is the
     probability that the certified rank of H_o, of H_f or of the inputs is too small.
     """
-    from hessmap.measurement import certified_data_ranks, certified_rank
+    from hessmap.curvature.finite_field import certified_data_ranks, certified_rank
     from hessmap.theory import predict_ranks
     from hessmap.theory.losses_and_data import sample_bounds
 

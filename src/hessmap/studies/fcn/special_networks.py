@@ -9,7 +9,7 @@ import numpy as np
 
 from hessmap.curvature.finite_field.chain import Affine, Chain, Identity
 from hessmap.curvature.finite_field.drawn_network import drawn_network
-from hessmap.curvature.finite_field.field_array import FieldArray, drawn, from_integers
+from hessmap.curvature.finite_field.field_array import FieldArray, from_integers, random_array
 from hessmap.curvature.finite_field.prime_field import PrimeField
 
 
@@ -51,7 +51,7 @@ class SumOfIntervals:
 @drawn_network.register
 def _partly_biased(network: PartlyBiased, field: PrimeField, generator: np.random.Generator) -> Chain[FieldArray]:
     weights = [
-        drawn(field, generator, after, before + (layer in network.biased_layers))
+        random_array(field, generator, after, before + (layer in network.biased_layers))
         for layer, (before, after) in enumerate(pairwise(network.widths), start=1)
     ]
     return _chain(weights, [layer in network.biased_layers for layer in range(1, len(network.widths))])

@@ -45,7 +45,7 @@ def measure(case: Case) -> dict[str, Any]:
     """Exact ranks, the formula, and the counts of parameters and functions, network by network."""
     import numpy as np
 
-    from hessmap.measurement import generic_rank
+    from hessmap.curvature.finite_field import generic_rank
     from hessmap.networks import FullyConnected, Polynomial
     from hessmap.theory.polynomial.three_layers import deep_polynomial_rank, upper_bounds
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from hessmap.curvature.finite_field.chain import Affine, Chain, Identity
 from hessmap.curvature.finite_field.drawn_network import drawn_network
-from hessmap.curvature.finite_field.field_array import FieldArray, drawn
+from hessmap.curvature.finite_field.field_array import FieldArray, random_array
 from hessmap.curvature.finite_field.prime_field import PrimeField
 from hessmap.networks import Polynomial
 
@@ -33,7 +33,7 @@ def _polynomial_teacher(
     for after, before, has_bias in shapes:
         size = after * (before + has_bias)
         positions = np.arange(start, start + size).reshape(after, before + has_bias)
-        layers.append(Affine(drawn(field, generator, *positions.shape), positions, has_bias))
+        layers.append(Affine(random_array(field, generator, *positions.shape), positions, has_bias))
         start += size
     activation = Identity() if network.activation == Polynomial((0, 1)) else network.activation
     return Chain(tuple(layers), (activation,), start)

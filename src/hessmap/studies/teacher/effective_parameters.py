@@ -41,7 +41,7 @@ def _rows(name: str, bias: str, fewer: int) -> tuple[Case, ...]:
 
 def measure(case: Case) -> dict[str, Any]:
     """The rank of every cell of a row, as predicted and in GF(P)."""
-    from hessmap.measurement import generic_rank
+    from hessmap.curvature.finite_field import generic_rank
     from hessmap.networks import Polynomial
     from hessmap.studies.teacher.drawn_teachers import PolynomialTeacher
     from hessmap.theory import effective_parameters

@@ -6,10 +6,14 @@ from typing import SupportsIndex
 
 import numpy as np
 
-from hessmap.curvature.finite_field.drawn_data import drawn_derivatives, drawn_inputs, drawn_residuals
 from hessmap.curvature.finite_field.drawn_network import drawn_network
 from hessmap.curvature.finite_field.evaluation import evaluate
-from hessmap.curvature.finite_field.generic_ranks import generic_ranks
+from hessmap.curvature.finite_field.generic_data import (
+    drawn_derivatives,
+    drawn_inputs,
+    drawn_residuals,
+    generic_ranks,
+)
 from hessmap.curvature.finite_field.hessian import field_hessian
 from hessmap.curvature.finite_field.prime_field import random_prime_field
 from hessmap.curvature.finite_field.rank import field_rank

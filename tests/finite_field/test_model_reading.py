@@ -1,4 +1,4 @@
-"""What a chain reads off torch's convolutions and pools computes what torch computes, whatever their options."""
+"""What a chain reads off torch's layers computes what torch computes, whatever their options."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import torch
 from torch import nn
 
 from hessmap.curvature import Problem
-from hessmap.curvature.finite_field.exact_problem import exact_problem
-from hessmap.curvature.finite_field.float_evaluation import float_outputs
+from hessmap.curvature.finite_field import certified_rank
+from hessmap.curvature.finite_field.certified_rank import exact_problem
+from hessmap.curvature.finite_field.evaluation import float_outputs, require_outputs
 from hessmap.curvature.finite_field.model_reading import read_chain
 from hessmap.curvature.finite_field.prime_field import PrimeField
 from hessmap.curvature.layout import Layout
 from hessmap.errors import UnsupportedNetwork
-from hessmap.measurement import certified_rank
 
 FIELD = PrimeField(2**62 - 57)
 
@@ -34,6 +34,10 @@ LAYERS: dict[str, tuple[nn.Module, tuple[int, ...]]] = {
     "max": (nn.MaxPool1d(2), (3, 7)),
     "max with all options": (nn.MaxPool2d((3, 2), stride=(2, 1), padding=(1, 0), dilation=(1, 2)), (2, 6, 5)),
     "max rounded up": (nn.MaxPool2d(3, stride=2, padding=1, ceil_mode=True), (1, 6, 6)),
+    "three axes": (nn.Conv3d(2, 2, (2, 1, 2), stride=2, padding=(0, 1, 1), groups=2), (2, 4, 3, 3)),
+    "max over three axes": (nn.MaxPool3d(2, stride=1, padding=1), (1, 2, 3, 2)),
+    "average over three axes": (nn.AvgPool3d((1, 2, 2), stride=1, padding=(0, 1, 0)), (1, 2, 3, 2)),
+    "adaptive, three axes": (nn.AdaptiveAvgPool3d((1, 2, None)), (1, 2, 3, 2)),
     "average": (nn.AvgPool2d(2), (2, 5, 4)),
     "average with padding": (nn.AvgPool1d(3, stride=2, padding=1), (2, 6)),
     "average without padding": (nn.AvgPool1d(3, stride=2, padding=1, count_include_pad=False), (2, 6)),
@@ -102,3 +106,20 @@ def test_a_pool_over_images_of_odd_size_keeps_the_rank_of_the_pixels_it_sees() -
     model = nn.Sequential(nn.MaxPool1d(2), nn.Flatten(), nn.Linear(1, 1, bias=False)).double()
     inputs = torch.tensor([[[1.0, 2.0, 9.0]], [[3.0, -1.0, 8.0]]], dtype=torch.float64)
     assert certified_rank(Problem(model, "squared", inputs, torch.zeros(2, 1)), "outer_product").value == 1
+
+
+def test_outputs_that_cancel_to_rounding_are_still_those_of_the_model() -> None:
+    """0.1 x + 0.2 x - 0.3 x: what is left of it depends on the order of the sum."""
+    model = nn.Sequential(nn.Linear(3, 3, bias=False), nn.ReLU(), nn.Linear(3, 1, bias=False)).double()
+    with torch.no_grad():
+        model[0].weight.copy_(torch.tensor([1e8, 1.0, 1.0]).expand(3, 3))
+        model[2].weight.copy_(torch.tensor([[0.1, 0.2, -0.3]], dtype=torch.float64))
+    inputs = torch.rand(6, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    chain = read_chain(model, layout_of(model), (3,))
+    outputs = model(inputs).detach().numpy()
+    require_outputs(chain, inputs.numpy(), 3 * outputs, "")
+    require_outputs(chain, inputs.numpy(), np.zeros_like(outputs), "")
+    with pytest.raises(UnsupportedNetwork, match="its outputs differ from theirs"):
+        require_outputs(chain, inputs.numpy(), outputs + 1e-2, "")
+    with pytest.raises(UnsupportedNetwork, match="its outputs differ from theirs"):
+        require_outputs(chain, inputs.numpy(), outputs[:, :0], "")

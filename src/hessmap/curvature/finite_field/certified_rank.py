@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 from numpy.typing import NDArray
 
-from hessmap.curvature.finite_field.exact_problem import ExactProblem, exact_problem
-from hessmap.curvature.finite_field.field_array import FieldArray, from_floats, joined, ones
-from hessmap.curvature.finite_field.height import failure_bound
-from hessmap.curvature.finite_field.prime_field import random_prime_field
-from hessmap.curvature.finite_field.rank import field_rank
+from hessmap.curvature.finite_field.chain import Chain, in_field
+from hessmap.curvature.finite_field.evaluation import Evaluation, evaluate, require_outputs
+from hessmap.curvature.finite_field.field_array import (
+    FieldArray,
+    concatenate,
+    from_floats,
+    from_integers,
+    identity,
+    ones,
+)
+from hessmap.curvature.finite_field.hessian import OutputDerivatives, field_hessian
+from hessmap.curvature.finite_field.model_reading import read_chain
+from hessmap.curvature.finite_field.prime_field import PrimeField, random_prime_field
+from hessmap.curvature.finite_field.rank import failure_bound, field_rank
+from hessmap.curvature.finite_field.signs import signs
+from hessmap.curvature.losses import Squared
 from hessmap.curvature.problem import Problem
-from hessmap.errors import require, unknown_name
+from hessmap.errors import UnsupportedNetwork, require, sentence, unknown_name
 from hessmap.results import PARTS, DataRanks, Part, RankCertificate, provenance
 
 
@@ -92,7 +105,57 @@ def _moments(exact: ExactProblem) -> tuple[FieldArray, FieldArray]:
 
     [Omega_c, omega] and [Omega, omega] differ by multiples of the column omega, so they have the same rank.
     """
-    extended = joined([exact.inputs, ones(exact.inputs.field, len(exact.inputs), 1)], axis=1)
+    extended = concatenate([exact.inputs, ones(exact.inputs.field, len(exact.inputs), 1)], axis=1)
     weights = exact.derivatives.weights
     weighted = extended if weights is None else extended * weights[:, None]
     return extended.mT @ weighted, exact.derivatives.residuals.mT @ weighted
+
+
+@dataclass(frozen=True, eq=False)
+class ExactProblem:
+    """A problem with every number in the field: its inputs, its evaluation and its residuals (output - target).
+
+    Samples of equal weight count one each, because a common factor does not change a rank; other weights enter as
+    the float64 numbers they are. ``total_weight`` is what the weights stand for: their sum in a mean.
+    """
+
+    chain: Chain[FieldArray]
+    inputs: FieldArray
+    evaluation: Evaluation
+    derivatives: OutputDerivatives
+    num_ties: int
+    l2: float
+    total_weight: int
+
+    def hessian(self, part: Part) -> FieldArray:
+        """``total_weight`` times the Hessian of the risk, or of a part of it."""
+        matrix = field_hessian(self.chain, self.evaluation, self.derivatives, part)
+        if part != "loss" or self.l2 == 0:
+            return matrix
+        field = matrix.field
+        twice = from_floats(field, np.array(self.l2)) * from_integers(field, 2 * self.total_weight)
+        return matrix + identity(field, len(matrix)) * twice
+
+
+def exact_problem(problem: Problem, field: PrimeField) -> ExactProblem:
+    """The problem in the field, or a refusal that says what to use instead."""
+    _require_squared(problem)
+    chain = read_chain(problem.model, problem.layout, tuple(problem.inputs.shape[1:]))
+    inputs = problem.inputs.numpy().reshape(problem.num_samples, -1)
+    require_outputs(chain, inputs, problem.outputs().numpy(), "Use numerical_rank")
+    found = signs(chain, inputs)
+    exact_chain, exact_inputs = in_field(chain, field), from_floats(field, inputs)
+    evaluation = evaluate(exact_chain, exact_inputs, found.patterns)
+    residuals = evaluation.outputs - from_floats(field, problem.targets.numpy())
+    weights = problem.weights.numpy()
+    are_equal = bool((weights == weights[0]).all())
+    derivatives = OutputDerivatives(residuals, None, None if are_equal else from_floats(field, weights))
+    total_weight = problem.num_samples if are_equal else 1
+    return ExactProblem(exact_chain, exact_inputs, evaluation, derivatives, found.num_ties, problem.l2, total_weight)
+
+
+def _require_squared(problem: Problem) -> None:
+    if type(problem.loss) is not Squared:
+        must = "exact arithmetic on given data needs the squared loss, whose derivatives are polynomials"
+        remedy = "Use numerical_rank for this network, or generic_rank for the generic network of its architecture"
+        raise UnsupportedNetwork(sentence(must, f"the loss is '{problem.loss.name}'", remedy))
