@@ -19,7 +19,7 @@ from hessmap.datasets import gaussian_mixture
 from hessmap.errors import DataFileError
 from hessmap.networks import FullyConnected
 from hessmap.runs.model_cache import model_key, models_folder, trained, use_models_folder
-from hessmap.studies.trained_network import trained_network
+from hessmap.studies.trained_networks import trained_network
 
 SETTINGS = {"architecture": "4-3-2", "seed": 0, "learning_rate": 0.1}
 
@@ -131,7 +131,7 @@ def test_a_killed_training_goes_on_to_the_same_bits(
         import os, sys
         import test_model_cache as case
         from hessmap.runs.model_cache import use_models_folder
-        from hessmap.studies.trained_network import trained_network
+        from hessmap.studies.trained_networks import trained_network
         import hessmap.training
 
         use_models_folder(sys.argv[1])
