@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import textwrap
@@ -146,9 +147,9 @@ def test_a_killed_training_goes_on_to_the_same_bits(
         hessmap.training.train = killed
         trained_network(case.NETWORK, case.data(), **case.OPTIONS)
     """
-    here = str(Path(__file__).parent)
+    paths = os.pathsep.join([str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])])
     command = [sys.executable, "-c", textwrap.dedent(program), str(models)]
-    done = subprocess.run(command, env={"PYTHONPATH": here, "OMP_NUM_THREADS": "1"}, check=False, timeout=300)
+    done = subprocess.run(command, env={"PYTHONPATH": paths, "OMP_NUM_THREADS": "1"}, check=False, timeout=300)
     assert done.returncode == 9
     (checkpoint,) = models.glob("*/checkpoints/training.pt")
     epochs: list[int] = []
