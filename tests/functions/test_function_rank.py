@@ -78,8 +78,8 @@ def test_jacobians_of_all_samples_are_those_of_each_sample(name):
     torch.manual_seed(0)
     made, shape = CASES[name]
     model, inputs = made().double(), drawn(*shape)
-    roads = {road for _, road in jacobian_chunks(NetworkFunction(model, inputs))}
-    assert roads == {name.split(",")[0]}
+    methods = {method for _, method in jacobian_chunks(NetworkFunction(model, inputs))}
+    assert methods == {name.split(",")[0]}
     plain = [module for module in model.modules() if hasattr(module, "inplace")]
     for module in plain:
         module.inplace = False
@@ -103,7 +103,7 @@ def test_a_hook_that_changes_a_layer_sends_the_jacobians_to_autograd():
     inputs = drawn(4, 3)
     wanted = 2 * model[1].weight @ model[0].weight
     assert torch.allclose(hm.input_jacobians(model, inputs)[1], wanted, atol=1e-14)
-    assert hm.function_rank(model, inputs).road == "vjp"
+    assert hm.function_rank(model, inputs).method == "vjp"
 
 
 @settings(max_examples=12, deadline=None)
@@ -171,7 +171,7 @@ def test_a_jacobian_beyond_the_budget_is_met_by_products():
     inputs = drawn(2, 4)
     whole = hm.function_rank(model, inputs)
     part = hm.function_rank(model, inputs, memory_budget=100, count=3)
-    assert part.road == "products, 3 largest"
+    assert part.method == "products, 3 largest"
     assert not part.is_complete
     assert part.singular_values == pytest.approx(whole.singular_values[:, :3], rel=1e-7)
     gram = JacobianGram(NetworkFunction(model, inputs), 1).to_dense()

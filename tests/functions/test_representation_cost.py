@@ -77,8 +77,77 @@ def test_depths_of_recovery_are_given_where_a_network_is_cheap():
     cost = hm.representation_cost(narrow, torch.rand(60, 2, generator=torch.Generator().manual_seed(0)))
     assert cost.inner_rank == 2
     first, last = cost.expected_depths
-    assert first == max(1, int(np.floor(cost.constant)) + 1)
+    assert first == max(cost.num_layers + 1, int(np.floor(cost.constant)) + 1)
     assert last > first
+
+
+def rank_two(noise: float, seed: int = 0) -> nn.Module:
+    """6 to 20 to 6 with first weights of rank 2 and a disturbance of their size."""
+    model = nn.Sequential(nn.Linear(6, 20), nn.ReLU(), nn.Linear(20, 6)).double()
+    weights = drawn(20, 2, seed=seed) @ drawn(2, 6, seed=seed + 1)
+    model[0].weight.data = weights + noise * weights.abs().mean() * drawn(20, 6, seed=seed + 2)
+    model[0].bias.data, model[2].bias.data = 0.1 * drawn(20, seed=seed + 3), 0.1 * drawn(6, seed=seed + 4)
+    model[2].weight.data = torch.linalg.qr(drawn(20, 6, seed=seed + 5))[0].T.contiguous()
+    return model
+
+
+@pytest.mark.parametrize("noise", [0.0, 1e-13, 1e-7, 1e-5])
+def test_the_rank_of_the_weights_does_not_hang_on_rounding(noise):
+    model, inputs = rank_two(noise), drawn(100, 6)
+    cost = hm.representation_cost(model, inputs)
+    measured = cost.inner_rank_measurement
+    assert (cost.inner_rank, measured.value, measured.decidable) == (2, 2, True)
+    assert measured.threshold == pytest.approx(0.1 * measured.scale)
+    assert measured.gap > 1e3
+    assert cost.expected_depths is None or cost.expected_depths[0] > 2
+    single = hm.representation_cost(model.float(), inputs.float())
+    assert single.inner_rank == 2
+    assert single.constant == pytest.approx(cost.constant, rel=1e-4)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_what_is_dropped_moves_the_outputs_by_no_more_than_is_said(seed):
+    model, inputs = rank_two(1e-5, seed), drawn(100, 6, seed=seed)
+    cost = hm.representation_cost(model, inputs)
+    left, values, right = torch.linalg.svd(model[0].weight.detach(), full_matrices=False)
+    other = rank_two(0.0, seed)
+    other.load_state_dict(model.state_dict())
+    other[0].weight.data = (left[:, :2] * values[:2]) @ right[:2]
+    low, high = inputs.min(0).values, inputs.max(0).values
+    points = low + (high - low) * torch.rand(500, 6, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    largest = float((model(points) - other(points)).norm(dim=1).max().detach())
+    assert 0 < largest <= cost.function_error < 1e3 * largest
+
+
+def test_weights_without_a_clear_cut_have_no_inner_rank():
+    """Singular values that fall evenly, as trained weights have them: no rank is expected at any depth."""
+    model = rank_two(0.0)
+    left, _, right = torch.linalg.svd(model[0].weight.detach(), full_matrices=False)
+    model[0].weight.data = (left * 0.4 ** torch.arange(6, dtype=torch.float64)) @ right
+    cost = hm.representation_cost(model, drawn(100, 6))
+    assert (cost.inner_rank, cost.constant, cost.expected_depths) == (None, None, None)
+    assert not cost.inner_rank_measurement.decidable
+    assert any("no clear cut at 0.1 of the largest" in note for note in cost.notes)
+    assert RepresentationCost.from_json(cost.to_json()) == cost
+
+
+def test_a_zero_weight_is_said_and_not_stumbled_over():
+    model = rank_two(0.0)
+    nn.init.zeros_(model[2].weight)
+    assert any("a weight matrix is zero" in note for note in hm.representation_cost(model, drawn(9, 6)).notes)
+
+
+@settings(deadline=None, max_examples=15)
+@given(seed=st.integers(0, 1000), depth=st.integers(2, 6), scale=st.floats(0.05, 2.0))
+def test_depths_are_claimed_only_above_the_networks_own(seed, depth, scale):
+    """Narrow networks with small weights have a negative constant: k L + C is no cost at smaller depths."""
+    model = hm.FullyConnected((3, *[8] * (depth - 1), 3), activation="relu").build(seed=seed)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(scale)
+    cost = hm.representation_cost(model, 50 * drawn(30, 3, seed=seed), relative_tolerance=1e-6)
+    for depths in (cost.expected_depths, cost.proved_depths):
+        assert depths is None or depth < depths[0] <= depths[1]
 
 
 def test_what_has_no_bound_says_why():

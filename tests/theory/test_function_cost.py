@@ -180,12 +180,28 @@ def test_deep_enough_the_identity_layers_go_where_the_network_is_narrowest():
 
 
 def test_depths_of_recovery_end_where_rank_one_becomes_cheaper():
-    found = functions.recovery_depths(3, constant=7.5, rank_one_constant=100.0, rank_one_slope=0.0)
+    found = functions.recovery_depths(3, constant=7.5, rank_one_constant=100.0, rank_one_slope=0.0, least_depth=2)
     assert found.expected == (8, 46)
     assert 3 * 46 + 7.5 < 46 + 100
     assert 3 * 47 + 7.5 > 47 + 100
     assert found.proved is None
-    assert functions.recovery_depths(2, 50.0, 60.0, 10.0).expected is None
+    assert functions.recovery_depths(2, 50.0, 60.0, 10.0, least_depth=2).expected is None
+
+
+@given(
+    rank=st.integers(1, 5),
+    constant=st.floats(-60.0, 40.0),
+    slope=st.floats(0.0, 1e6),
+    least_depth=st.integers(1, 30),
+)
+def test_nothing_is_said_of_depths_at_which_the_cost_is_not_known(rank, constant, slope, least_depth):
+    """A constant far below zero, as wide layers give it, makes k L + C negative at depths that no network has."""
+    found = functions.recovery_depths(rank, constant, 50.0, slope, least_depth=least_depth, largest=60)
+    for depths in (found.expected, found.proved):
+        assert depths is None or least_depth <= depths[0] <= depths[1]
+    if found.proved is not None:
+        inside = range(found.proved[0], found.proved[1] + 1)
+        assert all(rank * depth + constant < depth * slope ** (2 / depth) for depth in inside)
 
 
 @pytest.mark.parametrize(

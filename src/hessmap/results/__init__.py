@@ -22,6 +22,7 @@ from hessmap.results.functions import (
     FunctionRankCertificate,
     LayerRepresentation,
     RankInterval,
+    RankRange,
     SchattenMeasurement,
 )
 from hessmap.results.layers import (
@@ -105,6 +106,7 @@ __all__ = [
     "RankInterval",
     "RankMeasurement",
     "RankPrediction",
+    "RankRange",
     "RankValue",
     "ReconstructionErrors",
     "Record",

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 from hessmap.results.provenance import Provenance
+from hessmap.results.ranks import RankMeasurement
 from hessmap.results.record import Record
 
 CostKind = Literal["value", "lower_bound", "upper_bound"]
@@ -38,10 +39,13 @@ class CostBound(Record):
 class RepresentationCost(Record):
     """``squared_norm`` of all parameters, bounds on it, and the depths at which rank recovery is expected.
 
-    ``inner_rank`` k and ``constant`` C: k L + C bounds the cost of this function at every depth L above this one, by
-    construction. ``expected_depths`` compares two upper bounds; at ``proved_depths`` no function of bottleneck rank 1
-    through the same outputs is cheaper. Both are (first, last), None where there are none or nothing is known;
-    ``notes`` says why what is missing is missing.
+    ``inner_rank`` k is the measured rank of the narrowest weight matrix (``inner_rank_measurement``), None where its
+    singular values have no clear cut. With ``constant`` C, k L + C bounds at every depth L above ``num_layers``, by
+    construction, the cost of the function with the dropped singular values set to zero; on the box of the inputs its
+    outputs differ from this network's by at most ``function_error``. ``expected_depths`` compares two upper bounds; at
+    ``proved_depths`` no function of bottleneck rank 1 through the same outputs is cheaper (nothing is dropped there).
+    Both are (first, last) above ``num_layers``, None where there are none or nothing is known; ``notes`` says why what
+    is missing is missing.
     """
 
     num_layers: int
@@ -52,6 +56,8 @@ class RepresentationCost(Record):
     expected_depths: tuple[int, int] | None = None
     proved_depths: tuple[int, int] | None = None
     notes: tuple[str, ...] = ()
+    inner_rank_measurement: RankMeasurement | None = None
+    function_error: float | None = None
     provenance: Provenance | None = field(default=None, compare=False)
     summary_fields: ClassVar[tuple[str, ...]] = ("squared_norm", "scaled", "num_layers", "expected_depths", "notes")
 

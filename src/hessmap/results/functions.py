@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
@@ -14,6 +15,50 @@ from hessmap.results.record import Record
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 SideTruth = Literal["certificate", "measurement", "theorem"]
+EPS = float(np.finfo(np.float64).eps)
+# Squared singular values are known to 1e-16 of the largest, so that singular values are to 1e-8.
+GRAM_ERROR = 1e-8
+
+
+# A rank is robust if it stays the same while the tolerance changes by this factor, within a factor of ten of the one
+# that was asked for.
+ROBUST_FACTOR = 3.0
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class RankRange(Record):
+    """A rank that is the same at every relative tolerance from ``lowest`` up to, not including, ``highest``."""
+
+    value: int
+    lowest: float
+    highest: float
+
+    @property
+    def factor(self) -> float:
+        """By how much the tolerance may change; inf where it may go down to zero."""
+        return self.highest / self.lowest if self.lowest > 0 else math.inf
+
+
+def robust_rank(ratios: Floats, tolerance: float, error: float) -> RankRange | None:
+    """The rank that holds over the largest part of the tolerances near the given one, or None if none is robust.
+
+    ``ratios`` are singular values over the largest one, in descending order, known to ``error``; "near" is a factor of
+    ten to both sides, and parts are compared on a logarithmic scale.
+
+    >>> robust_rank(np.array([1.0, 0.6, 0.11, 0.05, 0.002]), tolerance=0.1, error=1e-16)
+    RankRange(value: 2, lowest: 0.11, highest: 0.6)
+    >>> robust_rank(0.5 ** np.arange(12), tolerance=0.1, error=1e-16) is None
+    True
+    """
+    near = max(error, tolerance / 10), min(1.0, 10 * tolerance)
+    edges = np.maximum(np.append(ratios, 0.0), error)
+    best, widest = None, ROBUST_FACTOR
+    for place in range(len(ratios)):
+        highest, lowest = float(edges[place]), float(edges[place + 1])
+        width = min(highest, near[1]) / max(lowest, near[0])
+        if width >= widest:
+            best, widest = RankRange(place + 1, lowest, highest), width
+    return best
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -44,14 +89,23 @@ class SchattenMeasurement(Record):
 @dataclass(frozen=True, eq=False, repr=False)
 class FunctionRankCertificate(Record):
     """Exact ranks of the Jacobians at the points, over GF(prime): never above the true ones, all of them equal to them
-    but with probability ``failure_bound``. ``value`` is the largest: a certified lower bound on the Jacobian rank."""
+    but with probability ``failure_bound``. ``value`` is the largest: a certified lower bound on the Jacobian rank.
+
+    A point on a kink has no Jacobian: ``num_ties`` counts the units of all points that sit on one. Such a point is
+    replaced by one beside it (``num_moved``), where the function is differentiable in a neighbourhood; if that fails
+    nothing is certified there and its rank is given as 0 (``num_uncertified``).
+    """
 
     value: int
     ranks: Integers
     prime: int
     failure_bound: float
     num_ties: int
-    summary_fields: ClassVar[tuple[str, ...]] = ("value", "prime", "failure_bound", "num_ties")
+    num_moved: int = 0
+    num_uncertified: int = 0
+    summary_fields: ClassVar[tuple[str, ...]] = (
+        "value", "prime", "failure_bound", "num_ties", "num_moved", "num_uncertified",
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -59,7 +113,8 @@ class RankInterval(Record):
     """The bottleneck rank of a function lies between ``lower`` and ``upper``, with the kind of truth of each side.
 
     "theorem" holds for the architecture, "certificate" for these weights in exact arithmetic, "measurement" counts
-    singular values above a relative tolerance. Two measurements at a coarse tolerance may contradict each other.
+    singular values above a relative tolerance, and takes the rank that is robust near it where there is one. Two
+    measurements at a coarse tolerance may contradict each other.
     """
 
     lower: int
@@ -75,8 +130,10 @@ class FunctionRank(Record):
 
     ``ranks[n]`` counts the singular values of point n above ``relative_tolerance`` times its largest; ``gaps[n]`` is
     the smallest kept over the largest dropped (inf if nothing but zeros is dropped). ``value`` is the largest rank, a
-    measurement that bounds the Jacobian rank of the function from below. If ``is_complete`` is False only the largest
-    singular values were found, and a rank that reaches their number may be larger.
+    measurement that bounds the Jacobian rank of the function from below; it may come from few points
+    (``distribution``) and hang on the tolerance (``robust_rank`` is the one that does not). ``num_kinks`` points sit on
+    a kink, where torch's derivative is none of the function: the Jacobian was taken beside them. If ``is_complete`` is
+    False only the largest singular values were found, and a rank that reaches their number may be larger.
     """
 
     value: int
@@ -87,21 +144,32 @@ class FunctionRank(Record):
     num_samples: int
     input_dim: int
     output_dim: int
-    road: str
+    method: str
     is_complete: bool = True
     bottleneck: RankInterval | None = None
     schatten: SchattenMeasurement | None = None
     certificate: FunctionRankCertificate | None = None
+    num_kinks: int = 0
     provenance: Provenance | None = field(default=None, compare=False)
     summary_fields: ClassVar[tuple[str, ...]] = (
-        "value", "distribution", "smallest_gap", "relative_tolerance", "num_samples", "input_dim", "output_dim", "road",
+        "value", "distribution", "robust_rank", "smallest_gap", "relative_tolerance", "num_samples", "input_dim",
+        "output_dim", "method",
     )  # fmt: skip
+    renamed_fields: ClassVar[dict[str, str]] = {"road": "method"}
 
     @property
     def distribution(self) -> dict[int, int]:
         """How many points have which rank."""
         ranks, counts = np.unique(self.ranks, return_counts=True)
         return dict(zip(ranks.tolist(), counts.tolist(), strict=True))
+
+    @property
+    def robust_rank(self) -> RankRange | None:
+        """The largest rank over the points that holds over a range of tolerances near the one that was asked for."""
+        largest = self.singular_values[:, :1]
+        ratios = np.divide(self.singular_values, largest, out=np.zeros_like(self.singular_values), where=largest > 0)
+        error = max(self.input_dim, self.output_dim) * EPS if self.is_complete else GRAM_ERROR
+        return robust_rank(ratios.max(axis=0), self.relative_tolerance, error)
 
     @property
     def smallest_gap(self) -> float:
@@ -117,6 +185,7 @@ class LayerRepresentation(Record):
     ``stable_rank`` ||Z||_F^2 / ||Z||^2, both centred. ``nonlinearity`` is ||Z~ - sigma(Z~)|| / ||Z~|| for the
     pre-activations Z~, None for the last layer and where a pooling changes the size. ``similarity`` is the centred
     linear alignment (CKA) with what entered the layer: 1 if they are equal up to rotation and scale.
+    ``is_limited_by_samples`` if there are too few different samples for a larger centred rank.
     """
 
     name: str
@@ -131,6 +200,7 @@ class LayerRepresentation(Record):
     nonlinearity: float | None
     similarity: float
     is_approximate_identity: bool
+    is_limited_by_samples: bool = False
     summary_fields: ClassVar[tuple[str, ...]] = (
         "name", "width", "rank", "centred_rank", "effective_rank", "stable_rank", "nonlinearity", "similarity",
     )  # fmt: skip
@@ -138,7 +208,13 @@ class LayerRepresentation(Record):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class BottleneckView(Record):
-    """A network layer by layer; ``bottlenecks`` are the hidden layers of least centred rank."""
+    """A network layer by layer; ``bottlenecks`` are the hidden layers of least centred rank.
+
+    ``num_distinct`` counts the samples that differ by more than a tenth of the tolerance of their spread (None in
+    records that are older than the count; no further than is needed for the ranks, at least to 2,000). A centred rank
+    of ``num_distinct`` - 1 is that of the samples, not of the layer: such layers are no bottlenecks. ``is_chain`` says
+    whether the function passes through every layer alone; otherwise a narrow layer does not bound its rank.
+    """
 
     layers: tuple[LayerRepresentation, ...]
     bottlenecks: tuple[str, ...]
@@ -146,8 +222,16 @@ class BottleneckView(Record):
     relative_tolerance: float
     num_samples: int
     is_chain: bool
+    num_distinct: int | None = None
     provenance: Provenance | None = field(default=None, compare=False)
-    summary_fields: ClassVar[tuple[str, ...]] = ("bottlenecks", "identities", "relative_tolerance", "num_samples")
+    summary_fields: ClassVar[tuple[str, ...]] = (
+        "bottlenecks", "identities", "relative_tolerance", "num_samples", "num_distinct",
+    )  # fmt: skip
+
+    @property
+    def limited_by_samples(self) -> tuple[str, ...]:
+        """The layers whose centred rank is that of the samples."""
+        return tuple(layer.name for layer in self.layers if layer.is_limited_by_samples)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -21,9 +21,11 @@ class Record:
 
     Equality compares every field marked ``compare`` (the default), arrays element by element; provenance fields
     are declared with ``field(compare=False)`` because two equal results may be found at different times.
+    ``renamed_fields`` maps names that a field had in earlier versions to its name, so that old files can be read.
     """
 
     summary_fields: ClassVar[tuple[str, ...]] = ()
+    renamed_fields: ClassVar[dict[str, str]] = {}
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -121,7 +123,8 @@ def _named(record: Record, fields: tuple[dataclasses.Field[Any], ...]) -> dict[s
 def _built(fields: dict[str, Any]) -> Any:
     if fields.get("record") not in _RECORDS:
         return fields
-    return _RECORDS[fields["record"]](**{name: value for name, value in fields.items() if name != "record"})
+    kind = _RECORDS[fields["record"]]
+    return kind(**{kind.renamed_fields.get(name, name): value for name, value in fields.items() if name != "record"})
 
 
 def _readable(value: Any) -> str:

@@ -26,57 +26,66 @@ _ROUNDING = 2.0**-53
 _UNDERFLOW = 2.0**-1022  # even if subnormal numbers are flushed to zero
 
 Pattern = NDArray[np.bool_] | Indices
+Mask = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, eq=False)
 class Signs:
     """Per activation: whether z > 0, (num_samples, width); of a maximum, the chosen unit, (num_samples, num_outputs);
-    None where there is nothing to decide. ``num_ties`` counts z = 0, and maxima that are attained twice."""
+    None where there is nothing to decide.
+
+    ``ties`` says where z = 0, in the same shape, and of a maximum that is attained more than once where in its window
+    it is, (num_samples, num_outputs, window_size).
+    """
 
     patterns: tuple[Pattern | None, ...]
-    num_ties: int
+    ties: tuple[Mask | None, ...]
     num_exact_samples: int
+
+    @property
+    def num_ties(self) -> int:
+        """How many z are 0, and how many maxima are attained more than once."""
+        found = (mask.any(axis=2) if mask.ndim == 3 else mask for mask in self.ties if mask is not None)
+        return sum(int(mask.sum()) for mask in found)
 
 
 def signs(chain: Chain[Floats], inputs: Floats) -> Signs:
     """The patterns of a chain in exact arithmetic on exact inputs; only samples in doubt pay for integers."""
-    patterns, doubtful, ties = _float_patterns(chain, inputs)
-    num_ties = int(ties[~doubtful].sum())
+    patterns, ties, doubtful = _float_patterns(chain, inputs)
     if doubtful.any():
-        exact, more_ties = _integer_patterns(chain, inputs[doubtful])
-        num_ties += more_ties
-        for pattern, correction in zip(patterns, exact, strict=True):
-            if pattern is not None and correction is not None:
-                pattern[doubtful] = correction
-    return Signs(tuple(patterns), num_ties, int(doubtful.sum()))
+        exact, exact_ties = _integer_patterns(chain, inputs[doubtful])
+        for array, correction in zip([*patterns, *ties], [*exact, *exact_ties], strict=True):
+            if array is not None and correction is not None:
+                array[doubtful] = correction
+    return Signs(tuple(patterns), tuple(ties), int(doubtful.sum()))
 
 
-def _float_patterns(chain: Chain[Floats], inputs: Floats) -> tuple[list[Pattern | None], NDArray[np.bool_], Indices]:
-    """Patterns by running error analysis; which samples have a number closer to a kink, or to the largest of a window,
-    than the error bound; and the ties of every sample, right where there is no doubt. An error of zero means exact."""
+def _float_patterns(chain: Chain[Floats], inputs: Floats) -> tuple[list[Pattern | None], list[Mask | None], Mask]:
+    """Patterns by running error analysis, the ties, and which samples have a number closer to a kink, or to the largest
+    of its window, than the error bound; of those nothing is right. An error of zero means exact."""
     doubtful = np.zeros(len(inputs), dtype=np.bool_)
-    ties = np.zeros(len(inputs), dtype=np.int64)
     patterns: list[Pattern | None] = []
+    ties: list[Mask | None] = []
     values, errors = inputs, np.zeros_like(inputs)
     with np.errstate(all="ignore"):  # overflow gives inf or NaN, and those count as doubtful
         for layer, activation in zip(chain.layers, chain.activations, strict=False):
             values, errors = _affine_with_error(layer, values, errors)
             pattern: Pattern | None = None
+            tied: Mask | None = None
             if isinstance(activation, Polynomial):
                 errors = np.full_like(values, np.inf)
             elif isinstance(activation, LeakyRelu):
                 pattern = values > 0
-                is_zero = (values == 0) & (errors == 0)
-                doubtful |= ~((np.abs(values) > errors) | is_zero).all(axis=1)
-                ties += is_zero.sum(axis=1)
+                tied = (values == 0) & (errors == 0)
+                doubtful |= ~((np.abs(values) > errors) | tied).all(axis=1)
                 values, errors = _leaky_with_error(activation, pattern, values, errors)
             elif isinstance(activation, MaxPool):
-                pattern, unsure, equal = _maximum_with_error(activation, values, errors)
+                pattern, tied, unsure = _maximum_with_error(activation, values, errors)
                 doubtful |= unsure
-                ties += equal
                 values, errors = (np.take_along_axis(array, pattern, axis=1) for array in (values, errors))
             patterns.append(pattern)
-    return patterns, doubtful, ties
+            ties.append(tied)
+    return patterns, ties, doubtful
 
 
 def _affine_with_error(layer: Affine[Floats], values: Floats, errors: Floats) -> tuple[Floats, Floats]:
@@ -108,10 +117,9 @@ def _leaky_with_error(
     return scaled, np.where(is_exact, 0.0, bound)
 
 
-def _maximum_with_error(
-    activation: MaxPool, values: Floats, errors: Floats
-) -> tuple[Indices, NDArray[np.bool_], Indices]:
-    """The chosen units; the samples where another is too close; how many maxima of a sample are attained twice."""
+def _maximum_with_error(activation: MaxPool, values: Floats, errors: Floats) -> tuple[Indices, Mask, Mask]:
+    """The chosen units; where in the windows a maximum that is attained twice stands; the samples where another is
+    too close."""
     is_there = activation.windows >= 0
     candidates = np.where(is_there, values[:, activation.windows], -np.inf)
     doubts = np.where(is_there, errors[:, activation.windows], 0.0)
@@ -121,16 +129,21 @@ def _maximum_with_error(
     is_exact = (doubt == 0) & (doubts == 0)
     is_best = np.arange(candidates.shape[2]) == best
     is_sure = is_below | is_exact | is_best | ~is_there
-    is_equal = is_exact & (candidates == height) & ~is_best & is_there
+    is_largest = is_best | is_exact & (candidates == height) & is_there
     chosen = np.take_along_axis(np.broadcast_to(activation.windows, candidates.shape), best, axis=2)[:, :, 0]
     is_sure &= np.isfinite(height) & np.isfinite(doubt)
-    return chosen, ~is_sure.all(axis=(1, 2)), is_equal.any(axis=2).sum(axis=1)
+    return chosen, _if_several(is_largest), ~is_sure.all(axis=(1, 2))
 
 
-def _integer_patterns(chain: Chain[Floats], inputs: Floats) -> tuple[list[Pattern | None], int]:
-    """The same patterns from integers over a common denominator ``unit``, and the number of exact ties."""
+def _if_several(is_largest: Mask) -> Mask:
+    is_several: Mask = is_largest.sum(axis=2, keepdims=True) > 1
+    return is_largest & is_several
+
+
+def _integer_patterns(chain: Chain[Floats], inputs: Floats) -> tuple[list[Pattern | None], list[Mask | None]]:
+    """The same patterns and ties from integers over a common denominator ``unit``."""
     patterns: list[Pattern | None] = []
-    num_ties = 0
+    ties: list[Mask | None] = []
     values, bits = scaled_integers(inputs)
     unit = 1 << bits
     for layer, activation in zip(chain.layers, chain.activations, strict=False):
@@ -138,29 +151,29 @@ def _integer_patterns(chain: Chain[Floats], inputs: Floats) -> tuple[list[Patter
         values = layer_outputs(matrix, layer_patches(layer, values, one=unit))
         unit *= layer.divisor << matrix_bits
         pattern: Pattern | None = None
+        tied: Mask | None = None
         if isinstance(activation, LeakyRelu):
             pattern = np.asarray(values > 0, dtype=np.bool_)
-            num_ties += int(np.sum(values == 0))
+            tied = np.asarray(values == 0, dtype=np.bool_)
         elif isinstance(activation, MaxPool):
-            pattern, ties = _integer_maximum(activation, values)
-            num_ties += ties
+            pattern, tied = _integer_maximum(activation, values)
         values, unit = _apply(activation, values, unit, pattern)
         patterns.append(pattern)
-    return patterns, num_ties
+        ties.append(tied)
+    return patterns, ties
 
 
-def _integer_maximum(activation: MaxPool, values: Integers) -> tuple[Indices, int]:
-    """The first of the largest in every window, and the number of windows with more than one."""
+def _integer_maximum(activation: MaxPool, values: Integers) -> tuple[Indices, Mask]:
+    """The first of the largest in every window, and where the largest stand if there are more than one."""
     chosen = np.empty((len(values), len(activation.windows)), dtype=np.int64)
-    num_ties = 0
+    is_largest = np.zeros((len(values), *activation.windows.shape), dtype=np.bool_)
     for place, window in enumerate(activation.windows):
         units = window[window >= 0]
         candidates = values[:, units]
-        best = candidates.max(axis=1, keepdims=True)
-        is_best = np.asarray(candidates == best, dtype=np.bool_)
+        is_best = np.asarray(candidates == candidates.max(axis=1, keepdims=True), dtype=np.bool_)
         chosen[:, place] = units[is_best.argmax(axis=1)]
-        num_ties += int((is_best.sum(axis=1) > 1).sum())
-    return chosen, num_ties
+        is_largest[:, place, window >= 0] = is_best
+    return chosen, _if_several(is_largest)
 
 
 def _apply(activation: ExactActivation, values: Integers, unit: int, pattern: Pattern | None) -> tuple[Integers, int]:

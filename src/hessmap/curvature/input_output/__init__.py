@@ -1,9 +1,9 @@
 """A network as a function of its inputs: Jacobians, exact Jacobians, what leaves every layer."""
 
 from hessmap.curvature.input_output.exact_jacobians import ExactFunction, exact_function
-from hessmap.curvature.input_output.jacobians import input_jacobians, jacobian_chunks
-from hessmap.curvature.input_output.network_function import NetworkFunction
-from hessmap.curvature.input_output.point_jacobian import JacobianGram
+from hessmap.curvature.input_output.jacobians import JacobianGram, input_jacobians, jacobian_chunks
+from hessmap.curvature.input_output.kinks import off_kinks
+from hessmap.curvature.input_output.network_function import NetworkFunction, plain_layers
 from hessmap.curvature.input_output.representations import Representation, affine_layers, is_chain, representations
 
 __all__ = [
@@ -16,5 +16,7 @@ __all__ = [
     "input_jacobians",
     "is_chain",
     "jacobian_chunks",
+    "off_kinks",
+    "plain_layers",
     "representations",
 ]

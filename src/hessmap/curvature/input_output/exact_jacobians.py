@@ -7,24 +7,31 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hessmap.curvature.finite_field.chain import Chain, in_field
+from hessmap.curvature.finite_field.chain import Chain, Floats, LeakyRelu, MaxPool, in_field
 from hessmap.curvature.finite_field.evaluation import Evaluation, Selection, evaluate, require_outputs
 from hessmap.curvature.finite_field.field_array import FieldArray, from_floats, identity
-from hessmap.curvature.finite_field.layer_maps import gradients_by_inputs
+from hessmap.curvature.finite_field.layer_maps import gradients_by_inputs, layer_outputs, layer_patches
 from hessmap.curvature.finite_field.model_reading import read_chain
 from hessmap.curvature.finite_field.prime_field import PrimeField
-from hessmap.curvature.finite_field.signs import signs
+from hessmap.curvature.finite_field.signs import Mask, Signs, signs
+from hessmap.curvature.input_output.kinks import beside
 from hessmap.curvature.input_output.network_function import NetworkFunction
 from hessmap.curvature.layout import Layout
 
 
 @dataclass(frozen=True, eq=False)
 class ExactFunction:
-    """A network in the field with its evaluation at the points; ``num_ties`` are kinks that a point sits on."""
+    """A network in the field with its evaluation at the points.
+
+    ``num_ties`` units of the given points sit on a kink. ``is_moved`` are the points that were therefore replaced by
+    one beside them, ``is_on_kink`` those that sit on a kink even then: what is found there is no derivative.
+    """
 
     chain: Chain[FieldArray]
     evaluation: Evaluation
     num_ties: int
+    is_moved: Mask
+    is_on_kink: Mask
 
     def jacobians(self) -> Iterator[FieldArray]:
         """(output_dim, input_dim) of one point after another: the identity, pulled back layer by layer."""
@@ -43,12 +50,43 @@ class ExactFunction:
         return rows
 
 
-def exact_function(function: NetworkFunction, field: PrimeField) -> ExactFunction:
+def exact_function(function: NetworkFunction, field: PrimeField, seed: int = 0) -> ExactFunction:
     """The function in the field, or a refusal that says what to use instead."""
     chain = read_chain(function.model, Layout(()), tuple(function.inputs.shape[1:]))
     inputs = function.inputs.numpy().reshape(function.num_samples, -1)
     expected = function.outputs(function.inputs).numpy()
     require_outputs(chain, inputs, expected, "Use function_rank without a certificate")
     found = signs(chain, inputs)
+    num_ties, is_moved = found.num_ties, _kinked_points(chain, found, len(inputs))
+    is_on_kink = is_moved
+    if is_moved.any():
+        inputs = np.where(is_moved[:, None], beside(function.inputs, seed).numpy().reshape(inputs.shape), inputs)
+        found = signs(chain, inputs)
+        is_on_kink = _kinked_points(chain, found, len(inputs))
     exact = in_field(chain, field)
-    return ExactFunction(exact, evaluate(exact, from_floats(field, inputs), found.patterns), found.num_ties)
+    evaluation = evaluate(exact, from_floats(field, inputs), found.patterns)
+    return ExactFunction(exact, evaluation, num_ties, is_moved, is_on_kink)
+
+
+def _kinked_points(chain: Chain[Floats], found: Signs, num_samples: int) -> Mask:
+    """The points around which the chain is not proved to be smooth: some unit sits on a kink and can leave it.
+
+    A unit that sees nothing but constants (its weights are 0, or the units before it are off) stays where it is, and a
+    tie among such units is no kink.
+    """
+    is_kinked = np.zeros(num_samples, dtype=np.bool_)
+    moves = np.ones((num_samples, chain.input_dim), dtype=np.bool_)
+    steps = zip(chain.layers, chain.activations, found.patterns, found.ties, strict=False)
+    for layer, activation, pattern, tied in steps:
+        terms = layer_patches(layer, moves.astype(np.float64), one=0)
+        moves = layer_outputs((layer.weights != 0).astype(np.float64), terms) > 0
+        if isinstance(activation, LeakyRelu):
+            assert tied is not None
+            is_kinked |= (tied & moves).any(axis=1)
+            moves = moves & pattern if activation.slope == 0 else moves
+        elif isinstance(activation, MaxPool):
+            assert tied is not None
+            assert pattern is not None
+            is_kinked |= (tied & moves[:, activation.windows]).any(axis=(1, 2))
+            moves = np.take_along_axis(moves, pattern.astype(np.int64), axis=1)
+    return is_kinked

@@ -1,4 +1,4 @@
-"""Input-output Jacobians of all samples at once, from the side with fewer entries."""
+"""Input-output Jacobians of all samples at once, or of one point as an operator."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ from collections.abc import Iterator
 
 import torch
 from torch import Tensor
-from torch.func import jvp, vmap
+from torch.func import jvp, vjp, vmap
 
 from hessmap.curvature.input_output.layer_products import LayerProducts
 from hessmap.curvature.input_output.network_function import NetworkFunction
 from hessmap.curvature.memory import require_memory
+from hessmap.curvature.operator import SymmetricOperator
 
 _AGREEMENT = 1e-10
 # Bytes of the running product of one chunk: it should stay in the cache.
@@ -25,7 +26,7 @@ def input_jacobians(function: NetworkFunction) -> Tensor:
 
 
 def jacobian_chunks(function: NetworkFunction) -> Iterator[tuple[Tensor, str]]:
-    """The Jacobians of some samples after another, and the road that was taken.
+    """The Jacobians of some samples after another, and the method.
 
     "layers": for sequences of linear, convolution, pooling, reshaping and elementwise layers, a product of matrices
     from the outputs, checked against automatic differentiation of one random combination. "vjp" or "jvp": automatic
@@ -51,24 +52,18 @@ def _agrees(function: NetworkFunction, products: LayerProducts) -> bool:
     few = function.inputs[:2]
     generator = torch.Generator().manual_seed(0)
     mixture = torch.randn(len(few), function.output_dim, generator=generator, dtype=torch.float64)
-    expected = _pulled(function, few, mixture)
+    expected = function.vjp(few, mixture)
     found = torch.einsum("nkd,nk->nd", products.jacobians(few), mixture)
     return torch.allclose(found, expected, rtol=_AGREEMENT, atol=_AGREEMENT * float(expected.abs().max()))
 
 
-def _pulled(function: NetworkFunction, inputs: Tensor, cotangents: Tensor) -> Tensor:
-    leaf = inputs.clone().requires_grad_()
-    with torch.enable_grad():
-        outputs = function(leaf + 0.0)  # an in-place first layer must not write into the leaf
-        (gradient,) = torch.autograd.grad(outputs, leaf, cotangents)
-    return gradient.flatten(1)
-
-
 def _backward(function: NetworkFunction, inputs: Tensor) -> Tensor:
-    """Samples do not see each other: one pull-back per output serves all samples of the batch."""
+    """Samples do not see each other: one backward pass per output serves all samples of the batch."""
     leaf = inputs.clone().requires_grad_()
     with torch.enable_grad():
         outputs = function(leaf + 0.0)
+        if not outputs.requires_grad:  # the outputs do not depend on the inputs
+            return torch.zeros(len(inputs), function.output_dim, function.input_dim, dtype=torch.float64)
         units = torch.eye(function.output_dim, dtype=torch.float64)[:, None].expand(-1, len(inputs), -1)
         try:
             (rows,) = torch.autograd.grad(outputs, leaf, units, retain_graph=True, is_grads_batched=True)
@@ -89,3 +84,41 @@ def _forward(function: NetworkFunction, inputs: Tensor) -> Tensor:
     except (RuntimeError, NotImplementedError):  # no forward mode for an operation
         return _backward(function, inputs)
     return columns.permute(1, 2, 0)
+
+
+class JacobianGram(SymmetricOperator):
+    """J J^T or J^T J of one point, whichever is smaller: its eigenvalues are the squared singular values of J.
+
+    For Jacobians that are too large to be stored.
+    """
+
+    def __init__(self, function: NetworkFunction, place: int) -> None:
+        self.function = function
+        self.point = function.inputs[place]
+        self.is_by_outputs = function.output_dim <= function.input_dim
+
+    @property
+    def size(self) -> int:
+        return min(self.function.output_dim, self.function.input_dim)
+
+    def matmat(self, vectors: Tensor) -> Tensor:
+        each = self._through_outputs if self.is_by_outputs else self._through_inputs
+        return torch.stack([each(column) for column in vectors.T], dim=1)
+
+    def _value(self, flat: Tensor) -> Tensor:
+        return self.function(flat.reshape(1, *self.point.shape))[0]
+
+    def _through_outputs(self, direction: Tensor) -> Tensor:
+        return self._jvp(self._vjp(direction))
+
+    def _through_inputs(self, direction: Tensor) -> Tensor:
+        return self._vjp(self._jvp(direction))
+
+    def _vjp(self, direction: Tensor) -> Tensor:
+        product = vjp(self._value, self.point.reshape(-1))[1]
+        gradient: Tensor = product(direction)[0]
+        return gradient.detach()
+
+    def _jvp(self, direction: Tensor) -> Tensor:
+        change: Tensor = jvp(self._value, (self.point.reshape(-1),), (direction,))[1]
+        return change.detach()

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from hessmap.curvature.input_output.network_function import NetworkFunction
-from hessmap.curvature.input_output.pulls import (
-    ConvolutionPull,
-    LinearPull,
+from hessmap.curvature.input_output.layer_vjps import (
+    ConvolutionVjp,
+    ElementwiseVjp,
+    LinearVjp,
     Pair,
-    Pull,
-    SlopesPull,
-    TilesPull,
-    composed,
-    pulled_back,
+    TilesVjp,
+    Vjp,
+    chain_jacobians,
+    merged_vjps,
 )
+from hessmap.curvature.input_output.network_function import NetworkFunction, plain_layers
 from hessmap.networks.modules import MODULES, PolynomialActivation
 
 _ELEMENTWISE = (
@@ -40,8 +39,8 @@ class LayerProducts:
     @classmethod
     def of(cls, function: NetworkFunction) -> LayerProducts | None:
         """None for a model that is no plain sequence of known layers."""
-        layers = tuple(sequential_leaves(function.model))
-        if not all(_is_known(layer) for layer in layers):
+        layers = plain_layers(function.model)
+        if not layers or not all(_is_known(layer) for layer in layers):
             return None
         values, widths = function.inputs[:1].clone(), [function.input_dim]
         with torch.no_grad():
@@ -53,22 +52,12 @@ class LayerProducts:
     @torch.no_grad()
     def jacobians(self, inputs: Tensor) -> Tensor:
         """(samples, outputs, inputs)."""
-        values, pulls = inputs, list[Pull]()
+        values, vjps = inputs, list[Vjp]()
         for layer in self.layers:
-            values, pull = _passed(layer, values)
-            if pull is not None:
-                pulls.append(pull)
-        return pulled_back(composed(pulls), len(inputs), self.output_dim)
-
-
-def sequential_leaves(module: nn.Module) -> Iterator[nn.Module]:
-    """The layers of nested Sequentials in order; a module of another kind is one layer."""
-    if type(module).forward is not nn.Sequential.forward:
-        yield module
-        return
-    for child in module._modules.values():  # children() would show a repeated module only once
-        if child is not None:
-            yield from sequential_leaves(child)
+            values, vjp = _value_and_vjp(layer, values)
+            if vjp is not None:
+                vjps.append(vjp)
+        return chain_jacobians(merged_vjps(vjps), len(inputs), self.output_dim)
 
 
 def _is_known(layer: nn.Module) -> bool:
@@ -81,10 +70,10 @@ def _is_known(layer: nn.Module) -> bool:
     return kind is nn.Linear or kind in _ELEMENTWISE or kind in _RESHAPING
 
 
-def _passed(layer: nn.Module, values: Tensor) -> tuple[Tensor, Pull | None]:
-    """What leaves the layer, and how to pull back through it; None where entries stay as they are."""
+def _value_and_vjp(layer: nn.Module, values: Tensor) -> tuple[Tensor, Vjp | None]:
+    """What leaves the layer, and its vector-Jacobian product; None where entries stay as they are."""
     if isinstance(layer, nn.Linear):
-        return layer(values), LinearPull(layer.weight)
+        return layer(values), LinearVjp(layer.weight)
     if isinstance(layer, nn.Conv2d):
         return _convolution(layer, values)
     if isinstance(layer, nn.MaxPool2d):
@@ -94,38 +83,38 @@ def _passed(layer: nn.Module, values: Tensor) -> tuple[Tensor, Pull | None]:
     return _elementwise(layer, values)
 
 
-def _elementwise(layer: nn.Module, values: Tensor) -> tuple[Tensor, Pull]:
+def _elementwise(layer: nn.Module, values: Tensor) -> tuple[Tensor, Vjp]:
     if type(layer) is nn.ReLU:
-        return F.relu(values), SlopesPull((values > 0).to(torch.float64).flatten(1))
+        return F.relu(values), ElementwiseVjp((values > 0).to(torch.float64).flatten(1))
     leaf = values.detach().requires_grad_()
     with torch.enable_grad():
         outputs = layer(leaf + 0.0)
         (slopes,) = torch.autograd.grad(outputs.sum(), leaf)
-    return outputs.detach(), SlopesPull(slopes.flatten(1))
+    return outputs.detach(), ElementwiseVjp(slopes.flatten(1))
 
 
-def _convolution(layer: nn.Conv2d, values: Tensor) -> tuple[Tensor, Pull]:
+def _convolution(layer: nn.Conv2d, values: Tensor) -> tuple[Tensor, Vjp]:
     outputs = layer(values)
     assert not isinstance(layer.padding, str)
     steps = (_pair(layer.stride), _pair(layer.padding), _pair(layer.dilation))
-    return outputs, ConvolutionPull(layer.weight, values.shape[1:], outputs.shape[1:], *steps, layer.groups)
+    return outputs, ConvolutionVjp(layer.weight, values.shape[1:], outputs.shape[1:], *steps, layer.groups)
 
 
-def _max_pool(layer: nn.MaxPool2d, values: Tensor) -> tuple[Tensor, Pull]:
+def _max_pool(layer: nn.MaxPool2d, values: Tensor) -> tuple[Tensor, Vjp]:
     outputs, indices = F.max_pool2d(
         values, layer.kernel_size, layer.stride, layer.padding, layer.dilation, layer.ceil_mode, return_indices=True
     )
     if _is_tiling(layer, values, outputs):
-        return outputs, TilesPull.of(indices, _pair(layer.kernel_size), values.shape[3])
+        return outputs, TilesVjp.of(indices, _pair(layer.kernel_size), values.shape[3])
     size = values.shape[2] * values.shape[3]
     offsets = torch.arange(values.shape[1])[:, None, None] * size
     places = (indices + offsets).flatten(1)[:, None]
 
-    def pull(block: Tensor) -> Tensor:
+    def vjp(block: Tensor) -> Tensor:
         back = block.new_zeros(*block.shape[:2], values[0].numel())
         return back.scatter_add_(2, places.expand_as(block), block)
 
-    return outputs, pull
+    return outputs, vjp
 
 
 def _is_tiling(layer: nn.MaxPool2d, values: Tensor, outputs: Tensor) -> bool:

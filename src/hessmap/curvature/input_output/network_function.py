@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import numpy as np
@@ -9,8 +10,35 @@ import torch
 from torch import Tensor, nn
 
 from hessmap.curvature.untouched import private_copy, twice_differentiable
-from hessmap.errors import InvalidInput, NotReproducible, require, sentence
+from hessmap.errors import InvalidInput, NotReproducible, UnsupportedNetwork, require, sentence
+from hessmap.networks.module_tree import Rules, sequential_layers
+from hessmap.networks.modules import Erf, PolynomialActivation
 from hessmap.results import Provenance, data_hash, provenance
+
+_RULES = Rules("a sequence of layers is a tree of nn.Sequentials", "Its Jacobians go through autograd")
+
+
+def plain_layers(model: nn.Module) -> tuple[nn.Module, ...]:
+    """The layers that a model applies one after another, each to all that the one before it gave; none if it is not
+    certain that it does nothing else.
+
+    Only modules of torch and of this library count, of that very type and without children: a module of another's,
+    also a subclass of nn.Linear, may keep what it was given for a later one.
+
+    >>> [type(layer).__name__ for layer in plain_layers(nn.Sequential(nn.Linear(2, 2), nn.Sequential(nn.ReLU())))]
+    ['Linear', 'ReLU']
+    """
+    try:
+        layers = tuple(layer for _, layer in sequential_layers(model, _RULES))
+    except UnsupportedNetwork:
+        return ()
+    return layers if all(_is_plain(layer) for layer in layers) else ()
+
+
+def _is_plain(layer: nn.Module) -> bool:
+    kind = type(layer)
+    is_known = kind.__module__.startswith("torch.nn.modules.") or kind in (Erf, PolynomialActivation)
+    return is_known and not layer._modules
 
 
 class NetworkFunction:
@@ -25,6 +53,7 @@ class NetworkFunction:
         self.model, self.notes = private_copy(model)
         for parameter in self.model.parameters():
             parameter.requires_grad_(False)
+        self.provenance: Provenance = provenance(data_hash=data_hash(self.inputs.numpy()), notes=self.notes)
         self._probe()
 
     def _probe(self) -> None:
@@ -40,6 +69,12 @@ class NetworkFunction:
             remedy = "Call model.eval() so that normalisation layers use their running statistics"
             raise NotReproducible(sentence("samples must not see each other", got, remedy))
 
+    def at(self, inputs: Tensor) -> NetworkFunction:
+        """The same function at other points of the same shape; its provenance stays that of the samples."""
+        other = copy.copy(self)
+        other.inputs = inputs
+        return other
+
     @property
     def num_samples(self) -> int:
         return len(self.inputs)
@@ -47,10 +82,6 @@ class NetworkFunction:
     @property
     def input_dim(self) -> int:
         return self.inputs[0].numel()
-
-    @property
-    def provenance(self) -> Provenance:
-        return provenance(data_hash=data_hash(self.inputs.numpy()), notes=self.notes)
 
     def __call__(self, inputs: Tensor) -> Tensor:
         """Outputs (num_samples, output_dim); a refusal if they are no vectors."""
@@ -68,6 +99,16 @@ class NetworkFunction:
         got = f"inputs of shape {shape} gave outputs of shape {tuple(outputs.shape)}"
         require(outputs.ndim == 2 and len(outputs) == len(inputs), must, got, "Flatten what it returns")
         return outputs
+
+    def vjp(self, inputs: Tensor, cotangents: Tensor) -> Tensor:
+        """J^T c of every sample, (num_samples, input_dim), for cotangents (num_samples, output_dim)."""
+        leaf = inputs.clone().requires_grad_()
+        with torch.enable_grad():
+            outputs = self(leaf + 0.0)  # an in-place first layer must not write into the leaf
+            if not outputs.requires_grad:  # the outputs do not depend on the inputs
+                return torch.zeros_like(leaf).flatten(1)
+            (gradient,) = torch.autograd.grad(outputs, leaf, cotangents, materialize_grads=True)
+        return gradient.flatten(1)
 
     @torch.no_grad()
     def outputs(self, inputs: Tensor) -> Tensor:

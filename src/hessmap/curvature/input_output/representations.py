@@ -7,8 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from hessmap.curvature.input_output.layer_products import sequential_leaves
-from hessmap.curvature.input_output.network_function import NetworkFunction
+from hessmap.curvature.input_output.network_function import NetworkFunction, plain_layers
 from hessmap.curvature.layers.watch import Watch
 from hessmap.errors import UnsupportedNetwork, require, sentence
 
@@ -54,22 +53,21 @@ def representations(function: NetworkFunction) -> list[Representation]:
 
 
 def is_chain(function: NetworkFunction) -> bool:
-    """Whether the function passes through every representation alone: a sequence of layers of one weight each."""
-    leaves = list(sequential_leaves(function.model))
-    return len(leaves) > 1 and all(not list(leaf.children()) for leaf in leaves)
+    """Whether the function passes through every representation alone: layers one after another, and nothing else."""
+    return len(plain_layers(function.model)) > 1
 
 
 def affine_layers(model: nn.Module) -> list[nn.Linear] | None:
     """The linear layers of a fully connected network whose activations have slopes of at most 1; None for others."""
-    leaves = list(sequential_leaves(model))
-    layers = [leaf for leaf in leaves if isinstance(leaf, nn.Linear) and type(leaf) is nn.Linear]
-    is_fine = all(_is_contraction(leaf) for leaf in leaves if type(leaf) is not nn.Linear)
-    return layers if layers and is_fine else None
+    layers = plain_layers(model)
+    linear = [layer for layer in layers if isinstance(layer, nn.Linear) and type(layer) is nn.Linear]
+    is_fine = all(_is_contraction(layer) for layer in layers if type(layer) is not nn.Linear)
+    return linear if linear and is_fine else None
 
 
-def _is_contraction(leaf: nn.Module) -> bool:
-    if isinstance(leaf, nn.LeakyReLU):
-        return abs(leaf.negative_slope) <= 1
-    if isinstance(leaf, nn.ELU):
-        return 0 <= leaf.alpha <= 1
-    return type(leaf) in (nn.ReLU, nn.Tanh, nn.Sigmoid, nn.Identity, nn.Flatten, nn.Unflatten, nn.Dropout)
+def _is_contraction(layer: nn.Module) -> bool:
+    if isinstance(layer, nn.LeakyReLU):
+        return abs(layer.negative_slope) <= 1
+    if isinstance(layer, nn.ELU):
+        return 0 <= layer.alpha <= 1
+    return type(layer) in (nn.ReLU, nn.Tanh, nn.Sigmoid, nn.Identity, nn.Flatten, nn.Unflatten, nn.Dropout)

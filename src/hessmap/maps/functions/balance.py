@@ -7,11 +7,12 @@ from itertools import pairwise
 import numpy as np
 from torch import nn
 
-from hessmap.curvature.input_output.layer_products import sequential_leaves
 from hessmap.errors import UnsupportedNetwork, sentence
 from hessmap.measurement.matrices import Floats
+from hessmap.networks.module_tree import Rules, sequential_layers
 from hessmap.results import BalanceMeasurement
 
+_RULES = Rules("balance needs a sequence of linear layers with homogeneous activations", "")
 _HOMOGENEOUS = (nn.ReLU, nn.LeakyReLU, nn.Identity, nn.Flatten, nn.Dropout)
 
 
@@ -28,12 +29,11 @@ def balance(model: nn.Module) -> BalanceMeasurement:
     [8.0]
     """
     layers = []
-    for place, leaf in enumerate(sequential_leaves(model)):
-        if isinstance(leaf, nn.Linear) and type(leaf) is nn.Linear:
-            layers.append((str(place), leaf))
-        elif type(leaf) not in _HOMOGENEOUS:
-            must = "balance needs a sequence of linear layers with homogeneous activations"
-            raise UnsupportedNetwork(sentence(must, f"layer {place} is {type(leaf).__name__}"))
+    for name, layer in sequential_layers(model, _RULES):
+        if isinstance(layer, nn.Linear) and type(layer) is nn.Linear:
+            layers.append((name, layer))
+        elif type(layer) not in _HOMOGENEOUS:
+            raise UnsupportedNetwork(sentence(_RULES.must, f"layer {name} is {type(layer).__name__}"))
     if len(layers) < 2:
         raise UnsupportedNetwork(sentence("balance needs at least two linear layers", f"there are {len(layers)}"))
     squares = [_squares(layer) for _, layer in layers]

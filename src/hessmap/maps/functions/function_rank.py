@@ -1,7 +1,9 @@
-"""The rank of the function that a network represents: that of its input-output Jacobians over data."""
+"""The rank of the function that a network represents: that of its input-output Jacobians over data, and between what
+its bottleneck rank lies."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,16 +14,23 @@ from torch import Tensor, nn
 from hessmap.curvature import input_output
 from hessmap.curvature.finite_field.prime_field import random_prime_field
 from hessmap.curvature.finite_field.rank import field_rank
-from hessmap.curvature.input_output import JacobianGram, NetworkFunction, exact_function, jacobian_chunks
-from hessmap.errors import require
-from hessmap.maps.functions.rank_interval import rank_interval
+from hessmap.curvature.input_output import (
+    JacobianGram,
+    NetworkFunction,
+    Representation,
+    exact_function,
+    is_chain,
+    jacobian_chunks,
+    off_kinks,
+    representations,
+)
+from hessmap.errors import UnsupportedNetwork, require
+from hessmap.maps.functions.bottleneck import centred_singular_values, num_distinct, robust_rank_of
 from hessmap.measurement.matrices import EPS, Floats
 from hessmap.measurement.numerical_rank import RELATIVE_TOLERANCE
 from hessmap.measurement.top_eigenpairs import top_eigenpairs
-from hessmap.results import FunctionRank, FunctionRankCertificate, SchattenMeasurement
-
-# Squared singular values are known to 1e-16 of the largest, so that singular values are to 1e-8.
-_GRAM_TOLERANCE = 1e-7
+from hessmap.results import FunctionRank, FunctionRankCertificate, RankInterval, SchattenMeasurement
+from hessmap.results.functions import GRAM_ERROR, SideTruth
 
 
 def function_rank(
@@ -39,25 +48,27 @@ def function_rank(
     The rank at a point counts singular values above ``relative_tolerance`` times the largest one (default
     max(1e-12, n eps)). The largest over the points bounds the Jacobian rank, max over all x, from below. Trained
     networks have full rank at such a threshold, by small singular values: a tolerance of 0.1 asks for the rank up to
-    them. ``bottleneck`` is the interval for the bottleneck rank. ``schatten`` compares sum s^(2/L) with ||W||^2 / L
-    where Proposition 3 of Jacot 2023 holds (fully connected, slopes of at most 1). With ``certify`` the ranks are also
-    found in exact arithmetic (linear and ReLU networks).
+    them; ``distribution`` says at how many points it is reached and ``robust_rank`` over which tolerances it holds.
+    ``bottleneck`` is the interval for the bottleneck rank. ``schatten`` compares sum s^(2/L) with ||W||^2 / L where
+    Proposition 3 of Jacot 2023 holds (fully connected, slopes of at most 1). With ``certify`` the ranks are also found
+    in exact arithmetic (linear and ReLU networks).
 
-    A Jacobian that does not fit ``memory_budget`` is met by products alone: its ``count`` largest singular values.
+    A point on a kink has no Jacobian, and that beside it is taken (``num_kinks``). A Jacobian that does not fit
+    ``memory_budget`` is met by products alone: its ``count`` largest singular values.
 
     >>> function_rank(nn.Sequential(nn.Linear(3, 1), nn.Linear(1, 2)), torch.eye(3)).value
     1
     """
-    function = NetworkFunction(model, inputs)
+    function, num_kinks = off_kinks(NetworkFunction(model, inputs), seed)
     small, large = sorted((function.input_dim, function.output_dim))
     is_complete = 24 * small * large <= memory_budget
-    values, road = _singular_values(function) if is_complete else _top_singular_values(function, count, seed)
-    default = max(RELATIVE_TOLERANCE if is_complete else _GRAM_TOLERANCE, large * EPS)
+    values, method = _singular_values(function) if is_complete else _top_singular_values(function, count, seed)
+    default = max(RELATIVE_TOLERANCE if is_complete else 10 * GRAM_ERROR, large * EPS)
     tolerance = default if relative_tolerance is None else float(relative_tolerance)
     require(0 < tolerance < 1, "relative_tolerance must lie between 0 and 1", f"got {tolerance}")
-    ranks, gaps = _counted(values, tolerance)
+    ranks, gaps = _ranks_and_gaps(values, tolerance)
     certificate = _certificate(function, seed) if certify else None
-    return FunctionRank(
+    found = FunctionRank(
         value=int(ranks.max()),
         ranks=ranks,
         gaps=gaps,
@@ -66,13 +77,14 @@ def function_rank(
         num_samples=function.num_samples,
         input_dim=function.input_dim,
         output_dim=function.output_dim,
-        road=road,
+        method=method,
         is_complete=is_complete,
-        bottleneck=rank_interval(function, int(ranks.max()), tolerance, certificate),
         schatten=_schatten(function, values),
         certificate=certificate,
+        num_kinks=num_kinks,
         provenance=function.provenance,
     )
+    return replace(found, bottleneck=_rank_interval(function, found))
 
 
 def certified_function_rank(
@@ -81,7 +93,8 @@ def certified_function_rank(
     """The exact ranks of the Jacobians of this network at these points: no threshold.
 
     For chains of linear layers, convolutions and pools with identity, ReLU, leaky ReLU or polynomial activations. At a
-    kink the derivative is torch's, and ties are counted.
+    kink (ties are counted) there is no derivative: a point beside it stands in, around which the network is proved to
+    be smooth, so that every rank is that of a true derivative in a neighbourhood.
 
     >>> model = nn.Sequential(nn.Linear(3, 1), nn.ReLU(), nn.Linear(1, 2))
     >>> certified_function_rank(model, torch.eye(3)).value <= 1
@@ -100,13 +113,13 @@ def input_jacobians(model: nn.Module, inputs: Tensor | NDArray[Any]) -> Tensor:
 
 
 def _singular_values(function: NetworkFunction) -> tuple[Floats, str]:
-    parts, roads = [], []
-    for jacobians, road in jacobian_chunks(function):
-        roads.append(road)
+    parts, methods = [], []
+    for jacobians, method in jacobian_chunks(function):
+        methods.append(method)
         must, got = "activations must be finite", "a Jacobian holds NaN or inf"
         require(bool(torch.isfinite(jacobians).all()), must, got, "Look for weights or inputs that are too large")
         parts.append(torch.linalg.svdvals(jacobians).numpy())
-    return np.concatenate(parts), roads[0]
+    return np.concatenate(parts), methods[0]
 
 
 def _top_singular_values(function: NetworkFunction, count: int, seed: int) -> tuple[Floats, str]:
@@ -118,7 +131,7 @@ def _top_singular_values(function: NetworkFunction, count: int, seed: int) -> tu
     return np.stack(rows), f"products, {wanted} largest"
 
 
-def _counted(values: Floats, tolerance: float) -> tuple[NDArray[np.int64], Floats]:
+def _ranks_and_gaps(values: Floats, tolerance: float) -> tuple[NDArray[np.int64], Floats]:
     """Ranks and gaps; a Jacobian of zeros has rank 0."""
     ranks = (values > tolerance * values[:, :1]).sum(axis=1)
     rows = np.arange(len(values))
@@ -144,8 +157,53 @@ def _schatten(function: NetworkFunction, values: Floats) -> SchattenMeasurement 
 def _certificate(function: NetworkFunction, seed: int) -> FunctionRankCertificate:
     generator = np.random.default_rng(seed)
     field = random_prime_field(generator)
-    exact = exact_function(function, field)
+    exact = exact_function(function, field, seed)
     found = [field_rank(jacobian, generator) for jacobian in exact.jacobians()]
     ranks = np.array([rank.value for rank in found], dtype=np.int64)
+    ranks[exact.is_on_kink] = 0
     doubt = min(1.0, sum(rank.failure_bound for rank in found))
-    return FunctionRankCertificate(int(ranks.max()), ranks, field.prime, doubt, exact.num_ties)
+    num_moved, num_uncertified = int(exact.is_moved.sum()), int(exact.is_on_kink.sum())
+    return FunctionRankCertificate(
+        int(ranks.max()), ranks, field.prime, doubt, exact.num_ties, num_moved, num_uncertified
+    )
+
+
+def _rank_interval(function: NetworkFunction, found: FunctionRank) -> RankInterval:
+    """Jacobian rank <= bottleneck rank <= the dimension of any representation that the function passes through.
+
+    Below: the certified rank, else the robust rank of the Jacobians, else that at the tolerance. Above: the narrowest
+    width of the architecture, or the affine dimension of a representation over the data where that is smaller, robust,
+    and the samples are enough to tell: more different ones than it by two, and not less than the Jacobian spans at one
+    of them, as where units are active on few samples. Only sequences of layers pass through each.
+    Reference: Jacot 2023, Proposition 1.
+    """
+    robust, certificate, tolerance = found.robust_rank, found.certificate, found.relative_tolerance
+    lower_kind: SideTruth = "measurement" if certificate is None else "certificate"
+    lower = found.value if robust is None else robust.value
+    lower = lower if certificate is None else certificate.value
+    sizes = {"inputs": function.input_dim, "outputs": function.output_dim}
+    measured: dict[str, int] = {}
+    for layer in _layers(function):
+        width = layer.after.shape[1]
+        sizes[layer.name] = min(width, sizes.get(layer.name, width))
+        dimension = robust_rank_of(centred_singular_values(layer.after.numpy()), tolerance, layer.after.shape)
+        if dimension is not None and dimension.value >= lower:
+            measured[layer.name] = min(dimension.value, measured.get(layer.name, dimension.value))
+    if measured:
+        most = max(measured.values()) + 3
+        distinct = num_distinct(function.inputs, tolerance, at_most=most)
+        measured = {name: value for name, value in measured.items() if value < distinct - 2}
+    place = min(sizes, key=sizes.__getitem__)
+    best = min(measured, key=measured.__getitem__) if measured else place
+    if measured and measured[best] < sizes[place]:
+        return RankInterval(lower, lower_kind, measured[best], "measurement", best)
+    return RankInterval(lower, lower_kind, sizes[place], "theorem", place)
+
+
+def _layers(function: NetworkFunction) -> list[Representation]:
+    if not is_chain(function):
+        return []
+    try:
+        return representations(function)
+    except UnsupportedNetwork:
+        return []

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from hessmap.curvature.input_output import NetworkFunction, affine_layers
-from hessmap.curvature.input_output.layer_products import sequential_leaves
-from hessmap.errors import HessmapError
-from hessmap.maps.functions import function_rank, input_jacobians
-from hessmap.results import CostBound, RepresentationCost
+from hessmap.curvature.input_output import NetworkFunction, affine_layers, plain_layers
+from hessmap.errors import HessmapError, require
+from hessmap.maps.functions.function_rank import function_rank, input_jacobians
+from hessmap.measurement import numerical_rank
+from hessmap.results import CostBound, RankMeasurement, RepresentationCost
 from hessmap.theory import functions
+from hessmap.theory.functions.layers import as_layers, bounds_on_box
 
 Floats = NDArray[np.float64]
 _PASSING = (nn.Identity, nn.Flatten, nn.Dropout)
@@ -22,7 +24,12 @@ _PAPER = "Jacot 2023"
 
 
 def representation_cost(
-    model: nn.Module, inputs: Tensor | NDArray[Any], *, num_directions: int = 16, seed: int = 0
+    model: nn.Module,
+    inputs: Tensor | NDArray[Any],
+    *,
+    relative_tolerance: float = 0.1,
+    num_directions: int = 16,
+    seed: int = 0,
 ) -> RepresentationCost:
     """||W||^2 of a network with every bound on it that its kind allows; each says what kind of truth it is.
 
@@ -30,7 +37,9 @@ def representation_cost(
     these Jacobians (Proposition 3). "linear": the least of all linear networks for the same map. "path": below every
     L-layer network of bottleneck rank 1 through the same outputs (Proposition 10). "deeper": the squared norm of a
     network of one layer more that computes the same function on the box of the inputs. Where all that is known, also
-    the depths at which rank recovery is expected, by ``num_directions`` random interpolators of rank 1.
+    the depths at which rank recovery is expected, by ``num_directions`` random interpolators of rank 1: the rank is
+    that of the narrowest weights, of which singular values below ``relative_tolerance`` of the largest are dropped,
+    and there are none where these have no clear cut.
 
     >>> import torch
     >>> layers = [nn.Linear(2, 2, bias=False) for _ in range(2)]
@@ -40,6 +49,8 @@ def representation_cost(
     >>> cost.squared_norm, round(cost.bound("linear").squared_norm, 9)
     (4.0, 4.0)
     """
+    must = "relative_tolerance must lie between 0 and 1"
+    require(0 < relative_tolerance < 1, must, f"got {relative_tolerance}")
     function = NetworkFunction(model, inputs)
     layers = affine_layers(function.model)
     total = sum(float(part.square().sum()) for part in function.model.parameters())
@@ -57,7 +68,7 @@ def representation_cost(
     if path is not None:
         bounds.append(_from_path(path, depth))
     found = RepresentationCost(depth, total, tuple(bounds), notes=tuple(notes_of), provenance=function.provenance)
-    return _with_construction(found, function, layers, path, num_directions, seed)
+    return _with_construction(found, function, layers, path, relative_tolerance, num_directions, seed)
 
 
 def _from_jacobians(model: nn.Module, inputs: Any) -> CostBound:
@@ -71,7 +82,7 @@ def _from_jacobians(model: nn.Module, inputs: Any) -> CostBound:
 
 
 def _is_linear(model: nn.Module) -> bool:
-    return all(type(leaf) in (nn.Linear, *_PASSING) for leaf in sequential_leaves(model))
+    return all(type(layer) in (nn.Linear, *_PASSING) for layer in plain_layers(model))
 
 
 def _of_linear_map(model: nn.Module, inputs: Any, depth: int) -> CostBound:
@@ -111,44 +122,97 @@ def _with_construction(
     function: NetworkFunction,
     layers: Sequence[nn.Linear],
     path: functions.RankOneBound | None,
+    tolerance: float,
     num_directions: int,
     seed: int,
 ) -> RepresentationCost:
     """The same with the upper bounds for ReLU networks."""
-    from dataclasses import replace
-
     if not _is_relu_chain(function.model):
         return replace(found, notes=(*found.notes, "constructions need a ReLU between every two linear layers"))
-    plain = [(layer.weight.numpy(), None if layer.bias is None else layer.bias.numpy()) for layer in layers]
+    plain = as_layers([(layer.weight.numpy(), None if layer.bias is None else layer.bias.numpy()) for layer in layers])
     given, notes = _flat(function), list(found.notes)
-    low, high = given.min(axis=0), given.max(axis=0)
-    deeper = functions.deepened(plain, found.num_layers + 1, low, high)
-    which = f"a network of {found.num_layers + 1} layers for the same function on the box of the inputs"
-    reference = f"{_PAPER}, proof of Theorem 1"
-    bound = CostBound(
-        "deeper", deeper.squared_norm, found.num_layers + 1, "upper_bound", "construction", which, reference
-    )
-    rank = min(int(np.linalg.matrix_rank(weight)) for weight, _ in plain)
-    constant = functions.cost_constant(plain, rank, low, high)
-    depths = None
-    if path is not None:
-        outputs = function.outputs(function.inputs).numpy()
-        generator = np.random.default_rng(seed)
-        directions = list(generator.normal(size=(num_directions, given.shape[1])))
-        fitted = _tried(notes, "rank-1 fits", lambda: functions.rank_one_constant(given, outputs, directions))
-        depths = None if fitted is None else functions.recovery_depths(rank, constant, fitted, path.slope)
-    return replace(
+    box = given.min(axis=0), given.max(axis=0)
+    fitted = None if path is None else _tried(notes, "rank-1 fits", lambda: _fitted(function, num_directions, seed))
+
+    def depths(network: Sequence[functions.Layer], rank: int) -> tuple[float, functions.RecoveryDepths | None]:
+        constant = functions.cost_constant(network, rank, *box)
+        if path is None or fitted is None:
+            return constant, None
+        least = found.num_layers + 1
+        return constant, functions.recovery_depths(rank, constant, fitted, path.slope, least_depth=least)
+
+    rank = _inner_rank(plain, tolerance)
+    exact_rank = min(int(np.linalg.matrix_rank(layer.weight)) for layer in plain)
+    proved = depths(plain, exact_rank)[1] if exact_rank else None
+    made = replace(
         found,
-        bounds=(*found.bounds, bound),
-        inner_rank=rank,
-        constant=constant,
-        expected_depths=None if depths is None else depths.expected,
-        proved_depths=None if depths is None else depths.proved,
+        bounds=(*found.bounds, _deeper_network(plain, *box)),
+        inner_rank_measurement=rank,
+        proved_depths=None if proved is None else proved.proved,
         notes=tuple(notes),
+    )
+    if not rank.value or not rank.decidable:
+        why = "a weight matrix is zero" if not rank.value else _no_cut(rank, tolerance)
+        return replace(made, notes=(*notes, f"no inner rank, and no depths at which it is expected: {why}"))
+    truncated = [_truncated(layer, rank.value, tolerance) for layer in plain]
+    constant, expected = depths(truncated, rank.value)
+    return replace(
+        made,
+        inner_rank=rank.value,
+        constant=constant,
+        function_error=_distance(plain, truncated, *box),
+        expected_depths=None if expected is None else expected.expected,
     )
 
 
 def _is_relu_chain(model: nn.Module) -> bool:
-    kinds = [type(leaf) for leaf in sequential_leaves(model) if type(leaf) not in _PASSING]
+    kinds = [type(layer) for layer in plain_layers(model) if type(layer) not in _PASSING]
     wanted = [nn.Linear if place % 2 == 0 else nn.ReLU for place in range(len(kinds))]
     return kinds == wanted and len(kinds) % 2 == 1
+
+
+def _deeper_network(layers: Sequence[functions.Layer], low: Floats, high: Floats) -> CostBound:
+    depth = len(layers) + 1
+    cost = functions.deepened(layers, depth, low, high).squared_norm
+    which = f"a network of {depth} layers for the same function on the box of the inputs"
+    return CostBound("deeper", cost, depth, "upper_bound", "construction", which, f"{_PAPER}, proof of Theorem 1")
+
+
+def _fitted(function: NetworkFunction, num_directions: int, seed: int) -> float:
+    """The constant of the cheapest interpolator of rank 1 that was built."""
+    given, outputs = _flat(function), function.outputs(function.inputs).numpy()
+    directions = list(np.random.default_rng(seed).normal(size=(num_directions, given.shape[1])))
+    return functions.rank_one_constant(given, outputs, directions)
+
+
+def _inner_rank(layers: Sequence[functions.Layer], tolerance: float) -> RankMeasurement:
+    """The rank of the narrowest weight matrix; of several, that whose cut is least clear."""
+    found = [numerical_rank(layer.weight, relative_tolerance=tolerance) for layer in layers]
+    return min(found, key=lambda rank: (rank.value, rank.decidable, rank.gap))
+
+
+def _no_cut(rank: RankMeasurement, tolerance: float) -> str:
+    gap = f"{rank.gap:.3g} times the largest dropped one"
+    return (
+        f"the singular values of the narrowest weights have no clear cut at {tolerance:g} of the largest "
+        f"(the smallest of {rank.value} kept ones is {gap})"
+    )
+
+
+def _truncated(layer: functions.Layer, rank: int, tolerance: float) -> functions.Layer:
+    """The layer without the singular values below the tolerance, if so many are left; else as it is."""
+    left, values, right = np.linalg.svd(layer.weight, full_matrices=False)
+    if rank == len(values) or int((values > tolerance * values[0]).sum()) != rank:
+        return layer
+    return functions.Layer((left[:, :rank] * values[:rank]) @ right[:rank], layer.bias)
+
+
+def _distance(layers: Sequence[functions.Layer], others: Sequence[functions.Layer], low: Floats, high: Floats) -> float:
+    """How far the outputs of two ReLU networks can be apart on the box: (W - W') a + W' (a - a'), layer by layer."""
+    entering = [(low, high), *bounds_on_box(layers, low, high)[:-1]]
+    distance = 0.0
+    for layer, other, (least, most) in zip(layers, others, entering, strict=True):
+        size = float(np.linalg.norm(np.maximum(np.abs(least), np.abs(most))))
+        difference = float(np.linalg.norm(layer.weight - other.weight, 2))
+        distance = difference * size + float(np.linalg.norm(other.weight, 2)) * distance
+    return distance

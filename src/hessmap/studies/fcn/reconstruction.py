@@ -7,6 +7,7 @@ from typing import Any
 
 from hessmap.results import PARTS
 from hessmap.studies import Case, Column, Finding, Lines, Mark, Row, Series, Study, View, grid
+from hessmap.studies.certified_ranks import numerical_below_certified
 from hessmap.studies.fcn.nonlinear_record import (
     ACTIVATIONS,
     CHECKS,
@@ -18,7 +19,7 @@ from hessmap.studies.fcn.nonlinear_record import (
     networks_on,
     seconds,
 )
-from hessmap.studies.hessian_ranks import NAMES, SYMBOLS, numerical_below_certified
+from hessmap.studies.rank_comparison import SYMBOLS
 from hessmap.studies.reconstruction_errors import INPUTS, SMALL, dearer_if_standardised, error_curves
 
 
@@ -37,7 +38,7 @@ def findings(rows: Sequence[Row]) -> Iterator[Finding]:
     curved = [row for row in rows if row["activation"] != "identity"]
     plain, standardised = ([row for row in curved if row["inputs"] == kind] for kind in INPUTS)
     for part in PARTS:
-        symbol = NAMES[part]
+        symbol = SYMBOLS[part].strip("$")
         if plain:
             errors = [row[f"error_at_formula.{part}"] for row in plain]
             claim = f"{symbol}: the linear formula's eigenvalues miss less than {SMALL:.0%} (inputs as they are)"
@@ -93,7 +94,7 @@ STUDY = Study(
             "inputs",
             "activation",
             Column("linear_formula.loss", "linear"),
-            *(Column(f"error_at_formula.{part}", NAMES[part], ".2%") for part in PARTS),
+            *(Column(f"error_at_formula.{part}", SYMBOLS[part].strip("$"), ".2%") for part in PARTS),
             Column("kept_for_one_percent.loss", "kept for 1 %"),
         ),
     ),

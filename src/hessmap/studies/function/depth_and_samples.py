@@ -80,7 +80,8 @@ def _expected(constants: dict[str, float]) -> dict[str, int]:
     """The first and the last depth at which recovery is expected; 0 where there is none."""
     from hessmap.theory.functions import recovery_depths
 
-    found = recovery_depths(_TRUE_RANK, constants["true"], constants["rank_one"], constants["slope"]).expected
+    costs = (constants["true"], constants["rank_one"], constants["slope"])
+    found = recovery_depths(_TRUE_RANK, *costs, least_depth=2).expected  # C is built from the matrix: one layer
     first, last = found or (0, 0)
     return {"first": first, "last": last}
 

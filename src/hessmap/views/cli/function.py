@@ -79,7 +79,7 @@ def function(
         say("representations of the layers")
         view = bottleneck_view(network, inputs, relative_tolerance=tolerance)
         say("bounds on the squared norm")
-        cost = representation_cost(network, inputs)
+        cost = representation_cost(network, inputs, relative_tolerance=tolerance)
         if figure is not None:
             _draw(view, figure)
     if as_json:

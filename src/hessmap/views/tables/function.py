@@ -7,7 +7,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from hessmap.results import BottleneckView, FunctionRank, RepresentationCost
+from hessmap.results import BottleneckView, FunctionRank, RankRange, RepresentationCost
 from hessmap.views.tables.style import new_table
 
 _SIGNS = {"value": "=", "lower_bound": ">=", "upper_bound": "<="}
@@ -27,7 +27,7 @@ def function_view(rank: FunctionRank, view: BottleneckView, cost: Representation
 
 
 def function_verdict(rank: FunctionRank, view: BottleneckView, cost: RepresentationCost) -> str:
-    """One sentence: the interval of the bottleneck rank, where it is narrow, and what the weights could save."""
+    """The interval of the bottleneck rank with how firm it is, where it is narrow, and what the weights could save."""
     interval = rank.bottleneck
     assert interval is not None
     if interval.lower == interval.upper:
@@ -38,16 +38,40 @@ def function_verdict(rank: FunctionRank, view: BottleneckView, cost: Representat
         ranks = (
             f"The Jacobians have rank {interval.lower} and layer {interval.upper_layer} only {interval.upper}: no rank"
         )
-    ranks += f" up to singular values below {rank.relative_tolerance:g} of the largest"
+    ranks += f" up to singular values below {rank.relative_tolerance:g} of the largest. {_firmness(rank)}."
+    parts = [_narrow_layers(view)]
+    bound = cost.bound("jacobians")
+    if bound is not None and bound.squared_norm:
+        parts.append(f"its weights cost {cost.squared_norm / bound.squared_norm:.2f} times what its Jacobians need")
+    text = "; ".join(parts)
+    return f"{ranks} {text[0].upper()}{text[1:]}."
+
+
+def _firmness(rank: FunctionRank) -> str:
+    """At how many samples the Jacobians have which rank, and over which tolerances the largest one holds."""
+    counts = sorted(rank.distribution.items(), key=lambda item: -item[1])
+    (most, count), *others = counts
+    text = f"Its Jacobians have rank {most} at {count} of {rank.num_samples} samples"
+    text += "".join(f", {value} at {number}" for value, number in others[:3]) + (", .." if len(others) > 3 else "")
+    robust = rank.robust_rank
+    if robust is None:
+        return f"{text}; no largest rank holds over a range of tolerances near {rank.relative_tolerance:g}"
+    return f"{text}; {_range(robust)}"
+
+
+def _range(robust: RankRange) -> str:
+    return f"the largest is {robust.value} at every tolerance from {robust.lowest:.2g} to {robust.highest:.2g}"
+
+
+def _narrow_layers(view: BottleneckView) -> str:
+    if not view.bottlenecks:
+        few = f"there are only {view.num_distinct} different samples"
+        return f"how narrow its hidden layers are cannot be told, because {few}"
     hidden = [layer for layer in view.layers if layer.name in view.bottlenecks]
     is_one = len(hidden) == 1
     layers = f"its narrowest hidden {'layer' if is_one else 'layers'}, {', '.join(layer.name for layer in hidden)}, "
     layers += f"{'holds' if is_one else 'hold'} {hidden[0].centred_rank} dimensions"
-    bound = cost.bound("jacobians")
-    if bound is None or not bound.squared_norm:
-        return f"{ranks}; {layers}."
-    times = f"{cost.squared_norm / bound.squared_norm:.2f} times"
-    return f"{ranks}; {layers}; its weights cost {times} what its Jacobians need."
+    return layers if view.is_chain else f"{layers}, but not all of the function passes through one layer"
 
 
 def _jacobians(rank: FunctionRank) -> Table:
@@ -55,13 +79,18 @@ def _jacobians(rank: FunctionRank) -> Table:
     assert interval is not None
     ranks = rank.distribution
     spread = ", ".join(f"{value} at {count}" for value, count in sorted(ranks.items(), reverse=True)[:4])
+    robust = rank.robust_rank
+    holds = "no rank" if robust is None else f"{robust.value} from {robust.lowest:.2g} to {robust.highest:.2g}"
     rows = [
         ("largest rank over the samples", f"{rank.value} of {min(rank.input_dim, rank.output_dim)}"),
         ("how many samples have which", spread + (", .." if len(ranks) > 4 else "")),
+        ("largest rank that holds over tolerances", holds),
         ("smallest gap around a cut", f"{rank.smallest_gap:.3g}"),
         ("bottleneck rank, at least", f"{interval.lower} ({interval.lower_kind})"),
         ("bottleneck rank, at most", f"{interval.upper} ({interval.upper_kind}: {interval.upper_layer})"),
     ]
+    if rank.num_kinks:
+        rows.append(("samples on a kink", f"{rank.num_kinks}, taken beside it"))
     if rank.certificate is not None:
         doubt = f"{rank.certificate.failure_bound:.0e}"
         rows.append(("certified rank, without a tolerance", f"{rank.certificate.value} (fails with {doubt})"))
@@ -81,7 +110,8 @@ def _layers(view: BottleneckView) -> Table:
         table.add_column(head, justify="right")
     table.add_column("")
     for layer in view.layers:
-        marks = [word for word, names in (("bottleneck", view.bottlenecks), ("identity", view.identities))
+        marks = [word for word, names in (("bottleneck", view.bottlenecks), ("identity", view.identities),
+                                          ("as many as samples", view.limited_by_samples))
                  if layer.name in names]  # fmt: skip
         impact = "" if layer.nonlinearity is None else f"{layer.nonlinearity:.2f}"
         numbers = (layer.width, layer.rank, layer.centred_rank, f"{layer.effective_rank:.1f}", impact)
@@ -106,10 +136,15 @@ def _small_print(rank: FunctionRank, view: BottleneckView, cost: RepresentationC
     lines = [
         "",
         "rank and centred: dimensions of the samples behind the layer, around zero and around their mean; alike: to "
-        f"what entered it (1: up to rotation and scale). {view.num_samples} samples, Jacobians by {rank.road}.",
+        f"what entered it (1: up to rotation and scale). {view.num_samples} samples, Jacobians by {rank.method}.",
     ]
+    if view.limited_by_samples:
+        names = ", ".join(view.limited_by_samples)
+        lines.append(f"{view.num_distinct} different samples limit the rank of layers {names}.")
     if cost.constant is not None:
-        lines.append(f"At every depth L above: cost <= {cost.inner_rank} L + {cost.constant:.4g} (construction).")
+        error = "" if not cost.function_error else f", for a function within {cost.function_error:.1g} of this one"
+        bound = f"cost <= {cost.inner_rank} L + {cost.constant:.4g}"
+        lines.append(f"At every depth L above {cost.num_layers}: {bound} (construction{error}).")
         depths = cost.expected_depths
         words = "none" if depths is None else f"{depths[0]} to {depths[1]}"
         lines.append(f"Depths at which the weights of least norm are expected to show rank {cost.inner_rank}: {words}.")

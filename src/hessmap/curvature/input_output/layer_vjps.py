@@ -1,4 +1,4 @@
-"""How a block of row vectors, one per output of every sample, is pulled back through one layer.
+"""The vector-Jacobian product of one layer, for a block of row vectors: one per output of every sample.
 
 A block has the shape (samples, outputs, entries of what left the layer) and becomes (samples, outputs, entries of what
 entered it).
@@ -13,12 +13,12 @@ import torch
 from torch import Tensor
 from torch.nn.grad import conv2d_input
 
-Pull = Callable[[Tensor], Tensor]
+Vjp = Callable[[Tensor], Tensor]
 Pair = tuple[int, int]
 
 
 @dataclass(frozen=True, eq=False)
-class LinearPull:
+class LinearVjp:
     """Through a linear map, which may act on the last of several dimensions."""
 
     weight: Tensor
@@ -28,7 +28,7 @@ class LinearPull:
 
 
 @dataclass(frozen=True, eq=False)
-class SlopesPull:
+class ElementwiseVjp:
     """Through an elementwise layer; ``slopes`` (samples, entries)."""
 
     slopes: Tensor
@@ -41,7 +41,7 @@ class SlopesPull:
 
 
 @dataclass(frozen=True, eq=False)
-class ConvolutionPull:
+class ConvolutionVjp:
     """Through a convolution: ``entering`` and ``leaving`` are the shapes of one sample."""
 
     weight: Tensor
@@ -64,11 +64,11 @@ class ConvolutionPull:
 
 
 @dataclass(frozen=True, eq=False)
-class TilesPull:
+class TilesVjp:
     """Through maxima over tiles (height, width) that divide the image.
 
     ``places`` (samples, channels, rows, columns) say where in the image of its channel the maximum of each tile stands,
-    ``entries`` where within the tile; ``scale`` multiplies what is pulled back.
+    ``entries`` where within the tile; ``scale`` multiplies the rows.
     """
 
     places: Tensor
@@ -77,14 +77,14 @@ class TilesPull:
     tile: Pair
 
     @classmethod
-    def of(cls, places: Tensor, tile: Pair, width: int) -> TilesPull:
+    def of(cls, places: Tensor, tile: Pair, width: int) -> TilesVjp:
         """``places`` count along the rows of images of the given width."""
         height = tile[0] * places.shape[2]
         rows, columns = torch.arange(height)[:, None] % tile[0], torch.arange(width) % tile[1]
         entries = (rows * tile[1] + columns).flatten().take(places)  # a table, because division is slow
         return cls(places, entries, torch.ones((), dtype=torch.float64), tile)
 
-    def behind(self, slopes: SlopesPull) -> TilesPull:
+    def behind(self, slopes: ElementwiseVjp) -> TilesVjp:
         """Through the elementwise layer before the maxima as well."""
         images = slopes.slopes.reshape(*self.places.shape[:2], -1)
         chosen = images.gather(2, self.places.flatten(2)).reshape(self.places.shape)
@@ -103,18 +103,18 @@ class TilesPull:
 
 
 @dataclass(frozen=True, eq=False)
-class TiledConvolutionPull:
+class TiledConvolutionVjp:
     """Through maxima over tiles and the convolution before them.
 
     The entries of a tile become channels, and the convolution one with a larger kernel that steps from tile to tile:
     the image between them, three quarters of it zeros, is never formed.
     """
 
-    tiles: TilesPull
-    convolution: ConvolutionPull
+    tiles: TilesVjp
+    convolution: ConvolutionVjp
 
     @classmethod
-    def of(cls, tiles: TilesPull, convolution: ConvolutionPull) -> TiledConvolutionPull:
+    def of(cls, tiles: TilesVjp, convolution: ConvolutionVjp) -> TiledConvolutionVjp:
         (height, width), stride, dilation = tiles.tile, convolution.stride, convolution.dilation
         outputs, inputs, *kernel = convolution.weight.shape
         reach = [(size - 1) * step + 1 for size, step in zip(kernel, dilation, strict=True)]
@@ -139,32 +139,33 @@ class TiledConvolutionPull:
         return self.convolution.images(images).reshape(*block.shape[:2], -1)
 
 
-def composed(pulls: list[Pull]) -> list[Pull]:
-    """The same pulls, in the order of the layers, with maxima over tiles merged into what comes before them."""
-    found: list[Pull] = []
-    for pull in pulls:
-        if isinstance(pull, TilesPull):
-            if found and isinstance(slopes := found[-1], SlopesPull):
+def merged_vjps(vjps: list[Vjp]) -> list[Vjp]:
+    """The same products, in the order of the layers, with maxima over tiles merged into what comes before them."""
+    found: list[Vjp] = []
+    for vjp in vjps:
+        if isinstance(vjp, TilesVjp):
+            if found and isinstance(slopes := found[-1], ElementwiseVjp):
                 found.pop()
-                pull = pull.behind(slopes)
-            if found and isinstance(convolution := found[-1], ConvolutionPull) and convolution.groups == 1:
+                vjp = vjp.behind(slopes)
+            if found and isinstance(convolution := found[-1], ConvolutionVjp) and convolution.groups == 1:
                 found.pop()
-                pull = TiledConvolutionPull.of(pull, convolution)
-        found.append(pull)
+                vjp = TiledConvolutionVjp.of(vjp, convolution)
+        found.append(vjp)
     return found
 
 
-def pulled_back(pulls: list[Pull], num_samples: int, output_dim: int) -> Tensor:
-    """The Jacobians: the units of the outputs, pulled back through all layers, the last one first."""
-    block, left = _first_block(pulls, num_samples, output_dim)
-    for place, pull in enumerate(left):
-        # The first block is a view of a weight; those that pulls have made are nobody else's.
-        block = pull.in_place(block) if place and isinstance(pull, SlopesPull) else pull(block)
+def chain_jacobians(vjps: list[Vjp], num_samples: int, output_dim: int) -> Tensor:
+    """The Jacobians of all layers together: the unit vectors of the outputs times one layer after another, the last
+    one first."""
+    block, left = _first_block(vjps, num_samples, output_dim)
+    for place, vjp in enumerate(left):
+        # The first block is a view of a weight; those that products have made are nobody else's.
+        block = vjp.in_place(block) if place and isinstance(vjp, ElementwiseVjp) else vjp(block)
     return block
 
 
-def _first_block(pulls: list[Pull], num_samples: int, output_dim: int) -> tuple[Tensor, list[Pull]]:
-    """The block to start from and the pulls, last layer first, that are left: a last linear layer is its own block."""
-    if pulls and isinstance(last := pulls[-1], LinearPull) and last.weight.shape[0] == output_dim:
-        return last.weight.expand(num_samples, -1, -1), pulls[-2::-1]
-    return torch.eye(output_dim, dtype=torch.float64).expand(num_samples, -1, -1), pulls[::-1]
+def _first_block(vjps: list[Vjp], num_samples: int, output_dim: int) -> tuple[Tensor, list[Vjp]]:
+    """The block to start from and the layers, last one first, that are left: a last linear layer is its own block."""
+    if vjps and isinstance(last := vjps[-1], LinearVjp) and last.weight.shape[0] == output_dim:
+        return last.weight.expand(num_samples, -1, -1), vjps[-2::-1]
+    return torch.eye(output_dim, dtype=torch.float64).expand(num_samples, -1, -1), vjps[::-1]
