@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import textwrap
@@ -19,7 +20,7 @@ from hessmap.datasets import gaussian_mixture
 from hessmap.errors import DataFileError
 from hessmap.networks import FullyConnected
 from hessmap.runs.model_cache import model_key, models_folder, trained, use_models_folder
-from hessmap.studies.trained_network import trained_network
+from hessmap.studies.trained_networks import trained_network
 
 SETTINGS = {"architecture": "4-3-2", "seed": 0, "learning_rate": 0.1}
 
@@ -131,7 +132,7 @@ def test_a_killed_training_goes_on_to_the_same_bits(
         import os, sys
         import test_model_cache as case
         from hessmap.runs.model_cache import use_models_folder
-        from hessmap.studies.trained_network import trained_network
+        from hessmap.studies.trained_networks import trained_network
         import hessmap.training
 
         use_models_folder(sys.argv[1])
@@ -146,9 +147,9 @@ def test_a_killed_training_goes_on_to_the_same_bits(
         hessmap.training.train = killed
         trained_network(case.NETWORK, case.data(), **case.OPTIONS)
     """
-    here = str(Path(__file__).parent)
+    paths = os.pathsep.join([str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])])
     command = [sys.executable, "-c", textwrap.dedent(program), str(models)]
-    done = subprocess.run(command, env={"PYTHONPATH": here, "OMP_NUM_THREADS": "1"}, check=False, timeout=300)
+    done = subprocess.run(command, env={"PYTHONPATH": paths, "OMP_NUM_THREADS": "1"}, check=False, timeout=300)
     assert done.returncode == 9
     (checkpoint,) = models.glob("*/checkpoints/training.pt")
     epochs: list[int] = []

@@ -14,9 +14,8 @@ from hessmap.runs.data_choice import hash_of_data
 from hessmap.runs.encoding import decode, encode
 from hessmap.studies import Row, Study
 from hessmap.studies.cnn import locality, rank_vs_channels, rank_vs_filter, rank_vs_samples
-from hessmap.studies.cnn.power_law import power_law
-from hessmap.studies.cnn.printed_bounds import printed_bounds
-from hessmap.studies.cnn.rank_record import network_and_problem, rank_record
+from hessmap.studies.cnn.rank_vs_channels import power_law
+from hessmap.studies.cnn.ranks import network_and_problem, printed_bounds, rank_record
 
 AXES = {
     "channels": rank_vs_channels.STUDY,

@@ -9,7 +9,7 @@ import pytest
 from hessmap.errors import UnknownName
 from hessmap.studies import Row
 from hessmap.studies.cnn import deep_law
-from hessmap.studies.cnn.deep_networks import FAMILIES, every_small_chain, input_length, random_chain, rounds
+from hessmap.studies.cnn.deep_law import FAMILIES, every_small_chain, input_length, random_chain, rounds
 from hessmap.theory.convolutional import deep_law as deep_convolutional_law
 from hessmap.theory.convolutional.filter_chains import FilterChain
 

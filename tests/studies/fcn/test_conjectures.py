@@ -8,8 +8,7 @@ import pytest
 
 from hessmap.studies import Row
 from hessmap.studies.fcn import bias_in_some_layers, conjectures, deficient_products
-from hessmap.studies.fcn.printed_ranks import printed_ranks
-from hessmap.studies.fcn.random_setting import Setting, random_setting
+from hessmap.studies.fcn.random_settings import Setting, printed_ranks, random_setting
 
 FAMILIES = ("deep, no bias", "deep, no bias, bottleneck", "deep, bias", "deep, bias, bottleneck")
 BOTTLENECK = {

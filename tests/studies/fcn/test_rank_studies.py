@@ -13,12 +13,12 @@ from hessmap.networks import FullyConnected
 from hessmap.results import PARTS
 from hessmap.runs.encoding import decode, encode
 from hessmap.studies import Row, Study
-from hessmap.studies.fcn import bias, effective_parameters, rank_vs_depth, rank_vs_samples, rank_vs_width
-from hessmap.studies.fcn.neighbour_claim import NeighbourClaim
-from hessmap.studies.fcn.rank_record import network_and_problem, rank_record
-from hessmap.studies.problem_ranks import data_ranks, mean_residual_is_zero
+from hessmap.studies.fcn import bias, effective_parameters, rank_sweeps
+from hessmap.studies.fcn.effective_parameters import NeighbourClaim
+from hessmap.studies.fcn.rank_sweeps import network_and_problem, rank_record
+from hessmap.studies.hessian_ranks import data_ranks
 
-SWEEPS = {"num_samples": rank_vs_samples.STUDY, "width": rank_vs_width.STUDY, "num_hidden": rank_vs_depth.STUDY}
+SWEEPS = {"num_samples": rank_sweeps.SAMPLES, "width": rank_sweeps.WIDTH, "num_hidden": rank_sweeps.DEPTH}
 DATA = ("digits", "mnist", "fashion_mnist", "cifar10")
 
 
@@ -61,9 +61,9 @@ def test_embedded_networks_have_at_most_1500_parameters(study: Study) -> None:
 
 
 def test_on_real_data_the_networks_are_those_of_the_paper() -> None:
-    assert {case["widths"] for case in rank_vs_samples.STUDY.cases_on("mnist")} == {(64, 50, 20, 20, 20, 10)}
-    assert (64, 45, 45, 10) in {case["widths"] for case in rank_vs_width.STUDY.cases_on("cifar10")}
-    assert (16, *[25] * 9, 10) in {case["widths"] for case in rank_vs_depth.STUDY.cases_on("cifar10")}
+    assert {case["widths"] for case in rank_sweeps.SAMPLES.cases_on("mnist")} == {(64, 50, 20, 20, 20, 10)}
+    assert (64, 45, 45, 10) in {case["widths"] for case in rank_sweeps.WIDTH.cases_on("cifar10")}
+    assert (16, *[25] * 9, 10) in {case["widths"] for case in rank_sweeps.DEPTH.cases_on("cifar10")}
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_measured_ranks_agree_with_the_formulas_for_every_loss(x: str, value: in
 
 
 def test_a_wrong_rank_an_undecidable_one_and_doubtful_data_show_in_the_verdict() -> None:
-    study = rank_vs_width.STUDY
+    study = rank_sweeps.WIDTH
     (row,) = measured(study, width=2, loss="squared", init="gaussian")
     wrong = changed(row, predicted={**row["predicted"], "functional": row["predicted.functional"] + 1})
     verdict = study.verdict([wrong])
@@ -92,33 +92,29 @@ def test_a_wrong_rank_an_undecidable_one_and_doubtful_data_show_in_the_verdict()
 
 
 def test_the_claims_about_width_depth_and_samples_hold_and_can_fail() -> None:
-    wide = measured(rank_vs_width.STUDY, width=10, loss="squared", init="gaussian")
-    wide += measured(rank_vs_width.STUDY, width=11, loss="squared", init="gaussian")
+    wide = measured(rank_sweeps.WIDTH, width=10, loss="squared", init="gaussian")
+    wide += measured(rank_sweeps.WIDTH, width=11, loss="squared", init="gaussian")
     deep = [
         row
         for depth in (1, 2)
-        for row in measured(rank_vs_depth.STUDY, num_hidden=depth, loss="log_cosh", init="uniform")
+        for row in measured(rank_sweeps.DEPTH, num_hidden=depth, loss="log_cosh", init="uniform")
     ]
-    for study, rows in ((rank_vs_width.STUDY, wide), (rank_vs_depth.STUDY, deep)):
+    for study, rows in ((rank_sweeps.WIDTH, wide), (rank_sweeps.DEPTH, deep)):
         assert study.verdict(rows).findings[-1].holds
         raised = [rows[0], changed(rows[1], measured_fraction={**rows[1]["measured_fraction"], "loss": 0.99})]
         assert not study.verdict(raised).findings[-1].holds
     few = deep[0].case | {"num_samples": 5, "widths": (16, 3, 5)}
     first, second = (as_stored({**few, "num_samples": count}, deep[0].record) for count in (5, 6))
-    assert list(rank_vs_samples.findings([first, second]))[-1].holds
+    assert list(rank_sweeps.samples_findings([first, second]))[-1].holds
     other = changed(second, measured={**second["measured"], "loss": {**second["measured.loss"], "value": 1}})
-    assert not list(rank_vs_samples.findings([first, other]))[-1].holds
+    assert not list(rank_sweeps.samples_findings([first, other]))[-1].holds
 
 
 def test_the_ranks_of_the_data_are_those_of_these_data() -> None:
     """Two samples that are not centred: r = 2, rc = 1, and two residuals."""
     inputs, targets = torch.tensor([[1.0, 2.0, 0.0], [0.0, 1.0, 1.0]]).double(), torch.tensor([0, 1])
     problem = Problem(FullyConnected((3, 4, 2)).build(), "squared", inputs, targets)
-    assert {name: rank.value for name, rank in data_ranks(problem, bias=False).items()} == {
-        "input_rank": 2,
-        "centred_input_rank": 1,
-        "residual_rank": 2,
-    }
+    assert data_ranks(problem, bias=False) == ({"input_rank": 2, "centred_input_rank": 1, "residual_rank": 2}, True)
     with_bias = FullyConnected((3, 4, 2), bias=True)
     problem = Problem(with_bias.build(), "squared", inputs, targets)
     record = rank_record(with_bias, problem)
@@ -150,7 +146,7 @@ def test_a_stationary_last_bias_has_residuals_that_sum_to_zero() -> None:
     assert row["data_ranks.mean_residual_is_zero"]
     assert bias.STUDY.verdict([row]).holds
     _, problem = network_and_problem(row.case)
-    assert not mean_residual_is_zero(problem)
+    assert not data_ranks(problem, bias=True)[0]["mean_residual_is_zero"]
 
 
 def test_effective_parameters_of_a_linear_network_rise_to_its_exact_rank() -> None:

@@ -11,9 +11,8 @@ import torch
 from hessmap.networks import FullyConnected
 from hessmap.runs.encoding import decode, encode
 from hessmap.studies import Row, Study
-from hessmap.studies.cached_networks import cached_networks, family_of
 from hessmap.studies.function import balance, krr, linear_cost, schatten, trained_zoo
-from hessmap.studies.trained_network import trained_network
+from hessmap.studies.trained_networks import family_of, stored_networks, trained_network
 
 
 def measured(study: Study, **fields: Any) -> list[Row]:
@@ -98,17 +97,17 @@ def test_norms_stay_above_their_bounds_and_a_violation_is_told(monkeypatch: pyte
         assert not schatten.STUDY.verdict(wrong).holds
 
 
-def test_cached_networks_are_built_again_with_their_samples() -> None:
+def test_stored_networks_are_built_again_with_their_samples() -> None:
     from hessmap.datasets import digits
 
     network = FullyConnected((64, 5, 10), bias=True, activation="tanh")
     data = digits(num_samples=60)
     model, _ = trained_network(network, data, epochs=1, learning_rate=0.01)
-    (found,) = cached_networks("fully connected")
+    (found,) = stored_networks("fully connected")
     assert found is not None
     assert torch.equal(found.inputs, data.inputs)
     assert torch.equal(found.model(data.inputs), model(data.inputs))
-    assert list(cached_networks("zoo")) == []
+    assert list(stored_networks("zoo")) == []
     assert family_of({"architecture": repr(network), "ridge": 0.1}) == "penalised"
     assert family_of({"recipe": "course"}) is None
 

@@ -8,11 +8,11 @@ from torch import Tensor
 
 from hessmap.curvature import Problem, functional_hessian, loss_hessian, outer_product_hessian
 from hessmap.maps.curvature_map.certificates import certified_parts
-from hessmap.maps.curvature_map.data_ranks import measured_data_ranks
 from hessmap.maps.curvature_map.factors import measured_factors
 from hessmap.maps.curvature_map.layers import layer_rows, layer_spectra
 from hessmap.maps.curvature_map.plan import MapPlan
 from hessmap.maps.curvature_map.prediction import description, predicted_ranks
+from hessmap.maps.data_ranks import measured_data_ranks
 from hessmap.measurement import effective_dimension, numerical_rank, spectrum
 from hessmap.results import PARTS, Part, Spectrum
 from hessmap.results.maps import FactorCurvature, LayerCurvature, NetworkCurvature, PartCurvature

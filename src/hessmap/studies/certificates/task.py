@@ -60,7 +60,7 @@ class NormalStart:
 
 def task(name: str, data: str, seed: int = 0) -> Task:
     """The task of that name on a data set, its network trained or taken from the cache."""
-    from hessmap.studies.trained_network import trained_network
+    from hessmap.studies.trained_networks import trained_network
 
     match = re.fullmatch(r"([TR])-(\d+)(?:\^(\d+))?(_10)?", name)
     if match is None:

@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Sequence
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
+from hessmap.errors import unknown_name
 from hessmap.results import PARTS
 from hessmap.runs.encoding import case_key
 from hessmap.studies import Case, Check, Cloud, Column, Finding, Row, Study, View, grid
+from hessmap.studies.hessian_ranks import NAMES
+from hessmap.theory.convolutional import deep_bounds, deep_columns, deep_law
+from hessmap.theory.convolutional.deep_law import is_free, product_dimension
+from hessmap.theory.convolutional.filter_chains import FilterChain
+from hessmap.theory.convolutional.printed_formulas import theorem_6
 
 if TYPE_CHECKING:
     from hessmap.networks import Convolutional
-    from hessmap.theory.convolutional.filter_chains import FilterChain
 
-NAMES = {"outer_product": "H_o", "functional": "H_f", "loss": "H_L"}
+_MOST_PARAMETERS = {"random": 110, "strides": 110, "rounding": 260}
+FAMILIES = tuple(_MOST_PARAMETERS)
 SIDES = {"printed": "paper", "columns": "paper, columns sharpened", "ours": "ours"}
 
 
@@ -62,8 +69,6 @@ def measure(case: Case) -> dict[str, Any]:
 
 
 def _chains(case: Case, draw: random.Random) -> Iterator[FilterChain]:
-    from hessmap.studies.cnn.deep_networks import every_small_chain, random_chain
-
     if case["family"] == "all small":
         yield from every_small_chain(*(case[name] for name in ("num_hidden", "input_channels", "outputs", "positions")))
         return
@@ -71,10 +76,67 @@ def _chains(case: Case, draw: random.Random) -> Iterator[FilterChain]:
         yield random_chain(draw, case["family"], case["num_hidden"])
 
 
+def every_small_chain(num_hidden: int, input_channels: int, outputs: int, positions: int) -> Iterator[FilterChain]:
+    """All networks of up to three channels and, for two hidden layers, three taps; two taps for more."""
+    taps = range(1, 4 if num_hidden == 2 else 3)
+    for hidden, kernels in product(product(range(1, 4), repeat=num_hidden), product(taps, repeat=num_hidden)):
+        yield FilterChain((input_channels, *hidden, outputs), (*kernels, positions))
+
+
+def random_chain(draw: random.Random, family: str, num_hidden: int) -> FilterChain:
+    """A chain of a family: "random", "strides" (up to 3), or "rounding" (long filters whose degrees do not divide)."""
+    if family not in FAMILIES:
+        raise unknown_name("family", family, FAMILIES)
+    while True:
+        chain = _drawn(draw, family, num_hidden)
+        if chain.num_parameters <= _MOST_PARAMETERS[family] and (family != "rounding" or rounds(chain)):
+            return chain
+
+
+def _drawn(draw: random.Random, family: str, num_hidden: int) -> FilterChain:
+    is_long = family == "rounding"
+    channels = [
+        draw.randint(1, 3),
+        *(draw.randint(1, 5) for _ in range(num_hidden)),
+        draw.randint(1, 10 if is_long else 5),
+    ]
+    kernels = [
+        *(draw.randint(1, 10 if is_long else 5) for _ in range(num_hidden)),
+        draw.randint(1, 3 if is_long else 5),
+    ]
+    strides = [draw.randint(1, 3) if family == "strides" else 1 for _ in range(num_hidden)]
+    return FilterChain(tuple(channels), tuple(kernels), (*strides, 1))
+
+
+def rounds(chain: FilterChain) -> bool:
+    """Whether some part of the chain has a smaller dimension than the count of its weights less its gauge."""
+    last = chain.num_layers
+    return any(
+        product_dimension(chain, i, j) < _count(chain, i, j) for i in range(last) for j in range(i + 2, last + 1)
+    )
+
+
+def _count(chain: FilterChain, first: int, last: int) -> int:
+    """The first two lines of the law for R(first, last)."""
+    counts = [chain.weights(first, last)]
+    for vertex in range(first + 1, last):
+        if is_free(chain, vertex, first, last):
+            parts = product_dimension(chain, first, vertex) + product_dimension(chain, vertex, last)
+            counts.append(parts - chain.channels[vertex] ** 2)
+    return min(counts)
+
+
+def input_length(chain: FilterChain) -> int:
+    """The shortest input of a chain: longer ones only add positions that no filter meets."""
+    length = chain.kernels[-1]
+    for kernel, stride in zip(chain.kernels[-2::-1], chain.strides[-2::-1], strict=True):
+        length = (length - 1) * stride + kernel
+    return length
+
+
 def _network(chain: FilterChain, loss: str) -> Convolutional:
     """The network of a chain; a softmax needs one output more than the chain has."""
     from hessmap.networks import Convolutional
-    from hessmap.studies.cnn.deep_networks import input_length
 
     *channels, outputs = chain.channels
     outputs += loss == "cross_entropy"
@@ -83,25 +145,19 @@ def _network(chain: FilterChain, loss: str) -> Convolutional:
 
 def _values(chain: FilterChain) -> dict[str, dict[str, int]]:
     """What each side says of the three ranks, nothing above the number of parameters."""
-    from hessmap.studies.cnn.deep_networks import input_length
-    from hessmap.theory.convolutional import deep_bounds as deep_convolutional
-    from hessmap.theory.convolutional import deep_columns as deep_convolutional_columns
-    from hessmap.theory.convolutional import deep_law as deep_convolutional_law
-    from hessmap.theory.convolutional.printed_formulas import theorem_6
-
     *channels, outputs = chain.channels
-    sizes, parameters = deep_convolutional.convolutional_sizes(
+    sizes, parameters = deep_bounds.convolutional_sizes(
         input_length(chain), channels, chain.kernels[:-1], outputs, chain.strides[:-1]
     )
-    theorem_5 = deep_convolutional.outer_product_upper_bound(sizes, parameters)
-    columns = sum(deep_convolutional.functional_column_upper_bounds(sizes, parameters))
+    theorem_5 = deep_bounds.outer_product_upper_bound(sizes, parameters)
+    columns = sum(deep_bounds.functional_column_upper_bounds(sizes, parameters))
     values = {
         "printed": (theorem_5, theorem_6(sizes, parameters), theorem_5 + theorem_6(sizes, parameters)),
-        "columns": (theorem_5, columns, deep_convolutional.loss_upper_bound(sizes, parameters)),
+        "columns": (theorem_5, columns, deep_bounds.loss_upper_bound(sizes, parameters)),
         "ours": (
-            deep_convolutional_law.outer_product_rank(chain),
-            deep_convolutional_columns.functional_upper_bound(chain),
-            deep_convolutional_columns.loss_upper_bound(chain),
+            deep_law.outer_product_rank(chain),
+            deep_columns.functional_upper_bound(chain),
+            deep_columns.loss_upper_bound(chain),
         ),
     }
     most = chain.num_parameters

@@ -1,4 +1,4 @@
-"""Does the rank of the loss Hessian at the initialisation foretell the test error better than the parameter count?
+"""Does the rank of the loss Hessian at the initialisation predict the test error better than the parameter count?
 
 One convolution over the flattened image and one dense layer, for every pair of a filter size and a number of filters.
 The figure names neither data nor training; here every network is trained alike with cross-entropy, twice.
@@ -7,10 +7,14 @@ The figure names neither data nor training; here every network is trained alike 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
+from hessmap.errors import require
 from hessmap.studies import Case, Check, Cloud, Column, Finding, Row, Study, View, grid
-from hessmap.studies.correlation import rivalry
+from hessmap.studies.hessian_ranks import data_ranks
 
 if TYPE_CHECKING:
     from torch import nn
@@ -18,14 +22,16 @@ if TYPE_CHECKING:
     from hessmap.datasets import Data
     from hessmap.networks import Convolutional
 
+Floats = NDArray[np.float64]
 DATA = ("digits", "mnist", "fashion_mnist", "cifar10")
 ACTIVATIONS = ("identity", "relu")
 _FILTERS = (1, 2, 3, 4, 5, 6, 8, 10)
 _INIT = "glorot"
 _SEEDS = range(2)
 _TRAINING: dict[str, Any] = {"epochs": 60, "batch_size": 20, "learning_rate": 0.05, "record_every": 60}
+_NUM_RESAMPLES, _COVERAGE = 4000, 0.95
 _MATERIAL = 0.01  # a lead below it is none, however certain
-_RIVALS = {"rank": "rank at the initialisation", "num_parameters": "parameters"}
+_QUANTITIES = {"rank": "rank at the initialisation", "num_parameters": "parameters"}
 
 
 def cases(data: str) -> tuple[Case, ...]:
@@ -36,8 +42,7 @@ def cases(data: str) -> tuple[Case, ...]:
 def measure(case: Case) -> dict[str, Any]:
     from hessmap.curvature import Problem, loss_hessian
     from hessmap.measurement import numerical_rank
-    from hessmap.studies.problem_ranks import data_ranks
-    from hessmap.studies.trained_network import trained_network
+    from hessmap.studies.trained_networks import trained_network
     from hessmap.theory import predict_ranks
 
     training, test = training_and_test(case["data"])
@@ -55,7 +60,7 @@ def measure(case: Case) -> dict[str, Any]:
         "spread": max(errors) - min(errors),
     }
     if network.is_linear:
-        known: dict[str, Any] = {name: at.value for name, at in data_ranks(problem, network.bias).items()}
+        known, _ = data_ranks(problem, network.bias)
         record["predicted"] = predict_ranks(network, "cross_entropy", **known).loss
     return record
 
@@ -99,12 +104,12 @@ def findings(rows: Sequence[Row]) -> Iterator[Finding]:
         for activation in ACTIVATIONS:
             swept = [row for row in rows if row["data"] == data and row["activation"] == activation]
             if len(swept) >= 3:
-                yield from _rivals(swept, f"{activation} on {data}")
+                yield from _correlations(swept, f"{activation} on {data}")
 
 
-def _rivals(rows: Sequence[Row], where: str) -> Iterator[Finding]:
+def _correlations(rows: Sequence[Row], where: str) -> Iterator[Finding]:
     """The paper does not say which error and which coefficient: test error, and what it is above the training error."""
-    ranks, counts = ([row.number(name) for row in rows] for name in _RIVALS)
+    ranks, counts = ([row.number(name) for row in rows] for name in _QUANTITIES)
     errors = [row["test_error"] for row in rows]
     gaps = [row["test_error"] - row["training_error"] for row in rows]
     for target, by_order, name in (
@@ -112,10 +117,73 @@ def _rivals(rows: Sequence[Row], where: str) -> Iterator[Finding]:
         (errors, True, "test error, Spearman"),
         (gaps, False, "generalisation gap, Pearson"),
     ):
-        found = rivalry(ranks, counts, target, by_order=by_order)
+        found = compared_correlations(ranks, counts, target, by_order=by_order)
         detail = f"rank {found.first}, parameters {found.second}; the rank leads by {found.lead}, {len(rows)} networks"
         claim = f"{where}: the rank correlates more than the parameters, by over {_MATERIAL} ({name})"
         yield Finding(claim, found.lead.low > _MATERIAL, detail)
+
+
+class Interval(NamedTuple):
+    """An estimate, and where 95 % of its resamples lie."""
+
+    value: float
+    low: float
+    high: float
+
+    def excludes_zero(self) -> bool:
+        return self.low > 0 or self.high < 0
+
+    def __str__(self) -> str:
+        return f"{self.value:+.2f} [{self.low:+.2f}, {self.high:+.2f}]"
+
+
+class Comparison(NamedTuple):
+    """How two quantities correlate with one target, and by how much the first is ahead in magnitude."""
+
+    first: Interval
+    second: Interval
+    lead: Interval
+
+
+def compared_correlations(
+    first: Sequence[float], second: Sequence[float], target: Sequence[float], *, by_order: bool = False, seed: int = 0
+) -> Comparison:
+    """Which of two quantities correlates more with a target, over the same resamples of the cases.
+
+    Pearson's coefficient, or with ``by_order`` Spearman's: Pearson's of the places in order, which any monotone curve
+    brings to 1. Intervals hold the middle 95 % of 4,000 resamples, drawn with replacement from ``seed``.
+
+    >>> found = compared_correlations([1, 2, 3, 4, 5], [2, 1, 4, 3, 5], [-1, -2, -3, -4, -5])
+    >>> str(found.first), round(found.second.value, 2)
+    ('-1.00 [-1.00, -1.00]', -0.8)
+    >>> round(found.lead.value, 2)
+    0.2
+    """
+    from scipy.stats import rankdata
+
+    given = np.array([first, second, target], dtype=np.float64)
+    num_cases = given.shape[1]
+    require(num_cases >= 3, "a correlation needs at least three cases", f"got {num_cases}")
+    places = np.random.default_rng(seed).integers(num_cases, size=(_NUM_RESAMPLES, num_cases))
+    places = np.concatenate([np.arange(num_cases)[None], places])  # the cases themselves first
+    resampled = given[:, places]
+    values = rankdata(resampled, axis=-1) if by_order else resampled
+    one, other = (_coefficients(quantity, values[2]) for quantity in values[:2])
+    return Comparison(_interval(one), _interval(other), _interval(np.abs(one) - np.abs(other)))
+
+
+def _coefficients(quantity: Floats, target: Floats) -> Floats:
+    """Pearson's coefficient over the last axis; 0 where a resample holds only one value."""
+    one, other = (values - values.mean(axis=-1, keepdims=True) for values in (quantity, target))
+    spread = np.sqrt((one**2).sum(-1) * (other**2).sum(-1))
+    coefficients: Floats = np.divide((one * other).sum(-1), spread, out=np.zeros(spread.shape), where=spread > 0)
+    return coefficients
+
+
+def _interval(values: Floats) -> Interval:
+    """The first value, and the middle 95 % of the others."""
+    low, high = np.quantile(values[1:], [(1 - _COVERAGE) / 2, (1 + _COVERAGE) / 2])
+    return Interval(float(values[0]), float(low), float(high))
 
 
 def _clouds(activation: str) -> tuple[Cloud, ...]:
@@ -131,13 +199,13 @@ def _clouds(activation: str) -> tuple[Cloud, ...]:
             y_label="test error",
             x_scale="log",
         )
-        for name, label in _RIVALS.items()
+        for name, label in _QUANTITIES.items()
     )
 
 
 STUDY = Study(
     name="cnn/generalisation",
-    question="Does the rank at the initialisation foretell the test error better than the number of parameters?",
+    question="Does the rank at the initialisation predict the test error better than the number of parameters?",
     reference="Singh, Hofmann & Schoelkopf 2023, Section 4 and Figure 15",
     cases=cases,
     measure=measure,

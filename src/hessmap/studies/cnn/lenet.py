@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from hessmap.results import PARTS, Part
 from hessmap.studies import Case, Check, Column, Finding, Lines, Row, Series, Study, View
-from hessmap.studies.certified_ranks import certified_ranks, numerical_below_certified
 from hessmap.studies.cnn.small_lenet import SmallLeNet, ToeplitzChain, toeplitz_chain
-from hessmap.studies.rank_comparison import SYMBOLS
+from hessmap.studies.hessian_ranks import NAMES, SYMBOLS, certified_ranks, measured_ranks, numerical_below_certified
 
 if TYPE_CHECKING:
     from hessmap.curvature import Problem
@@ -41,7 +40,6 @@ def cases(data: str) -> tuple[Case, ...]:
 def measure(case: Case) -> dict[str, Any]:
     from hessmap.curvature import Problem
     from hessmap.datasets import by_name
-    from hessmap.studies.problem_ranks import measured_ranks
     from hessmap.theory.losses_and_data.sample_bounds import outer_product_sample_upper_bound
 
     side, classes = case["side"], range(_CLASSES)
@@ -121,7 +119,7 @@ def findings(rows: Sequence[Row]) -> Iterator[Finding]:
         above = [
             sum(row.number(f"rank.{part}") > row.number(f"blurred_bound.{part}") for row in relu) for part in PARTS
         ]
-        names = [f"{SYMBOLS[part].strip('$')} in {number}" for part, number in zip(PARTS, above, strict=True)]
+        names = [f"{NAMES[part]} in {number}" for part, number in zip(PARTS, above, strict=True)]
         detail = f"{', '.join(names)} of {len(relu)} cases, by exact arithmetic"
         yield Finding("ReLU: ranks are above the bounds of the linear network", all(above), detail)
     yield from numerical_below_certified(rows)
@@ -132,7 +130,7 @@ def _of_linear(rows: Sequence[Row]) -> Iterator[Finding]:
     claim = "Linear: the Toeplitz matrices give the outputs, and with the pooling in front the same"
     yield Finding(claim, worst < 1e-12, f"to {worst:.1e} in {len(rows)} networks")
     for part in PARTS:
-        symbol = SYMBOLS[part].strip("$")
+        symbol = NAMES[part]
         names = ("rank", "toeplitz_bound", "blurred_bound")
         ranks, plain, blurred = ([row.number(f"{name}.{part}") for row in rows] for name in names)
         sharper = sum(low < high for low, high in zip(blurred, plain, strict=True))
@@ -150,9 +148,7 @@ def _figure(activation: str, pooling: str, x: str, where: dict[str, Any], data: 
         where={"data": data, "activation": activation, "pooling": pooling, **where},
         x=x,
         series=tuple(
-            Series(
-                SYMBOLS[part], line=f"blurred_bound.{part}", points=f"rank.{part}", dashed=f"toeplitz_bound.{part}"
-            )
+            Series(SYMBOLS[part], line=f"blurred_bound.{part}", points=f"rank.{part}", dashed=f"toeplitz_bound.{part}")
             for part in PARTS
         ),
         x_label={"filters": "filters of the first layer", "side": "pixels of a side"}[x],
@@ -194,7 +190,7 @@ STUDY = Study(
             *(
                 Column(f"{name}.{part}", label)
                 for part in PARTS
-                for name, label in (("rank", SYMBOLS[part].strip("$")), ("blurred_bound", "bound"))
+                for name, label in (("rank", NAMES[part]), ("blurred_bound", "bound"))
             ),
             Column("toeplitz_bound.loss", "Toeplitz"),
         ),

@@ -9,18 +9,8 @@ from typing import Any
 from hessmap.networks import LocallyConnected
 from hessmap.results import PARTS
 from hessmap.studies import Case, Finding, Lines, Row, Series, Study, View
-from hessmap.studies.cnn.rank_record import network_and_problem, rank_record, seconds
-from hessmap.studies.cnn.rank_sweep import (
-    ACTIVATIONS,
-    COLUMNS,
-    DATA,
-    EMBEDDED,
-    equality,
-    linear_bounds_under_relu,
-    of_activation,
-    words_of,
-)
-from hessmap.studies.rank_comparison import RANK_CHECKS, SYMBOLS, doubts
+from hessmap.studies.cnn import ranks
+from hessmap.studies.hessian_ranks import NAMES, RANK_CHECKS, SYMBOLS, decidability
 from hessmap.theory.convolutional import printed_formulas as printed
 
 FULL, LOCAL, SHARED = "fully connected", "locally connected", "shared weights"
@@ -49,22 +39,22 @@ def cases(data: str) -> tuple[Case, ...]:
             "filters": filters,
             "activation": activation,
             "loss": "squared",
-            "network": network_text(kind, size, filters, outputs) + words_of(activation),
+            "network": network_text(kind, size, filters, outputs) + ranks.words_of(activation),
             "seed": 0,
         }
-        for activation, filters, kind, size in product(ACTIVATIONS, counts, (FULL, LOCAL, SHARED), _PATCH_SIZES)
+        for activation, filters, kind, size in product(ranks.ACTIVATIONS, counts, (FULL, LOCAL, SHARED), _PATCH_SIZES)
         if kind != FULL or filters == min(counts)
     )
 
 
 def _sizes(data: str) -> tuple[tuple[int, int], int]:
-    return _SMALL if data in EMBEDDED else _LARGE
+    return _SMALL if data in ranks.EMBEDDED else _LARGE
 
 
 def measure(case: Case) -> dict[str, Any]:
     """The record of ranks and, for the loss Hessian, what Fact 13 or 14 prints."""
-    network, problem = network_and_problem(case)
-    record = rank_record(network, problem)
+    network, problem = ranks.network_and_problem(case)
+    record = ranks.rank_record(network, problem)
     if not isinstance(network, LocallyConnected):
         return record
     fact = printed.fact_14 if network.shared_weights else printed.fact_13
@@ -72,16 +62,16 @@ def measure(case: Case) -> dict[str, Any]:
 
 
 def findings(rows: Sequence[Row]) -> Iterator[Finding]:
-    yield from doubts(rows)
-    linear = of_activation(rows, "identity")
+    yield from decidability(rows)
+    linear = ranks.of_activation(rows, "identity")
     local, shared = ([row for row in linear if row["kind"] == kind] for kind in (LOCAL, SHARED))
     for part in ("outer_product", "functional"):
-        claim = f"Linear: Theorems 9 and 10 are equalities for {SYMBOLS[part].strip('$')}"
-        yield from equality(claim, local + shared, f"measured.{part}", f"printed.{part}")
-    yield from equality("Linear: Fact 13 is right", local, "measured.loss", "fact")
-    yield from equality("Linear: Fact 14 is wrong", shared, "measured.loss", "fact", fails=True)
+        claim = f"Linear: Theorems 9 and 10 are equalities for {NAMES[part]}"
+        yield from ranks.equality(claim, local + shared, f"measured.{part}", f"printed.{part}")
+    yield from ranks.equality("Linear: Fact 13 is right", local, "measured.loss", "fact")
+    yield from ranks.equality("Linear: Fact 14 is wrong", shared, "measured.loss", "fact", fails=True)
     yield from _on_order(linear)
-    yield from linear_bounds_under_relu(rows)
+    yield from ranks.linear_bounds_under_relu(rows)
 
 
 def _on_order(linear: Sequence[Row]) -> Iterator[Finding]:
@@ -97,7 +87,7 @@ def _on_order(linear: Sequence[Row]) -> Iterator[Finding]:
 
 
 def _figures() -> Iterator[Lines]:
-    for data, (activation, name), part in product(DATA, ACTIVATIONS.items(), PARTS):
+    for data, (activation, name), part in product(ranks.DATA, ranks.ACTIVATIONS.items(), PARTS):
         theory = {"line": f"predicted.{part}"} if activation == "identity" else {"dashed": f"printed.{part}"}
         yield Lines(
             title=f"{SYMBOLS[part]}, {name}, {data.replace('_', '-')}",
@@ -117,9 +107,9 @@ STUDY = Study(
     reference="Singh, Hofmann & Schoelkopf 2023, Figures 5, 12, 13, 14; Theorems 9 and 10, Facts 13 and 14",
     cases=cases,
     measure=measure,
-    data=DATA,
+    data=ranks.DATA,
     checks=RANK_CHECKS,
     findings=findings,
-    seconds=seconds,
-    view=View(tuple(_figures()), COLUMNS),
+    seconds=ranks.seconds,
+    view=View(tuple(_figures()), ranks.COLUMNS),
 )

@@ -3,29 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import pairwise, product
 from math import log
 
+from hessmap.errors import require
 from hessmap.networks import Convolutional
 from hessmap.results import PARTS
 from hessmap.studies import Case, Finding, Lines, Row, Series, Study, View
-from hessmap.studies.cnn.power_law import PowerLaw, power_law
-from hessmap.studies.cnn.rank_record import NUM_SAMPLES, measure, seconds
-from hessmap.studies.cnn.rank_sweep import (
-    COLUMNS,
-    DATA,
-    EMBEDDED,
-    LOSSES,
-    SERIES,
-    bounds_hold,
-    equality,
-    linear_bounds_under_relu,
-    of_activation,
-    settings,
-    sweep_figures,
-    words_of,
-)
-from hessmap.studies.rank_comparison import RANK_CHECKS, SYMBOLS, curves_of, doubts
+from hessmap.studies.cnn import ranks
+from hessmap.studies.hessian_ranks import NAMES, RANK_CHECKS, curves_of, decidability
 from hessmap.theory import effective_output_dim, predict_ranks
 
 # Inputs, filter size and channels: at most 1,482 parameters on the embedded data, 3,726 elsewhere. Four classes: with K
@@ -37,27 +24,58 @@ _FAR = (500, 1000)
 
 
 def cases(data: str) -> tuple[Case, ...]:
-    length, kernel, channels = _SMALL if data in EMBEDDED else _LARGE
+    length, kernel, channels = _SMALL if data in ranks.EMBEDDED else _LARGE
+
+    def network(count: int, activation: str) -> str:
+        layer = f"{count}x{kernel}"
+        return f"conv-1x{length}-{layer}-{layer}-{_OUTPUTS}{ranks.words_of(activation)}"
+
     return tuple(
-        {
-            "channels": count,
-            **setting,
-            "network": f"conv-1x{length}-{count}x{kernel}-{count}x{kernel}-{_OUTPUTS}{words_of(setting['activation'])}",
-            "seed": 0,
-        }
-        for setting, count in product(settings(data), channels)
+        {"channels": count, **setting, "network": network(count, setting["activation"]), "seed": 0}
+        for setting, count in product(ranks.settings(data), channels)
     )
+
+
+@dataclass(frozen=True)
+class PowerLaw:
+    """y = c x^exponent by least squares of logarithms; the interval holds the exponent with 95 % probability.
+
+    The interval is Student's for independent errors of one variance. Counts of a formula have no errors: it then says
+    how far the curve bends within the points that were fitted.
+    """
+
+    exponent: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{self.exponent:.3f} ({self.low:.3f} to {self.high:.3f})"
+
+
+def power_law(x: Sequence[float], y: Sequence[float]) -> PowerLaw:
+    """The fit to at least three points.
+
+    >>> print(power_law([1, 4, 9, 25], [2, 4, 6, 10]))
+    0.500 (0.500 to 0.500)
+    """
+    import numpy as np
+    from scipy import stats
+
+    require(len(x) == len(y) >= 3, "a power law needs three points or more", f"got {len(x)} and {len(y)}")
+    fit = stats.linregress(np.log(x), np.log(y))
+    margin = float(stats.t.ppf(0.975, len(x) - 2) * fit.stderr)
+    return PowerLaw(float(fit.slope), float(fit.slope) - margin, float(fit.slope) + margin)
 
 
 def findings(rows: Sequence[Row]) -> Iterator[Finding]:
     """Growth is judged by the upper half of each curve, where the channels are no bottleneck any more."""
-    yield from doubts(rows)
-    yield from bounds_hold(rows)
-    linear = of_activation(rows, "identity")
+    yield from decidability(rows)
+    yield from ranks.bounds_hold(rows)
+    linear = ranks.of_activation(rows, "identity")
     for part in PARTS:
-        claim = f"Linear: our law or bound of {SYMBOLS[part].strip('$')} is the rank"
-        yield from equality(claim, linear, f"measured.{part}", f"predicted.{part}")
-    yield from linear_bounds_under_relu(rows)
+        claim = f"Linear: our law or bound of {NAMES[part]} is the rank"
+        yield from ranks.equality(claim, linear, f"measured.{part}", f"predicted.{part}")
+    yield from ranks.linear_bounds_under_relu(rows)
     for curve in curves_of(rows, "channels", by=("activation", "loss", "data")):
         judged = [row for row in curve if row["activation"] == "identity" or _has_samples(row)]
         if len(judged) >= 3:
@@ -66,14 +84,14 @@ def findings(rows: Sequence[Row]) -> Iterator[Finding]:
 
 def _has_samples(row: Row) -> bool:
     """Whether there are as many derivatives of outputs as parameters: with fewer they, and not ReLU, limit the rank."""
-    return bool(NUM_SAMPLES * effective_output_dim(_OUTPUTS, row["loss"]) >= row["num_parameters"])
+    return bool(ranks.NUM_SAMPLES * effective_output_dim(_OUTPUTS, row["loss"]) >= row["num_parameters"])
 
 
 def _growth(upper: Sequence[Row]) -> Iterator[Finding]:
     """Square root of the parameters for linear networks; under ReLU as the parameters themselves."""
     first = upper[0]
     channels = f"{first['channels']} to {upper[-1]['channels']} channels"
-    where = f"{LOSSES[first['loss']]}, {first['data'].replace('_', '-')}, {channels}"
+    where = f"{ranks.LOSSES[first['loss']]}, {first['data'].replace('_', '-')}, {channels}"
     whole, functional = (_exponent(upper, part) for part in ("loss", "functional"))
     detail = f"exponent of H_L {whole}, of H_f {functional}"
     if first["activation"] != "identity":
@@ -84,7 +102,7 @@ def _growth(upper: Sequence[Row]) -> Iterator[Finding]:
     far = f"; of the bound at {_FAR[0]} to {_FAR[1]} channels {_far_exponent(first['network'], first['loss']):.3f}"
     yield Finding(claim, 0.4 <= whole.exponent <= 0.6, detail + far)
     steps = {part: _added(upper, part) for part in PARTS}
-    added = ", ".join(f"{SYMBOLS[part].strip('$')} {'/'.join(f'{step:g}' for step in steps[part])}" for part in PARTS)
+    added = ", ".join(f"{NAMES[part]} {'/'.join(f'{step:g}' for step in steps[part])}" for part in PARTS)
     claim = f"Linear: H_o has stopped growing, and each further channel adds the same to H_f ({where})"
     yield Finding(claim, steps["outer_product"] == [0] and len(steps["functional"]) == 1, f"added: {added}")
 
@@ -115,13 +133,13 @@ def _added(curve: Sequence[Row], part: str) -> list[float]:
 def _figures() -> Iterator[Lines]:
     """Figures 1, 2a, 7 and 8, and the growth of both kinds of networks with their parameters."""
     parameters = Series("parameters", line="num_parameters")
-    series = {activation: (*shown, parameters) for activation, shown in SERIES.items()}
-    by_channels = list(sweep_figures("channels", "channels of both hidden layers", series))
-    for data in DATA:
+    series = {activation: (*shown, parameters) for activation, shown in ranks.SERIES.items()}
+    by_channels = list(ranks.sweep_figures("channels", "channels of both hidden layers", series))
+    for data in ranks.DATA:
         yield from (figure for figure in by_channels if figure.where["data"] == data)
-        for loss in dict.fromkeys(setting["loss"] for setting in settings(data)):
+        for loss in dict.fromkeys(setting["loss"] for setting in ranks.settings(data)):
             yield Lines(
-                title=f"growth, {LOSSES[loss]}, {data.replace('_', '-')}",
+                title=f"growth, {ranks.LOSSES[loss]}, {data.replace('_', '-')}",
                 where={"data": data, "loss": loss},
                 x="num_parameters",
                 split="activation",
@@ -138,10 +156,10 @@ STUDY = Study(
     question="How do the ranks of a network with two convolutions grow with its channels?",
     reference="Singh, Hofmann & Schoelkopf 2023, Figures 1, 2a, 7, 8; Theorems 5 and 6",
     cases=cases,
-    measure=measure,
-    data=DATA,
+    measure=ranks.measure,
+    data=ranks.DATA,
     checks=RANK_CHECKS,
     findings=findings,
-    seconds=seconds,
-    view=View(tuple(_figures()), COLUMNS),
+    seconds=ranks.seconds,
+    view=View(tuple(_figures()), ranks.COLUMNS),
 )

@@ -6,21 +6,8 @@ from collections.abc import Iterator, Sequence
 from itertools import product
 
 from hessmap.studies import Case, Finding, Row, Study, View
-from hessmap.studies.cnn.rank_record import measure, seconds
-from hessmap.studies.cnn.rank_sweep import (
-    COLUMNS,
-    DATA,
-    EMBEDDED,
-    SERIES,
-    bounds_hold,
-    equality,
-    linear_bounds_under_relu,
-    of_activation,
-    settings,
-    sweep_figures,
-    words_of,
-)
-from hessmap.studies.rank_comparison import RANK_CHECKS, doubts
+from hessmap.studies.cnn import ranks
+from hessmap.studies.hessian_ranks import RANK_CHECKS, decidability
 
 # Inputs, filter sizes and numbers of filters: at most 1,449 parameters on the embedded data, 3,012 elsewhere.
 _SMALL = (16, tuple(range(1, 17)), (2, 4, 9))
@@ -29,28 +16,28 @@ _MANY = 100  # filters: where Figure 9 calls the slack of the sum negligible
 
 
 def cases(data: str) -> tuple[Case, ...]:
-    length, kernels, filters = _SMALL if data in EMBEDDED else _LARGE
+    length, kernels, filters = _SMALL if data in ranks.EMBEDDED else _LARGE
     return tuple(
         {
             "filter_size": kernel,
             "filters": count,
             **setting,
-            "network": f"conv-1x{length}-{count}x{kernel}-10{words_of(setting['activation'])}",
+            "network": f"conv-1x{length}-{count}x{kernel}-10{ranks.words_of(setting['activation'])}",
             "seed": 0,
         }
-        for setting, count, kernel in product(settings(data), filters, kernels)
+        for setting, count, kernel in product(ranks.settings(data), filters, kernels)
     )
 
 
 def findings(rows: Sequence[Row]) -> Iterator[Finding]:
-    yield from doubts(rows)
-    linear, relu = of_activation(rows, "identity"), of_activation(rows, "relu")
-    yield from bounds_hold(rows)
-    yield from equality("Linear: Theorem 8 is an equality", linear, "measured.functional", "printed.functional")
+    yield from decidability(rows)
+    linear, relu = ranks.of_activation(rows, "identity"), ranks.of_activation(rows, "relu")
+    yield from ranks.bounds_hold(rows)
+    yield from ranks.equality("Linear: Theorem 8 is an equality", linear, "measured.functional", "printed.functional")
     yield from _on_theorem_7(linear)
     yield from _on_slack(linear)
-    yield from linear_bounds_under_relu(rows)
-    yield from equality("ReLU: Theorem 8 is an equality", relu, "measured.functional", "printed.functional")
+    yield from ranks.linear_bounds_under_relu(rows)
+    yield from ranks.equality("ReLU: Theorem 8 is an equality", relu, "measured.functional", "printed.functional")
 
 
 def _on_theorem_7(linear: Sequence[Row]) -> Iterator[Finding]:
@@ -75,12 +62,11 @@ def _on_slack(linear: Sequence[Row]) -> Iterator[Finding]:
 def _slack_of_many(text: str, loss: str) -> float:
     """By how much the sum exceeds our exact rank for this network with many filters, relative to that rank."""
     from hessmap.networks import Convolutional
-    from hessmap.studies.cnn.printed_bounds import printed_bounds
     from hessmap.theory import predict_ranks
 
     network = Convolutional.parse(text)
     wide = Convolutional(network.input_length, (1, _MANY), network.kernels, outputs=network.outputs)
-    return printed_bounds(wide, loss).loss / predict_ranks(wide, loss).loss.value - 1
+    return ranks.printed_bounds(wide, loss).loss / predict_ranks(wide, loss).loss.value - 1
 
 
 STUDY = Study(
@@ -88,10 +74,10 @@ STUDY = Study(
     question="Do the ranks of a network with one convolution follow the formulas for every filter size?",
     reference="Singh, Hofmann & Schoelkopf 2023, Figures 2b, 2c, 9, 10, 11; Theorems 7 and 8",
     cases=cases,
-    measure=measure,
-    data=DATA,
+    measure=ranks.measure,
+    data=ranks.DATA,
     checks=RANK_CHECKS,
     findings=findings,
-    seconds=seconds,
-    view=View(tuple(sweep_figures("filter_size", "filter size", SERIES, facet="filters")), COLUMNS),
+    seconds=ranks.seconds,
+    view=View(tuple(ranks.sweep_figures("filter_size", "filter size", ranks.SERIES, facet="filters")), ranks.COLUMNS),
 )

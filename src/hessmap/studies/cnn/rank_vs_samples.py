@@ -8,18 +8,8 @@ from typing import Any
 
 from hessmap.results import PARTS
 from hessmap.studies import Case, Check, Column, Finding, Mark, Row, Study, View
-from hessmap.studies.cnn.rank_record import network_and_problem, rank_record, seconds
-from hessmap.studies.cnn.rank_sweep import (
-    COLUMNS,
-    DATA,
-    EMBEDDED,
-    SERIES,
-    of_activation,
-    settings,
-    sweep_figures,
-    words_of,
-)
-from hessmap.studies.rank_comparison import RANK_CHECKS, RANKS, SYMBOLS, curves_of, doubts
+from hessmap.studies.cnn import ranks
+from hessmap.studies.hessian_ranks import NAMES, RANK_CHECKS, RANKS, curves_of, decidability
 
 _NUM_SAMPLES = (1, 2, 4, 6, 8, 10, 12, 14, 16, 20, 25, 30, 60, 100, 200, 300)
 # One and two hidden layers; at most 930 parameters on the embedded data, 1,432 elsewhere.
@@ -28,16 +18,16 @@ _LARGE = {1: "conv-1x25-8x9-10", 2: "conv-1x25-10x9-10x9-4"}
 
 
 def cases(data: str) -> tuple[Case, ...]:
-    networks = _SMALL if data in EMBEDDED else _LARGE
+    networks = _SMALL if data in ranks.EMBEDDED else _LARGE
     return tuple(
         {
             "num_samples": count,
             "num_hidden": num_hidden,
             **setting,
-            "network": f"{network}{words_of(setting['activation'])}",
+            "network": f"{network}{ranks.words_of(setting['activation'])}",
             "seed": 0,
         }
-        for (num_hidden, network), setting, count in product(networks.items(), settings(data), _NUM_SAMPLES)
+        for (num_hidden, network), setting, count in product(networks.items(), ranks.settings(data), _NUM_SAMPLES)
     )
 
 
@@ -46,19 +36,19 @@ def measure(case: Case) -> dict[str, Any]:
     from hessmap.theory import effective_output_dim
     from hessmap.theory.losses_and_data import sample_bounds
 
-    network, problem = network_and_problem(case)
+    network, problem = ranks.network_and_problem(case)
     outputs = effective_output_dim(network.output_dim, case["loss"])
     bound = sample_bounds.outer_product_sample_upper_bound(problem.num_samples, outputs)
-    return {**rank_record(network, problem), "num_inputs": network.input_dim, "sample_bound": bound}
+    return {**ranks.rank_record(network, problem), "num_inputs": network.input_dim, "sample_bound": bound}
 
 
 def findings(rows: Sequence[Row]) -> Iterator[Finding]:
-    yield from doubts(rows)
-    linear = of_activation(rows, "identity")
+    yield from decidability(rows)
+    linear = ranks.of_activation(rows, "identity")
     for num_hidden in sorted({row["num_hidden"] for row in linear}):
         yield _reached([row for row in linear if row["num_hidden"] == num_hidden], num_hidden)
     yield from _unchanged(linear)
-    yield from _on_relu(of_activation(rows, "relu"))
+    yield from _on_relu(ranks.of_activation(rows, "relu"))
 
 
 def _reached(linear: Sequence[Row], num_hidden: int) -> Finding:
@@ -66,7 +56,7 @@ def _reached(linear: Sequence[Row], num_hidden: int) -> Finding:
     counts = {
         part: sum(row.number(f"measured.{part}") == row.number(f"predicted.{part}") for row in linear) for part in PARTS
     }
-    detail = ", ".join(f"{SYMBOLS[part].strip('$')} {count}" for part, count in counts.items())
+    detail = ", ".join(f"{NAMES[part]} {count}" for part, count in counts.items())
     claim = f"Linear, hidden layers: {num_hidden}: H_o is all that the rank of the inputs allows"
     holds = counts["outer_product"] == len(linear)
     return Finding(claim, holds, f"of {len(linear)} cases reach the prediction: {detail}")
@@ -109,15 +99,15 @@ def _on_relu(relu: Sequence[Row]) -> Iterator[Finding]:
     yield Finding(claim, is_above == has_more, detail)
 
 
-_FIGURES = sweep_figures(
+_FIGURES = ranks.sweep_figures(
     "num_samples",
     "number of samples",
-    {"identity": RANKS, "relu": SERIES["relu"]},
+    {"identity": RANKS, "relu": ranks.SERIES["relu"]},
     facet="num_hidden",
     marks=(Mark("num_inputs", "inputs"),),
     x_scale="log",
 )
-_COLUMNS = (*COLUMNS[:3], Column("num_samples", "N"), Column("data_ranks.input_rank", "r"), *COLUMNS[3:])
+_COLUMNS = (*ranks.COLUMNS[:3], Column("num_samples", "N"), Column("data_ranks.input_rank", "r"), *ranks.COLUMNS[3:])
 
 STUDY = Study(
     name="cnn/rank-vs-samples",
@@ -125,9 +115,9 @@ STUDY = Study(
     reference="Singh, Hofmann & Schoelkopf 2023, Figure 6",
     cases=cases,
     measure=measure,
-    data=DATA,
+    data=ranks.DATA,
     checks=(*RANK_CHECKS, Check("measured.outer_product", "sample_bound", "at_most")),
     findings=findings,
-    seconds=seconds,
+    seconds=ranks.seconds,
     view=View(tuple(_FIGURES), _COLUMNS),
 )

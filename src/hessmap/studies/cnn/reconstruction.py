@@ -13,8 +13,16 @@ from typing import TYPE_CHECKING, Any
 
 from hessmap.results import PARTS, Part
 from hessmap.studies import Case, Check, Column, Finding, Lines, Mark, Row, Series, Study, View, grid
-from hessmap.studies.certified_ranks import certified_ranks, numerical_below_certified
-from hessmap.studies.rank_comparison import SYMBOLS
+from hessmap.studies.cnn.ranks import printed_bounds
+from hessmap.studies.hessian_ranks import (
+    NAMES,
+    SYMBOLS,
+    certified_ranks,
+    data_ranks,
+    hessian_spectra,
+    measured_ranks,
+    numerical_below_certified,
+)
 from hessmap.studies.reconstruction_errors import INPUTS, SMALL, dearer_if_standardised, error_curves
 
 if TYPE_CHECKING:
@@ -54,8 +62,6 @@ def network_of(case: Case, activation: str = "relu") -> Convolutional:
 
 def measure(case: Case) -> dict[str, Any]:
     from hessmap.measurement import numerical_rank
-    from hessmap.studies.hessian_spectra import hessian_spectra
-    from hessmap.studies.problem_ranks import measured_ranks
 
     problem, linear = (_problem(case, activation) for activation in ("relu", "identity"))
     spectra, linear_rank = hessian_spectra(problem), measured_ranks(linear)
@@ -97,12 +103,10 @@ def _problem(case: Case, activation: str) -> Problem:
 
 def _bounds(case: Case, linear: Problem) -> dict[str, Any]:
     """Bounds of the linear network on these data: ours, and the paper's (at most p); and one of the ReLU network."""
-    from hessmap.studies.cnn.printed_bounds import printed_bounds
-    from hessmap.studies.problem_ranks import data_ranks
     from hessmap.theory import predict_ranks
 
     network, loss = network_of(case, "identity"), case["loss"]
-    known: dict[str, Any] = {name: rank.value for name, rank in data_ranks(linear, bias=False).items()}
+    known, _ = data_ranks(linear, bias=False)
     bound = predict_ranks(network, loss, **known, kind="upper_bound")
     theorem = predict_ranks(network_of(case), loss, input_rank=known["input_rank"], kind="upper_bound")
     printed = printed_bounds(network, loss)._asdict()
@@ -118,7 +122,7 @@ def findings(rows: Sequence[Row]) -> Iterator[Finding]:
     """Section 7: the bound of the linear network leaves a rather small error, and stays a bound under ReLU."""
     plain, standardised = ([row for row in rows if row["inputs"] == kind] for kind in INPUTS)
     for part in PARTS:
-        symbol = SYMBOLS[part].strip("$")
+        symbol = NAMES[part]
         if plain:
             errors = [row[f"error_at.printed.{part}"] for row in plain]
             claim = f"{symbol}: at the paper's bound less than {SMALL:.0%} is missed (inputs as they are)"
@@ -136,7 +140,7 @@ def _canopy(part: str, rows: Sequence[Row]) -> Finding:
     above = [row for row in rows if row.number(f"rank.{part}") > row.number(f"printed.{part}")]
     certified = sum("certified" in row for row in above)
     detail = f"above in {len(above)} of {len(rows)} cases, {certified} of these by exact arithmetic"
-    claim = f"{SYMBOLS[part].strip('$')}: the paper's bound for linear networks is none under ReLU"
+    claim = f"{NAMES[part]}: the paper's bound for linear networks is none under ReLU"
     return Finding(claim, len(above) > 0, detail)
 
 
@@ -206,7 +210,7 @@ STUDY = Study(
             Column("bound.loss", "bound"),
             Column("printed.loss", "printed"),
             Column("rank.loss", "ReLU H_L"),
-            *(Column(f"error_at.bound.{part}", f"{SYMBOLS[part].strip('$')} at bound", ".1e") for part in PARTS),
+            *(Column(f"error_at.bound.{part}", f"{NAMES[part]} at bound", ".1e") for part in PARTS),
             Column("error_at.linear_rank.loss", "H_L at rank", ".1e"),
         ),
     ),

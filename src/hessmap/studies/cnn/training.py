@@ -4,18 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from math import isqrt
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from hessmap.results import PARTS
 from hessmap.studies import Case, Check, Column, Finding, Lines, Row, Series, Study, View
-from hessmap.studies.course_view import collapse, course_figures, loss_vanishes, starts_as_predicted
-from hessmap.studies.rank_comparison import SYMBOLS
+from hessmap.studies.along_training import (
+    checkpoints_along_training,
+    collapse,
+    loss_vanishes,
+    ranks_along_training,
+    starts_as_predicted,
+    stationary_network,
+    training_figures,
+)
+from hessmap.studies.hessian_ranks import NAMES, SYMBOLS, measured_ranks
 
 if TYPE_CHECKING:
     from hessmap.datasets import Data
     from hessmap.networks import Convolutional
 
-_COURSES = {"images": "Linear on {data}", "teacher": "Linear teacher"}
+_TRAINED = {"images": "Linear on {data}", "teacher": "Linear teacher"}
 _FILTERS = tuple(range(1, 9))
 _TAPS = 8  # of filters that do not overlap: two positions on 4x4 pixels
 _NUM_SAMPLES = 200
@@ -30,9 +38,9 @@ def cases(data: str) -> tuple[Case, ...]:
     networks = {"images": on_images}
     if data == "digits":
         networks["teacher"] = "conv-1x12-4x3-4x3-4x3-4x3-5"
-    courses = tuple({"scenario": name, "network": network, "seed": 0} for name, network in networks.items())
+    trainings = tuple({"scenario": name, "network": network, "seed": 0} for name, network in networks.items())
     minima = tuple({"scenario": "minimum", "network": f"conv-1x16-{m}x{_TAPS}/{_TAPS}-10", "seed": 0} for m in _FILTERS)
-    return (*courses, *minima)
+    return (*trainings, *minima)
 
 
 def measure(case: Case) -> dict[str, Any]:
@@ -42,7 +50,7 @@ def measure(case: Case) -> dict[str, Any]:
     data = _samples(case, network)
     if case["scenario"] == "minimum":
         return _minimum(network, data, case["seed"])
-    return _course(network, data, case)
+    return _along_training(network, data, case)
 
 
 def _samples(case: Case, network: Convolutional) -> Data:
@@ -55,8 +63,8 @@ def _samples(case: Case, network: Convolutional) -> Data:
     return by_name(case["data"], num_samples=_NUM_SAMPLES, side=side, standardise=True, one_hot=True)
 
 
-def _course(network: Convolutional, data: Data, case: Case) -> dict[str, Any]:
-    """The measured course; at its start the exact ranks of the generic network, at its end those without H_f.
+def _along_training(network: Convolutional, data: Data, case: Case) -> dict[str, Any]:
+    """Ranks along training; at its start the exact ranks of the generic network, at its end those without H_f.
 
     For inputs of full rank the generic network's ranks are those of almost all weights and residuals. Where the map is
     free (no layer narrower than the input), the minimum is that of least squares: the residual has no moment with the
@@ -66,19 +74,17 @@ def _course(network: Convolutional, data: Data, case: Case) -> dict[str, Any]:
     from hessmap.curvature.finite_field import generic_rank
     from hessmap.measurement import numerical_rank
     from hessmap.results import RankValue
-    from hessmap.studies.course_record import measured_course
-    from hessmap.studies.training_course import training_course
 
-    has_teacher = case["scenario"] == "teacher"
-    course = training_course(network, data, case["seed"], along="loss" if has_teacher else "gradient_norm")
-    record = measured_course(course, [Problem(model, "squared", *data) for model in course.models])
+    along: Literal["loss", "gradient_norm"] = "loss" if case["scenario"] == "teacher" else "gradient_norm"
+    checkpoints = checkpoints_along_training(network, data, case["seed"], along)
+    record = ranks_along_training(checkpoints, [Problem(model, "squared", *data) for model in checkpoints.models])
     input_rank = numerical_rank(data.inputs)
     generic = {part: generic_rank(network, part, input_rank=input_rank.value) for part in PARTS}
     outer = RankValue(generic["outer_product"].value, "exact", "the generic network in exact arithmetic")
     nothing = RankValue(0, "exact", "no moment of residual and input")
     return record | {
         "input_rank": input_rank,
-        "full_ranks": tuple(min(weight.flatten(1).shape) for weight in course.models[0].parameters()),
+        "full_ranks": tuple(min(weight.flatten(1).shape) for weight in checkpoints.models[0].parameters()),
         "generic": generic,
         "predicted": {"outer_product": outer, "functional": nothing, "loss": outer},
     }
@@ -92,8 +98,6 @@ def _minimum(network: Convolutional, data: Data, seed: int) -> dict[str, Any]:
     """
     from hessmap.curvature import Problem
     from hessmap.results import RankValue
-    from hessmap.studies.problem_ranks import measured_ranks
-    from hessmap.studies.training_course import stationary_network
     from hessmap.theory import predict_ranks
 
     problem = Problem(stationary_network(network, data, seed), "squared", *data)
@@ -112,10 +116,10 @@ def _minimum(network: Convolutional, data: Data, seed: int) -> dict[str, Any]:
 
 
 def findings(rows: Sequence[Row]) -> Iterator[Finding]:
-    """Section 7, the course of training, and footnote 8; then what the text does not say."""
+    """Section 7, ranks along training, and footnote 8; then what the text does not say."""
     for row in rows:
-        if row["scenario"] in _COURSES:
-            yield from _along_training(row, _COURSES[row["scenario"]].format(data=row["data"]))
+        if row["scenario"] in _TRAINED:
+            yield from _training_findings(row, _TRAINED[row["scenario"]].format(data=row["data"]))
     minima = [row for row in rows if row["scenario"] == "minimum"]
     few = [row for row in minima if row["filters"] < _TAPS]
     if few:
@@ -125,7 +129,7 @@ def findings(rows: Sequence[Row]) -> Iterator[Finding]:
         yield Finding(claim, holds, f"H_f has rank {', '.join(map(str, kept))}")
 
 
-def _along_training(row: Row, name: str) -> Iterator[Finding]:
+def _training_findings(row: Row, name: str) -> Iterator[Finding]:
     yield from collapse(name, row, row["full_ranks"])
     outer, functional = row.array("ranks.outer_product"), row.array("ranks.functional")
     changed = int((outer != outer[0]).sum())
@@ -165,8 +169,8 @@ STUDY = Study(
     seconds=lambda case: {"images": 20.0, "teacher": 14.0, "minimum": 3.0}[case["scenario"]],
     view=View(
         figures=(
-            *course_figures("linear, images", {"scenario": "images"}, 5, rank_limits=(0.0, 11.0)),
-            *course_figures("linear teacher", {"scenario": "teacher"}, 5, rank_limits=(0.0, 11.0)),
+            *training_figures("linear, images", {"scenario": "images"}, 5, rank_limits=(0.0, 11.0)),
+            *training_figures("linear teacher", {"scenario": "teacher"}, 5, rank_limits=(0.0, 11.0)),
             Lines(
                 title="minima with few filters",
                 where={"scenario": "minimum"},
@@ -181,7 +185,7 @@ STUDY = Study(
             "data",
             "scenario",
             "network",
-            *(Column(f"final.{part}", SYMBOLS[part].strip("$")) for part in PARTS),
+            *(Column(f"final.{part}", NAMES[part]) for part in PARTS),
             Column("predicted.functional", "predicted H_f"),
             Column("predicted.loss", "predicted H_L"),
             Column("final_risk", "loss", ".1e"),

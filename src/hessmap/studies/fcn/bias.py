@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from hessmap.results import PARTS
 from hessmap.studies import Case, Column, Finding, Lines, Mark, Row, Series, Study, View, grid
-from hessmap.studies.fcn.rank_record import network_and_problem, rank_record, seconds
-from hessmap.studies.fcn.rank_sweep import DATA, LOSSES
-from hessmap.studies.rank_comparison import FRACTIONS, RANK_CHECKS, RANKS, SYMBOLS, doubts
+from hessmap.studies.fcn.random_settings import Setting, printed_ranks
+from hessmap.studies.fcn.rank_sweeps import DATA, LOSSES, network_and_problem, rank_record, seconds
+from hessmap.studies.hessian_ranks import FRACTIONS, RANK_CHECKS, RANKS, SYMBOLS, decidability
 
 if TYPE_CHECKING:
     from hessmap.curvature import Problem
@@ -51,9 +51,6 @@ def _bottlenecks(widths: tuple[int, ...]) -> Iterator[Case]:
 
 
 def measure(case: Case) -> dict[str, Any]:
-    from hessmap.studies.fcn.printed_ranks import printed_ranks
-    from hessmap.studies.fcn.random_setting import Setting
-
     network, problem = network_and_problem(case)
     if case["sweep"] == "stationary":
         problem = _with_stationary_last_bias(case, network, problem)
@@ -83,7 +80,7 @@ def _with_stationary_last_bias(case: Case, network: FullyConnected, problem: Pro
 
 
 def findings(rows: Sequence[Row]) -> Iterator[Finding]:
-    yield from doubts(rows)
+    yield from decidability(rows)
     covered, others = ([row for row in rows if _is_covered(row) is wanted] for wanted in (True, False))
     if covered:
         claim = "The printed formulas hold for hidden layers without bottleneck and inputs that centring costs no rank"

@@ -8,8 +8,8 @@ from typing import Any
 from hessmap.results import PARTS
 from hessmap.runs.encoding import case_key
 from hessmap.studies import Case, Column, Heatmap, Study, View, grid
-from hessmap.studies.fcn.random_setting import Setting, random_setting
-from hessmap.studies.fcn.right_counts import CHECKS, NAMES, all_right, right_columns
+from hessmap.studies.fcn.random_settings import RIGHT_CHECKS, Setting, all_right, random_setting, right_columns
+from hessmap.studies.hessian_ranks import NAMES
 
 
 def measure(case: Case) -> dict[str, Any]:
@@ -66,7 +66,7 @@ STUDY = Study(
         batch=range(4),
     ),
     measure=measure,
-    checks=CHECKS,
+    checks=RIGHT_CHECKS,
     findings=all_right,
     view=View(
         figures=tuple(

@@ -9,9 +9,8 @@ from typing import Any
 from hessmap.results import PARTS, Part
 from hessmap.runs.encoding import case_key
 from hessmap.studies import Case, Check, Column, Finding, Heatmap, Row, Study, View, grid
-from hessmap.studies.fcn.printed_ranks import printed_ranks
-from hessmap.studies.fcn.random_setting import Setting, random_setting
-from hessmap.studies.fcn.right_counts import NAMES
+from hessmap.studies.fcn.random_settings import Setting, printed_ranks, random_setting
+from hessmap.studies.hessian_ranks import NAMES
 
 _LOSSES = ("squared", "cross_entropy", "log_cosh")
 _RESIDUALS = ("generic", "low rank", "zero mean")

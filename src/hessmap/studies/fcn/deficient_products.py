@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 from hessmap.results import PARTS
 from hessmap.runs.encoding import case_key
 from hessmap.studies import Case, Column, Lines, Series, Study, View, grid
-from hessmap.studies.fcn.printed_ranks import printed_ranks
-from hessmap.studies.fcn.random_setting import Setting
-from hessmap.studies.fcn.right_counts import CHECKS, NAMES, all_right, right_columns
+from hessmap.studies.fcn.random_settings import RIGHT_CHECKS, Setting, all_right, printed_ranks, right_columns
+from hessmap.studies.hessian_ranks import NAMES
 
 if TYPE_CHECKING:
     from hessmap.studies.fcn.special_networks import SumOfIntervals
@@ -83,7 +82,7 @@ STUDY = Study(
         batch=range(4),
     ),
     measure=measure,
-    checks=CHECKS,
+    checks=RIGHT_CHECKS,
     findings=all_right,
     view=View(
         figures=tuple(

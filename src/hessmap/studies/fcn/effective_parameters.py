@@ -6,12 +6,14 @@ and in depth, with and without bias, at their initialisation and after training 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
 from operator import eq, ge, lt
 from typing import TYPE_CHECKING, Any
 
 from hessmap.studies import Case, Check, Column, Finding, Lines, Mark, Row, Series, Study, View, grid
-from hessmap.studies.fcn.neighbour_claim import NeighbourClaim
+from hessmap.studies.hessian_ranks import data_ranks
 
 if TYPE_CHECKING:
     from hessmap.curvature import Problem
@@ -76,7 +78,7 @@ def _network_and_problem(case: Case) -> tuple[FullyConnected, Problem]:
     from hessmap.curvature import Problem
     from hessmap.datasets import by_name
     from hessmap.networks import FullyConnected
-    from hessmap.studies.trained_network import trained_network
+    from hessmap.studies.trained_networks import trained_network
 
     network = FullyConnected(case["widths"], bias=case["bias"], activation=case["activation"])
     data = by_name(case["data"], num_samples=_NUM_SAMPLES, side=_SIDE, standardise=True)
@@ -89,11 +91,46 @@ def _network_and_problem(case: Case) -> tuple[FullyConnected, Problem]:
 
 def _linear_formula(network: FullyConnected, problem: Problem) -> int:
     """The rank of H_L that the linear network of these widths has on these data."""
-    from hessmap.studies.problem_ranks import data_ranks
     from hessmap.theory import predict_ranks
 
-    known: dict[str, Any] = {name: rank.value for name, rank in data_ranks(problem, network.bias).items()}
+    known, _ = data_ranks(problem, network.bias)
     return int(predict_ranks(network, problem.loss.name, **known).loss)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NeighbourClaim:
+    """A claim about cases that differ in one field and agree in all others: what growth, or training, does to a value.
+
+    ``relation(after, before)`` holds for each of the values ``names``, along each of the fields ``along``.
+
+    Compared are neighbours in the order of the field, or with ``ends_only`` its first and last value; ``where`` keeps
+    the rows whose fields have these values.
+    """
+
+    text: str
+    along: tuple[str, ...]
+    names: tuple[str, ...]
+    relation: Callable[[float, float], bool]
+    where: Mapping[str, Any] = field(default_factory=dict)
+    ends_only: bool = False
+
+    def findings(self, rows: Sequence[Row]) -> Iterator[Finding]:
+        """The finding on these rows; none where nothing can be compared."""
+        chosen = [row for row in rows if all(row[name] == value for name, value in self.where.items())]
+        pairs = [pair for name in self.along for pair in self._pairs(chosen, name)]
+        outcomes = [self.relation(after[name], before[name]) for name in self.names for before, after in pairs]
+        if outcomes:
+            yield Finding(self.text, all(outcomes), f"in {sum(outcomes)} of {len(outcomes)} comparisons")
+
+    def _pairs(self, rows: Sequence[Row], along: str) -> Iterator[tuple[Row, Row]]:
+        # The widths follow from the field that varies.
+        groups: dict[tuple[Any, ...], list[Row]] = {}
+        for row in rows:
+            key = tuple(value for name, value in row.case.items() if name not in (along, "widths"))
+            groups.setdefault(key, []).append(row)
+        for group in groups.values():
+            ordered = sorted(group, key=lambda row: row[along])
+            yield from pairwise(ordered[:: len(ordered) - 1] if self.ends_only and len(ordered) > 1 else ordered)
 
 
 _LINEAR, _TANH, _TRAINED = {"activation": "identity"}, {"activation": "tanh"}, {"state": "trained"}

@@ -11,9 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from hessmap.results import PARTS, Part
 from hessmap.studies import Case, Check
-from hessmap.studies.certified_ranks import LARGEST_CERTIFIED, certified_ranks
-from hessmap.studies.hessian_spectra import hessian_spectra
-from hessmap.studies.problem_ranks import data_ranks
+from hessmap.studies.hessian_ranks import LARGEST_CERTIFIED, certified_ranks, data_ranks, hessian_spectra
 
 if TYPE_CHECKING:
     from hessmap.curvature import Problem
@@ -71,13 +69,12 @@ def _predictions(network: FullyConnected, problem: Problem) -> dict[str, Any]:
 
     loss = problem.loss.name
     kind: Truth = "exact" if network.is_linear else "upper_bound"
-    found = data_ranks(problem, network.bias)
-    known: dict[str, Any] = {name: rank.value for name, rank in found.items()}
+    known, are_decidable = data_ranks(problem, network.bias)
     linear, theorem = predict_ranks(network, loss, **known), predict_ranks(network, loss, **known, kind=kind)
     outputs = effective_output_dim(network.output_dim, loss)
     return {
         "num_parameters": network.num_parameters,
-        "data_ranks": {**known, "are_decidable": all(rank.decidable for rank in found.values())},
+        "data_ranks": {**known, "are_decidable": are_decidable},
         "linear_formula": {part: int(getattr(linear, part)) for part in PARTS},
         "theorem": {part: getattr(theorem, part) for part in PARTS},
         "sample_bound": sample_bounds.outer_product_sample_upper_bound(problem.num_samples, outputs),
@@ -102,7 +99,5 @@ def _network_and_problem(case: Case) -> tuple[FullyConnected, Problem]:
     network = FullyConnected(widths, activation=case["activation"])
     is_standardised = case.get("inputs") == "standardised"
     side, classes = isqrt(network.input_dim), range(network.output_dim)
-    data = by_name(
-        case["data"], num_samples=NUM_SAMPLES, side=side, classes=classes, standardise=is_standardised
-    )
+    data = by_name(case["data"], num_samples=NUM_SAMPLES, side=side, classes=classes, standardise=is_standardised)
     return network, Problem(network.build(seed=case["seed"]), case["loss"], *data)

@@ -8,7 +8,6 @@ from typing import Any
 
 from hessmap.results import PARTS
 from hessmap.studies import Case, Column, Finding, Lines, Mark, Row, Series, Study, View, grid
-from hessmap.studies.certified_ranks import numerical_below_certified
 from hessmap.studies.drawn_curves import few_places, rounded
 from hessmap.studies.fcn.nonlinear_record import (
     ACTIVATIONS,
@@ -21,7 +20,7 @@ from hessmap.studies.fcn.nonlinear_record import (
     networks_on,
     seconds,
 )
-from hessmap.studies.rank_comparison import SYMBOLS
+from hessmap.studies.hessian_ranks import NAMES, SYMBOLS, numerical_below_certified
 
 _SMALL = 0.01  # of the norm: what the text calls tiny
 
@@ -57,7 +56,7 @@ def findings(rows: Sequence[Row]) -> Iterator[Finding]:
     for part in PARTS:
         heights = [row[f"first_beyond_formula.{part}"] for row in curved]
         detail = f"they are {min(heights):.1e} to {max(heights):.1e} of it in {len(curved)} cases"
-        claim = f"{SYMBOLS[part].strip('$')}: eigenvalues beyond the linear formula are below {_SMALL:.0%} of the norm"
+        claim = f"{NAMES[part]}: eigenvalues beyond the linear formula are below {_SMALL:.0%} of the norm"
         yield Finding(claim, max(heights) < _SMALL, detail)
     certified = [row for row in curved if "certified" in row]
     if certified:

@@ -6,9 +6,8 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from hessmap.studies import Case, Check, Column, Finding, Lines, Row, Series, Study, View, grid
-from hessmap.studies.fcn.rank_record import network_and_problem
-from hessmap.studies.fcn.rank_sweep import DATA
-from hessmap.studies.problem_ranks import data_ranks
+from hessmap.studies.fcn.rank_sweeps import DATA, network_and_problem
+from hessmap.studies.hessian_ranks import data_ranks
 
 if TYPE_CHECKING:
     from hessmap.curvature.jacobian import Kernel
@@ -29,8 +28,8 @@ def measure(case: Case) -> dict[str, Any]:
     from hessmap.measurement import numerical_rank
 
     network, problem = network_and_problem(case)
-    found = data_ranks(problem, network.bias)
-    input_rank, centred_rank = found["input_rank"].value, found["centred_input_rank"].value
+    known, _ = data_ranks(problem, network.bias)
+    input_rank, centred_rank = known["input_rank"], known["centred_input_rank"]
     return {
         "num_parameters": network.num_parameters,
         "input_rank": input_rank,

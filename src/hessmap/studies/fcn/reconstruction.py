@@ -7,7 +7,6 @@ from typing import Any
 
 from hessmap.results import PARTS
 from hessmap.studies import Case, Column, Finding, Lines, Mark, Row, Series, Study, View, grid
-from hessmap.studies.certified_ranks import numerical_below_certified
 from hessmap.studies.fcn.nonlinear_record import (
     ACTIVATIONS,
     CHECKS,
@@ -19,7 +18,7 @@ from hessmap.studies.fcn.nonlinear_record import (
     networks_on,
     seconds,
 )
-from hessmap.studies.rank_comparison import SYMBOLS
+from hessmap.studies.hessian_ranks import NAMES, SYMBOLS, numerical_below_certified
 from hessmap.studies.reconstruction_errors import INPUTS, SMALL, dearer_if_standardised, error_curves
 
 
@@ -38,7 +37,7 @@ def findings(rows: Sequence[Row]) -> Iterator[Finding]:
     curved = [row for row in rows if row["activation"] != "identity"]
     plain, standardised = ([row for row in curved if row["inputs"] == kind] for kind in INPUTS)
     for part in PARTS:
-        symbol = SYMBOLS[part].strip("$")
+        symbol = NAMES[part]
         if plain:
             errors = [row[f"error_at_formula.{part}"] for row in plain]
             claim = f"{symbol}: the linear formula's eigenvalues miss less than {SMALL:.0%} (inputs as they are)"
@@ -94,7 +93,7 @@ STUDY = Study(
             "inputs",
             "activation",
             Column("linear_formula.loss", "linear"),
-            *(Column(f"error_at_formula.{part}", SYMBOLS[part].strip("$"), ".2%") for part in PARTS),
+            *(Column(f"error_at_formula.{part}", NAMES[part], ".2%") for part in PARTS),
             Column("kept_for_one_percent.loss", "kept for 1 %"),
         ),
     ),

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
 
 from hessmap.studies import Case, Check, Column, Finding, Lines, Row, Series, Study, View, grid
 
 if TYPE_CHECKING:
     from hessmap.curvature import Problem
     from hessmap.networks import FullyConnected
+    from hessmap.theory.fully_connected.piecewise_linear import ActivationGroup
 
 _SIDE = 4
 _NUM_SAMPLES = (3, 6, 10, 16, 25, 40, 60, 100, 160, 250)
@@ -73,7 +76,6 @@ def _network_and_problem(case: Case) -> tuple[FullyConnected, Problem]:
 
 def _one_hidden_layer(problem: Problem, input_rank: int) -> dict[str, Any]:
     from hessmap.results import RankValue
-    from hessmap.studies.fcn.activation_patterns import activation_patterns
     from hessmap.theory.fully_connected import piecewise_linear as theory
 
     patterns, outputs = activation_patterns(problem), problem.output_dim
@@ -85,6 +87,44 @@ def _one_hidden_layer(problem: Problem, input_rank: int) -> dict[str, Any]:
         "groups": theory.activation_groups_upper_bound(patterns.groups, problem.num_samples, outputs),
         "functional_theorem": RankValue(functional, "exact", "2 sum_i min(K, r_i)"),
     }
+
+
+class ActivationPatterns(NamedTuple):
+    """Units with equal patterns in one group, dead ones left out; the rank of the inputs that each unit sees."""
+
+    num_active_units: int
+    groups: tuple[ActivationGroup, ...]
+    unit_input_ranks: tuple[int, ...]
+
+
+def activation_patterns(problem: Problem) -> ActivationPatterns:
+    """The patterns of a network with one hidden layer of ReLU or leaky ReLU: signs decided rigorously, ranks certified.
+
+    A leaky unit passes every sample, with two slopes: no unit is dead, and each sees all inputs. The units of a group
+    act as a linear network on the inputs times their slope, whose rank is that of the inputs with a slope other than 0.
+    """
+    from hessmap.curvature.finite_field import certified_matrix_rank
+    from hessmap.curvature.finite_field.model_reading import read_chain
+    from hessmap.curvature.finite_field.signs import signs
+    from hessmap.networks import describe
+    from hessmap.theory.fully_connected.piecewise_linear import ActivationGroup
+
+    inputs = problem.inputs.numpy()
+    (pattern,) = signs(read_chain(problem.model, problem.layout, inputs.shape[1:]), inputs).patterns
+    assert pattern is not None
+    is_leaky = describe(problem.model).activation == "leaky_relu"
+    sizes: dict[bytes, list[int]] = {}
+    for unit, column in enumerate(pattern.T):
+        if is_leaky or column.any():
+            sizes.setdefault(column.tobytes(), []).append(unit)
+    groups, unit_ranks = [], np.zeros(pattern.shape[1], dtype=np.int64)
+    for units in sizes.values():
+        seen = inputs if is_leaky else inputs[pattern[:, units[0]]]
+        rank = certified_matrix_rank(seen).value
+        groups.append(ActivationGroup(len(units), rank))
+        unit_ranks[units] = rank
+    num_active = sum(group.num_units for group in groups)
+    return ActivationPatterns(num_active, tuple(groups), tuple(unit_ranks.tolist()))
 
 
 def findings(rows: Sequence[Row]) -> Iterator[Finding]:

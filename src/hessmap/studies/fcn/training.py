@@ -9,15 +9,25 @@ from typing import TYPE_CHECKING, Any
 
 from hessmap.results import PARTS
 from hessmap.studies import Case, Check, Column, Finding, Lines, Row, Series, Study, View, grid
-from hessmap.studies.course_view import collapse, course_figures, loss_vanishes, starts_as_predicted
-from hessmap.studies.rank_comparison import SYMBOLS
+from hessmap.studies.along_training import (
+    TOLERANCE,
+    checkpoints_along_training,
+    collapse,
+    loss_vanishes,
+    ranks_along_training,
+    starts_as_predicted,
+    training_figures,
+)
+from hessmap.studies.hessian_ranks import NAMES, SYMBOLS, data_ranks, measured_ranks
 
 if TYPE_CHECKING:
     from hessmap.datasets import Data
+    from hessmap.networks import FullyConnected
+    from hessmap.results import Truth
 
 _HIDDEN = (25, 20, 15)
 _BOTTLENECKS = ((2,), (5,), (8,), (12, 4), (4, 12), (3, 3), (14, 6, 12), (9, 7, 9))
-_COURSES = ("relu", "teacher")
+_TRAINED = ("relu", "teacher")
 
 
 def cases(data: str) -> tuple[Case, ...]:
@@ -26,23 +36,22 @@ def cases(data: str) -> tuple[Case, ...]:
     The linear teacher knows nothing of the data set: it goes with the default one.
     """
     input_dim = 16 if data == "digits" else 64
-    courses = [{"scenario": "relu", "widths": (input_dim, *_HIDDEN, 10), "num_samples": 100, "seed": 0}]
+    trainings = [{"scenario": "relu", "widths": (input_dim, *_HIDDEN, 10), "num_samples": 100, "seed": 0}]
     if data == "digits":
-        courses.append({"scenario": "teacher", "widths": (10, *_HIDDEN, 5), "num_samples": 200, "seed": 0})
+        trainings.append({"scenario": "teacher", "widths": (10, *_HIDDEN, 5), "num_samples": 200, "seed": 0})
     networks = [(input_dim, *hidden, 10) for hidden in _BOTTLENECKS]
     points = grid(widths=networks, point=["minimum", "saddle", "trained"], num_samples=[300], seed=[0])
-    return (*courses, *({"scenario": "bottleneck", **case} for case in points))
+    return (*trainings, *({"scenario": "bottleneck", **case} for case in points))
 
 
 def measure(case: Case) -> dict[str, Any]:
     from hessmap.networks import FullyConnected
-    from hessmap.studies.fcn.training_record import course_record, critical_point_record
 
     data = _samples(case)
     if case["scenario"] == "bottleneck":
-        return critical_point_record(FullyConnected(case["widths"]), data, case["point"], case["seed"])
+        return _critical_point(FullyConnected(case["widths"]), data, case["point"], case["seed"])
     activation = {"relu": "relu", "teacher": "identity"}[case["scenario"]]
-    return course_record(FullyConnected(case["widths"], activation=activation), data, case["seed"])
+    return _along_training(FullyConnected(case["widths"], activation=activation), data, case["seed"])
 
 
 def _samples(case: Case) -> Data:
@@ -55,11 +64,68 @@ def _samples(case: Case) -> Data:
     return by_name(case["data"], num_samples=count, side=isqrt(input_dim), standardise=True, one_hot=True)
 
 
+def _along_training(network: FullyConnected, data: Data, seed: int) -> dict[str, Any]:
+    """Ranks of the weights and of the Hessians at each moment, and what theory says of the first and the last."""
+    from hessmap.curvature import Problem
+    from hessmap.theory import predict_ranks
+
+    checkpoints = checkpoints_along_training(network, data, seed)
+    problems = [Problem(model, "squared", *data) for model in checkpoints.models]
+    known, _ = data_ranks(problems[0], bias=False)
+    record = ranks_along_training(checkpoints, problems)
+    record["final_theorem"] = _without_residual(network, known["input_rank"])
+    if network.is_linear:
+        prediction = predict_ranks(network, "squared", **known)
+        record["initial_theorem"] = {part: getattr(prediction, part) for part in PARTS}
+    return record
+
+
+def _critical_point(network: FullyConnected, data: Data, point: str, seed: int) -> dict[str, Any]:
+    """Ranks at a critical point with a residual: constructed ("minimum", "saddle"), or reached by training ("trained").
+
+    ``fact_7`` is the printed rank of H_L, for a residual in general position.
+    """
+    from hessmap.curvature import Problem
+    from hessmap.studies.fcn.bottleneck_point import bottleneck_critical_point
+    from hessmap.theory.fully_connected.critical_points import bottleneck_critical_point_ranks
+    from hessmap.theory.fully_connected.printed_formulas import fact_7
+    from hessmap.training import train_to_stationary_point
+
+    if point == "trained":
+        model = network.build(seed=seed)
+        train_to_stationary_point(model, data, "squared", tolerance=TOLERANCE)
+    else:
+        model = bottleneck_critical_point(network, data, is_minimum=point == "minimum", seed=seed)
+    problem = Problem(model, "squared", *data)
+    found, _ = data_ranks(problem, bias=False)
+    theorem = bottleneck_critical_point_ranks(network.widths, found["input_rank"], found["residual_rank"])
+    return {
+        "num_parameters": network.num_parameters,
+        "bottleneck": min(network.hidden_widths),
+        "data_ranks": found,
+        "final": measured_ranks(problem),
+        "final_theorem": theorem._asdict(),
+        "fact_7": fact_7(network.widths, found["input_rank"]),
+        "final_risk": problem.risk(),
+        "gradient_norm": float(problem.gradient().norm()),
+    }
+
+
+def _without_residual(network: FullyConnected, input_rank: int) -> dict[str, Any]:
+    """H_f is linear in the residual, so that without one H_L is H_o: exact in linear networks, bounded in others."""
+    from hessmap.results import RankValue
+    from hessmap.theory import predict_ranks
+
+    kind: Truth = "exact" if network.is_linear else "upper_bound"
+    outer = predict_ranks(network, "squared", input_rank=input_rank, kind=kind).outer_product
+    return {"outer_product": outer, "functional": RankValue(0, "exact", "no residual"), "loss": outer}
+
+
 def findings(rows: Sequence[Row]) -> Iterator[Finding]:
     """Section 6 along training, and what holds at the critical points of which it does not speak."""
     for row in rows:
-        if row["scenario"] in _COURSES:
-            yield from _along_training(row)
+        if row["scenario"] in _TRAINED:
+            yield from _training_findings(row)
     trained = {_setting(row): row["final_risk"] for row in rows if row.get("point") == "trained"}
     minima = {_setting(row): row["final_risk"] for row in rows if row.get("point") == "minimum"}
     distances = [abs(trained[setting] / minima[setting] - 1) for setting in trained.keys() & minima.keys()]
@@ -74,7 +140,7 @@ def findings(rows: Sequence[Row]) -> Iterator[Finding]:
         yield Finding("At critical points with a bottleneck Fact 7 counts too much", above == len(points), detail)
 
 
-def _along_training(row: Row) -> Iterator[Finding]:
+def _training_findings(row: Row) -> Iterator[Finding]:
     name = f"ReLU on {row['data']}" if row["scenario"] == "relu" else "Linear teacher"
     yield from collapse(name, row, [min(pair) for pair in pairwise(row["widths"])])
     if row["scenario"] == "teacher":
@@ -86,8 +152,8 @@ def _setting(row: Row) -> tuple[Any, ...]:
     return row["data"], row["widths"], row["seed"]
 
 
-def _course_figures(scenario: str, name: str) -> tuple[Lines, ...]:
-    return course_figures(name, {"scenario": scenario}, len(_HIDDEN) + 1, rank_limits=(0.0, 22.0))
+def _figures(scenario: str, name: str) -> tuple[Lines, ...]:
+    return training_figures(name, {"scenario": scenario}, len(_HIDDEN) + 1, rank_limits=(0.0, 22.0))
 
 
 # H_L lies on H_o, and is dashed to let it be seen.
@@ -113,8 +179,8 @@ STUDY = Study(
     seconds=lambda case: {"relu": 60.0, "teacher": 20.0, "bottleneck": 2.0}[case["scenario"]],
     view=View(
         figures=(
-            *_course_figures("relu", "ReLU"),
-            *_course_figures("teacher", "linear teacher"),
+            *_figures("relu", "ReLU"),
+            *_figures("teacher", "linear teacher"),
             Lines(
                 title="critical points with a bottleneck",
                 where={"scenario": "bottleneck"},
@@ -130,7 +196,7 @@ STUDY = Study(
             "scenario",
             "point",
             "widths",
-            *(Column(f"final.{part}", SYMBOLS[part].strip("$")) for part in PARTS),
+            *(Column(f"final.{part}", NAMES[part]) for part in PARTS),
             Column("final_theorem.loss", "predicted"),
             Column("fact_7", "Fact 7"),
             Column("final_risk", "loss", ".1e"),

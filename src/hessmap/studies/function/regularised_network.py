@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from hessmap.errors import require, unknown_name
 from hessmap.results import data_hash
 from hessmap.runs.model_cache import trained
-from hessmap.studies.kept_samples import keep_samples
+from hessmap.studies.trained_networks import store_samples
 
 if TYPE_CHECKING:
     import torch
@@ -89,7 +89,7 @@ def regularised_network(
         model.load_state_dict(start.state_dict())
         settings["start"] = data_hash(*(part.detach().numpy() for part in model.parameters()))
     kept = trained(settings, lambda checkpoints: _trained(model, data, settings, checkpoints))
-    keep_samples(settings["data"], data.inputs)
+    store_samples(settings["data"], data.inputs)
     model.load_state_dict(kept["parameters"])
     objectives = tuple(kept["objectives"])
     return RegularisedNetwork(model, kept["risk"], kept["squared_norm"], kept["gradient_norm"], objectives)

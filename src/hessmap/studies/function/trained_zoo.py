@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from hessmap.studies import Case, Check, Cloud, Column, Finding, Row, Study, View, grid
-from hessmap.studies.cached_networks import FAMILIES
+from hessmap.studies.trained_networks import FAMILIES
 
 if TYPE_CHECKING:
-    from hessmap.studies.cached_networks import CachedNetwork
+    from hessmap.studies.trained_networks import StoredNetwork
 
 _COARSE = 0.1
 _MOST = 60  # networks of a family, evenly from the sorted cache
@@ -19,10 +19,10 @@ def measure(case: Case) -> dict[str, Any]:
     """Ranks of each network of a family that is in the cache; some are trained here, so that there are always some."""
     import numpy as np
 
-    from hessmap.studies.cached_networks import cached_networks
+    from hessmap.studies.trained_networks import stored_networks
 
     {"fully connected": _dense, "convolutional": _convolutional, "zoo": _zoo, "penalised": _penalised}[case["family"]]()
-    cached = list(cached_networks(case["family"]))
+    cached = list(stored_networks(case["family"]))
     every = [network for network in cached if network is not None]
     chosen = every[:: -(-len(every) // _MOST)]
     found = [_ranks(network) for network in chosen]
@@ -41,11 +41,11 @@ def measure(case: Case) -> dict[str, Any]:
     }
 
 
-def _words(network: CachedNetwork) -> str:
+def _words(network: StoredNetwork) -> str:
     return f"{network.architecture}, seed {network.seed}, {network.key[:8]}"
 
 
-def _ranks(network: CachedNetwork) -> dict[str, int]:
+def _ranks(network: StoredNetwork) -> dict[str, int]:
     """The largest Jacobian rank, strict and at a tenth of the largest singular value, and the narrowest layer."""
     from hessmap.maps.functions import bottleneck_view, function_rank
 
@@ -69,7 +69,7 @@ def _ranks(network: CachedNetwork) -> dict[str, int]:
 def _dense() -> None:
     from hessmap.datasets import digits
     from hessmap.networks import FullyConnected
-    from hessmap.studies.trained_network import trained_network
+    from hessmap.studies.trained_networks import trained_network
 
     options: dict[str, Any] = {"init": "kaiming", "epochs": 30, "learning_rate": 0.02, "record_every": 30}
     for activation in ("identity", "relu", "tanh"):
@@ -80,7 +80,7 @@ def _dense() -> None:
 def _convolutional() -> None:
     from hessmap.datasets import digits
     from hessmap.networks import Convolutional
-    from hessmap.studies.trained_network import trained_network
+    from hessmap.studies.trained_networks import trained_network
 
     for filters in (2, 8):
         network = Convolutional(input_length=16, channels=(1, filters), kernels=(4,), strides=(1,), outputs=10)

@@ -115,7 +115,7 @@ def trained_layers(network: str, data: str, *, seed: int = 0, recipe: Recipe | N
     ``recipe`` is by default ``recipe_for(network, data)``.
     """
     from hessmap.curvature import Problem
-    from hessmap.studies.trained_network import trained_network
+    from hessmap.studies.trained_networks import trained_network
 
     how = recipe or recipe_for(network, data)
     samples = training_samples(data, how.num_train, how.has_random_labels)

@@ -7,7 +7,7 @@ import pytest
 from scipy.stats import pearsonr, spearmanr
 
 from hessmap.errors import InvalidInput
-from hessmap.studies.correlation import rivalry
+from hessmap.studies.cnn.generalisation import compared_correlations as compared
 
 GENERATOR = np.random.default_rng(0)
 X, Y = GENERATOR.normal(size=(2, 60))
@@ -15,7 +15,7 @@ TARGET = X + 0.5 * GENERATOR.normal(size=60)
 
 
 def test_coefficients_are_those_of_scipy() -> None:
-    plain, ordered = rivalry(X, Y, np.exp(TARGET)), rivalry(X, Y, np.exp(TARGET), by_order=True)
+    plain, ordered = compared(X, Y, np.exp(TARGET)), compared(X, Y, np.exp(TARGET), by_order=True)
     assert plain.first.value == pytest.approx(pearsonr(X, np.exp(TARGET)).statistic, abs=1e-14)
     assert plain.second.value == pytest.approx(pearsonr(Y, np.exp(TARGET)).statistic, abs=1e-14)
     assert ordered.first.value == pytest.approx(spearmanr(X, TARGET).statistic, abs=1e-14)
@@ -23,29 +23,29 @@ def test_coefficients_are_those_of_scipy() -> None:
 
 def test_ties_share_their_place() -> None:
     coarse = np.round(X)
-    assert rivalry(coarse, Y, TARGET, by_order=True).first.value == pytest.approx(spearmanr(coarse, TARGET).statistic)
+    assert compared(coarse, Y, TARGET, by_order=True).first.value == pytest.approx(spearmanr(coarse, TARGET).statistic)
 
 
 def test_the_interval_of_pearsons_coefficient_is_about_that_of_normal_samples() -> None:
-    found = rivalry(X, Y, TARGET).first
+    found = compared(X, Y, TARGET).first
     low, high = pearsonr(X, TARGET).confidence_interval()
     assert found.low == pytest.approx(low, abs=0.06)
     assert found.high == pytest.approx(high, abs=0.06)
 
 
 def test_the_lead_is_of_magnitudes_and_decided_only_where_it_is_clear() -> None:
-    assert rivalry(X, Y, -TARGET).lead.low > 0
-    assert rivalry(Y, X, -TARGET).lead.high < 0
-    lead = rivalry(X, X + 1e-3 * Y, TARGET).lead
+    assert compared(X, Y, -TARGET).lead.low > 0
+    assert compared(Y, X, -TARGET).lead.high < 0
+    lead = compared(X, X + 1e-3 * Y, TARGET).lead
     assert lead.low < 0 < lead.high or abs(lead.value) < 1e-3
-    assert not rivalry(X, -X, TARGET).lead.excludes_zero()
+    assert not compared(X, -X, TARGET).lead.excludes_zero()
 
 
 def test_equal_seeds_give_equal_intervals_and_a_constant_has_no_correlation() -> None:
-    assert rivalry(X, Y, TARGET, seed=1) == rivalry(X, Y, TARGET, seed=1) != rivalry(X, Y, TARGET, seed=2)
-    assert rivalry(np.ones(60), Y, TARGET).first == (0.0, 0.0, 0.0)
+    assert compared(X, Y, TARGET, seed=1) == compared(X, Y, TARGET, seed=1) != compared(X, Y, TARGET, seed=2)
+    assert compared(np.ones(60), Y, TARGET).first == (0.0, 0.0, 0.0)
 
 
 def test_two_cases_are_too_few() -> None:
     with pytest.raises(InvalidInput, match="at least three cases; got 2"):
-        rivalry([1, 2], [2, 1], [1, 2])
+        compared([1, 2], [2, 1], [1, 2])

@@ -1,14 +1,20 @@
-"""Random deep linear networks on random data, drawn from the families in which the rank formulas differ."""
+"""Random deep linear networks on random data, what the paper prints for them, and how often a formula is right."""
 
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
 from hessmap.errors import unknown_name
+from hessmap.results import PARTS
+from hessmap.studies import Check, Column, Finding, Row
+from hessmap.studies.hessian_ranks import NAMES
+from hessmap.theory.fully_connected import printed_formulas as printed
 
+RIGHT_CHECKS = tuple(Check(f"right.{part}", "num_networks", "equal") for part in PARTS)
 _WIDEST = 6
 _MOST_LAYERS = 5
 _MOST_PARAMETERS = 100
@@ -83,3 +89,44 @@ def _residual_rank(draw: random.Random, residual: str, largest: int) -> int:
     if residual == "zero mean":
         return draw.randint(0, largest)
     raise unknown_name("residual", residual, ("generic", "low rank", "zero mean"))
+
+
+def printed_ranks(setting: Setting) -> dict[str, tuple[int, ...]]:
+    """By part of the Hessian, the values that Singh, Bachmann & Hofmann 2021 can be read to give for a setting.
+
+    Without bias: Corollary 4, Corollary 6 (printed as a bound, asked here whether it is met) and Fact 7 with both of
+    its meanings of q. With bias: Theorem 12, and S7.2 for one hidden layer, S7.3 and Fact 13 for others; these know
+    the rank r of the inputs without centring, and no residual rank.
+    """
+    widths, rank, outputs = setting.widths, setting.input_rank, setting.effective_output_dim
+    if not setting.bias:
+        residual = setting.residual_rank
+        return {
+            "outer_product": (printed.corollary_4(widths, rank, effective_output_dim=outputs),),
+            "functional": (printed.corollary_6(widths, rank, residual, effective_output_dim=outputs),),
+            "loss": (
+                printed.fact_7(widths, rank, effective_output_dim=outputs),
+                printed.fact_7(widths, rank, residual, effective_output_dim=outputs),
+            ),
+        }
+    one_hidden = len(widths) == 3
+    functional = printed.section_s7_2_functional_rank if one_hidden else printed.section_s7_3_functional_rank
+    loss = printed.section_s7_2_loss_rank if one_hidden else printed.fact_13
+    return {
+        "outer_product": (printed.theorem_12(widths, rank, effective_output_dim=outputs),),
+        "functional": (functional(widths, rank, effective_output_dim=outputs),),
+        "loss": (loss(widths, rank, effective_output_dim=outputs),),
+    }
+
+
+def all_right(rows: Sequence[Row]) -> Iterator[Finding]:
+    """One claim for each Hessian: its formula is right on every network of every row."""
+    num_networks = sum(row["num_networks"] for row in rows)
+    for part, name in NAMES.items():
+        right = sum(row["right"][part] for row in rows)
+        detail = f"{right:,} of {num_networks:,}"
+        yield Finding(f"The formula of {name} is right on every network", right == num_networks, detail)
+
+
+def right_columns(field: str, label: str) -> tuple[Column, ...]:
+    return tuple(Column(f"{field}.{part}", f"{name}, {label}") for part, name in NAMES.items())

@@ -1,0 +1,176 @@
+"""Networks that studies train: each once for all studies, found again in the model cache, with some of its samples.
+
+Beside the models, ``samples/`` holds the first inputs of every data set that something was trained on, by the hash of
+the data: a stored model can be built again and asked without the study that trained it.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+
+from hessmap.errors import HessmapError
+from hessmap.results import Record, data_hash
+from hessmap.runs.model_cache import models_folder, trained
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from hessmap.datasets import Data
+    from hessmap.results.training import TrainingRun
+
+RECIPE_VERSION = 1
+NUM_STORED_SAMPLES = 300
+Family = Literal["fully connected", "convolutional", "zoo", "penalised"]
+FAMILIES: tuple[Family, ...] = ("fully connected", "convolutional", "zoo", "penalised")
+_FAMILY_OF: dict[str, Family] = {
+    "FullyConnected": "fully connected", "Convolutional": "convolutional", "LocallyConnected": "convolutional",
+    "ZooNetwork": "zoo",
+}  # fmt: skip
+
+
+class Architecture(Protocol):
+    """A frozen description whose repr says everything about it."""
+
+    def build(self, seed: int = 0, init: str = "gaussian") -> nn.Module: ...
+
+
+class TrainedNetwork(NamedTuple):
+    """A trained model and the history of its training."""
+
+    model: nn.Module
+    run: TrainingRun
+
+
+def trained_network(
+    architecture: Architecture,
+    data: Data,
+    *,
+    seed: int = 0,
+    init: str = "gaussian",
+    checkpoint_every: int = 10,
+    **training: Any,
+) -> TrainedNetwork:
+    """Build the architecture from ``seed`` and train it; ``training`` goes to `hessmap.training.train`.
+
+    The same architecture, samples, seed and options are trained once for all studies and processes; a training that
+    was killed goes on from its last checkpoint.
+    """
+    from hessmap.results.training import TrainingRun
+    from hessmap.training import train
+
+    def fit(checkpoints: Path) -> dict[str, Any]:
+        model = architecture.build(seed=seed, init=init)
+        path = checkpoints / "training.pt"
+        run = train(model, data, seed=seed, checkpoint=path, checkpoint_every=checkpoint_every, **training)
+        return {"parameters": model.state_dict(), "run": run.to_json()}
+
+    settings: dict[str, Any] = {
+        "recipe_version": RECIPE_VERSION,
+        "architecture": repr(architecture),
+        "data": data_hash(data.inputs.numpy(), data.targets.numpy()),
+        "seed": seed,
+        "init": init,
+        **{f"training.{name}": value for name, value in training.items()},
+    }
+    stored = trained(settings, fit)
+    store_samples(settings["data"], data.inputs)
+    model = architecture.build(seed=seed, init=init)
+    model.load_state_dict(stored["parameters"])
+    run = Record.from_json(stored["run"])
+    assert isinstance(run, TrainingRun)
+    return TrainedNetwork(model, run)
+
+
+def store_samples(key: str, inputs: Tensor) -> None:
+    """Store the first inputs of the data with this hash, once."""
+    import torch
+
+    path = _samples_path(key)
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        fresh = path.with_suffix(f".{os.getpid()}.new")
+        torch.save(inputs[:NUM_STORED_SAMPLES].detach().clone(), fresh)
+        fresh.replace(path)
+
+
+def _stored_samples(key: str) -> Tensor | None:
+    """The inputs that were stored of the data with this hash, or None."""
+    import torch
+
+    path = _samples_path(key)
+    if not path.exists():
+        return None
+    found: Tensor = torch.load(path, weights_only=True)
+    return found
+
+
+def _samples_path(key: str) -> Path:
+    return models_folder() / "samples" / f"{key}.pt"
+
+
+@dataclass(frozen=True, eq=False)
+class StoredNetwork:
+    """A trained model with some of its training inputs; ``key`` is its folder in the cache."""
+
+    key: str
+    family: Family
+    architecture: str
+    seed: int
+    model: nn.Module
+    inputs: Tensor
+
+
+def stored_networks(family: Family) -> Iterator[StoredNetwork | None]:
+    """The networks of a family, in the order of their keys; None for one that cannot be built again."""
+    for path in sorted(models_folder().glob("*/settings.json")):
+        settings = json.loads(path.read_text())["settings"]
+        if family_of(settings) == family:
+            yield _rebuilt(path.parent, family, settings)
+
+
+def family_of(settings: dict[str, Any]) -> Family | None:
+    """By the architecture's name; networks trained with an l2 penalty on all parameters are a family of their own.
+
+    >>> family_of({"architecture": "FullyConnected(widths=(2, 3))"})
+    'fully connected'
+    """
+    kind = _FAMILY_OF.get(str(settings.get("architecture", "")).partition("(")[0])
+    return "penalised" if kind and "ridge" in settings else kind
+
+
+def _rebuilt(place: Path, family: Family, settings: dict[str, Any]) -> StoredNetwork | None:
+    import torch
+
+    inputs = _stored_samples(settings["data"])
+    if inputs is None:
+        return None
+    text, seed = settings["architecture"], int(settings["seed"])
+    stored = torch.load(place / "model.pt", weights_only=True)
+    try:
+        model = _built(text, seed)
+        model.load_state_dict(stored["parameters"])
+    except (HessmapError, KeyError, TypeError, RuntimeError):  # of another version, or another record
+        return None
+    return StoredNetwork(place.name, family, text, seed, model.double().eval(), inputs.double())
+
+
+def _built(text: str, seed: int) -> nn.Module:
+    """The model of an architecture that is written as a call with plain values."""
+    call = ast.parse(text, mode="eval").body
+    assert isinstance(call, ast.Call)
+    assert isinstance(call.func, ast.Name)
+    given = {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in call.keywords}
+    if call.func.id == "ZooNetwork":
+        from hessmap.studies.layers.trained_layers import ZooNetwork
+
+        return ZooNetwork(**given).build(seed=seed)
+    from hessmap import networks
+
+    built: nn.Module = getattr(networks, call.func.id)(**given).build(seed=seed)
+    return built
