@@ -14,7 +14,7 @@ SOURCE = Path(__file__).parents[1] / "src" / "hessmap"
 
 # From the bottom; rooms of one line never import each other.
 FLOORS = (
-    ("errors",),
+    ("errors", "progress"),
     ("results",),
     ("networks", "datasets"),
     ("training",),
@@ -32,7 +32,7 @@ ALSO_HIDDEN = {
     "theory": {"datasets", "training", "curvature"},
     "measurement": {"networks", "datasets", "training"},
 }
-WITHOUT_TORCH = {"errors", "results", "theory"}
+WITHOUT_TORCH = {"errors", "progress", "results", "theory"}
 
 
 def imported_modules(path: Path, package: tuple[str, ...]) -> Iterator[tuple[int, str]]:

@@ -8,6 +8,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from hessmap.progress import progress
+
 __version__ = "0.1.0"
 
 _HOME_OF = {
@@ -93,7 +95,7 @@ _ROOMS = (
     "training",
 )
 
-__all__ = [*sorted(_HOME_OF), *_ROOMS]
+__all__ = [*sorted(_HOME_OF), "progress", *_ROOMS]
 
 
 def __getattr__(name: str) -> Any:

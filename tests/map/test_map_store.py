@@ -90,9 +90,9 @@ def test_a_replacement_that_fails_leaves_the_old_map(path: Path, made: Curvature
 def test_a_free_name_is_the_wish_or_the_wish_with_a_number(path: Path, made: CurvatureMap) -> None:
     with Store(path, create=True) as store:
         for name in ("now", "now-2"):
-            assert free_name(store, "now") == name
+            assert free_name(store, "map", "now") == name
             add_map(store, name, made)
-        assert free_name(store, "now") == "now-3"
+        assert free_name(store, "map", "now") == "now-3"
 
 
 def test_a_name_that_nobody_knows_is_met_with_the_near_ones(path: Path, made: CurvatureMap) -> None:

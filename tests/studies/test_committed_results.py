@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from hessmap.runs.collection import collected_from_results
+from hessmap.runs.collection import collection_from_results, results_path, results_text
 from hessmap.runs.encoding import decode, encode
 from hessmap.runs.registry import find, listing
-from hessmap.runs.results_file import results_path, results_text
 from hessmap.views.study_panels import panels
 from hessmap.views.study_panels.curves import curves
 from hessmap.views.study_table import study_table
@@ -21,7 +20,7 @@ NAMES = [listed.name for listed in listing() if results_path(find(listed.name), 
 @pytest.mark.parametrize("name", NAMES)
 def test_committed_results_can_be_shown(name: str) -> None:
     study = find(name)
-    collection = collected_from_results(study, RESULTS)
+    collection = collection_from_results(study, RESULTS)
     assert collection.stored.rows
     assert collection.notes == ()
     assert len(study_table(collection).lines) > 0
@@ -37,12 +36,12 @@ def test_committed_results_can_be_shown(name: str) -> None:
 def test_committed_results_are_written_as_an_export_writes_them(name: str) -> None:
     study = find(name)
     text = results_path(study, RESULTS).read_text(encoding="utf-8")
-    assert results_text(study, collected_from_results(study, RESULTS).stored) == text
+    assert results_text(study, collection_from_results(study, RESULTS).stored) == text
 
 
 def test_the_committed_simulation_is_what_the_formulas_give_now() -> None:
     study = find("fcn/simulate")
-    rows = collected_from_results(study, RESULTS).stored.rows
+    rows = collection_from_results(study, RESULTS).stored.rows
     light = [row for row in rows if row["num_layers"] <= 1000]
     assert len(light) > 40
     for row in light:

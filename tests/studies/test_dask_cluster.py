@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from toy_processes import HERE, said, until, waiting
+from toy_processes import SEARCH_PATH, said, until, waiting
 
 pytest.importorskip("distributed", reason="the extra [cluster] is not installed")
 
@@ -25,7 +25,7 @@ from hessmap.runs.store import Store
 def scheduler(tmp_path: Path, scratch: Path) -> Iterator[str]:
     """The address of a scheduler with two workers of one thread each, in processes of their own."""
     address_file = tmp_path / "scheduler.json"
-    environment = {**os.environ, "PYTHONPATH": str(HERE)}
+    environment = {**os.environ, "PYTHONPATH": SEARCH_PATH}
     common = {"env": environment, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "cwd": tmp_path}
     both = ["--scheduler-file", str(address_file), "--no-dashboard"]
     worker = ["worker", *both, "--nthreads", "1", "--no-nanny"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import textwrap
@@ -14,12 +13,13 @@ from typing import Any
 
 import pytest
 import torch
+from toy_processes import SEARCH_PATH
 
 import hessmap.training
 from hessmap.datasets import gaussian_mixture
 from hessmap.errors import DataFileError
 from hessmap.networks import FullyConnected
-from hessmap.runs.model_cache import model_key, models_folder, trained, use_models_folder
+from hessmap.runs.model_cache import cached_model, model_key, models_folder, use_models_folder
 from hessmap.studies.trained_networks import trained_network
 
 SETTINGS = {"architecture": "4-3-2", "seed": 0, "learning_rate": 0.1}
@@ -46,7 +46,7 @@ class Trainer:
 
 def test_a_model_is_trained_once_and_comes_back_as_it_was() -> None:
     trainer = Trainer()
-    first, second = trained(SETTINGS, trainer), trained(dict(reversed(SETTINGS.items())), trainer)
+    first, second = cached_model(SETTINGS, trainer), cached_model(dict(reversed(SETTINGS.items())), trainer)
     assert trainer.calls == 1
     assert torch.equal(first["weight"], second["weight"])
     assert second["accuracy"] == 0.5
@@ -55,7 +55,7 @@ def test_a_model_is_trained_once_and_comes_back_as_it_was() -> None:
 def test_any_other_setting_is_another_model() -> None:
     trainer = Trainer()
     for settings in (SETTINGS, {**SETTINGS, "seed": 1}, {**SETTINGS, "learning_rate": 0.2}):
-        trained(settings, trainer)
+        cached_model(settings, trainer)
     assert trainer.calls == 3
 
 
@@ -65,22 +65,22 @@ def test_a_training_that_fails_leaves_nothing_behind_but_its_checkpoints(models:
         raise ArithmeticError("diverged")
 
     with pytest.raises(ArithmeticError, match="diverged"):
-        trained(SETTINGS, interrupted)
+        cached_model(SETTINGS, interrupted)
 
     def resumed(checkpoints: Path) -> dict[str, Any]:
         return {"found": (checkpoints / "half").read_text()}
 
-    assert trained(SETTINGS, resumed) == {"found": "half way"}
+    assert cached_model(SETTINGS, resumed) == {"found": "half way"}
     left = {path.name for path in (models / model_key(SETTINGS)).iterdir()}
     assert left == {"lock", "model.pt", "settings.json"}
 
 
 def test_a_damaged_model_is_reported(models: Path) -> None:
-    trained(SETTINGS, Trainer())
+    cached_model(SETTINGS, Trainer())
     path = models / model_key(SETTINGS) / "model.pt"
     path.write_bytes(path.read_bytes()[:-10])
     with pytest.raises(DataFileError, match=r"must be as it was written; .*model\.pt is not\. Delete"):
-        trained(SETTINGS, Trainer())
+        cached_model(SETTINGS, Trainer())
 
 
 def test_the_folder_is_the_runs_else_the_environments(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -101,7 +101,7 @@ def test_of_several_that_want_the_same_model_one_trains_and_the_others_wait() ->
         return trainer(checkpoints)
 
     with ThreadPoolExecutor(3) as pool:
-        found = list(pool.map(lambda _: trained(SETTINGS, slowly), range(3)))
+        found = list(pool.map(lambda _: cached_model(SETTINGS, slowly), range(3)))
     assert trainer.calls == 1
     assert [model["accuracy"] for model in found] == [0.5] * 3
 
@@ -147,9 +147,8 @@ def test_a_killed_training_goes_on_to_the_same_bits(
         hessmap.training.train = killed
         trained_network(case.NETWORK, case.data(), **case.OPTIONS)
     """
-    paths = os.pathsep.join([str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])])
     command = [sys.executable, "-c", textwrap.dedent(program), str(models)]
-    done = subprocess.run(command, env={"PYTHONPATH": paths, "OMP_NUM_THREADS": "1"}, check=False, timeout=300)
+    done = subprocess.run(command, env={"PYTHONPATH": SEARCH_PATH, "OMP_NUM_THREADS": "1"}, check=False, timeout=300)
     assert done.returncode == 9
     (checkpoint,) = models.glob("*/checkpoints/training.pt")
     epochs: list[int] = []

@@ -10,30 +10,40 @@ import pytest
 import toy_studies
 
 from hessmap.errors import DataFileError
-from hessmap.runs.collection import NoRecords, collected, collected_from_results, collected_from_store
-from hessmap.runs.results_file import results_path, write_results
+from hessmap.runs.collection import (
+    NoRecords,
+    collection_from_results,
+    collection_from_store,
+    results_path,
+    study_collection,
+    write_results,
+)
 from hessmap.runs.run import run
 from hessmap.studies import grid
 
 
 def exported(store: Path, folder: Path, name: str = "SQUARE") -> Path:
     study = getattr(toy_studies, name)
-    return write_results(study, collected_from_store(study, store).stored, folder)
+    return write_results(study, collection_from_store(study, store).stored, folder)
+
+
+def lines_but_provenance(path: Path) -> list[str]:
+    return [line for line in path.read_text().splitlines() if "study_code" not in line]
 
 
 def test_an_export_can_be_shown_alone(store_path: Path, tmp_path: Path) -> None:
     run("toy_studies:FAILING", store_path, engine="inline")
     path = exported(store_path, tmp_path / "results", "FAILING")
     assert path == tmp_path / "results" / "toy-failing.json"
-    there = collected_from_store(toy_studies.FAILING, store_path)
-    alone = collected_from_results(toy_studies.FAILING, tmp_path / "results")
+    there = collection_from_store(toy_studies.FAILING, store_path)
+    alone = collection_from_results(toy_studies.FAILING, tmp_path / "results")
     for one, other in zip(alone.stored.rows, there.stored.rows, strict=True):
         assert (one.case, one.record) == (other.case, other.record)
     assert alone.verdict == there.verdict
     assert [failure.error for failure in alone.stored.failures] == [
         f"ArithmeticError: {width} is one below a multiple of four" for width in (3, 7)
     ]
-    assert alone.source == str(path)
+    assert alone.path == path
 
 
 def test_the_same_records_give_the_same_bytes_in_whatever_order_they_came(store_path: Path, tmp_path: Path) -> None:
@@ -50,10 +60,10 @@ def test_a_change_of_one_record_changes_one_line(
     store_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run("toy_studies:SQUARE", store_path, engine="inline")
-    before = exported(store_path, tmp_path / "one").read_text().splitlines()
+    before = lines_but_provenance(exported(store_path, tmp_path / "one"))
     monkeypatch.setattr(toy_studies, "SQUARE", replace(toy_studies.SQUARE, measure=toy_studies.almost_square))
     run("toy_studies:SQUARE", store_path, engine="inline", case={"width": 3}, again=True)
-    after = exported(store_path, tmp_path / "one").read_text().splitlines()
+    after = lines_but_provenance(exported(store_path, tmp_path / "one"))
     changed = [new for old, new in zip(before, after, strict=True) if old != new]
     assert changed == [
         ' "verdict": "7 of 8 cases agree with the prediction, 1 disagree.",',
@@ -64,12 +74,14 @@ def test_a_change_of_one_record_changes_one_line(
 def test_records_come_from_the_store_first_and_from_results_where_it_has_none(store_path: Path) -> None:
     study = toy_studies.SQUARE
     with pytest.raises(NoRecords, match=r"toy/square must have records of version 1; .* hessmap study run toy/square"):
-        collected(study, store_path)
+        study_collection(study, store_path)
     run("toy_studies:SQUARE", store_path, engine="inline")
-    write_results(study, collected(study, store_path).stored)
-    assert collected(study, store_path).source == f"the store {store_path}"
-    assert collected(study, store_path.with_name("none.sqlite")).source == "results/toy-square.json"
-    assert collected(replace(study, cases=()), store_path).notes == (
+    write_results(study, study_collection(study, store_path).stored)
+    from_store = study_collection(study, store_path)
+    from_results = study_collection(study, store_path.with_name("none.sqlite"))
+    assert (from_store.source, from_store.path) == ("the store", store_path)
+    assert (from_results.source, from_results.path) == ("the exported toy-square.json", Path("results/toy-square.json"))
+    assert study_collection(replace(study, cases=()), store_path).notes == (
         "8 records of cases that the study no longer has are left out.",
     )
 
@@ -77,19 +89,19 @@ def test_records_come_from_the_store_first_and_from_results_where_it_has_none(st
 def test_rows_follow_the_grid_of_the_study(store_path: Path) -> None:
     run("toy_studies:SQUARE", store_path, engine="inline")
     turned = replace(toy_studies.SQUARE, cases=grid(width=[5, 2, 7]))
-    assert [row["width"] for row in collected(turned, store_path).stored.rows] == [5, 2, 7]
+    assert [row["width"] for row in study_collection(turned, store_path).stored.rows] == [5, 2, 7]
 
 
 def test_one_data_set_can_be_picked(store_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hessmap.runs.plan.hash_of_data", lambda name: f"hash of {name}")
     for data in ("mnist", "digits"):
         run("toy_studies:ON_DATA", store_path, engine="inline", data=data)
-    both = collected(toy_studies.ON_DATA, store_path)
+    both = study_collection(toy_studies.ON_DATA, store_path)
     assert [row["data"] for row in both.stored.rows] == ["digits"] * 3 + ["mnist"] * 5
     write_results(toy_studies.ON_DATA, both.stored)
     for one in (
-        collected(toy_studies.ON_DATA, store_path, data="mnist"),
-        collected(toy_studies.ON_DATA, results=Path("results"), data="mnist"),
+        study_collection(toy_studies.ON_DATA, store_path, data="mnist"),
+        study_collection(toy_studies.ON_DATA, results=Path("results"), data="mnist"),
     ):
         assert [row["data"] for row in one.stored.rows] == ["mnist"] * 5
         assert one.notes == ()
@@ -100,13 +112,13 @@ def test_a_file_that_is_no_export_is_refused(tmp_path: Path, text: str) -> None:
     path = results_path(toy_studies.SQUARE, tmp_path)
     path.write_text(text)
     with pytest.raises(DataFileError, match=r"must be as it was exported; .*toy-square\.json is not"):
-        collected_from_results(toy_studies.SQUARE, tmp_path)
+        collection_from_results(toy_studies.SQUARE, tmp_path)
 
 
 def test_results_of_another_version_are_refused(store_path: Path, tmp_path: Path) -> None:
     run("toy_studies:SQUARE", store_path, engine="inline")
     exported(store_path, tmp_path)
     with pytest.raises(DataFileError, match="is at version 2; .* holds version 1. Run and export it again"):
-        collected_from_results(replace(toy_studies.SQUARE, version=2), tmp_path)
+        collection_from_results(replace(toy_studies.SQUARE, version=2), tmp_path)
     with pytest.raises(DataFileError, match="must have been exported; there is no"):
-        collected_from_results(toy_studies.SQUARE, tmp_path / "elsewhere")
+        collection_from_results(toy_studies.SQUARE, tmp_path / "elsewhere")

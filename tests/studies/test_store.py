@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from hessmap.runs.store import Outcome, Store, StoreError, only_run
+from hessmap.runs.store import Outcome, Store, StoreError, run_lock
 from hessmap.runs.store.schema import SCHEMA_VERSION
 
 PROVENANCE = '{"versions":{"hessmap":"0.1.0","torch":"2.0"}}'
@@ -202,9 +202,9 @@ def test_a_full_disk_is_a_clear_error_and_what_is_stored_stays(store: Store) -> 
 
 def test_one_study_has_one_run_at_a_time(store_path: Path) -> None:
     store_path.parent.mkdir()
-    with only_run(store_path, "toy/a"), only_run(store_path, "toy/b"):
-        second = only_run(store_path, "toy/a")
+    with run_lock(store_path, "toy/a"), run_lock(store_path, "toy/b"):
+        second = run_lock(store_path, "toy/a")
         with pytest.raises(StoreError, match=r"process \d+ is running toy/a"):
             second.__enter__()
-    with only_run(store_path, "toy/a"):
+    with run_lock(store_path, "toy/a"):
         pass

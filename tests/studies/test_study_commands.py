@@ -98,7 +98,7 @@ def test_a_mistake_is_one_sentence_and_exit_code_2(words: tuple[str, ...], messa
 
 
 def test_the_default_store_is_the_one_of_the_room() -> None:
-    from hessmap.runs.run_summary import DEFAULT_STORE
+    from hessmap.runs.store import DEFAULT_STORE
     from hessmap.views.cli.options import STORE
 
     assert STORE == DEFAULT_STORE

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hessmap.runs.collection import collected
+from hessmap.runs.collection import study_collection
 from hessmap.runs.registry import find
 from hessmap.runs.run import run
 from hessmap.runs.store import Store
@@ -27,7 +27,7 @@ def test_the_example_runs_as_it_stands_and_its_formula_holds(
     address = "example_of_the_manual:STUDY"
     summary = run(address, store_path, engine="inline")
     assert summary.failures == ()
-    collection = collected(find(address), store_path)
+    collection = study_collection(find(address), store_path)
     assert collection.verdict.sentence == "6 of 6 cases agree with the prediction."
     table = study_table(collection)
     assert table.labels == ("width", "seed", "predicted", "measured", "measured gap")

@@ -12,10 +12,10 @@ import pytest
 import toy_studies
 
 from hessmap.errors import InvalidInput, UnknownName
+from hessmap.progress import NoProgress
 from hessmap.runs.encoding import case_of_key
-from hessmap.runs.run import run
-from hessmap.runs.run_summary import RunSummary
-from hessmap.runs.store import Store, StoreError, only_run
+from hessmap.runs.run import RunSummary, run
+from hessmap.runs.store import Store, StoreError, run_lock
 from hessmap.studies import grid
 
 
@@ -155,7 +155,7 @@ def test_an_unknown_engine_and_a_scheduler_without_dask_are_refused(store_path: 
 
 def test_two_runs_of_one_study_at_a_time_are_refused(store_path: Path) -> None:
     run_here("FAILING", store_path)
-    with only_run(store_path, "toy/square"), pytest.raises(StoreError, match="one run at a time"):
+    with run_lock(store_path, "toy/square"), pytest.raises(StoreError, match="one run at a time"):
         run_here("SQUARE", store_path)
 
 
@@ -169,26 +169,28 @@ def test_a_damaged_store_stops_the_run_before_anything_is_written(store_path: Pa
     assert store_path.read_bytes() == content
 
 
-class Watcher:
+class Reports(NoProgress):
     """Remembers what a run reports."""
 
     def __init__(self) -> None:
-        self.seen: list[Any] = []
+        self.reports: list[tuple[object, ...]] = []
 
-    def started(self, study: Any, num_cases: int, num_pending: int, lanes: int) -> None:
-        self.seen.append((study.name, num_cases, num_pending, lanes))
+    def start(self, step: str, total: int | None = None) -> None:
+        self.reports.append((step, total))
 
-    def advanced(self, outcome: Any, num_left: int, seconds_left: float | None) -> None:
-        self.seen.append((num_left, seconds_left))
+    def advance(self, done: int, note: str = "") -> None:
+        self.reports.append((done, note))
 
-    def stopping(self) -> None:
-        self.seen.append("stopping")
+    def finish(self) -> None:
+        self.reports.append(("finished",))
 
 
 def test_progress_is_reported_case_by_case(store_path: Path) -> None:
-    watcher = Watcher()
-    run_here("SQUARE", store_path, progress=watcher)
-    assert watcher.seen[0] == ("toy/square", 8, 8, 1)
-    assert [left for left, _ in watcher.seen[1:]] == [7, 6, 5, 4, 3, 2, 1, 0]
-    assert all(seconds is not None and seconds >= 0 for _, seconds in watcher.seen[1:])
-    assert watcher.seen[-1] == (0, 0.0)
+    progress = Reports()
+    run_here("FAILING", store_path, progress=progress)
+    first, *cases, last = progress.reports
+    assert first == ("toy/failing (1 worker)", 8)
+    assert [done for done, _ in cases] == [1, 2, 3, 4, 5, 6, 7, 8]
+    assert [str(note).partition(", ")[2] for _, note in cases] == ["", "", "", *4 * ["1 failed"], "2 failed"]
+    assert all("left" in str(note) for _, note in cases)
+    assert last == ("finished",)

@@ -13,8 +13,7 @@ import toy_studies
 from matplotlib.figure import Figure
 
 from hessmap.errors import InvalidInput, UnknownName
-from hessmap.runs.collection import Collection
-from hessmap.runs.results_file import Stored
+from hessmap.runs.collection import Collection, StoredRecords
 from hessmap.runs.store import Failure
 from hessmap.studies import (
     INDEX,
@@ -87,7 +86,8 @@ def collection_of(*figures: Any, rows: Any = ROWS, **more: Any) -> Collection:
         **more,
     )
     failures = (Failure('{"width":9}', "ValueError: <b>bold</b>\nTraceback", 1),)
-    return Collection(study, Stored(tuple(rows), failures, ({"versions": {"hessmap": "0.1.0"}},)), "a test")
+    stored = StoredRecords(tuple(rows), failures, ({"versions": {"hessmap": "0.1.0"}},))
+    return Collection(study, stored, "a test", Path("/home/someone/a test"))
 
 
 def test_numbers_over_a_field_are_averaged_over_seeds_and_sorted() -> None:

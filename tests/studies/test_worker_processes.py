@@ -53,7 +53,51 @@ def test_workers_that_cannot_start_are_an_error_with_their_last_words(
     broken.write_text("#!/bin/sh\necho no luck >&2\nexit 7\n")
     broken.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(broken))
-    with pytest.raises(WorkerError, match=r"worker processes must start; one ended with code 7\. no luck"):
+    with pytest.raises(WorkerError, match=r"worker processes must start; one ended with exit code 7\. no luck"):
+        run("toy_studies:SQUARE", store_path)
+
+
+def python_that_dies(path: Path, num_deaths: int, scratch: Path) -> Path:
+    """A program in the place of Python that kills itself the first times that it is started."""
+    count = scratch / "starts"
+    count.touch()
+    path.write_text(
+        f"#!/bin/sh\necho start >> {count}\n"
+        f'[ "$(wc -l < {count})" -le {num_deaths} ] && kill -9 $$\n'
+        f'exec {sys.executable} "$@"\n'
+    )
+    path.chmod(0o755)
+    return path
+
+
+@pytest.mark.parametrize("num_deaths", [1, 2])
+def test_a_worker_killed_while_starting_is_replaced(
+    store_path: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, scratch: Path, num_deaths: int
+) -> None:
+    monkeypatch.setattr(sys, "executable", str(python_that_dies(tmp_path / "python", num_deaths, scratch)))
+    summary = run("toy_studies:SQUARE", store_path, workers=1)
+    assert (summary.num_done, summary.num_failed, summary.num_left) == (8, 0, 0)
+    assert len((scratch / "starts").read_text().split()) == num_deaths + 1
+    with Store(store_path) as store:
+        assert sorted(row["width"] for row in store.rows("toy/square", 1)) == list(range(8))
+    attempts = sqlite3.connect(store_path).execute("SELECT DISTINCT attempts FROM result").fetchall()
+    assert attempts == [(1,)]  # no case was at fault
+
+
+def test_workers_that_are_killed_again_and_again_end_the_run_in_one_sentence(
+    store_path: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, scratch: Path
+) -> None:
+    monkeypatch.setattr(sys, "executable", str(python_that_dies(tmp_path / "python", 99, scratch)))
+    with pytest.raises(WorkerError, match=r"worker processes must start; one ended with signal 9\.$"):
+        run("toy_studies:SQUARE", store_path, workers=2)
+    assert 3 <= len((scratch / "starts").read_text().split()) <= 5
+
+
+def test_a_system_that_refuses_processes_is_one_sentence(
+    store_path: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "nowhere"))
+    with pytest.raises(WorkerError, match="worker processes must start; the system refused one .*No such file"):
         run("toy_studies:SQUARE", store_path)
 
 

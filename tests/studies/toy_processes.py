@@ -11,13 +11,15 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
+# Where programs of their own find the toy studies, and hessmap where these tests found it.
+SEARCH_PATH = os.pathsep.join(filter(None, (str(HERE), os.environ.get("PYTHONPATH"))))
 
 
 def study_program(*words: str, **options: Any) -> subprocess.Popen[str]:
     """Start ``hessmap study WORDS`` as a program of its own, with the toy studies within reach."""
     return subprocess.Popen(
         [sys.executable, "-c", "from hessmap.views.cli import main; main()", "study", *words],
-        env={**os.environ, "PYTHONPATH": str(HERE), "COLUMNS": "200"},
+        env={**os.environ, "PYTHONPATH": SEARCH_PATH, "COLUMNS": "200"},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

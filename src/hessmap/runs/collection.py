@@ -1,19 +1,26 @@
-"""The records of a study to be shown or exported: from the store, or from the committed results alone."""
+"""The records of a study, to be shown or exported: from the store, or from the committed results alone.
+
+An exported file ``results/fcn-simulate.json`` is stable in order, has one case a line, and is made to be committed.
+"""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from hessmap.errors import DataFileError, sentence
-from hessmap.runs.encoding import case_key
+from hessmap.results.strict_json import restored
+from hessmap.runs.encoding import case_key, case_of_key, encode
 from hessmap.runs.plan import keys_on
-from hessmap.runs.results_file import DEFAULT_RESULTS, Stored, read_results, results_path
-from hessmap.runs.run_summary import DEFAULT_STORE
-from hessmap.runs.store import Store
+from hessmap.runs.row import Row
+from hessmap.runs.store import DEFAULT_STORE, Failure, Store
 from hessmap.runs.study import Study
 from hessmap.runs.verdict import Verdict
+
+DEFAULT_RESULTS = Path("results")
 
 
 class NoRecords(DataFileError):
@@ -21,12 +28,25 @@ class NoRecords(DataFileError):
 
 
 @dataclass(frozen=True)
+class StoredRecords:
+    """Rows, failures and provenances of a study, as a store or a results file holds them."""
+
+    rows: tuple[Row, ...]
+    failures: tuple[Failure, ...]
+    provenances: tuple[dict[str, Any], ...]
+
+
+@dataclass(frozen=True)
 class Collection:
-    """A study, the rows of its present cases in their order, where they came from, and what to know about them."""
+    """A study, the rows of its present cases in their order, and what to know about them.
+
+    ``source`` says what they were read from and ``path`` where that is; a page that is shared shows the first alone.
+    """
 
     study: Study
-    stored: Stored
+    stored: StoredRecords
     source: str
+    path: Path
     notes: tuple[str, ...] = ()
 
     @property
@@ -34,56 +54,111 @@ class Collection:
         return self.study.verdict(self.stored.rows, len(self.stored.failures))
 
 
-def collected(
+def study_collection(
     study: Study, store: Path = DEFAULT_STORE, results: Path | None = None, data: str | None = None
 ) -> Collection:
     """The records of a study from ``results`` where it is given, else from the store, else from ./results."""
     if results is not None:
-        return collected_from_results(study, results, data)
+        return collection_from_results(study, results, data)
     try:
-        return collected_from_store(study, store, data)
+        return collection_from_store(study, store, data)
     except NoRecords:
         if not results_path(study).exists():
             raise
-        return collected_from_results(study, DEFAULT_RESULTS, data)
+        return collection_from_results(study, DEFAULT_RESULTS, data)
 
 
-def collected_from_results(study: Study, folder: Path, data: str | None = None) -> Collection:
-    return _collection(study, read_results(study, folder), str(results_path(study, folder)), data)
+def collection_from_results(study: Study, folder: Path, data: str | None = None) -> Collection:
+    path = results_path(study, folder)
+    return _of_present_cases(study, read_results(study, folder), f"the exported {path.name}", path, data)
 
 
-def collected_from_store(study: Study, path: Path, data: str | None = None) -> Collection:
-    stored = _from_store(study, path, data)
+def collection_from_store(study: Study, path: Path, data: str | None = None) -> Collection:
+    stored = _read_store(study, path, data) if path.exists() else None
     if stored is None:
         got, remedy = f"{path} has none", f"hessmap study run {study.name} makes them"
         raise NoRecords(sentence(f"study {study.name} must have records of version {study.version}", got, remedy))
-    return _collection(study, stored, f"the store {path}", data)
+    return _of_present_cases(study, stored, "the store", path, data)
 
 
-def _collection(study: Study, stored: Stored, source: str, data: str | None) -> Collection:
-    if data is not None:
-        study.data_choice(data)
-    ordered, num_other = _in_order(study, stored, data)
-    notes = (f"{num_other} records of cases that the study no longer has are left out.",) if num_other else ()
-    return Collection(study, ordered, source, notes)
-
-
-def _from_store(study: Study, path: Path, data: str | None) -> Stored | None:
-    if not path.exists():
-        return None
+def _read_store(study: Study, path: Path, data: str | None) -> StoredRecords | None:
     with Store(path) as store:
         rows = store.rows(study.name, study.version, data)
         failures = store.failures(study.name, study.version, data)
         provenances = store.provenances(study.name, study.version)
-    return Stored(rows, failures, tuple(map(json.loads, provenances))) if rows or failures else None
+    return StoredRecords(rows, failures, tuple(map(json.loads, provenances))) if rows or failures else None
 
 
-def _in_order(study: Study, stored: Stored, data: str | None) -> tuple[Stored, int]:
-    """The rows and failures of the study's present cases, in the order of its grid; how many others there were."""
+def _of_present_cases(study: Study, stored: StoredRecords, source: str, path: Path, data: str | None) -> Collection:
+    """The rows and failures of the study's present cases, in the order of its grid, with a note on the others."""
+    if data is not None:
+        study.data_choice(data)
     names = (data,) if data is not None else study.data or ("",)
     keys = [key for name in names for key in keys_on(study, name)]
     rows = {case_key(row.case): row for row in stored.rows if data in (None, row.case.get("data"))}
     failures = {failure.key: failure for failure in stored.failures}
     present = tuple(rows[key] for key in keys if key in rows)
     failed = tuple(failures[key] for key in keys if key in failures)
-    return Stored(present, failed, stored.provenances), len(rows) - len(present)
+    num_other = len(rows) - len(present)
+    notes = (f"{num_other} records of cases that the study no longer has are left out.",) if num_other else ()
+    return Collection(study, StoredRecords(present, failed, stored.provenances), source, path, notes)
+
+
+def results_path(study: Study, folder: Path = DEFAULT_RESULTS) -> Path:
+    """Where the records of a study are committed: ``results/fcn-simulate.json``."""
+    return folder / f"{study.name.replace('/', '-')}.json"
+
+
+def write_results(study: Study, stored: StoredRecords, folder: Path = DEFAULT_RESULTS) -> Path:
+    """Write the results file of a study; equal records give equal bytes, whenever and in whatever order they came."""
+    path = results_path(study, folder)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fresh = path.with_suffix(".json.new")
+    fresh.write_text(results_text(study, stored), encoding="utf-8")
+    fresh.replace(path)
+    return path
+
+
+def read_results(study: Study, folder: Path = DEFAULT_RESULTS) -> StoredRecords:
+    """What ``write_results`` wrote."""
+    path = results_path(study, folder)
+    if not path.exists():
+        must = f"the results of study {study.name} must have been exported"
+        raise DataFileError(sentence(must, f"there is no {path}", f"hessmap study export {study.name} writes it"))
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        rows = tuple(Row(case_of_key(case_key(item["case"])), restored(item["record"])) for item in content["records"])
+        failures = tuple(
+            Failure(case_key(item["case"]), item["error"], item["attempts"]) for item in content["failures"]
+        )
+        version, provenances = content["version"], tuple(content["provenance"])
+    except (json.JSONDecodeError, KeyError, TypeError) as error:
+        must = "a results file must be as it was exported"
+        raise DataFileError(sentence(must, f"{path} is not ({error!r})")) from error
+    if version != study.version:
+        must, got = f"study {study.name} is at version {study.version}", f"{path} holds version {version}"
+        raise DataFileError(sentence(must, got, "Run and export it again"))
+    return StoredRecords(rows, failures, provenances)
+
+
+def results_text(study: Study, stored: StoredRecords) -> str:
+    """The content of a results file."""
+    head = {"study": study.name, "version": study.version, "question": study.question, "reference": study.reference}
+    lines = [f" {json.dumps(name)}: {json.dumps(value)}," for name, value in head.items()]
+    lines.append(f' "verdict": {json.dumps(study.verdict(stored.rows, len(stored.failures)).sentence)},')
+    failures = [
+        {"case": case_of_key(failure.key), "error": failure.error.split("\n")[0], "attempts": failure.attempts}
+        for failure in stored.failures
+    ]
+    lines += _lines("provenance", [json.dumps(item, sort_keys=True) for item in stored.provenances])
+    lines += _lines("failures", [json.dumps(item, sort_keys=True) for item in failures])
+    records = [f'{{"case": {case_key(row.case)},\n   "record": {encode(row.record)}}}' for row in stored.rows]
+    lines += _lines("records", records, is_last=True)
+    return "\n".join(["{", *lines, "}", ""])
+
+
+def _lines(name: str, items: Sequence[str], is_last: bool = False) -> list[str]:
+    comma = "" if is_last else ","
+    if not items:
+        return [f' "{name}": []{comma}']
+    return [f' "{name}": [', ",\n".join(f"  {item}" for item in items), f" ]{comma}"]

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from hessmap.results import Record
-from hessmap.runs.collection import NoRecords, collected_from_store
-from hessmap.runs.engines.choice import num_cores
-from hessmap.runs.run_summary import DEFAULT_STORE
+from hessmap.runs.collection import NoRecords, collection_from_store
+from hessmap.runs.engines import num_cores
+from hessmap.runs.store import DEFAULT_STORE
 from hessmap.runs.study import Case, Study
 
 _FEW = 8
@@ -41,10 +41,10 @@ class StudyDescription(Record):
     figures: tuple[str, ...]
 
 
-def described(study: Study, data: str | None = None, store: Path = DEFAULT_STORE) -> StudyDescription:
+def study_description(study: Study, data: str | None = None, store: Path = DEFAULT_STORE) -> StudyDescription:
     """The description of a study on the chosen data (or its default), and what a store holds of it."""
     chosen = study.data_choice(data)
-    num_done, num_failed = _stored(study, store, chosen)
+    num_done, num_failed = _stored_counts(study, store, chosen)
     cases = study.cases_on(chosen)
     seconds = [study.seconds_of(case) for case in cases]
     num_workers = max(1, min(num_cores() // study.threads, len(cases)))
@@ -59,7 +59,7 @@ def described(study: Study, data: str | None = None, store: Path = DEFAULT_STORE
         axes=_axes(cases),
         data=chosen,
         data_choices=study.data,
-        missing_data=_missing(study.data),
+        missing_data=_missing_data(study.data),
         predicted_seconds=sum(seconds),
         num_workers=num_workers,
         predicted_wall_seconds=max(sum(seconds) / num_workers, max(seconds, default=0.0)),
@@ -68,15 +68,15 @@ def described(study: Study, data: str | None = None, store: Path = DEFAULT_STORE
     )
 
 
-def _stored(study: Study, path: Path, data: str) -> tuple[int, int]:
+def _stored_counts(study: Study, path: Path, data: str) -> tuple[int, int]:
     try:
-        stored = collected_from_store(study, path, data or None).stored
+        stored = collection_from_store(study, path, data or None).stored
     except NoRecords:
         return 0, 0
     return len(stored.rows), len(stored.failures)
 
 
-def _missing(names: Sequence[str]) -> tuple[str, ...]:
+def _missing_data(names: Sequence[str]) -> tuple[str, ...]:
     if not names:
         return ()
     from hessmap.datasets import available
@@ -90,10 +90,10 @@ def _axes(cases: Sequence[Case]) -> dict[str, str]:
     for case in cases:
         for name, value in case.items():
             values.setdefault(name, {})[value] = None
-    return {name: _listed(list(found)) for name, found in values.items()}
+    return {name: _value_list(list(found)) for name, found in values.items()}
 
 
-def _listed(values: list[Any]) -> str:
+def _value_list(values: list[Any]) -> str:
     if all(isinstance(value, int | float) for value in values):
         values = sorted(values)
     texts = ["-".join(map(str, value)) if isinstance(value, tuple) else str(value) for value in values]

@@ -41,7 +41,7 @@ def model_key(settings: Mapping[str, Any]) -> str:
     return hashlib.sha256(f"{CACHE_VERSION}:{case_key(settings)}".encode()).hexdigest()[:32]
 
 
-def trained(settings: Mapping[str, Any], train: Callable[[Path], Any]) -> Any:
+def cached_model(settings: Mapping[str, Any], train: Callable[[Path], Any]) -> Any:
     """What ``train(checkpoints)`` returns for these settings, from the cache where it is there.
 
     ``settings`` holds everything that decides the outcome: architecture, data and its hash, training, seed, the
@@ -50,30 +50,30 @@ def trained(settings: Mapping[str, Any], train: Callable[[Path], Any]) -> Any:
     processes that want the same model one trains, and the others wait.
     """
     place = models_folder() / model_key(settings)
-    if not _is_whole(place):
+    if not _is_complete(place):
         place.mkdir(parents=True, exist_ok=True)
-        with _alone(place / "lock"):
-            if not _is_whole(place):
+        with _exclusive_lock(place / "lock"):
+            if not _is_complete(place):
                 checkpoints = place / "checkpoints"
                 checkpoints.mkdir(exist_ok=True)
                 started = time.perf_counter()
-                _keep(place, settings, train(checkpoints), time.perf_counter() - started)
+                _write_model(place, settings, train(checkpoints), time.perf_counter() - started)
                 shutil.rmtree(checkpoints)
-    return _loaded(place)
+    return _read_model(place)
 
 
-def _is_whole(place: Path) -> bool:
+def _is_complete(place: Path) -> bool:
     return (place / "settings.json").exists()
 
 
 @contextmanager
-def _alone(path: Path) -> Iterator[None]:
+def _exclusive_lock(path: Path) -> Iterator[None]:
     with path.open("a") as file:
         fcntl.flock(file, fcntl.LOCK_EX)  # released by the kernel when the process ends, however it ends
         yield
 
 
-def _keep(place: Path, settings: Mapping[str, Any], model: Any, seconds: float) -> None:
+def _write_model(place: Path, settings: Mapping[str, Any], model: Any, seconds: float) -> None:
     import torch
 
     fresh = place / "model.pt.new"
@@ -92,7 +92,7 @@ def _replace(fresh: Path, path: Path) -> None:
     fresh.replace(path)
 
 
-def _loaded(place: Path) -> Any:
+def _read_model(place: Path) -> Any:
     import torch
 
     path = place / "model.pt"

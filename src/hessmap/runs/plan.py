@@ -1,16 +1,23 @@
-"""What a run has to do: the cases of a study on some data, less those that are stored."""
+"""What a run has to do, less what is stored, and how long it still takes."""
 
 from __future__ import annotations
 
+import hashlib
 import json
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from hessmap.errors import InvalidInput, sentence
-from hessmap.runs.data_choice import hash_of_data
+from hessmap.results import data_hash
 from hessmap.runs.encoding import case_key, case_of_key
 from hessmap.runs.store import Store
 from hessmap.runs.study import Case, Study
 from hessmap.runs.study_source import source_hash
+
+_FIRST_DRAW = {"gaussian": {"num_samples": 8, "dim": 4}}
+_CASES_PER_LANE = 20  # from here on the clock on the wall is the better witness
 
 
 @dataclass(frozen=True)
@@ -30,20 +37,18 @@ class Plan:
         return {key: self.study.seconds_of(case_of_key(key)) for key in self.pending}
 
 
-def planned(
-    study: Study, store: Store, data: str | None, case: Case | None, retry_failed: bool, again: bool
-) -> Plan:
+def run_plan(study: Study, store: Store, data: str | None, case: Case | None, retry_failed: bool, again: bool) -> Plan:
     """The plan of a run into a store; see `hessmap.runs.run.run` for the choices."""
     chosen = study.data_choice(data)
     keys = keys_on(study, chosen)
     wanted = (_key_in(keys, {"data": chosen, **case} if chosen else case, study),) if case is not None else keys
-    data_hash = hash_of_data(chosen)
-    stored = store.statuses(study.name, study.version, data_hash)
+    content_hash = hash_of_data(chosen)
+    stored = store.statuses(study.name, study.version, content_hash)
     skip = {"done"} if retry_failed or case is not None else {"done", "failed"}
     pending = wanted if again else tuple(key for key in wanted if stored.get(key) not in skip)
     skipped = set(wanted) - set(pending)
     notes = (*_notes_on_failures(sum(stored[key] == "failed" for key in skipped)), *_notes_on_source(study, store))
-    return Plan(study, chosen, data_hash, keys, pending, len(skipped), notes)
+    return Plan(study, chosen, content_hash, keys, pending, len(skipped), notes)
 
 
 def keys_on(study: Study, data: str) -> tuple[str, ...]:
@@ -53,6 +58,31 @@ def keys_on(study: Study, data: str) -> tuple[str, ...]:
         twice = next(key for place, key in enumerate(keys) if key in keys[:place])
         raise InvalidInput(sentence(f"the cases of study {study.name} must differ", f"{twice} is there twice"))
     return keys
+
+
+def hash_of_data(name: str) -> str:
+    """A hash of the files of a data set, of its samples where it has no files, or "" for no data.
+
+    A changed file means changed cases.
+    """
+    if not name:
+        return ""
+    from hessmap.datasets import available, by_name
+
+    here = {status.name: status for status in available() if status.is_present}
+    if name in here and here[name].files:
+        return _hash_of_files(here[name].files)
+    # A data set that is not here says so, and how to get it; one that is drawn is known by a first draw.
+    samples = by_name(name, **_FIRST_DRAW.get(name, {}))
+    return data_hash(samples.inputs.numpy(), samples.targets.numpy())
+
+
+def _hash_of_files(paths: tuple[str, ...]) -> str:
+    digest = hashlib.sha256()
+    for path in sorted(paths, key=lambda path: Path(path).name):
+        with open(path, "rb") as file:
+            digest.update(hashlib.file_digest(file, "sha256").digest())
+    return digest.hexdigest()[:16]
 
 
 def _key_in(keys: tuple[str, ...], case: Case, study: Study) -> str:
@@ -76,3 +106,70 @@ def _notes_on_source(study: Study, store: Store) -> tuple[str, ...]:
     if not before - {source_hash(study)}:
         return ()
     return ("The study's code has changed since some of its stored records; raise its version to run them again.",)
+
+
+class RemainingTime:
+    """Time left for cases of different predicted cost on some lanes.
+
+    At first the predictions are scaled by predicted against actual seconds of the finished cases, and divided by the
+    lanes. After many cases the wall clock decides, which also sees what lies between the cases.
+    """
+
+    def __init__(self, predicted: Mapping[str, float], clock: Callable[[], float] = time.monotonic) -> None:
+        self._predicted = dict(predicted)
+        self._clock = clock
+        self._started = clock()
+        self._work_left = sum(self._predicted.values())
+        self._work_done = 0.0
+        self._work_measured = 0.0
+        self._seconds_measured = 0.0
+        self._num_done = 0
+
+    def count(self, key: str, seconds: float, is_done: bool = True) -> None:
+        """Count a case; one that failed says nothing about the speed of others."""
+        work = self._predicted.pop(key, 0.0)
+        self._work_left -= work
+        self._work_done += work
+        self._num_done += 1
+        if is_done:
+            self._work_measured += work
+            self._seconds_measured += seconds
+
+    def seconds_of(self, key: str) -> float | None:
+        """The corrected prediction for one case; None before a case has finished."""
+        return self._predicted.get(key, 0.0) * self._scale if self._work_measured > 0 else None
+
+    @property
+    def num_left(self) -> int:
+        return len(self._predicted)
+
+    def seconds(self, lanes: int) -> float | None:
+        """The time left when so many cases are measured at a time; None before anything is known."""
+        if not self._predicted:
+            return 0.0
+        if self._num_done >= _CASES_PER_LANE * lanes and self._work_done > 0:
+            return self._work_left / self._work_done * (self._clock() - self._started)
+        if self._work_measured <= 0:
+            return None
+        return self._scale * self._work_left / min(lanes, len(self._predicted))
+
+    @property
+    def _scale(self) -> float:
+        return self._seconds_measured / self._work_measured
+
+
+def time_left(seconds: float | None) -> str:
+    """The time left in words, no finer than it is known.
+
+    >>> time_left(None), time_left(3.2), time_left(100), time_left(4000)
+    ('time left not known yet', 'a few seconds left', 'about 2 min left', 'about 1.1 h left')
+    """
+    if seconds is None:
+        return "time left not known yet"
+    if seconds < 10:
+        return "a few seconds left"
+    if seconds < 60:
+        return f"about {round(seconds, -1):.0f} s left"
+    if seconds < 3600:
+        return f"about {seconds / 60:.0f} min left"
+    return f"about {seconds / 3600:.1f} h left"

@@ -33,22 +33,22 @@ class Listing:
 
 def listing() -> tuple[Listing, ...]:
     """All studies of the project, sorted by name; nothing is imported."""
-    return tuple(sorted(_declared(_ROOT, _PACKAGE), key=lambda listed: listed.name))
+    return tuple(sorted(_listings(_ROOT, _PACKAGE), key=lambda listed: listed.name))
 
 
 def find(address: str) -> Study:
     """The study of a name ("fcn/simulate"), or of an address ("package.module:attribute") for one of the user's own."""
     if ":" in address:
-        return _imported(address)
+        return _study_at(address)
     family = address.partition("/")[0]
     if family.isidentifier():  # the other families need not be read
-        for listed in _declared(_ROOT / family, f"{_PACKAGE}.{family}"):
+        for listed in _listings(_ROOT / family, f"{_PACKAGE}.{family}"):
             if listed.name == address:
-                return _imported(f"{listed.module}:{listed.attribute}")
+                return _study_at(f"{listed.module}:{listed.attribute}")
     raise unknown_name("study", address, [listed.name for listed in listing()])
 
 
-def _imported(address: str) -> Study:
+def _study_at(address: str) -> Study:
     from hessmap.runs.study import Study
 
     module_name, _, attribute = address.partition(":")
@@ -64,12 +64,12 @@ def _imported(address: str) -> Study:
     return study
 
 
-def _declared(folder: Path, package: str) -> Iterator[Listing]:
+def _listings(folder: Path, package: str) -> Iterator[Listing]:
     """The studies below a folder: what the modules of its sub-packages assign as ``NAME = Study(...)``."""
     for found in pkgutil.iter_modules([str(folder)]):
         module = f"{package}.{found.name}"
         if found.ispkg:
-            yield from _declared(folder / found.name, module)
+            yield from _listings(folder / found.name, module)
         elif folder != _ROOT:
             for attribute, fields in _declarations(folder / f"{found.name}.py"):
                 yield Listing(**fields, module=module, attribute=attribute)

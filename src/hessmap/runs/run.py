@@ -2,21 +2,60 @@
 
 from __future__ import annotations
 
+import shlex
+import signal
+import threading
 import time
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from threading import Event
+from types import FrameType
+from typing import Any, ClassVar
 
+from hessmap.progress import Progress, new_progress
+from hessmap.results import Record
 from hessmap.runs.encoding import case_of_key
 from hessmap.runs.engines import Engine, EngineName, engine_for
-from hessmap.runs.interrupt import finishing_first
-from hessmap.runs.plan import Plan, planned
-from hessmap.runs.progress import Progress, Silence
+from hessmap.runs.plan import Plan, RemainingTime, run_plan, time_left
 from hessmap.runs.registry import find
-from hessmap.runs.remaining import Remaining
-from hessmap.runs.run_summary import DEFAULT_STORE, FailedCase, RunSummary, repeat_command
-from hessmap.runs.store import Outcome, Store, only_run
+from hessmap.runs.store import DEFAULT_STORE, Outcome, Store, run_lock
 from hessmap.runs.study import Case
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class FailedCase(Record):
+    """A case that failed, its error (the first line says what, the rest where), and how to repeat it alone."""
+
+    case: dict[str, Any]
+    error: str
+    command: str
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class RunSummary(Record):
+    """Counts of one run. Cases stored before are skipped; cases that were not reached are left for the next run."""
+
+    study: str
+    data: str
+    num_cases: int
+    num_skipped: int
+    num_done: int
+    num_failed: int
+    num_left: int
+    seconds: float
+    is_interrupted: bool = False
+    failures: tuple[FailedCase, ...] = ()
+    notes: tuple[str, ...] = ()
+    summary_fields: ClassVar[tuple[str, ...]] = (
+        "study",
+        "num_cases",
+        "num_skipped",
+        "num_done",
+        "num_failed",
+        "num_left",
+        "seconds",
+    )
 
 
 def run(
@@ -38,21 +77,25 @@ def run(
     takes all of them again and replaces their records.
     """
     study = find(address)
-    watcher = progress or Silence()
+    shown = new_progress() if progress is None else progress
     started = time.monotonic()
-    with Store(store, create=True) as opened, only_run(store, study.name):
+    with Store(store, create=True) as opened, run_lock(store, study.name):
         opened.require_sound()
-        plan = planned(study, opened, data, case, retry_failed, again)
-        remaining = Remaining(plan.predicted_seconds)
+        plan = run_plan(study, opened, data, case, retry_failed, again)
+        remaining = RemainingTime(plan.predicted_seconds)
         failed: list[Outcome] = []
         is_interrupted = False
         if plan.pending:
             models = store.parent.absolute() / "models"
             chosen = engine_for(engine, study, address, models, workers, scheduler, remaining.seconds_of)
-            watcher.started(study, len(plan.keys), len(plan.pending), chosen.lanes)
-            with finishing_first(watcher.stopping) as stop:
-                failed = _stored(plan, chosen, opened, again, remaining, watcher, stop)
-                is_interrupted = stop.is_set()
+            place = "1 worker" if chosen.lanes == 1 else f"{chosen.lanes} workers"
+            shown.start(f"{study.name} ({place})", total=len(plan.pending))
+            try:
+                with stop_event(lambda: shown.message(_STOPPING)) as stop:
+                    failed = _store_outcomes(plan, chosen, opened, again, remaining, shown, stop)
+                    is_interrupted = stop.is_set()
+            finally:
+                shown.finish()
     return RunSummary(
         study=study.name,
         data=plan.data,
@@ -68,8 +111,17 @@ def run(
     )
 
 
-def _stored(
-    plan: Plan, engine: Engine, store: Store, again: bool, remaining: Remaining, watcher: Progress, stop: Event
+_STOPPING = "Finishing the cases under way; Ctrl-C again leaves at once."
+
+
+def _store_outcomes(
+    plan: Plan,
+    engine: Engine,
+    store: Store,
+    again: bool,
+    remaining: RemainingTime,
+    shown: Progress,
+    stop: threading.Event,
 ) -> list[Outcome]:
     """Measure what is pending and store each outcome as it comes; the failed ones are returned."""
     failed: list[Outcome] = []
@@ -77,13 +129,52 @@ def _stored(
     with closing(engine.outcomes(plan.pending, stop)) as outcomes:
         for outcome in outcomes:
             store.add(study_id, plan.data, plan.data_hash, outcome, replace=again)
-            remaining.finished(outcome.key, outcome.seconds, outcome.is_done)
-            watcher.advanced(outcome, remaining.num_left, remaining.seconds(engine.lanes))
+            remaining.count(outcome.key, outcome.seconds, outcome.is_done)
             if not outcome.is_done:
                 failed.append(outcome)
+            failures = f", {len(failed)} failed" if failed else ""
+            note = f"{time_left(remaining.seconds(engine.lanes))}{failures}"
+            shown.advance(len(plan.pending) - remaining.num_left, note)
     return failed
 
 
 def _failed_case(outcome: Outcome, address: str, plan: Plan, store: Path) -> FailedCase:
     command = repeat_command(address, outcome.key, plan.data, store)
     return FailedCase(case_of_key(outcome.key), outcome.error or "", command)
+
+
+def repeat_command(address: str, key: str, data: str, store: Path) -> str:
+    """The command that runs one case alone.
+
+    >>> repeat_command("fcn/simulate", '{"width":3}', "", DEFAULT_STORE)
+    'hessmap study run fcn/simulate --case \\'{"width":3}\\''
+    """
+    words = ["hessmap", "study", "run", address, "--case", key]
+    words += ["--data", data] if data else []
+    words += ["--store", str(store)] if store != DEFAULT_STORE else []
+    return shlex.join(words)
+
+
+@contextmanager
+def stop_event(on_first: Callable[[], None]) -> Iterator[threading.Event]:
+    """An event that the first Ctrl-C sets, so that cases under way can finish; the second raises KeyboardInterrupt.
+
+    Signals belong to the main thread: elsewhere the event is never set.
+    """
+    stop = threading.Event()
+
+    def handle(_signal: int, _frame: FrameType | None) -> None:
+        if stop.is_set():
+            raise KeyboardInterrupt
+        stop.set()
+        # Not here: a handler may interrupt a write to the terminal, and must not write to it again.
+        threading.Thread(target=on_first).start()
+
+    if threading.current_thread() is not threading.main_thread():
+        yield stop
+        return
+    before = signal.signal(signal.SIGINT, handle)
+    try:
+        yield stop
+    finally:
+        signal.signal(signal.SIGINT, before)

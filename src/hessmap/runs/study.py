@@ -10,7 +10,7 @@ from typing import Any
 
 from hessmap.errors import InvalidInput, require, sentence, unknown_name
 from hessmap.runs.row import Row
-from hessmap.runs.verdict import Check, Finding, Verdict, judged
+from hessmap.runs.verdict import Check, Finding, Verdict, verdict_on
 from hessmap.runs.view import View
 
 Case = Mapping[str, Any]
@@ -78,4 +78,4 @@ class Study:
     def verdict(self, rows: Sequence[Row], num_failed: int = 0) -> Verdict:
         """How far these rows agree with what was predicted."""
         findings = tuple(self.findings(rows)) if self.findings and rows else ()
-        return judged(self.name, self.checks, rows, findings, num_failed)
+        return verdict_on(self.name, self.checks, rows, findings, num_failed)

@@ -141,7 +141,7 @@ class Verdict(Record):
         return ", ".join(parts or [f"{self.num_cases} cases recorded, nothing to compare"]) + "."
 
 
-def judged(
+def verdict_on(
     study: str, checks: Sequence[Check], rows: Sequence[Row], findings: tuple[Finding, ...], num_failed: int
 ) -> Verdict:
     """The verdict on rows under checks; a row that lacks the names of a check is not judged by it."""

@@ -52,17 +52,17 @@ def checkpoints_along_training(
     The moments are spread evenly over the logarithm of the loss, or of the gradient norm where a loss stays. Trained
     once, and stored with the trained models.
     """
-    from hessmap.runs.model_cache import trained
+    from hessmap.runs.model_cache import cached_model
 
     settings = {**_settings("course", network, data, seed), "along": along, **_SGD}
-    stored = trained(settings, lambda _: _trained(network, data, seed, along))
+    stored = cached_model(settings, lambda _: _trained(network, data, seed, along))
     models = tuple(_with_weights(network, weights) for weights in stored["weights"])
     return Checkpoints(tuple(stored["moments"]), models, stored["ending"])
 
 
 def stationary_network(network: Architecture, data: Data, seed: int) -> nn.Module:
     """The network trained with squared loss from a Glorot initialisation to a stationary point, and stored."""
-    from hessmap.runs.model_cache import trained
+    from hessmap.runs.model_cache import cached_model
     from hessmap.training import train_to_stationary_point
 
     def fit(_: object) -> dict[str, Tensor]:
@@ -70,7 +70,7 @@ def stationary_network(network: Architecture, data: Data, seed: int) -> nn.Modul
         train_to_stationary_point(model, data, "squared", tolerance=TOLERANCE, num_threads=1)
         return _weights(model)
 
-    return _with_weights(network, trained(_settings("stationary point", network, data, seed), fit))
+    return _with_weights(network, cached_model(_settings("stationary point", network, data, seed), fit))
 
 
 def _settings(recipe: str, network: Architecture, data: Data, seed: int) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 from hessmap.errors import HessmapError
 from hessmap.results import Record, data_hash
-from hessmap.runs.model_cache import models_folder, trained
+from hessmap.runs.model_cache import cached_model, models_folder
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -78,7 +78,7 @@ def trained_network(
         "init": init,
         **{f"training.{name}": value for name, value in training.items()},
     }
-    stored = trained(settings, fit)
+    stored = cached_model(settings, fit)
     store_samples(settings["data"], data.inputs)
     model = architecture.build(seed=seed, init=init)
     model.load_state_dict(stored["parameters"])

@@ -13,7 +13,7 @@ from rich.text import Text
 from hessmap.runs.collection import Collection
 from hessmap.runs.description import StudyDescription
 from hessmap.runs.registry import Listing
-from hessmap.runs.run_summary import RunSummary
+from hessmap.runs.run import RunSummary
 from hessmap.runs.store import Summary
 from hessmap.runs.verdict import Judgement, Verdict
 from hessmap.views.study_table import study_table
@@ -72,7 +72,7 @@ def collection_view(collection: Collection, num_lines: int, written: Sequence[Pa
         *more,
         verdict_view(collection.verdict),
         *(Text(note, style="yellow") for note in collection.notes),
-        Text(f"From {collection.source}.", style="dim"),
+        Text(f"From {collection.path}.", style="dim"),
         *(Text(f"Written: {path}", overflow="fold") for path in written),
     )
 

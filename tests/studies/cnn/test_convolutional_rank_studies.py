@@ -10,8 +10,8 @@ from hessmap.curvature.finite_field import certified_rank
 from hessmap.errors import InvalidInput, UnsupportedNetwork
 from hessmap.networks import Convolutional, FullyConnected, LocallyConnected, parse_network
 from hessmap.results import PARTS
-from hessmap.runs.data_choice import hash_of_data
 from hessmap.runs.encoding import decode, encode
+from hessmap.runs.plan import hash_of_data
 from hessmap.studies import Row, Study
 from hessmap.studies.cnn import locality, rank_vs_channels, rank_vs_filter, rank_vs_samples
 from hessmap.studies.cnn.rank_vs_channels import power_law

@@ -15,14 +15,15 @@ from hessmap.maps.track.settings import TrackSettings
 from hessmap.maps.track.subject import data_print
 from hessmap.results.tracks import CurvatureTrack, TrackPoint
 from hessmap.runs.encoding import encode
-from hessmap.runs.run_summary import DEFAULT_STORE
-from hessmap.runs.store import Store, load_track
-from hessmap.runs.store.tracks import (
+from hessmap.runs.store import (
+    DEFAULT_STORE,
+    Store,
     add_point,
     add_track,
     drop_points,
     drop_track,
-    free_track_name,
+    free_name,
+    load_track,
     require_free_track,
     set_times,
 )
@@ -113,7 +114,7 @@ def chosen_name(name: str | None, store: Path, resume: bool, replaced: bool) -> 
     require(not (resume and replaced), "resume and replace exclude each other", "both are set")
     with Store(store, create=True) as opened:
         if name is None:
-            return free_track_name(opened, time.strftime("%Y%m%d-%H%M%S"))
+            return free_name(opened, "track", time.strftime("%Y%m%d-%H%M%S"))
         if not (resume or replaced):
             require_free_track(opened, name)
     return name

@@ -19,7 +19,7 @@ from hessmap.runs.study_source import source_hash
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
-def carried_out(study: Study, key: str) -> Outcome:
+def case_outcome(study: Study, key: str) -> Outcome:
     """Measure the case of a key; whatever it raises becomes the error of the outcome."""
     started = time.perf_counter()
     record, error = None, None

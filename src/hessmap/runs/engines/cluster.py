@@ -15,7 +15,7 @@ from threading import Event
 from typing import Any
 
 from hessmap.errors import HessmapError, sentence
-from hessmap.runs.engines.case import carried_out, limit_threads, provenance_of
+from hessmap.runs.engines.case import case_outcome, limit_threads, provenance_of
 from hessmap.runs.registry import find
 from hessmap.runs.store import Outcome
 from hessmap.runs.study import Study
@@ -52,7 +52,7 @@ class Cluster:
                 self._count_workers()
                 while todo and not stop.is_set() and len(futures) < self._num_ahead(todo[0]):
                     key = todo.popleft()
-                    future = self._client.submit(_carried_out_there, self._address, key, pure=False)
+                    future = self._client.submit(_remote_outcome, self._address, key, pure=False)
                     futures[future] = key
                     future.add_done_callback(finished.put)
                 try:
@@ -107,12 +107,12 @@ def _connected(scheduler: str) -> Any:
         raise ClusterError(sentence("a Dask scheduler must answer", f"{scheduler} does not ({error})")) from error
 
 
-def _carried_out_there(address: str, key: str) -> Outcome:
-    study = _found(address)
+def _remote_outcome(address: str, key: str) -> Outcome:
+    study = _study_at(address)
     limit_threads(study.threads)
-    return carried_out(study, key)
+    return case_outcome(study, key)
 
 
 @functools.lru_cache(maxsize=64)
-def _found(address: str) -> Study:
+def _study_at(address: str) -> Study:
     return find(address)

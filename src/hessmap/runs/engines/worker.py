@@ -44,7 +44,7 @@ def _wait_for_end(lifeline: int) -> None:
 def _serve(connection: Connection) -> None:
     path, address, models = connection.recv()
     sys.path[:] = path
-    from hessmap.runs.engines.case import carried_out
+    from hessmap.runs.engines.case import case_outcome
     from hessmap.runs.model_cache import use_models_folder
     from hessmap.runs.registry import find
 
@@ -59,7 +59,7 @@ def _serve(connection: Connection) -> None:
                 return
             waiting.extend(keys)
             continue
-        connection.send(carried_out(study, waiting.popleft()))
+        connection.send(case_outcome(study, waiting.popleft()))
 
 
 if __name__ == "__main__":

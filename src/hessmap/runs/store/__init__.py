@@ -1,12 +1,28 @@
 """The SQLite store of studies, maps and tracks."""
 
-from hessmap.runs.store.failures import StoreError
-from hessmap.runs.store.lock import only_run
-from hessmap.runs.store.maps import MapSummary, StoredMap, add_map, free_name, load_map, map_summaries, require_free
+from hessmap.runs.store.file import DEFAULT_STORE, StoreError, run_lock
+from hessmap.runs.store.named_records import (
+    MapSummary,
+    StoredMap,
+    TrackSummary,
+    add_map,
+    add_point,
+    add_track,
+    drop_points,
+    drop_track,
+    free_name,
+    load_map,
+    load_track,
+    map_summaries,
+    require_free_map,
+    require_free_track,
+    set_times,
+    track_summaries,
+)
 from hessmap.runs.store.store import Failure, Outcome, Store, Summary
-from hessmap.runs.store.tracks import TrackSummary, load_track, track_summaries
 
 __all__ = [
+    "DEFAULT_STORE",
     "Failure",
     "MapSummary",
     "Outcome",
@@ -16,11 +32,17 @@ __all__ = [
     "Summary",
     "TrackSummary",
     "add_map",
+    "add_point",
+    "add_track",
+    "drop_points",
+    "drop_track",
     "free_name",
     "load_map",
     "load_track",
     "map_summaries",
-    "only_run",
-    "require_free",
+    "require_free_map",
+    "require_free_track",
+    "run_lock",
+    "set_times",
     "track_summaries",
 ]

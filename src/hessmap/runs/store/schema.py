@@ -1,6 +1,13 @@
-"""The tables of the store, and the views in which people read them. docs/studies.md explains every column."""
+"""The tables of the store, the views in which people read them, and the way from an older schema to the present one.
+
+docs/studies.md explains every column.
+"""
 
 from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 APPLICATION_ID = 0x4845534D  # "HESM" in the header of the file: it says whose SQLite file this is
 
@@ -184,3 +191,29 @@ UPGRADES: tuple[tuple[str, ...], ...] = (
     ("DROP VIEW map_layers", _MAP_LAYERS_WITH_FACTORS),
 )
 SCHEMA_VERSION = 1 + len(UPGRADES)
+
+
+def upgrade(connection: sqlite3.Connection) -> None:
+    """Take the steps that the file lacks, all of them or none.
+
+    Its version is read inside: another process may have been quicker.
+    """
+    with transaction(connection):
+        (version,) = connection.execute("PRAGMA user_version").fetchone()
+        for statements in UPGRADES[version - 1 :]:
+            for statement in statements:
+                connection.execute(statement)
+        connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+
+
+@contextmanager
+def transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    """A transaction that holds the right to write from its beginning, and is undone by any error."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:  # a full disk makes SQLite roll back by itself
+            connection.execute("ROLLBACK")
+        raise

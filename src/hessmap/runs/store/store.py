@@ -15,9 +15,8 @@ from typing import Any, Self
 from hessmap.errors import sentence
 from hessmap.runs.encoding import case_of_key, decode
 from hessmap.runs.row import Row
-from hessmap.runs.store.failures import StoreError, corrupted, store_errors
-from hessmap.runs.store.schema import APPLICATION_ID, SCHEMA, SCHEMA_VERSION
-from hessmap.runs.store.upgrade import transaction, upgrade
+from hessmap.runs.store.file import StoreError, damage_error, store_errors
+from hessmap.runs.store.schema import APPLICATION_ID, SCHEMA, SCHEMA_VERSION, transaction, upgrade
 
 
 @dataclass(frozen=True)
@@ -73,7 +72,7 @@ class Store:
                 got, remedy = f"there is none at {path}", "Run a study or a map first"
                 raise StoreError(sentence("the store must exist", got, remedy))
             if path.stat().st_size == 0:
-                raise corrupted(path, "the file is empty")
+                raise damage_error(path, "the file is empty")
             self._connection = sqlite3.connect(path, timeout=30.0, isolation_level=None)
             try:
                 self._open()
@@ -114,35 +113,35 @@ class Store:
     @contextmanager
     def transaction(self) -> Iterator[None]:
         """All of what is written inside, or nothing."""
-        with store_errors(self.path), transaction(self._connection):
-            yield
+        try:
+            with store_errors(self.path), transaction(self._connection):
+                yield
+        except BaseException:
+            self._provenance.clear()  # lines that were written inside are undone
+            raise
 
     def require_sound(self) -> None:
         """Walk the whole file and report damage: to be asked before writing to it."""
-        with store_errors(self.path):
-            (verdict,) = self._connection.execute("PRAGMA quick_check(1)").fetchone()
+        ((verdict,),) = self.execute("PRAGMA quick_check(1)")
         if verdict != "ok":
-            raise corrupted(self.path, " ".join(verdict.split()))
+            raise damage_error(self.path, " ".join(verdict.split()))
 
     def study_id(self, name: str, version: int) -> int:
         """The number of a study's version in this store, given to it at its first run."""
-        with store_errors(self.path):
-            self._connection.execute("INSERT OR IGNORE INTO study (name, version) VALUES (?, ?)", (name, version))
-            query = "SELECT id FROM study WHERE name = ? AND version = ?"
-            return int(self._connection.execute(query, (name, version)).fetchone()[0])
+        self.execute("INSERT OR IGNORE INTO study (name, version) VALUES (?, ?)", (name, version))
+        ((study_id,),) = self.execute("SELECT id FROM study WHERE name = ? AND version = ?", (name, version))
+        return int(study_id)
 
     def statuses(self, name: str, version: int, data_hash: str) -> dict[str, str]:
         """The stored cases of a study on some data: key -> "done" or "failed"."""
         query = f"SELECT case_key, status {_FROM} AND data_hash = ?"
-        with store_errors(self.path):
-            return dict(self._connection.execute(query, (name, version, data_hash)).fetchall())
+        return dict(self.execute(query, (name, version, data_hash)))
 
     def add(self, study_id: int, data: str, data_hash: str, outcome: Outcome, replace: bool = False) -> None:
         """Store what came of a case, in a transaction of its own.
 
         A stored failure gives way to a new outcome; a stored record only where ``replace`` says so.
         """
-        provenance_id = self._provenance.get(outcome.provenance) or self._provenance_id(outcome.provenance)
         values = (
             study_id,
             data,
@@ -154,24 +153,22 @@ class Store:
             outcome.attempts,
             outcome.seconds,
             time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-            provenance_id,
+            self.provenance_id(outcome.provenance),
             replace,
         )
-        with store_errors(self.path):
-            self._connection.execute(_ADD, values)
+        self.execute(_ADD, values)
 
-    def _provenance_id(self, content: str) -> int:
-        with store_errors(self.path):
-            self._connection.execute("INSERT OR IGNORE INTO provenance (content) VALUES (?)", (content,))
-            found = self._connection.execute("SELECT id FROM provenance WHERE content = ?", (content,)).fetchone()
-        self._provenance[content] = int(found[0])
+    def provenance_id(self, content: str) -> int:
+        """The number of a provenance (JSON) in this store, given to it when it is first met."""
+        if content not in self._provenance:
+            self.execute("INSERT OR IGNORE INTO provenance (content) VALUES (?)", (content,))
+            ((self._provenance[content],),) = self.execute("SELECT id FROM provenance WHERE content = ?", (content,))
         return self._provenance[content]
 
     def summaries(self) -> tuple[Summary, ...]:
         """The counters of every study, without touching a record."""
         query = "SELECT name, version, num_done, num_failed, seconds FROM study ORDER BY name, version"
-        with store_errors(self.path):
-            return tuple(Summary(*line) for line in self._connection.execute(query).fetchall())
+        return tuple(Summary(*line) for line in self.execute(query))
 
     def rows(self, name: str, version: int, data: str | None = None) -> tuple[Row, ...]:
         """The cases that are done with their records, in the order in which they were first stored.
@@ -188,19 +185,16 @@ class Store:
     def provenances(self, name: str, version: int) -> tuple[str, ...]:
         """The different provenances of a study's stored results, as JSON."""
         query = f"SELECT content FROM provenance WHERE id IN (SELECT DISTINCT provenance_id {_FROM}) ORDER BY content"
-        with store_errors(self.path):
-            return tuple(content for (content,) in self._connection.execute(query, (name, version)).fetchall())
+        return tuple(content for (content,) in self.execute(query, (name, version)))
 
     def _results(self, columns: str, name: str, version: int, data: str | None, status: str) -> list[tuple[Any, ...]]:
         query = f"SELECT {columns} {_FROM} AND data_hash = ? AND data = ? AND status = ? ORDER BY result.id"
         hashes = f"SELECT data, data_hash, max(result.id) {_FROM} GROUP BY data, data_hash ORDER BY 3"
+        newest = {name_of_data: data_hash for name_of_data, data_hash, _ in self.execute(hashes, (name, version))}
         found: list[tuple[Any, ...]] = []
-        with store_errors(self.path):
-            stored = self._connection.execute(hashes, (name, version)).fetchall()
-            newest = {name_of_data: data_hash for name_of_data, data_hash, _ in stored}
-            for name_of_data, data_hash in newest.items():
-                if data in (None, name_of_data):
-                    found += self._connection.execute(query, (name, version, data_hash, name_of_data, status))
+        for name_of_data, data_hash in newest.items():
+            if data in (None, name_of_data):
+                found += self.execute(query, (name, version, data_hash, name_of_data, status))
         return found
 
 

@@ -74,7 +74,7 @@ def certificate_numbers(case: Case) -> dict[str, Any]:
 def kept_certificate(case: Case) -> dict[str, Any]:
     """The fields of the certificate, and the log deviations and eigenvalue order of its first layer."""
     from hessmap.certificates import certify
-    from hessmap.runs.model_cache import trained
+    from hessmap.runs.model_cache import cached_model
     from hessmap.studies.certificates.task import task
 
     def fit(checkpoints: Path) -> dict[str, Any]:
@@ -97,7 +97,7 @@ def kept_certificate(case: Case) -> dict[str, Any]:
         return {**plain, "log_deviations": _tensor(found.posterior[first])}
 
     settings = {"recipe": "certificate", "recipe_version": RECIPE_VERSION, **case}
-    kept: dict[str, Any] = trained(settings, fit)
+    kept: dict[str, Any] = cached_model(settings, fit)
     return kept
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from hessmap.errors import require, unknown_name
 from hessmap.results import data_hash
-from hessmap.runs.model_cache import trained
+from hessmap.runs.model_cache import cached_model
 from hessmap.studies.trained_networks import store_samples
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def regularised_network(
     if start is not None:
         model.load_state_dict(start.state_dict())
         settings["start"] = data_hash(*(part.detach().numpy() for part in model.parameters()))
-    kept = trained(settings, lambda checkpoints: _trained(model, data, settings, checkpoints))
+    kept = cached_model(settings, lambda checkpoints: _trained(model, data, settings, checkpoints))
     store_samples(settings["data"], data.inputs)
     model.load_state_dict(kept["parameters"])
     objectives = tuple(kept["objectives"])

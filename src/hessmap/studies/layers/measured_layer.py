@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hessmap.results import EigenpairsMeasurement, data_hash
-from hessmap.runs.model_cache import trained
+from hessmap.runs.model_cache import cached_model
 from hessmap.studies import Case
 from hessmap.studies.layers.layer_cases import recipe_of
 from hessmap.studies.layers.trained_layers import Recipe, trained_layers
@@ -63,7 +63,7 @@ def kept_eigenpairs(hessian: LayerHessian, count: int) -> EigenpairsMeasurement:
         "count": count,
         "tolerance": _TOLERANCE,
     }
-    kept = trained(settings, find)
+    kept = cached_model(settings, find)
     plain: dict[str, Any] = {
         name: value.numpy() if isinstance(value, torch.Tensor) else value for name, value in kept.items()
     }

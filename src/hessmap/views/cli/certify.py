@@ -57,18 +57,23 @@ def certify(
     initial weights (PAC-Bayes). The bound holds for the network that draws
     its weights from the posterior, with the confidence that is printed.
     """
-    import sys
-
     from rich.console import Console
 
-    from hessmap.certificates import certify as certified
-    from hessmap.views.fit_progress import fit_progress
+    from hessmap.certificates import FitMoment
+    from hessmap.certificates import certify as fit_certificate
+    from hessmap.views.progress import TerminalProgress
 
     if save is not None:
         _require_place(save)
     trained, untrained, samples, tests = _subject(model, initial, data, test)
-    with fit_progress(Console(file=sys.stderr), iterations) as watch:
-        found = certified(
+    with TerminalProgress() as shown:
+
+        def advance(moment: FitMoment) -> None:
+            note = f"bound about {moment.bound:.3f} (error {moment.error:.3f}, KL {moment.kl:.0f})"
+            shown.advance(moment.iteration, note)
+
+        shown.start("fitting a posterior", total=iterations)
+        found = fit_certificate(
             trained,
             untrained,
             samples,
@@ -79,7 +84,7 @@ def certify(
             iterations=iterations,
             seed=seed,
             checkpoint=checkpoint,
-            progress=watch,
+            progress=advance,
             progress_every=max(1, min(100, iterations // 10)),
         )
     if save is not None:

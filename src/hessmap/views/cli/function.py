@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from hessmap.views.cli.options import AsJson, echo_json
+
+if TYPE_CHECKING:
+    from hessmap.progress import Progress
 
 EXAMPLES = """
 [bold]What it says[/bold]
@@ -64,21 +67,21 @@ def function(
     from rich.console import Console
 
     from hessmap.errors import require
-    from hessmap.views.cli.steps import Steps
+    from hessmap.views.progress import TerminalProgress
 
     require(samples >= 2, "the rank of a function needs at least two samples", f"got --samples {samples}")
     aside = Console(stderr=True)
-    with Steps(aside) as say:
-        say(f"loading torch and the data ({data})")
+    with TerminalProgress(keeps_steps=True) as shown:
+        shown.start(f"loading torch and the data ({data})")
         from hessmap.maps.functions import bottleneck_view, function_rank
         from hessmap.maps.functions.representation_cost import representation_cost
 
-        network, inputs = _subject(model, data, samples, epochs, seed, say)
-        say(f"Jacobians at {len(inputs)} samples")
+        network, inputs = _subject(model, data, samples, epochs, seed, shown)
+        shown.start(f"Jacobians at {len(inputs)} samples")
         rank = function_rank(network, inputs, relative_tolerance=tolerance, certify=certify)
-        say("representations of the layers")
+        shown.start("representations of the layers")
         view = bottleneck_view(network, inputs, relative_tolerance=tolerance)
-        say("bounds on the squared norm")
+        shown.start("bounds on the squared norm")
         cost = representation_cost(network, inputs, relative_tolerance=tolerance)
         if figure is not None:
             _draw(view, figure)
@@ -93,7 +96,7 @@ def function(
         aside.print(f"Written: {figure}", highlight=False)
 
 
-def _subject(model: str | None, data: str, samples: int, epochs: int, seed: int, say: Any) -> tuple[Any, Any]:
+def _subject(model: str | None, data: str, samples: int, epochs: int, seed: int, shown: Progress) -> tuple[Any, Any]:
     """The network and the inputs it is looked at."""
     from hessmap.views.cli.references import referenced_model
     from hessmap.views.cli.subject import chosen_data
@@ -113,7 +116,7 @@ def _subject(model: str | None, data: str, samples: int, epochs: int, seed: int,
     require(is_labelled, must, f"{data} holds something else", "Name a model of your own as well")
     inputs, targets = given[0].flatten(1).double(), given[1]
     network = FullyConnected((inputs.shape[1], 100, 100, int(targets.max()) + 1), bias=True, activation="relu")
-    say(f"training {network} for {epochs} epochs")
+    shown.start(f"training {network} for {epochs} epochs")
     trained = network.build(seed=seed, init="kaiming")
     options: dict[str, Any] = {"optimiser": "adam", "learning_rate": 3e-3, "batch_size": 64}
     train(trained, (inputs, targets), "cross_entropy", epochs=epochs, seed=seed, **options)

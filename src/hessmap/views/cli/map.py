@@ -93,8 +93,8 @@ def map_curvature(
     from hessmap.runs.store import Store, add_map
     from hessmap.views.cli.references import referenced_model
     from hessmap.views.cli.run_folder import new_folder, new_name, write_map
-    from hessmap.views.cli.steps import Steps
     from hessmap.views.cli.subject import chosen_data, chosen_network, trained_model
+    from hessmap.views.progress import TerminalProgress
 
     require(
         model is None or widths is None,
@@ -105,8 +105,8 @@ def map_curvature(
     stored_as = new_name(store, name, replace)
     folder = new_folder(output, stored_as)
     aside = Console(stderr=True)
-    with Steps(aside) as say:
-        say(f"loading torch and the data ({data})")
+    with TerminalProgress(keeps_steps=True) as shown:
+        shown.start(f"loading torch and the data ({data})")
         from hessmap.maps.curvature_map import curvature_map
 
         mapped_on = chosen_data(data, samples, side)
@@ -114,9 +114,10 @@ def map_curvature(
             mapped = referenced_model(model)
         else:
             network = chosen_network(mapped_on, widths, activation, bias)
-            mapped = trained_model(network, mapped_on, loss, epochs, seed, say)
-        found = curvature_map(mapped, mapped_on, loss, twin=twin, certify=certify, title=name or "", progress=say)
-        say("writing the record and the figures")
+            mapped = trained_model(network, mapped_on, loss, epochs, seed, shown)
+        title, steps = name or "", shown.start
+        found = curvature_map(mapped, mapped_on, loss, twin=twin, certify=certify, title=title, progress=steps)
+        shown.start("writing the record and the figures")
         paths = write_map(found, folder)
         with Store(store, create=True) as opened:
             add_map(opened, stored_as, found, typed_command(context), replace)

@@ -10,7 +10,7 @@ import typer
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, nothing else.")]
 StorePath = Annotated[Path, typer.Option("--store", envvar="HESSMAP_STORE", help="The SQLite file with the records.")]
-STORE = Path("hessmap-runs/hessmap.sqlite")  # studies.run_summary.DEFAULT_STORE, without loading the room for --help
+STORE = Path("hessmap-runs/hessmap.sqlite")  # runs.store.DEFAULT_STORE, without loading the room for --help
 
 
 def echo_json(content: Any) -> None:

@@ -24,14 +24,14 @@ def new_name(store: Path, name: str | None, replace: bool) -> str:
         f"got {name!r}",
         "Use --output for a path",
     )
-    from hessmap.runs.store import Store, free_name, require_free
+    from hessmap.runs.store import Store, free_name, require_free_map
 
     with Store(store, create=True) as opened:
         opened.require_sound()
         if name is None:
-            return free_name(opened, time.strftime("%Y%m%d-%H%M%S"))
+            return free_name(opened, "map", time.strftime("%Y%m%d-%H%M%S"))
         if not replace:
-            require_free(opened, name)
+            require_free_map(opened, name)
     return name
 
 

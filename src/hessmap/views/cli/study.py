@@ -62,9 +62,9 @@ def list_studies(store: StorePath = STORE, as_json: AsJson = False) -> None:
 @study_app.command()
 def describe(name: Name, data: Data = None, store: StorePath = STORE, as_json: AsJson = False) -> None:
     """Say what a study asks, the paper's item, its cases, the data it wants and the predicted cost."""
-    from hessmap.runs.description import described
+    from hessmap.runs.description import study_description
 
-    description = described(_found(name), data, store)
+    description = study_description(_found(name), data, store)
     if as_json:
         typer.echo(description.to_json(indent=2))
         return
@@ -93,11 +93,11 @@ def run(
     """
     from hessmap.runs.encoding import case_of_key
     from hessmap.runs.run import run as run_study
-    from hessmap.views.study_progress import ProgressBar
+    from hessmap.views.progress import TerminalProgress
     from hessmap.views.study_text import summary_view
 
     _found(name)
-    with ProgressBar() as bar:
+    with TerminalProgress() as shown:
         summary = run_study(
             name,
             store,
@@ -108,7 +108,7 @@ def run(
             case=case_of_key(case) if case is not None else None,
             retry_failed=retry_failed,
             again=again,
-            progress=bar,
+            progress=shown,
         )
     if as_json:
         typer.echo(summary.to_json(indent=2))
@@ -135,30 +135,28 @@ def show(
 
     Unless --figure or --html is given, the figures go to a file beside the store.
     """
-    from hessmap.runs.collection import collected
+    from hessmap.runs.collection import results_text, study_collection
 
     study = _found(name)
-    collection = collected(study, store, results, data)
+    found = study_collection(study, store, results, data)
     written: list[Path] = []
     if figure is None and html is None and not as_json:
         figure = store.parent / "figures" / f"{study.name.replace('/', '-')}.png"
     if figure is not None:
         from hessmap.views.study_figure import save_study_figure
 
-        written.append(save_study_figure(collection, figure))
+        written.append(save_study_figure(found, figure))
     if html is not None:
         from hessmap.views.study_page import write_study_page
 
-        written.append(write_study_page(collection, html, name))
+        written.append(write_study_page(found, html, name))
     if as_json:
-        from hessmap.runs.results_file import results_text
-
-        content = json.loads(results_text(study, collection.stored))
-        echo_json({**content, "verdict": collection.verdict.to_dict(), "source": collection.source})
+        content = json.loads(results_text(study, found.stored))
+        echo_json({**content, "verdict": found.verdict.to_dict(), "source": found.source})
         return
     from hessmap.views.study_text import collection_view
 
-    _print(collection_view(collection, rows, written))
+    _print(collection_view(found, rows, written))
 
 
 @study_app.command()
@@ -170,16 +168,15 @@ def export(
     as_json: AsJson = False,
 ) -> None:
     """Write the records of a study to results/NAME.json, in a stable order, to be committed."""
-    from hessmap.runs.collection import collected_from_store
-    from hessmap.runs.results_file import write_results
+    from hessmap.runs.collection import collection_from_store, write_results
 
     study = _found(name)
-    collection = collected_from_store(study, store, data)
-    path = write_results(study, collection.stored, results)
+    found = collection_from_store(study, store, data)
+    path = write_results(study, found.stored, results)
     if as_json:
-        echo_json({"path": str(path), "num_records": len(collection.stored.rows), "notes": collection.notes})
+        echo_json({"path": str(path), "num_records": len(found.stored.rows), "notes": found.notes})
         return
-    _print(f"{len(collection.stored.rows)} records written to {path}.", *collection.notes)
+    _print(f"{len(found.stored.rows)} records written to {path}.", *found.notes)
 
 
 def _found(name: str) -> Study:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from hessmap.errors import require
@@ -12,6 +11,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from hessmap.networks import FullyConnected
+    from hessmap.progress import Progress
 
 _HIDDEN_WIDTHS = (30, 20)
 
@@ -51,14 +51,14 @@ def chosen_network(data: Any, widths: str | None, activation: str, bias: bool) -
 
 
 def trained_model(
-    network: FullyConnected, data: Any, loss: str, epochs: int, seed: int, say: Callable[[str], None]
+    network: FullyConnected, data: Any, loss: str, epochs: int, seed: int, progress: Progress
 ) -> nn.Module:
     """The network after training by Adam, as good a minimum as a practitioner would stop at."""
     from hessmap.maps.curvature_map import MapPlan
     from hessmap.training import train
 
     MapPlan(network.num_parameters, num_samples=0).require_room()  # before the training, not after it
-    say(f"training {network} ({network.num_parameters:,} parameters) for {epochs} epochs, {loss} loss")
+    progress.start(f"training {network} ({network.num_parameters:,} parameters) for {epochs} epochs, {loss} loss")
     model = network.build(seed=seed, init="kaiming")
     train(model, data, loss, optimiser="adam", learning_rate=3e-3, batch_size=64, epochs=epochs, seed=seed)
     return model

@@ -99,12 +99,12 @@ def checkpoints(
     from rich.console import Console
 
     from hessmap.views.cli.references import referenced_model
-    from hessmap.views.cli.steps import Steps
     from hessmap.views.cli.subject import chosen_data
+    from hessmap.views.progress import TerminalProgress
 
     aside = Console(stderr=True)
-    with Steps(aside) as say:
-        say(f"loading torch and the data ({data})")
+    with TerminalProgress(keeps_steps=True) as shown:
+        shown.start(f"loading torch and the data ({data})")
         from hessmap.maps.track import TrackSettings, track_checkpoints
 
         measured_on = chosen_data(data, samples, side)
@@ -117,7 +117,7 @@ def checkpoints(
             store=store,
             replace=replace,
             settings=TrackSettings(count=count),
-            progress=say,
+            progress=shown.start,
         )
     if as_json:
         typer.echo(track.to_json(indent=2))

@@ -1,7 +1,9 @@
-"""What can go wrong with the file of a store, said in one sentence instead of SQLite's three words."""
+"""The file of a store: where it is, who may write to it, and what can go wrong with it, said in one sentence."""
 
 from __future__ import annotations
 
+import fcntl
+import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,13 +11,13 @@ from pathlib import Path
 
 from hessmap.errors import HessmapError, sentence
 
+DEFAULT_STORE = Path("hessmap-runs/hessmap.sqlite")
+_DAMAGE_CODES = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+_SPACE_CODES = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR)
+
 
 class StoreError(HessmapError, OSError):
     """The store cannot be read or written; nothing that it holds was changed."""
-
-
-_CORRUPT = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
-_NO_ROOM = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR)
 
 
 @contextmanager
@@ -24,14 +26,14 @@ def store_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except sqlite3.Error as error:
-        raise StoreError(_explained(path, error)) from error
+        raise StoreError(_explanation(path, error)) from error
     except StoreError:
         raise
     except OSError as error:
         raise StoreError(sentence("the store must be readable and writable", f"{path}: {error.strerror}")) from error
 
 
-def corrupted(path: Path, detail: str) -> StoreError:
+def damage_error(path: Path, detail: str) -> StoreError:
     return StoreError(
         sentence(
             "the store must be a sound SQLite file",
@@ -41,13 +43,35 @@ def corrupted(path: Path, detail: str) -> StoreError:
     )
 
 
-def _explained(path: Path, error: sqlite3.Error) -> str:
+def _explanation(path: Path, error: sqlite3.Error) -> str:
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF  # the low byte is the primary code
-    if code in _CORRUPT:
-        return str(corrupted(path, str(error)))
-    if code in _NO_ROOM:
+    if code in _DAMAGE_CODES:
+        return str(damage_error(path, str(error)))
+    if code in _SPACE_CODES:
         remedy = "What was stored is intact: make room and run the same command to continue"
         return sentence("the disk must have room for the store", f"writing {path} failed ({error})", remedy)
     if code == sqlite3.SQLITE_BUSY:
         return sentence("the store must not be locked by another program", f"{path} is", "Close it there and run again")
     return sentence("the store must be readable and writable", f"{path}: {error}")
+
+
+@contextmanager
+def run_lock(store: Path, study: str) -> Iterator[None]:
+    """The right to run a study into a store; an error names the process that has it already.
+
+    The operating system releases the lock however the process ends.
+    """
+    path = store.with_name(f"{store.name}.{study.replace('/', '-')}.lock")
+    with store_errors(store):
+        file = path.open("a+")
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            file.seek(0)
+            got = f"process {file.read().strip() or 'unknown'} is running {study} into {store}"
+            raise StoreError(sentence("a study must have one run at a time", got, "Wait for it or stop it")) from error
+        file.truncate(0)
+        file.write(str(os.getpid()))
+        file.flush()
+        yield
