@@ -17,9 +17,19 @@ settings.load_profile("hessmap")
 sys.path.insert(0, str(Path(__file__).parent))
 
 
-@pytest.fixture(autouse=True)
-def _fixed_random_state() -> None:
-    """A test that draws from a global generator draws the same numbers alone, in any order and in any process."""
+def fix_random_state() -> None:
     random.seed(0)
     np.random.seed(0)  # noqa: NPY002
     torch.manual_seed(0)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_make_collect_report() -> None:
+    """What a module of tests draws while it is imported does not depend on the modules before it."""
+    fix_random_state()
+
+
+@pytest.fixture(autouse=True)
+def _fixed_random_state() -> None:
+    """A test that draws from a global generator draws the same numbers alone, in any order and in any process."""
+    fix_random_state()

@@ -25,7 +25,7 @@ def spectra() -> dict[str, Tensor]:
         "a few large": torch.cat([few, 0.01 * normal[9:].abs()]),
         "forty large": torch.cat([10 ** torch.linspace(2, -1, 40), 1e-3 * normal[40:]]),
         "both signs": torch.cat([torch.tensor([-30.0, -20.0, 40.0]), normal[3:]]),
-        "repeated": torch.cat([torch.full((10,), 5.0), torch.full((20,), 3.0), torch.rand(SIZE - 30)]),
+        "repeated": torch.cat([torch.full((10,), 5.0), torch.full((20,), 3.0), torch.rand(SIZE - 30, generator=generator)]),
         "power law": 1 / (1 + torch.arange(SIZE)),
         "graded": 10 ** -torch.linspace(0, 12, SIZE),
         "tiny": 1e-14 * torch.cat([few, 0.01 * normal[9:].abs()]),
