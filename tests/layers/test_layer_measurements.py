@@ -312,6 +312,13 @@ def test_a_plane_keeps_clusters_together() -> None:
         embedded(points, perplexity=20.0)
 
 
+@pytest.mark.parametrize("scale", [2.0**-700, 2.0**-40, 2.0**40, 2.0**700])
+def test_a_plane_does_not_depend_on_the_unit_of_the_points(scale: float) -> None:
+    """Gradients of a network that fits its data are tiny, and squares of them would vanish."""
+    points = np.repeat(np.eye(4), 3, axis=0) + 0.3 * np.random.default_rng(0).standard_normal((12, 4))
+    assert_allclose(embedded(scale * points, perplexity=3.0), embedded(points, perplexity=3.0), rtol=1e-6)
+
+
 def test_outputs_that_are_not_logits_are_refused() -> None:
     model = network()
     inputs, labels = problem().inputs, problem().targets

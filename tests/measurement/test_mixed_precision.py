@@ -20,7 +20,8 @@ APART = np.concatenate([np.linspace(2, 1.5, 6), np.linspace(1, 0, 294)])
 
 
 class Narrow(SymmetricOperator):
-    """A matrix by products in float32 of vectors in float64."""
+    """A matrix by products that are rounded to float32, of vectors in float64; summed in float64, in which the order
+    of a sum, and with it the machine, does not matter."""
 
     def __init__(self, matrix: Tensor) -> None:
         self.matrix, self.count = matrix.float(), 0
@@ -31,7 +32,7 @@ class Narrow(SymmetricOperator):
 
     def matmat(self, vectors: Tensor) -> Tensor:
         self.count += vectors.shape[1]
-        return (self.matrix @ vectors.float()).double()
+        return (self.matrix.double() @ vectors.float().double()).float().double()
 
 
 class Wide(Counted):
@@ -149,6 +150,44 @@ def test_rounding_above_the_tolerance_sends_the_iteration_to_float64(
     assert found.converged
     assert (true_residuals(found, matrix) <= 1e-4 * found.norm).all()
     assert 1 < found.num_single_products < found.num_products - 10
+
+
+class Recorded(Wide):
+    """Stores the vectors of its last product in float64."""
+
+    last = np.zeros((0, 0))
+
+    def matmat(self, vectors: Tensor) -> Tensor:
+        self.last = vectors.numpy().copy()
+        return super().matmat(vectors)
+
+
+@pytest.mark.parametrize(("precision", "num_mixtures"), [("single", 2), ("float64", 1)])
+def test_the_last_product_is_with_random_signs_of_all_vectors_that_were_found(
+    precision: str, num_mixtures: int
+) -> None:
+    """With signs that are known beforehand, errors of several vectors could cancel in every run."""
+    operator = Recorded(rotated(1 / (1 + np.arange(300.0))))
+    found = top_eigenpairs(operator, 40, tolerance=1e-4, precision=precision)
+    assert found.converged
+    signs = found.eigenvectors.T @ operator.last
+    assert signs.shape == (40, num_mixtures)
+    assert np.abs(signs) == pytest.approx(np.ones((40, num_mixtures)), abs=1e-9)
+    assert (np.abs(signs.sum(0)) < 30).all()
+    assert np.abs(signs[:, 0] @ signs[:, -1]) < 30 or num_mixtures == 1
+
+
+def test_the_check_of_pairs_is_a_random_combination_of_their_residuals() -> None:
+    signs = []
+    for seed in range(12):
+        operator = Wide(rotated(APART))
+        found = top_eigenpairs(operator, 2, tolerance=1e-3, block_size=1, precision="mixed", seed=seed)
+        one, other = (operator.matrix.numpy() @ found.eigenvectors - found.eigenvectors * found.eigenvalues).T
+        lengths = np.linalg.norm([one + other, one - other], axis=1)
+        apart = np.abs(lengths / found.residual_check - 1)
+        assert apart.min() < 1e-6
+        signs += [int(apart.argmin())] if apart.max() > 1e-4 else []
+    assert set(signs) == {0, 1}
 
 
 def test_products_are_bounded_and_what_is_not_found_is_not_claimed() -> None:

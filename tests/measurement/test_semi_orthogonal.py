@@ -18,6 +18,7 @@ SIZE, STARTS, STEPS = 2000, 3, 64
 def spectra() -> dict[str, Tensor]:
     generator = torch.Generator().manual_seed(0)
     normal = torch.randn(SIZE, generator=generator, dtype=torch.float64)
+    apart = torch.rand(SIZE - 30, generator=generator)
     few = torch.tensor([100.0, 50.0, 20.0, 10.0, 5.0, 3.0, 2.0, 1.5, 1.2])
     return {
         "random": normal,
@@ -25,7 +26,7 @@ def spectra() -> dict[str, Tensor]:
         "a few large": torch.cat([few, 0.01 * normal[9:].abs()]),
         "forty large": torch.cat([10 ** torch.linspace(2, -1, 40), 1e-3 * normal[40:]]),
         "both signs": torch.cat([torch.tensor([-30.0, -20.0, 40.0]), normal[3:]]),
-        "repeated": torch.cat([torch.full((10,), 5.0), torch.full((20,), 3.0), torch.rand(SIZE - 30, generator=generator)]),
+        "repeated": torch.cat([torch.full((10,), 5.0), torch.full((20,), 3.0), apart]),
         "power law": 1 / (1 + torch.arange(SIZE)),
         "graded": 10 ** -torch.linspace(0, 12, SIZE),
         "tiny": 1e-14 * torch.cat([few, 0.01 * normal[9:].abs()]),
@@ -82,6 +83,53 @@ def fully_orthogonal_rule(operator: Diagonal, start: Tensor) -> tuple[Tensor, Te
         basis = torch.cat([basis, rest], 1)
     values, vectors = torch.linalg.eigh(basis.T @ operator.matmat(basis))
     return values, vectors[0].square()
+
+
+class Watched(SemiOrthogonalBasis):
+    """Stores the loss of orthogonality that is estimated for every step, and the true one, before it is mended."""
+
+    def __init__(self, *sizes: int) -> None:
+        super().__init__(*sizes)
+        self.estimated: list[Tensor] = []
+        self.true: list[Tensor] = []
+
+    def _estimated(self, *known: Tensor) -> Tensor:
+        self.estimated.append(super()._estimated(*known).clone())
+        return self.estimated[-1]
+
+    def cleared(self, current: Tensor, rest: Tensor, diagonal: Tensor, beside: Tensor) -> Tensor:
+        held = torch.cat([self.vectors[:, : self._dimension], current[:, None]], 1)
+        self.true.append((held @ rest[:, :, None]).abs().amax((1, 2)) / rest.norm(dim=1))
+        return super().cleared(current, rest, diagonal, beside)
+
+
+@pytest.mark.parametrize("name", spectra())
+def test_the_estimate_follows_the_loss_of_orthogonality(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    bases: list[Watched] = []
+    monkeypatch.setattr(quadrature, "SemiOrthogonalBasis", lambda *sizes: bases.append(Watched(*sizes)) or bases[-1])
+    probed = Probed(Diagonal(spectra()[name]), 0)
+    gauss_rules(probed, probed.signs(STARTS), STEPS, keep_basis=True)
+    estimated, true = torch.stack(bases[0].estimated), torch.stack(bases[0].true)
+    assert (estimated > true / 5).all()
+    assert (estimated < 1e7 * true.clamp_min(1e-15)).all()
+
+
+@pytest.mark.parametrize("scale", [2.0**-40, 1.0, 2.0**40])
+@pytest.mark.parametrize("left", [1.0, 2.0**-10, 2.0**-20, 2.0**-30])
+def test_rounding_is_of_the_norm_and_counts_against_what_a_step_leaves(left: float, scale: float) -> None:
+    """A start that is nearly an eigenvector: what is left of its image has as many wrong digits as it is shorter."""
+    generator = torch.Generator().manual_seed(0)
+    matrix = scale * (1 + left * torch.randn(SIZE, generator=generator, dtype=torch.float64))
+    start = torch.ones(1, SIZE, dtype=torch.float64) / SIZE**0.5
+    basis = Watched(1, 4, SIZE)
+    diagonal, beside = torch.zeros(2, 1, 4, dtype=torch.float64)
+    diagonal[0, 0] = start[0] @ (matrix * start[0])
+    rest = matrix * start - diagonal[0, 0] * start
+    shorter = float(diagonal[0, 0] / rest.norm())
+    basis.cleared(start, rest, diagonal, beside)
+    assert shorter == pytest.approx(1 / left, rel=0.2)
+    assert float(basis.true[0]) < float(basis.estimated[0])
+    assert float(basis.estimated[0]) == pytest.approx(10 * torch.finfo(torch.float64).eps * shorter, rel=0.3)
 
 
 @pytest.mark.parametrize("name", spectra())

@@ -92,8 +92,8 @@ def test_without_the_probe_a_single_vector_misses_the_copies() -> None:
 @pytest.mark.parametrize("block_size", [1, 8])
 def test_the_basis_stays_orthonormal_where_couplings_fall_to_rounding(block_size: int, rounded: bool) -> None:
     matrix = torch.from_numpy(rotated(np.concatenate([2.0 ** -np.arange(60.0), np.zeros(340)])))
-    narrow = matrix.float()
-    product = (lambda vectors: (narrow @ vectors.float()).double()) if rounded else matrix.__matmul__
+    narrow = matrix.float().double()
+    product = (lambda vectors: (narrow @ vectors.float().double()).float().double()) if rounded else matrix.__matmul__
     basis = KrylovBasis(product, 400, 250, torch.Generator().manual_seed(0))
     basis.start(torch.empty(0, 400, dtype=torch.float64), block_size)
     while basis.dimension + block_size <= 200:

@@ -1,0 +1,30 @@
+"""What a fit descends is what a certificate is made of: its divergence and complexity are those of the theory."""
+
+from __future__ import annotations
+
+from math import log
+
+import pytest
+import torch
+
+from hessmap.certificates.fit import PosteriorFit
+from hessmap.certificates.fit_settings import FitSettings
+from hessmap.certificates.posterior import posterior_means, posterior_variances
+from hessmap.theory.pac_bayes import PriorGrid, complexity, gaussian_kl
+
+
+@pytest.mark.parametrize("index", [1, 7, 250])
+@pytest.mark.parametrize(("delta", "grid"), [(0.025, PriorGrid()), (0.2, PriorGrid(scale=2.0, precision=10))])
+def test_complexity_of_a_fit_at_a_point_of_the_grid_is_that_of_the_theory(
+    problem, index: int, delta: float, grid: PriorGrid
+) -> None:
+    model, initial, data = problem
+    fit = PosteriorFit(model, initial, data, "standard", FitSettings(delta=delta, grid=grid))
+    with torch.no_grad():
+        fit.log_prior_deviation.fill_(0.5 * log(grid.variance(index)))
+        found = float(fit.kl()), float(fit.complexity())
+    posterior, prior = fit.network.posterior(), fit.prior
+    distance = float((posterior_means(posterior) - posterior_means(prior)).square().sum())
+    divergence = gaussian_kl(distance, posterior_variances(posterior), grid.variance(index))
+    assert found[0] == pytest.approx(divergence, rel=1e-5)  # the weights are in float32
+    assert found[1] == pytest.approx(complexity(found[0], len(data.inputs), index, delta), rel=1e-12)
