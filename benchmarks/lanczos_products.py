@@ -21,7 +21,7 @@ import torch
 from harness import environment, write
 from torch import Tensor, nn
 
-from hessmap.curvature import LargeProblem, loss_hessian
+from hessmap.curvature import Problem, loss_hessian
 from hessmap.datasets import digits, mnist
 from hessmap.measurement import top_eigenpairs
 from hessmap.training import train, zoo_network
@@ -59,7 +59,7 @@ def trained(model: nn.Module, data: Data, epochs: int) -> nn.Module:
 def found_pairs(
     model: nn.Module, data: Data, count: int, tolerance: float, width: int | None = None, start: Any = None
 ) -> Any:
-    hessian = loss_hessian(LargeProblem(model, "cross_entropy", *data))
+    hessian = loss_hessian(Problem(model, "cross_entropy", *data))
     return top_eigenpairs(hessian, count, which="magnitude", tolerance=tolerance, block_size=width, start=start)
 
 

@@ -36,7 +36,7 @@ _Loader = list[tuple[Tensor, Tensor]] | DataLoader[Any]
 def products(library: str, model: nn.Module, batches: _Loader, vector: Tensor) -> Tensor:
     """H v of the mean cross-entropy, the library asked as its documentation says."""
     if library == "hessmap":
-        return hm.loss_hessian(hm.LargeProblem(model, "cross_entropy", batches)) @ vector
+        return hm.loss_hessian(hm.Problem(model, "cross_entropy", batches)) @ vector
     if library == "curvlinops":
         from curvlinops import HessianLinearOperator
 

@@ -62,10 +62,10 @@ def point(axis: str, value: int) -> dict[str, Any]:
     model = nn.Sequential(*layers).double()
     size = sum(parameter.numel() for parameter in model.parameters())
     vector = torch.randn(size, 1, dtype=torch.float64)
-    tiny = hm.LargeProblem(nn.Linear(64, 10).double(), "cross_entropy", Batches(10))
+    tiny = hm.Problem(nn.Linear(64, 10).double(), "cross_entropy", Batches(10))
     hm.loss_hessian(tiny).matmat(torch.ones(650, 1, dtype=torch.float64))  # what is loaded at a first call
     before = forget_peak()
-    problem = hm.LargeProblem(model, "cross_entropy", Batches(samples), memory_budget=BUDGETS[axis])
+    problem = hm.Problem(model, "cross_entropy", Batches(samples), memory_budget=BUDGETS[axis])
     seconds, processor = [], []
     for _ in range(2):
         start, used = time.perf_counter(), time.process_time()

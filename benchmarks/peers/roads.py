@@ -81,7 +81,7 @@ class Ours:
             self.operator = hm.loss_hessian(hm.Problem(case.model, "cross_entropy", case.inputs, case.labels))
             self.operator.to_dense()
         else:
-            problem = hm.LargeProblem(case.model, "cross_entropy", case.inputs, case.labels, memory_budget=BUDGET)
+            problem = hm.Problem(case.model, "cross_entropy", case.inputs, case.labels, memory_budget=BUDGET)
             self.operator = hm.loss_hessian(problem)
 
     def product(self, vector: Tensor) -> Tensor:

@@ -28,7 +28,6 @@ _HOME_OF = {
     "certify": "certificates",
     "Certificate": "certificates",
     "Problem": "curvature",
-    "LargeProblem": "curvature",
     "across_ranks": "curvature",
     "fisher": "curvature",
     "empirical_fisher": "curvature",
@@ -125,7 +124,6 @@ if TYPE_CHECKING:  # what editors and type checkers see
     from hessmap import training as training
     from hessmap.certificates import Certificate as Certificate
     from hessmap.certificates import certify as certify
-    from hessmap.curvature import LargeProblem as LargeProblem
     from hessmap.curvature import Problem as Problem
     from hessmap.curvature import across_ranks as across_ranks
     from hessmap.curvature import empirical_fisher as empirical_fisher

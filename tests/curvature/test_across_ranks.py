@@ -19,13 +19,13 @@ WIDTH = 43
 TIMEOUT = 30.0  # a process that is slow on a busy machine is not lost
 
 
-def problem(rank: int | None) -> hm.LargeProblem:
+def problem(rank: int | None) -> hm.Problem:
     """Shards of unequal size; None is all of the data."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 3)).double()
     inputs, labels = torch.randn(11, 4, dtype=torch.float64), torch.randint(0, 3, (11,))
     rows = {0: slice(7), 1: slice(7, 11), None: slice(11)}[rank]
-    return hm.LargeProblem(model, "cross_entropy", inputs[rows], labels[rows], l2=0.1)
+    return hm.Problem(model, "cross_entropy", inputs[rows], labels[rows], l2=0.1)
 
 
 def worker(rank: int, store: str, answer: str, dies: bool) -> None:

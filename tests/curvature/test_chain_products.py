@@ -39,9 +39,9 @@ def one_layer() -> nn.Module:
     return linear(5, 3)
 
 
-def problem(model: nn.Module, loss: str = "cross_entropy", count: int = 23, **options: object) -> hm.LargeProblem:
+def problem(model: nn.Module, loss: str = "cross_entropy", count: int = 23, **options: object) -> hm.Problem:
     inputs, labels = torch.randn(count, 5, dtype=torch.float64), torch.arange(count) % 3
-    return hm.LargeProblem(model, loss, inputs, labels, **options)  # type: ignore[arg-type]
+    return hm.Problem(model, loss, inputs, labels, **options)  # type: ignore[arg-type]
 
 
 def agree(found: Tensor, expected: Tensor) -> bool:
@@ -93,15 +93,15 @@ def test_samples_and_vectors_of_a_product_fit_the_budget(width: int, budget: int
 def test_batches_of_a_loader_are_multiplied_by_hand_as_well() -> None:
     inputs, labels = torch.randn(23, 5, dtype=torch.float64), torch.arange(23) % 3
     model = plain()
-    whole = hm.loss_hessian(hm.LargeProblem(model, "cross_entropy", inputs, labels))
+    whole = hm.loss_hessian(hm.Problem(model, "cross_entropy", inputs, labels))
     loader = [(inputs[:10], labels[:10]), (inputs[10:], labels[10:])]
-    streamed = hm.loss_hessian(hm.LargeProblem(model, "cross_entropy", loader))
+    streamed = hm.loss_hessian(hm.Problem(model, "cross_entropy", loader))
     vectors = torch.randn(whole.size, 2, dtype=torch.float64)
     assert agree(streamed.matmat(vectors), whole.matmat(vectors))
 
 
 def test_single_precision_stays_single() -> None:
-    given = problem(plain().float(), count=40)
+    given = problem(plain().float(), count=40, dtype=torch.float32)
     vectors = torch.randn(given.num_parameters, 2)
     found, expected = BlockProducts(given, "loss")(vectors), BlockProducts(given, "loss", by_hand=False)(vectors)
     assert found.dtype == torch.float32
@@ -146,7 +146,7 @@ def own_forward() -> nn.Module:
 )
 def test_what_is_not_a_chain_of_known_layers_is_left_to_autograd(build: Callable[[], nn.Module]) -> None:
     model = build()
-    seen = SimpleNamespace(model=model, named=dict(model.named_parameters()))  # what `chain_of` reads of a problem
+    seen = SimpleNamespace(model=model, named=dict(model.named_parameters()), user_forward=None)  # what `chain_of` reads of a problem
     assert chain_of(seen) is None  # type: ignore[arg-type]
 
 
@@ -173,5 +173,5 @@ def test_products_by_hand_that_disagree_are_not_used(monkeypatch: pytest.MonkeyP
 def test_rows_of_tokens_are_left_to_autograd() -> None:
     inputs, targets = torch.randn(9, 4, 5, dtype=torch.float64), torch.randn(9, 4, 3, dtype=torch.float64)
     loss = lambda outputs, targets: (outputs - targets).square().sum((1, 2))  # noqa: E731
-    given = hm.LargeProblem(plain(), loss, inputs, targets)
+    given = hm.Problem(plain(), loss, inputs, targets)
     assert BlockProducts(given, "loss")._chain is None

@@ -40,7 +40,7 @@ def seeded(model: type[nn.Module], seed: int = 0) -> nn.Module:
         return model().double()
 
 
-def assert_right(problem: Problem | hm.LargeProblem, part: str = "loss", tolerance: float = 1e-12) -> None:
+def assert_right(problem: Problem | hm.Problem, part: str = "loss", tolerance: float = 1e-12) -> None:
     found = exact_diagonal(problem, part)
     assert found is not None
     expected = PARTS[part](problem).to_dense().diagonal().double()
@@ -191,7 +191,7 @@ def test_a_large_problem_has_the_diagonal_of_the_small_one(name: str, dtype: tor
     assert expected is not None
     loader = DataLoader(TensorDataset(inputs, targets), batch_size=4, shuffle=True)
     for given in ((inputs, targets), (loader,)):
-        problem = hm.LargeProblem(case.seeded_model(), case.loss, *given, dtype=dtype, l2=0.2)
+        problem = hm.Problem(case.seeded_model(), case.loss, *given, dtype=dtype, l2=0.2)
         found = exact_diagonal(problem)
         assert found is not None
         assert found.dtype == torch.float64

@@ -41,33 +41,33 @@ def sources() -> dict[str, tuple[object, ...]]:
 @pytest.mark.parametrize("part", PARTS, ids=lambda part: part.__name__)
 @pytest.mark.parametrize("name", sources())
 def test_every_source_gives_the_same_products(name, part):
-    problem = hm.LargeProblem(MODEL, "cross_entropy", *sources()[name])
+    problem = hm.Problem(MODEL, "cross_entropy", *sources()[name])
     assert close(part(problem) @ VECTORS, expected(part))
     assert problem.num_samples == 11
 
 
 @pytest.mark.parametrize("case", CASES[::3], ids=lambda case: case.name)
 def test_products_agree_with_those_of_the_small_problem(case):
-    small, large = case.problem(), hm.LargeProblem(case.seeded_model(), case.loss, *case.data())
+    small, large = case.problem(), hm.Problem(case.seeded_model(), case.loss, *case.data())
     vectors = torch.randn(small.num_parameters, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     wanted = hm.loss_hessian(small) @ vectors
     assert float((hm.loss_hessian(large) @ vectors - wanted).abs().max()) <= 1e-12 * max(1, float(wanted.abs().max()))
     assert close(large.gradient(), small.gradient(), 1e-11)
 
 
-def test_a_kept_linearisation_and_a_tiny_budget_give_the_same_products():
+def test_a_stored_linearisation_and_a_tiny_budget_give_the_same_products():
     many = INPUTS.repeat(200, 1), LABELS.repeat(200)
-    whole = hm.loss_hessian(hm.LargeProblem(MODEL, "cross_entropy", *many))
-    pieces = hm.loss_hessian(hm.LargeProblem(MODEL, "cross_entropy", *many, memory_budget=2**20))
+    whole = hm.loss_hessian(hm.Problem(MODEL, "cross_entropy", *many))
+    pieces = hm.loss_hessian(hm.Problem(MODEL, "cross_entropy", *many, memory_budget=2**20))
     first = whole @ VECTORS
-    assert whole._products._kept is not None
+    assert whole._products._stored is not None
     assert close(whole @ VECTORS, first, 1e-14)
     assert close(pieces @ VECTORS, first)
-    assert pieces._products._kept is None
+    assert pieces._products._stored is None
 
 
-def test_float32_is_kept_and_said():
-    problem = hm.LargeProblem(chain(4, 5, 3).float(), "squared", INPUTS, LABELS)
+def test_float32_is_used_where_it_is_asked_for_and_said():
+    problem = hm.Problem(chain(4, 5, 3).float(), "squared", INPUTS, LABELS, dtype=torch.float32)
     operator = hm.loss_hessian(problem)
     assert operator.dtype == torch.float32
     assert (operator @ VECTORS).dtype == torch.float32
@@ -76,7 +76,7 @@ def test_float32_is_kept_and_said():
 
 
 def test_float32_agrees_with_float64_to_its_rounding():
-    single = hm.LargeProblem(MODEL, "cross_entropy", INPUTS, LABELS, dtype=torch.float32)
+    single = hm.Problem(MODEL, "cross_entropy", INPUTS, LABELS, dtype=torch.float32)
     assert close((hm.loss_hessian(single) @ VECTORS).double(), expected(), 1e-5)
     assert any("converted from float64 to float32" in note for note in single.notes)
 
@@ -90,7 +90,7 @@ def test_float32_agrees_with_float64_to_its_rounding():
         (["0.bias", "2.*"], ["0.bias", "2.weight", "2.bias"]),
     ],
 )
-@pytest.mark.parametrize("kind", [hm.Problem, hm.LargeProblem])
+@pytest.mark.parametrize("kind", [hm.Problem])
 def test_some_parameters_give_a_block_of_the_whole(kind, patterns, names):
     whole = hm.loss_hessian(hm.Problem(MODEL, "cross_entropy", INPUTS, LABELS))
     places = torch.cat([torch.arange(43)[whole.layout[name]] for name in names])
@@ -102,7 +102,7 @@ def test_some_parameters_give_a_block_of_the_whole(kind, patterns, names):
 
 def test_unknown_and_frozen_parameters_are_refused():
     with pytest.raises(UnknownName, match=r"parameters must be one of .*; got '0.wieght'. Did you mean '0.weight'"):
-        hm.LargeProblem(MODEL, "cross_entropy", INPUTS, LABELS, parameters="0.wieght")
+        hm.Problem(MODEL, "cross_entropy", INPUTS, LABELS, parameters="0.wieght")
     model = chain(4, 5, 3).double()
     model[0].weight.requires_grad_(False)
     with pytest.raises(InvalidInput, match="parameters must be trainable"):
@@ -137,14 +137,14 @@ def keyword_hessian(model: nn.Module) -> Tensor:
 
 def test_dictionaries_go_by_keyword_and_the_logits_are_taken():
     model = Keywords().double()
-    problem = hm.LargeProblem(model, "cross_entropy", {"hidden": INPUTS, "mask": MASK}, LABELS)
+    problem = hm.Problem(model, "cross_entropy", {"hidden": INPUTS, "mask": MASK}, LABELS)
     assert close(hm.loss_hessian(problem).to_dense(), keyword_hessian(model))
     assert "of the model's outputs 'logits' was taken" in problem.notes
 
 
 def test_tuples_go_by_position_and_the_first_output_is_taken():
     model = Positions().double()
-    problem = hm.LargeProblem(model, "cross_entropy", (INPUTS, MASK), LABELS)
+    problem = hm.Problem(model, "cross_entropy", (INPUTS, MASK), LABELS)
     assert close(hm.loss_hessian(problem).to_dense(), keyword_hessian(model))
     assert "of the model's outputs the first was taken" in problem.notes
 
@@ -156,7 +156,7 @@ def test_a_users_forward_calls_the_model():
     def forward(given: nn.Module, inputs: tuple[Tensor, Tensor]) -> Tensor:
         return given(hidden=inputs[0], mask=inputs[1])["logits"]
 
-    problem = hm.LargeProblem(model, "cross_entropy", batches, forward=forward)
+    problem = hm.Problem(model, "cross_entropy", batches, forward=forward)
     assert close(hm.loss_hessian(problem).to_dense(), keyword_hessian(model))
 
 
@@ -168,14 +168,14 @@ def test_outputs_with_tokens_need_a_function_and_get_their_shape():
         return nn.functional.cross_entropy(outputs.mT, targets, reduction="none").mean(1)
 
     wanted = plain_hessian(model, tokens(model(INPUTS), targets).mean())
-    assert close(hm.loss_hessian(hm.LargeProblem(model, tokens, INPUTS, targets)).to_dense(), wanted)
+    assert close(hm.loss_hessian(hm.Problem(model, tokens, INPUTS, targets)).to_dense(), wanted)
     with pytest.raises(InvalidInput, match="need a loss function of the user's"):
-        hm.LargeProblem(model, "cross_entropy", INPUTS, targets)
+        hm.Problem(model, "cross_entropy", INPUTS, targets)
 
 
 def test_many_outputs_are_curved_without_their_hessian():
     model = nn.Linear(4, 70).double()
-    problem = hm.LargeProblem(model, "cross_entropy", INPUTS, LABELS)
+    problem = hm.Problem(model, "cross_entropy", INPUTS, LABELS)
     small = hm.Problem(model, "cross_entropy", INPUTS, LABELS)
     vectors = torch.randn(350, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     assert close(hm.outer_product_hessian(problem) @ vectors, hm.outer_product_hessian(small).to_dense() @ vectors)
@@ -185,16 +185,16 @@ def test_weights_weight_samples_and_l2_is_added():
     weights = torch.arange(11.0)
     small = hm.Problem(MODEL, "squared", INPUTS, LABELS, weights=weights, l2=0.1)
     loader = DataLoader(TensorDataset(INPUTS, LABELS), batch_size=4)
-    large = hm.LargeProblem(MODEL, "squared", loader, weights=weights, l2=0.1)
+    large = hm.Problem(MODEL, "squared", loader, weights=weights, l2=0.1)
     assert close(hm.loss_hessian(large) @ VECTORS, hm.loss_hessian(small) @ VECTORS)
     assert large.risk() == pytest.approx(small.risk(), rel=1e-13)
 
 
 def test_data_that_change_between_passes_are_refused():
     with pytest.raises(NotReproducible, match="two passes gave 11 and 0 samples"):
-        hm.LargeProblem(MODEL, "squared", iter([(INPUTS, LABELS)]))
+        hm.Problem(MODEL, "squared", iter([(INPUTS, LABELS)]))
     batches = [[INPUTS.clone(), LABELS]]
-    problem = hm.LargeProblem(MODEL, "squared", batches)
+    problem = hm.Problem(MODEL, "squared", batches)
     batches[0][0] += 1
     with pytest.raises(NotReproducible, match="two passes gave different samples"):
         hm.loss_hessian(problem) @ VECTORS

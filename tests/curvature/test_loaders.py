@@ -54,13 +54,21 @@ def test_batches_whose_targets_belong_to_other_inputs_are_refused():
         problem([(INPUTS[:6], TARGETS[:4]), (INPUTS[6:], TARGETS[4:])])
 
 
+def test_a_data_set_and_a_pair_are_read_like_tensors():
+    expected = problem(INPUTS, TARGETS)
+    vector = torch.ones(15, dtype=torch.float64)
+    for data in (DATA, Stream(), (INPUTS, TARGETS), [INPUTS, TARGETS], (INPUTS.numpy(), TARGETS.numpy())):
+        found = hm.Problem(expected.model.requires_grad_(), "squared", data)
+        assert found.num_samples == 10
+        product = hm.loss_hessian(found) @ vector
+        torch.testing.assert_close(product, hm.loss_hessian(expected) @ vector, rtol=1e-13, atol=1e-14)
+
+
 def test_single_samples_in_place_of_batches_are_refused():
-    with pytest.raises(InvalidInput, match="got a TensorDataset, which gives single samples. Wrap it"):
-        problem(DATA)
     with pytest.raises(InvalidInput, match="Set a batch_size if these are single samples"):
         problem(DataLoader(DATA, batch_size=None))
-    with pytest.raises(InvalidInput, match="it gave a Tensor. Pass a pair of tensors as two arguments"):
-        problem((INPUTS, TARGETS))
+    with pytest.raises(InvalidInput, match=r"must give \(inputs, targets\) pairs of tensors; it gave a Tensor"):
+        problem([INPUTS, TARGETS, TARGETS])
 
 
 def test_weights_with_a_loader_that_shuffles_are_refused():
@@ -69,7 +77,8 @@ def test_weights_with_a_loader_that_shuffles_are_refused():
     with pytest.raises(InvalidInput, match="weights need data in a fixed order.*shuffle=False"):
         hm.Problem(model, "squared", DataLoader(DATA, batch_size=4, shuffle=True), weights=weights)
     ordered = hm.Problem(model, "squared", DataLoader(DATA, batch_size=4), weights=weights)
-    assert ordered.risk() == hm.Problem(model, "squared", INPUTS, TARGETS, weights=weights).risk()
+    whole = hm.Problem(model, "squared", INPUTS, TARGETS, weights=weights)
+    assert ordered.risk() == pytest.approx(whole.risk(), rel=1e-14)
 
 
 def test_nan_in_a_loader_is_called_nan_and_not_augmentation():

@@ -18,7 +18,7 @@ LABELS = torch.randint(0, 3, (7,), generator=torch.Generator().manual_seed(1))
 
 
 def hessian(model: nn.Module, inputs: Tensor = INPUTS, **options: object) -> Tensor:
-    problem = hm.LargeProblem(model, "cross_entropy", inputs, LABELS, **options)
+    problem = hm.Problem(model, "cross_entropy", inputs, LABELS, **options)
     return hm.loss_hessian(problem) @ torch.eye(problem.num_parameters, dtype=torch.float64)
 
 
@@ -89,7 +89,7 @@ def test_attention_goes_by_the_math_kernel_and_says_so():
             tokens = self.first(inputs.reshape(len(inputs), 1, 2, 2))
             return self.last(F.scaled_dot_product_attention(tokens, tokens, tokens).mean((1, 2)))
 
-    problem = hm.LargeProblem(Attention().double(), "cross_entropy", INPUTS, LABELS)
+    problem = hm.Problem(Attention().double(), "cross_entropy", INPUTS, LABELS)
     assert any("math kernel" in note for note in problem.notes)
     found = hm.loss_hessian(problem).to_dense()
     encoder = nn.TransformerEncoderLayer(4, 2, 6, dropout=0.0, batch_first=True).double()
@@ -113,7 +113,7 @@ def test_mode_buffers_and_random_state_stay_as_they_were():
     model = nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 3)).double().train()
     state = torch.get_rng_state()
     loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(INPUTS, LABELS), batch_size=2, shuffle=True)
-    operator = hm.loss_hessian(hm.LargeProblem(model, "cross_entropy", loader))
+    operator = hm.loss_hessian(hm.Problem(model, "cross_entropy", loader))
     operator @ torch.ones(43, dtype=torch.float64)
     assert torch.equal(torch.get_rng_state(), state)
     assert model.training

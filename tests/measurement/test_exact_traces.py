@@ -29,7 +29,7 @@ def network(activation: type[nn.Module] = nn.ReLU, width: int = 12) -> nn.Module
 
 
 @pytest.mark.parametrize("method", ["auto", "exact"])
-@pytest.mark.parametrize("kind", [hm.Problem, hm.LargeProblem])
+@pytest.mark.parametrize("kind", [hm.Problem])
 @pytest.mark.parametrize("activation", [nn.ReLU, nn.Tanh])
 def test_the_trace_of_a_network_of_layers_is_exact_without_a_product(kind, activation, method: str) -> None:
     hessian = hm.loss_hessian(kind(network(activation), "cross_entropy", *samples(), l2=0.01))
@@ -96,7 +96,7 @@ def test_single_precision_tells_its_rounding(activation: type[nn.Module]) -> Non
     inputs, labels = samples(2000)
     model = network(activation, width=60)
     exact = hm.trace_estimate(hm.loss_hessian(hm.Problem(model, "cross_entropy", inputs, labels)), method="exact")
-    narrow = hm.loss_hessian(hm.LargeProblem(model, "cross_entropy", inputs, labels, dtype=torch.float32))
+    narrow = hm.loss_hessian(hm.Problem(model, "cross_entropy", inputs, labels, dtype=torch.float32))
     found, diagonal = hm.trace_estimate(narrow, method="exact"), hm.diagonal_estimate(narrow, method="exact")
     wide = hm.diagonal_estimate(hm.loss_hessian(hm.Problem(model, "cross_entropy", inputs, labels)), method="exact")
     assert found.num_products == 0

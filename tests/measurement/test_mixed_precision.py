@@ -218,7 +218,7 @@ def network() -> torch.nn.Module:
     return torch.nn.Sequential(torch.nn.Linear(30, 20), torch.nn.Tanh(), torch.nn.Linear(20, 5)).double()
 
 
-@pytest.mark.parametrize("form", [hm.Problem, hm.LargeProblem])
+@pytest.mark.parametrize("form", [hm.Problem])
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_problems_offer_a_twin_in_float32(form: type, precision: str) -> None:
     inputs, labels = torch.randn(60, 30).double(), torch.randint(5, (60,))
@@ -236,10 +236,10 @@ def test_problems_offer_a_twin_in_float32(form: type, precision: str) -> None:
 def test_a_problem_that_holds_to_float64_has_no_twin() -> None:
     inputs, targets = torch.randn(40, 30).double(), torch.randn(40, 5).double()
     shift = torch.ones(5, dtype=torch.float64)
-    stubborn = hm.LargeProblem(network(), lambda out, y: (out - y + shift).square().sum(1), inputs, targets)
-    shifted = hm.LargeProblem(network(), "squared", inputs, targets, forward=lambda model, x: model(x) + shift)
+    stubborn = hm.Problem(network(), lambda out, y: (out - y + shift).square().sum(1), inputs, targets)
+    shifted = hm.Problem(network(), "squared", inputs, targets, forward=lambda model, x: model(x) + shift)
     huge = hm.Problem(torch.nn.Linear(30, 5).double(), "squared", 1e30 * inputs, targets)
-    float32 = hm.LargeProblem(network().float(), "squared", inputs, targets)
+    float32 = hm.Problem(network().float(), "squared", inputs, targets)
     for problem in (stubborn, shifted, huge, float32):
         assert hm.loss_hessian(problem).in_single_precision() is None
     hessian = hm.loss_hessian(hm.Problem(network(), "squared", inputs, targets))

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from hessmap.certificates.evaluation import classification_error
 from hessmap.certificates.stochastic import require_only_layers
-from hessmap.curvature.samples import gather
+from hessmap.curvature.given_data import all_samples
 from hessmap.datasets.data import Data
 from hessmap.errors import InvalidInput, require, sentence
 
@@ -72,8 +72,7 @@ def _tensors(data: Any) -> tuple[Tensor, Tensor]:
     if is_pair and all(isinstance(part, Tensor | np.ndarray) for part in data):
         inputs, targets = (torch.as_tensor(part).detach().cpu() for part in data)
         return inputs, targets
-    samples = gather(data, None, None)
-    return samples.inputs, samples.targets
+    return all_samples(data)
 
 
 @torch.no_grad()

@@ -4,7 +4,6 @@ from hessmap.curvature.across_ranks import AcrossRanks, across_ranks
 from hessmap.curvature.fisher import empirical_fisher, fisher
 from hessmap.curvature.hessians import Hessian, functional_hessian, loss_hessian, outer_product_hessian
 from hessmap.curvature.jacobian import output_jacobian, tangent_kernel
-from hessmap.curvature.large import LargeProblem
 from hessmap.curvature.layout import Layout
 from hessmap.curvature.losses import LOSSES, Loss, as_loss
 from hessmap.curvature.operator import DenseOperator, LinearOperator, SymmetricOperator
@@ -15,7 +14,6 @@ __all__ = [
     "AcrossRanks",
     "DenseOperator",
     "Hessian",
-    "LargeProblem",
     "Layout",
     "LinearOperator",
     "Loss",

@@ -10,7 +10,6 @@ from torch import Tensor
 
 from hessmap.curvature.fisher import FisherOperator
 from hessmap.curvature.hessians import Hessian
-from hessmap.curvature.large import LargeProblem
 from hessmap.curvature.operator import SymmetricOperator
 from hessmap.errors import NotReproducible, RankLost, require, sentence
 from hessmap.results import Provenance
@@ -27,8 +26,6 @@ class AcrossRanks(SymmetricOperator):
         must = "data-parallel products need an initialised process group"
         ready = dist.is_available() and dist.is_initialized()
         require(ready, must, "there is none", "Call torch.distributed.init_process_group, as under torchrun")
-        require(isinstance(local.problem, LargeProblem), "a shard must be a LargeProblem", "it is a Problem")
-        assert isinstance(local.problem, LargeProblem)
         require(0 < timeout < float("inf"), "timeout must be positive and finite, in seconds", f"got {timeout}")
         self.local = local
         self.timeout = timeout

@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from hessmap.curvature.large import LargeProblem
 from hessmap.errors import UnsupportedNetwork
 from hessmap.networks.module_tree import Rules, sequential_layers
 from hessmap.networks.modules import Erf, PolynomialActivation
 
 if TYPE_CHECKING:
-    from hessmap.curvature.products import AnyProblem
+    from hessmap.curvature.problem import Problem
 
 _RULES = Rules("a chain has linear layers and elementwise activations alone", "Its products go through autograd")
 
@@ -33,13 +32,13 @@ class Link:
     activation: nn.Module | None
 
 
-def chain_of(problem: AnyProblem) -> tuple[Link, ...] | None:
+def chain_of(problem: Problem) -> tuple[Link, ...] | None:
     """The links of a problem's model from inputs to outputs, or None if it is no chain.
 
     Its parameters must all be there, and be nothing but the weights and biases of the links; every layer must be of
     the very type that is known, with nothing hooked into it.
     """
-    if isinstance(problem, LargeProblem) and not problem.is_called_plainly:
+    if problem.user_forward is not None:
         return None
     try:
         links = _links(problem.model)
@@ -49,7 +48,7 @@ def chain_of(problem: AnyProblem) -> tuple[Link, ...] | None:
     return links if links and names == list(problem.named) else None
 
 
-def flat_inputs(problem: AnyProblem, inputs: object) -> Tensor | None:
+def flat_inputs(problem: Problem, inputs: object) -> Tensor | None:
     """One row per sample; None if a sample is no vector that the first layer takes as a whole."""
     if not isinstance(inputs, Tensor):
         return None

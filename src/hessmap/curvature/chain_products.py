@@ -23,7 +23,7 @@ from torch import Tensor
 from hessmap.curvature.chain import Link, activated, flat_inputs
 
 if TYPE_CHECKING:
-    from hessmap.curvature.products import AnyProblem
+    from hessmap.curvature.problem import Problem
 
 CHAIN_PARTS = ("loss", "outer_product", "functional")
 _FEWEST_SAMPLES, _ENTRIES = 256, 2**17  # samples at once: as many as keep a layer's numbers in the cache
@@ -146,28 +146,28 @@ class Piece:
         return pulled if before.bend is None else pulled.addcmul_(moved, before.bend)
 
 
-def chain_samples(problem: AnyProblem, links: Sequence[Link]) -> int:
+def chain_samples(problem: Problem, links: Sequence[Link]) -> int:
     """How many samples are worth a product together, and fit the budget with one vector."""
     useful = max(_FEWEST_SAMPLES, _ENTRIES // _widest(problem, links))
     return max(1, min(useful, problem.memory_budget // _bytes_per_sample(problem, links)))
 
 
-def chain_columns(problem: AnyProblem, links: Sequence[Link]) -> int:
+def chain_columns(problem: Problem, links: Sequence[Link]) -> int:
     """How many vectors are multiplied together: a few, which fit the budget on that many samples."""
     held = min(problem.num_samples, chain_samples(problem, links)) * _bytes_per_sample(problem, links)
     return max(1, min(_BLOCK, problem.memory_budget // held))
 
 
-def _widest(problem: AnyProblem, links: Sequence[Link]) -> int:
+def _widest(problem: Problem, links: Sequence[Link]) -> int:
     return max(len(problem.named[link.weight]) for link in links)
 
 
-def _bytes_per_sample(problem: AnyProblem, links: Sequence[Link]) -> int:
+def _bytes_per_sample(problem: Problem, links: Sequence[Link]) -> int:
     return _COPIES * problem.parameters.element_size() * _widest(problem, links)
 
 
 def chain_product(
-    problem: AnyProblem, links: Sequence[Link], batch: tuple[Any, Tensor, Tensor], part: str
+    problem: Problem, links: Sequence[Link], batch: tuple[Any, Tensor, Tensor], part: str
 ) -> ChainProduct | None:
     """The product of a batch, or None if its inputs are not those of a chain."""
     inputs = flat_inputs(problem, batch[0])
@@ -183,7 +183,7 @@ def chain_product(
 
 @torch.no_grad()
 def _piece(
-    problem: AnyProblem, links: Sequence[Link], inputs: Tensor, targets: Tensor, weights: Tensor, part: str
+    problem: Problem, links: Sequence[Link], inputs: Tensor, targets: Tensor, weights: Tensor, part: str
 ) -> Piece:
     entering, slopes, bends = [inputs], [], []
     for link in links:

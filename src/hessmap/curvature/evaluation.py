@@ -1,55 +1,156 @@
-"""One evaluation of a model with tensors in the place of its parameters, which leaves no trace in it."""
+"""One evaluation of a model with tensors in the place of its parameters, which leaves no trace in it.
+
+Operations that torch cannot differentiate twice, or differentiates wrongly, are rewritten by a torch-function mode that
+is there for this evaluation alone: no switch of the process is touched.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
+from types import FunctionType
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call
+from torch.overrides import TorchFunctionMode
 
-from hessmap.curvature.structured import Inputs, mapped
-from hessmap.curvature.untouched import twice_differentiable
-from hessmap.errors import InvalidInput, sentence
+from hessmap.curvature.matrix_convolution import matrix_convolution
+from hessmap.curvature.nested_tensors import Inputs, map_tensors, tensors_with_paths
+from hessmap.errors import HessmapError, InvalidInput, sentence
 
 Forward = Callable[[nn.Module, Any], Any]
+ATTENTION_NOTE = (
+    "attention was taken by its formula, as torch's math kernel has it, because the fused kernels have no second "
+    "derivative"
+)
 
 
-class _Called(nn.Module):
+def _weight_norm(v: Tensor, g: Tensor, dim: int = 0) -> Tensor:
+    """weight * (gain / norm); with dim=-1 one norm for the whole weight."""
+    norm: Tensor = torch.linalg.vector_norm(v, dim=[axis for axis in range(v.ndim) if axis != dim], keepdim=True)
+    return v * (g / norm)
+
+
+def _silu(input: Tensor, inplace: bool = False) -> Tensor:
+    return input * torch.sigmoid(input)
+
+
+def _attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Tensor:
+    """softmax(q k^T / sqrt(width) + mask) v."""
+    if enable_gqa:
+        repeats = query.shape[-3] // key.shape[-3]
+        key, value = key.repeat_interleave(repeats, -3), value.repeat_interleave(repeats, -3)
+    root = math.sqrt(1 / math.sqrt(query.shape[-1]) if scale is None else abs(scale))
+    left = query * (-root if scale is not None and scale < 0 else root)
+    scores = left @ (key * root).mT
+    if is_causal:
+        allowed = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()
+        scores = scores.masked_fill(~allowed, -math.inf)
+    if attn_mask is not None and attn_mask.dtype == torch.bool:
+        # A row in which nothing is allowed gives zeros, as in torch.
+        scores = scores.masked_fill(~attn_mask, -math.inf)
+        empty = ~attn_mask.any(-1, keepdim=True)
+        shares = scores.masked_fill(empty, 0.0).softmax(-1).masked_fill(empty, 0.0)
+    else:
+        shares = (scores if attn_mask is None else scores + attn_mask).softmax(-1)
+    return F.dropout(shares, dropout_p) @ value
+
+
+def _inner_calls_visible(function: FunctionType) -> FunctionType:
+    """A composite function of torch whose own calls pass through torch-function modes one by one."""
+    plain = {name: lambda *_: False for name in ("has_torch_function", "has_torch_function_unary")}
+    made = FunctionType(
+        function.__code__,
+        function.__globals__ | plain | {"has_torch_function_variadic": lambda *_: False},
+        function.__name__,
+        function.__defaults__,
+        function.__closure__,
+    )
+    made.__kwdefaults__ = function.__kwdefaults__
+    return made
+
+
+_REWRITTEN: dict[Callable[..., Any], Callable[..., Any]] = {
+    torch._weight_norm: _weight_norm,
+    F.silu: _silu,
+    F.scaled_dot_product_attention: _attention,
+}
+_COMPOSITE: dict[Callable[..., Any], Callable[..., Any]] = {
+    F.multi_head_attention_forward: _inner_calls_visible(F.multi_head_attention_forward),  # type: ignore[arg-type]
+}
+
+
+class OperationRewriter(TorchFunctionMode):
+    """Some operations of torch by their formulas; what is worth a note is added to ``notes``.
+
+    ``fast_convolutions`` has float64 convolutions go by matrix products.
+    """
+
+    def __init__(self, notes: set[str] | None = None, fast_convolutions: bool = False) -> None:
+        super().__init__()
+        self.notes = notes
+        self.fast_convolutions = fast_convolutions
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func is F.scaled_dot_product_attention and self.notes is not None:
+            self.notes.add(ATTENTION_NOTE)
+        if func in _COMPOSITE:
+            if self.notes is not None:
+                self.notes.add(ATTENTION_NOTE)
+            with self:
+                return _COMPOSITE[func](*args, **kwargs)
+        if func is torch.conv2d and self.fast_convolutions:
+            return matrix_convolution(*args, **kwargs)
+        return _REWRITTEN.get(func, func)(*args, **kwargs)
+
+
+class _CalledBy(nn.Module):
     """A model behind a user's way to call it."""
 
     def __init__(self, model: nn.Module, forward: Forward) -> None:
         super().__init__()
         self.model = model
-        self.way = forward
+        self.call = forward
 
     def forward(self, inputs: Inputs) -> Any:
-        return self.way(self.model, inputs)
+        return self.call(self.model, inputs)
 
 
-def evaluated(
+def evaluate(
     model: nn.Module,
     tensors: dict[str, Tensor],
-    arguments: tuple[Any, ...],
-    keywords: dict[str, Any] | None = None,
+    inputs: Inputs,
     forward: Forward | None = None,
-    said: set[str] | None = None,
+    notes: set[str] | None = None,
+    fast_convolutions: bool = False,
 ) -> Any:
-    """What the model returns with ``tensors`` for its parameters; ``said`` gets what is worth a note."""
+    """What the model returns with ``tensors`` for its parameters; ``notes`` gets what is worth one."""
     # Fresh buffers and inputs for every call: a model that counts, averages or works in place writes into them.
     tensors = {name: value.clone() for name, value in model.named_buffers()} | tensors
-    arguments = mapped(torch.clone, arguments)
-    with twice_differentiable(said):
+    inputs = map_tensors(torch.clone, inputs)
+    with OperationRewriter(notes, fast_convolutions):
         if forward is None:
-            return functional_call(
-                model, tensors, arguments, {k: mapped(torch.clone, v) for k, v in (keywords or {}).items()}
-            )
+            return functional_call(model, tensors, *_arguments(inputs))
         renamed = {f"model.{name}": value for name, value in tensors.items()}
-        return functional_call(_Called(model, forward), renamed, arguments)
+        return functional_call(_CalledBy(model, forward), renamed, (inputs,))
 
 
-def called_with(inputs: Inputs) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def _arguments(inputs: Inputs) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """How a model is called unless the user says: a dictionary by keywords, a tuple or list by position."""
     if isinstance(inputs, Mapping):
         return (), dict(inputs)
@@ -69,3 +170,15 @@ def main_output(outputs: Any) -> tuple[Tensor, str | None]:
     got = f"it returned a {type(outputs).__name__}"
     remedy = "Say which one is meant with forward=lambda model, inputs: model(...).something"
     raise InvalidInput(sentence("the model must return a tensor", got, remedy))
+
+
+def explained_error(error: Exception, inputs: Inputs) -> Exception:
+    """What the user's model raised: in our words where the inputs do not fit it, else with a note where it happened."""
+    shapes = ", ".join(
+        f"{tuple(tensor.shape)} and type {str(tensor.dtype).removeprefix('torch.')}"
+        for _, tensor in tensors_with_paths(inputs)
+    )
+    if not isinstance(error, HessmapError) and any(word in str(error) for word in ("shape", "size", "dtype")):
+        return InvalidInput(sentence("the inputs must fit the model", f"inputs of shape {shapes} gave: {error}"))
+    error.add_note(f"raised in the forward pass of the model, on inputs of shape {shapes}")
+    return error

@@ -8,7 +8,8 @@ from hessmap.curvature.layers.diagonal import exact_diagonal
 from hessmap.curvature.layout import Layout
 from hessmap.curvature.losses import CrossEntropy, Squared, TorchCrossEntropy
 from hessmap.curvature.operator import SymmetricOperator
-from hessmap.curvature.products import AnyProblem, BlockProducts
+from hessmap.curvature.problem import Problem
+from hessmap.curvature.products import BlockProducts
 from hessmap.errors import InvalidInput, sentence
 from hessmap.results import Provenance
 
@@ -16,7 +17,7 @@ from hessmap.results import Provenance
 class FisherOperator(SymmetricOperator):
     """Products with the Fisher information, or with the empirical one."""
 
-    def __init__(self, problem: AnyProblem, kind: str) -> None:
+    def __init__(self, problem: Problem, kind: str) -> None:
         self.problem = problem
         self.kind = kind
         self.layout: Layout = problem.layout
@@ -38,7 +39,7 @@ class FisherOperator(SymmetricOperator):
         return exact_diagonal(self.problem, self.kind, max_products=max_products)
 
 
-def fisher(problem: AnyProblem) -> FisherOperator:
+def fisher(problem: Problem) -> FisherOperator:
     """E_x E_y[grad log p(y|x) grad log p(y|x)^T], y drawn from the MODEL's own distribution, not from the data.
 
     The loss must be minus the logarithm of such a distribution whose natural parameters are the outputs: softmax
@@ -52,7 +53,7 @@ def fisher(problem: AnyProblem) -> FisherOperator:
     return FisherOperator(problem, "outer_product")
 
 
-def empirical_fisher(problem: AnyProblem) -> FisherOperator:
+def empirical_fisher(problem: Problem) -> FisherOperator:
     """E[g g^T] of the gradients g of each sample's loss at its GIVEN target: not the Fisher information, and no
     approximation of the Hessian away from a well-specified optimum (Kunstner, Balles & Hennig 2019)."""
     return FisherOperator(problem, "empirical_fisher")

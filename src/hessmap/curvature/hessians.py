@@ -10,18 +10,17 @@ import torch
 from torch import Tensor
 
 from hessmap.curvature.layers.diagonal import exact_diagonal
-from hessmap.curvature.lifted import DenseHessian, autograd_matrix, dense_hessian
+from hessmap.curvature.lifted import DenseHessian, dense_hessian
 from hessmap.curvature.operator import SymmetricOperator
 from hessmap.curvature.problem import Problem
-from hessmap.curvature.products import AnyProblem, BlockProducts
-from hessmap.curvature.single_precision import single_precision_twin
+from hessmap.curvature.products import BlockProducts
 from hessmap.results import Part, Provenance
 
 
 class Hessian(SymmetricOperator):
     """One of the three Hessians. Products are matrix-free until ``to_dense`` was called, then they use the matrix."""
 
-    def __init__(self, problem: AnyProblem, part: Part) -> None:
+    def __init__(self, problem: Problem, part: Part) -> None:
         self.problem = problem
         self.part = part
         self.layout = problem.layout
@@ -53,10 +52,7 @@ class Hessian(SymmetricOperator):
 
     @cached_property
     def dense(self) -> DenseHessian:
-        if isinstance(self.problem, Problem):
-            self._dense = dense_hessian(self.problem, self.part)
-        else:
-            self._dense = autograd_matrix(self.problem, self.part)
+        self._dense = dense_hessian(self.problem, self.part)
         return self._dense
 
     def matmat(self, vectors: Tensor) -> Tensor:
@@ -76,33 +72,33 @@ class Hessian(SymmetricOperator):
 
     def in_single_precision(self) -> Hessian | None:
         """Products with a copy of the model in float32; None where it has none, or where the matrix is at hand."""
-        twin = single_precision_twin(self.problem) if self._dense is None else None
+        twin = self.problem.in_single_precision() if self._dense is None else None
         return None if twin is None else Hessian(twin, self.part)
 
     def __repr__(self) -> str:
         return f"{self.part} Hessian of size {self.size} of {self.problem!r}"
 
 
-def loss_hessian(problem: AnyProblem) -> Hessian:
+def loss_hessian(problem: Problem) -> Hessian:
     """The second derivative of the risk."""
     return Hessian(problem, "loss")
 
 
-def outer_product_hessian(problem: AnyProblem) -> Hessian:
+def outer_product_hessian(problem: Problem) -> Hessian:
     """The part through first derivatives of the outputs: E[J^T (d2loss/doutput2) J], positive for convex losses."""
     return Hessian(problem, "outer_product")
 
 
-def functional_hessian(problem: AnyProblem) -> Hessian:
+def functional_hessian(problem: Problem) -> Hessian:
     """The part through second derivatives of the outputs: E[sum_c residual_c d2output_c], zero at interpolation."""
     return Hessian(problem, "functional")
 
 
-def loss_norm(problem: AnyProblem) -> float:
+def loss_norm(problem: Problem) -> float:
     """||H_L||_2 to about 1e-3, enough to anchor a threshold. Found once per problem."""
-    if problem.norm is None:
-        problem.norm = _spectral_norm(BlockProducts(problem, "loss"), problem.num_parameters)
-    return problem.norm
+    return problem.find_once(
+        "loss_norm", lambda: _spectral_norm(BlockProducts(problem, "loss"), problem.num_parameters)
+    )
 
 
 def _spectral_norm(product: Callable[[Tensor], Tensor], size: int, tolerance: float = 1e-3) -> float:

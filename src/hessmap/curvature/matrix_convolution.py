@@ -11,37 +11,18 @@ are each other: three functions that close under differentiation.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd import Function
-from torch.overrides import TorchFunctionMode
 
 _UNFOLDED_BYTES = 2**21  # of the samples that are unfolded at once: about what a processor's own cache holds
 _Size = tuple[int, int]
 
 
-@contextmanager
-def matrix_convolutions() -> Iterator[None]:
-    """Two-dimensional convolutions without strides or groups go by matrix products while this is entered."""
-    with _Replaced():
-        yield
-
-
-class _Replaced(TorchFunctionMode):
-    def __torch_function__(
-        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        if func is torch.conv2d:
-            return _convolution(*args, **(kwargs or {}))
-        return func(*args, **(kwargs or {}))
-
-
-def _convolution(
+def matrix_convolution(
     input: Tensor,
     weight: Tensor,
     bias: Tensor | None = None,
@@ -50,6 +31,7 @@ def _convolution(
     dilation: Any = 1,
     groups: int = 1,
 ) -> Tensor:
+    """``torch.conv2d``, by matrix products where it has neither strides nor groups."""
     is_plain = _pair(stride) == _pair(dilation) == (1, 1) and groups == 1 and not isinstance(padding, str)
     if not is_plain or input.ndim != 4 or input.dtype != weight.dtype or not len(input):
         return torch.conv2d(input, weight, bias, stride, padding, dilation, groups)

@@ -1,11 +1,14 @@
-"""How many bytes there are, and a refusal that says what to do instead."""
+"""How many bytes there are, how many a problem may use, and a refusal that says what to do instead."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
 
-from hessmap.errors import TooLarge, sentence
+from hessmap.errors import TooLarge, require, sentence
+
+WORKERS_VARIABLE = "HESSMAP_WORKERS"  # how many processes share the memory; set for the workers of a study
+_LARGEST_BUDGET, _SMALLEST_BUDGET = 2**33, 2**26
 
 
 def available_bytes() -> int:
@@ -16,6 +19,17 @@ def available_bytes() -> int:
             if line.startswith("MemAvailable:"):
                 return int(line.split()[1]) * 1024
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def default_budget() -> int:
+    """A quarter of the memory that is available, at most 8 GiB, shared among the worker processes of a study.
+
+    A power of two, so that two problems that are made one after the other have the same.
+    """
+    workers = os.environ.get(WORKERS_VARIABLE, "1")
+    share = available_bytes() // (4 * max(1, int(workers) if workers.isdigit() else 1))
+    allowed = max(_SMALLEST_BUDGET, min(_LARGEST_BUDGET, share))
+    return int(2 ** (allowed.bit_length() - 1))
 
 
 def readable_bytes(count: float) -> str:
@@ -36,3 +50,13 @@ def require_memory(what: str, needed: int, alternative: str) -> None:
     if needed > available:
         must = f"{what} must fit the memory, {readable_bytes(available)} of which are available"
         raise TooLarge(sentence(must, f"it needs {readable_bytes(needed)}", alternative))
+
+
+def checked_budget(given: int | None) -> tuple[int, tuple[str, ...]]:
+    """The budget of a problem, and a note where nobody chose it."""
+    if given is None:
+        budget = default_budget()
+        return budget, (f"the memory budget is {readable_bytes(budget)}, from what was free",)
+    must, got = "memory_budget must be at least 1 MiB", f"got {given!r} bytes"
+    require(isinstance(given, int | float) and given >= 2**20, must, got)
+    return int(given), ()

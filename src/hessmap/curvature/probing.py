@@ -8,21 +8,21 @@ import torch
 from torch import Tensor
 
 from hessmap.curvature.losses import Loss
-from hessmap.curvature.structured import Inputs, rows
-from hessmap.curvature.untouched import random_state_kept
+from hessmap.curvature.nested_tensors import Inputs, take_rows
+from hessmap.curvature.random_state import preserved_random_state
 from hessmap.errors import NotReproducible, require, sentence
 
 
 def require_function(forward: Callable[[Inputs], Tensor], inputs: Inputs) -> None:
     """Two evaluations agree, and no sample sees another."""
-    few = rows(inputs, slice(3))
+    few = take_rows(inputs, slice(3))
     outputs = []
     for seed in (0, 1):
-        with random_state_kept(seed):
+        with preserved_random_state(seed):
             before = torch.get_rng_state()
             outputs.append(forward(few))
             is_random = not torch.equal(torch.get_rng_state(), before)
-    alone = forward(rows(few, slice(1)))
+    alone = forward(take_rows(few, slice(1)))
     require(bool(torch.isfinite(outputs[0]).all()), "the model's outputs must be finite", "there is NaN or inf")
     differ = not torch.equal(outputs[0], outputs[1])
     if differ or is_random:  # what is rarely random may agree twice by chance

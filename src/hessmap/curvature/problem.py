@@ -2,84 +2,141 @@
 
 from __future__ import annotations
 
-import math
+import copy
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
-from typing import Any
+from math import isfinite, prod
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 
-from hessmap.curvature.evaluation import evaluated
-from hessmap.curvature.losses import AnyLoss, as_loss
+from hessmap.curvature.evaluation import Forward, evaluate, explained_error, main_output
+from hessmap.curvature.given_data import samples_of
+from hessmap.curvature.graph_memory import samples_at_once
+from hessmap.curvature.losses import AnyLoss, Loss, as_loss
+from hessmap.curvature.memory import checked_budget, require_memory
+from hessmap.curvature.model_copy import checked_device, chosen_format, private_copy
+from hessmap.curvature.nested_tensors import (
+    Inputs,
+    concatenate,
+    move_to,
+    num_bytes,
+    num_rows,
+    take_rows,
+    tensors_with_paths,
+)
 from hessmap.curvature.probing import require_function, require_separate_losses
 from hessmap.curvature.pullback import pullback
-from hessmap.curvature.samples import gather
+from hessmap.curvature.samples import HeldSamples, sample_weights
 from hessmap.curvature.selection import chosen_parameters
-from hessmap.curvature.untouched import private_copy
-from hessmap.errors import InvalidInput, require, sentence
+from hessmap.errors import HessmapError, InvalidInput, require, sentence
 from hessmap.results import Provenance, data_hash, provenance
 
-Batch = tuple[Tensor, Tensor, Tensor]
+Batch = tuple[Any, Tensor, Tensor]  # inputs (a tensor or nested tensors), targets, weights
+_PASS = 4096  # samples of a forward pass at once
+_FEW = 8
+_Found = TypeVar("_Found")
 
 
 class Problem:
     """The risk of a model on data: ``sum_n weight_n loss(model(input_n), target_n)`` with weights of mean one / N,
     plus ``l2`` times the squared norm of the parameters when asked for.
 
-    The model is copied (float64, batch-norm frozen): training the original later does not change the problem.
-    ``parameters`` restricts it to some parameters, by names, globs ("*.bias") or layers ("encoder.0").
-    ``notes`` says in words whatever was done to it.
+    ``data`` is a tensor or a structure of tensors with ``targets``, a pair of both, a dictionary with its targets under
+    "labels", a data set, a loader, or a list of batches. Tensors are held, everything else is read again at every pass
+    and may shuffle. Inputs that are a dictionary are passed to the model by keyword, a tuple by position, anything as
+    ``forward(model, inputs)`` says. ``parameters`` restricts the problem to some parameters, by names, globs ("*.bias")
+    or layers ("encoder.0").
+
+    The model is copied with batch-norm frozen: training the original later does not change the problem. The copy is in
+    float64 up to a million trainable parameters and in its own number format above, unless ``dtype`` says otherwise. No
+    temporary is meant to exceed ``memory_budget`` bytes; without one it is a quarter of the free memory, at most 8 GiB.
+    ``notes`` says in words whatever was done.
     """
 
     def __init__(
         self,
         model: nn.Module,
         loss: AnyLoss,
-        inputs: Any,
-        targets: Tensor | None = None,
+        data: Any,
+        targets: Any = None,
         *,
-        weights: Tensor | None = None,
-        l2: float = 0.0,
+        forward: Forward | None = None,
         parameters: str | Sequence[str] | None = None,
-        memory_budget: int = 2**30,
+        weights: Any = None,
+        l2: float = 0.0,
+        dtype: torch.dtype | None = None,
+        device: torch.device | str | None = None,
+        memory_budget: int | None = None,
     ) -> None:
         require(isinstance(model, nn.Module), "model must be a torch.nn.Module", f"got {type(model).__name__}")
-        require(0 <= l2 < float("inf"), "l2 must be finite and not negative", f"got {l2}")
-        require(memory_budget >= 2**20, "memory_budget must be at least 1 MiB", f"got {memory_budget} bytes")
-        samples = gather(inputs, targets, weights)
-        self.model, notes = private_copy(model)
-        self.loss = as_loss(loss)
-        self.l2 = l2
-        self.norm: float | None = None  # of the loss Hessian, once somebody asked for it
-        self.memory_budget = memory_budget
-        self._said: set[str] = set()  # what the forward pass has to tell
+        is_penalty = isinstance(l2, int | float) and 0 <= l2 < float("inf")
+        require(is_penalty, "l2 must be finite and not negative", f"got {l2!r}")
+        require(forward is None or callable(forward), "forward must be a function (model, inputs)", f"got {forward!r}")
+        self.l2 = float(l2)
+        self.memory_budget, budget_notes = checked_budget(memory_budget)
+        self.dtype, format_notes = chosen_format(model, dtype)
+        self.device = checked_device(model, device)
+        with torch.inference_mode(False), torch.no_grad():
+            self.model, model_notes = private_copy(model, self.dtype, self.device)
+            self.samples, data_notes = samples_of(data, targets, self.dtype, self.device, self.memory_budget)
+        self.user_forward = forward
+        self._evaluation_notes: set[str] = set()
+        self._found_once: dict[str, Any] = {}
         chosen = chosen_parameters(self.model, parameters)
         self.named, self._fixed, self.layout = chosen.named, chosen.fixed, chosen.layout
-        self.inputs = samples.inputs
-        require_function(lambda few: self.forward(self.named, few), samples.inputs)
-        self.output_dim = self.forward(self.named, samples.inputs[:1]).shape[1]
-        self.targets = self.loss.prepare(samples.targets, self.output_dim)
-        self._probe_loss()
-        mass = float(samples.weights @ self.loss.mass(self.targets))
-        require(mass > 0, "at least one sample must count", "the loss ignores every one of them")
-        self.weights = samples.weights / mass
-        self.data_hash = data_hash(self.inputs.numpy(), self.targets.numpy(), self.weights.numpy())
-        penalty = (f"the loss Hessian includes {2 * l2:g} times the identity from l2={l2:g}",) if l2 else ()
+        self._weights = sample_weights(weights, self.samples.num_samples)
+        must, got = "weights need data in a fixed order", "two passes over the loader gave two orders"
+        is_ordered = weights is None or self.samples.is_ordered
+        require(is_ordered, must, got, "Build the loader with shuffle=False")
+        self._set_loss(as_loss(loss))
         num_frozen = len(self._fixed) - chosen.num_left_out
-        frozen: tuple[str, ...] = (f"{num_frozen} frozen parameters were left out",) if num_frozen else ()
-        if chosen.num_left_out:
-            frozen += (f"{chosen.num_left_out} trainable parameters were left out, as asked",)
-        self.notes: tuple[str, ...] = notes + samples.notes + tuple(self._said) + frozen + penalty
-        require(math.isfinite(self.risk()), "the loss must be finite", f"the risk is {self.risk()}")
+        self.notes: tuple[str, ...] = (
+            *(*model_notes, *data_notes, *format_notes, *sorted(self._evaluation_notes), *budget_notes),
+            *([f"{num_frozen} frozen parameters were left out"] if num_frozen else []),
+            *([f"{chosen.num_left_out} trainable parameters were left out, as asked"] if chosen.num_left_out else []),
+            *([f"the loss Hessian includes {2 * self.l2:g} times the identity from l2={self.l2:g}"] if l2 else []),
+        )
+        risk = self.risk()
+        require(isfinite(risk), "the loss must be finite", f"the risk is {risk}")
 
-    def _probe_loss(self) -> None:
-        chosen = torch.linspace(0, self.num_samples - 1, min(self.num_samples, 16)).long()
-        require_separate_losses(self.loss, self.forward(self.named, self.inputs[chosen]), self.targets[chosen])
+    def _set_loss(self, loss: Loss) -> None:
+        """Look at the first samples, then count over one pass what the mean is to be divided by."""
+        inputs, targets = self.samples.first
+        inputs = move_to(inputs, self.device, self.dtype)
+        require_function(lambda few: self._outputs_of(self.named, few), inputs)
+        self.output_shape = tuple(self._outputs_of(self.named, inputs).shape[1:])
+        self.output_dim = prod(self.output_shape)
+        self.loss = loss.fitted(self.output_shape, self.dtype, self.device)
+        require_separate_losses(self.loss, self.forward(self.named, inputs), self._prepared(targets))
+        if isinstance(self.samples, HeldSamples):
+            self.samples = HeldSamples(self.samples.inputs, self._prepared(self.samples.targets))
+        self.mass, start = 0.0, 0
+        for _, part in self._pairs(None):
+            masses = self.loss.mass(part).to("cpu", torch.float64)
+            self.mass += float(self._raw_weights(start, len(part)) @ masses)
+            start += len(part)
+        require(self.mass > 0, "at least one sample must count", "the loss ignores every one of them")
+
+    def _raw_weights(self, start: int, count: int) -> Tensor:
+        return torch.ones(count, dtype=torch.float64) if self._weights is None else self._weights[start : start + count]
+
+    def _prepared(self, targets: Tensor) -> Tensor:
+        prepared = self.loss.prepare(targets, self.output_dim)
+        return prepared.to(self.device, self.dtype if prepared.is_floating_point() else None)
+
+    def _pairs(self, size: int | None) -> Iterator[tuple[Inputs, Tensor]]:
+        """One pass over inputs and prepared targets."""
+        if self.samples.is_held:
+            yield from self.samples.batches(size)
+        else:
+            for inputs, targets in self.samples.batches(size):
+                yield move_to(inputs, self.device, self.dtype), self._prepared(targets)
 
     @property
     def num_samples(self) -> int:
-        return len(self.inputs)
+        return self.samples.num_samples
 
     @property
     def num_parameters(self) -> int:
@@ -87,83 +144,155 @@ class Problem:
 
     @cached_property
     def parameters(self) -> Tensor:
-        """All parameters as one flat vector, in the order of ``layout``."""
+        """The differentiated parameters as one flat vector, in the order of ``layout``."""
         return torch.cat([value.reshape(-1) for value in self.named.values()])
 
     @property
+    def inputs(self) -> Inputs:
+        """All inputs in memory; those of a stream are gathered, or refused if they do not fit."""
+        return self._in_memory.inputs
+
+    @property
+    def targets(self) -> Tensor:
+        """All targets in memory, as the loss reads them."""
+        return self._in_memory.targets
+
+    @cached_property
+    def weights(self) -> Tensor:
+        """The weight of every sample in the mean, in the order of ``inputs``."""
+        return (self._raw_weights(0, self.num_samples) / self.mass).to(self.device, self.dtype)
+
+    @cached_property
+    def _in_memory(self) -> HeldSamples:
+        if isinstance(self.samples, HeldSamples):
+            return self.samples
+        each = num_bytes(self.samples.first[0], self.dtype) / num_rows(self.samples.first[0])
+        what = f"the inputs of {self.num_samples} streamed samples"
+        require_memory(what, 2 * int(each * self.num_samples), "Use fewer samples, or a function that streams them")
+        inputs, targets = zip(*self._pairs(None), strict=True)
+        return HeldSamples(concatenate(list(inputs)), torch.cat(targets))
+
+    @cached_property
+    def data_hash(self) -> str:
+        """Equal for equal samples, targets and weights."""
+        if isinstance(self.samples, HeldSamples):
+            tensors = [tensor for _, tensor in tensors_with_paths(self.samples.inputs)]
+            arrays = [*tensors, self.samples.targets, self.weights]
+            return data_hash(*(array.cpu().numpy() for array in arrays))
+        return f"{self.num_samples} samples, sum {float(self.samples.digest().sums[0]):.12g}"
+
+    @property
     def provenance(self) -> Provenance:
-        return provenance(data_hash=self.data_hash, notes=self.notes)
+        return provenance(str(self.dtype).removeprefix("torch."), data_hash=self.data_hash, notes=self.notes)
+
+    def find_once(self, name: str, find: Callable[[], _Found]) -> _Found:
+        """What belongs to the problem and is costly to find: found at the first call, and kept."""
+        if name not in self._found_once:
+            self._found_once[name] = find()
+        found: _Found = self._found_once[name]
+        return found
 
     def unflatten(self, vector: Tensor) -> dict[str, Tensor]:
         """A flat vector as named parameters."""
         return {name: vector[place].reshape(self.layout.shape(name)) for name, place in self.layout}
 
-    def forward(self, named: dict[str, Tensor], inputs: Tensor) -> Tensor:
+    def forward(self, named: dict[str, Tensor], inputs: Inputs, *, fast_convolutions: bool = False) -> Tensor:
         """Outputs (num_samples, output_dim) of the model with these parameters in place of its own."""
+        return self._outputs_of(named, inputs, fast_convolutions).reshape(-1, self.output_dim)
+
+    def _outputs_of(self, named: dict[str, Tensor], inputs: Inputs, fast_convolutions: bool = False) -> Tensor:
+        """The model's own outputs, one a sample, in their own shape."""
+        tensors = named | self._fixed
         try:
-            outputs: Tensor = evaluated(self.model, named | self._fixed, (inputs,), said=self._said)
-        except (RuntimeError, ValueError) as error:
-            if not any(word in str(error) for word in ("shape", "size", "dtype")):
-                raise
-            kind = str(inputs.dtype).removeprefix("torch.")
-            got = f"inputs of shape {tuple(inputs.shape)} and type {kind} gave: {error}"
-            raise InvalidInput(sentence("the inputs must fit the model", got)) from error
-        kind = type(outputs).__name__
-        require(isinstance(outputs, Tensor), "the model must return a tensor", f"it returned a {kind}")
-        if outputs.dtype != torch.float64:
-            got = f"the outputs of its float64 copy are {str(outputs.dtype).removeprefix('torch.')}"
-            remedy = "Remove casts (.float(), autocast) from its forward pass"
-            raise InvalidInput(sentence("the model must compute in float64", got, remedy))
-        if outputs.ndim <= 1 and outputs.numel() == len(inputs):
-            return outputs.reshape(-1, 1)
-        require(
-            outputs.ndim == 2 and len(outputs) == len(inputs),
-            "the model must return one vector of outputs per sample",
-            f"inputs of shape {tuple(inputs.shape)} gave outputs of shape {tuple(outputs.shape)}",
-        )
+            returned = evaluate(
+                self.model, tensors, inputs, self.user_forward, self._evaluation_notes, fast_convolutions
+            )
+        except (RuntimeError, ValueError, TypeError) as error:
+            raise explained_error(error, inputs) from error
+        outputs, note = main_output(returned)
+        if note:
+            self._evaluation_notes.add(note)
+        if outputs.dtype != self.dtype:
+            names = [str(dtype).removeprefix("torch.") for dtype in (self.dtype, outputs.dtype)]
+            remedy = "Remove casts (.float(), autocast) from its forward pass, or choose another dtype"
+            must, got = f"the model must compute in {names[0]}", f"the outputs of its {names[0]} copy are {names[1]}"
+            raise InvalidInput(sentence(must, got, remedy))
+        count = num_rows(inputs)
+        outputs = outputs.reshape(1) if outputs.ndim == 0 and count == 1 else outputs
+        must, got = "the model must return one row of outputs per sample", f"they have shape {tuple(outputs.shape)}"
+        require(outputs.ndim > 0 and len(outputs) == count, must, f"{count} samples were given and {got}")
         return outputs
 
-    def function(self, inputs: Tensor) -> Callable[[Tensor], Tensor]:
+    def function(self, inputs: Inputs) -> Callable[[Tensor], Tensor]:
         """The outputs as a function of the flat parameters."""
         return lambda flat: self.forward(self.unflatten(flat), inputs)
 
     def batches(self, size: int | None = None) -> Iterator[Batch]:
-        """The data in order, as (inputs, targets, weights); the weights of all batches together average the data."""
-        size = size or self.num_samples
-        for start in range(0, self.num_samples, size):
-            part = slice(start, start + size)
-            yield self.inputs[part], self.targets[part], self.weights[part]
+        """One pass over the data as (inputs, targets, weights); the weights of a whole pass average the data."""
+        start = 0
+        for inputs, targets in self._pairs(size):
+            yield inputs, targets, self.weights[start : start + len(targets)]
+            start += len(targets)
+
+    def few_samples(self, count: int) -> Batch:
+        """Some samples for a check: spread over the data where they are held, the first of a stream."""
+        if not isinstance(self.samples, HeldSamples):
+            return next(iter(self.batches(count)))
+        chosen = torch.linspace(0, self.num_samples - 1, min(self.num_samples, count)).long().to(self.device)
+        return take_rows(self.samples.inputs, chosen), self.samples.targets[chosen], self.weights[chosen]
 
     @torch.no_grad()
     def outputs(self) -> Tensor:
         """Outputs of every sample, shape (num_samples, output_dim)."""
-        return torch.cat([self.forward(self.named, inputs) for inputs, _, _ in self.batches(4096)])
+        return torch.cat([self.forward(self.named, inputs) for inputs, _, _ in self.batches(_PASS)])
 
     def residuals(self) -> Tensor:
         """dloss/doutput of every sample, shape (num_samples, output_dim)."""
         return self.loss.gradient(self.outputs(), self.targets)
 
+    @torch.no_grad()
     def risk(self) -> float:
-        penalty = self.l2 * float(self.parameters.square().sum())
-        return float(self.weights @ self.loss.value(self.outputs(), self.targets)) + penalty
+        total = self.l2 * float(self.parameters.square().sum())
+        for inputs, targets, weights in self.batches(_PASS):
+            total += float(weights @ self.loss.value(self.forward(self.named, inputs), targets).to(weights.dtype))
+        return total
 
     def gradient(self) -> Tensor:
         """Gradient of the risk, flat."""
         total = 2 * self.l2 * self.parameters
-        for inputs, targets, weights in self.batches(4096):
-            outputs, pull = pullback(self.function(inputs), self.parameters)
-            total = total + pull(weights[:, None] * self.loss.gradient(outputs, targets))
+        for inputs, targets, weights in self.batches(samples_at_once(self, 1)):
+            outputs, vjp = pullback(self.function(inputs), self.parameters)
+            slope = weights[:, None] * self.loss.gradient(outputs, targets)
+            total = total + vjp(slope.to(outputs.dtype))
         return total
 
-    def gradient_by_name(self) -> dict[str, Tensor | None]:
-        """The gradient of the first sample's loss per parameter; None where the loss never sees the parameter."""
-        leaves = {name: value.clone().requires_grad_() for name, value in self.named.items()}
-        with torch.enable_grad():
-            outputs = self.forward(leaves, self.inputs[:1])
-            value = self.loss.value(outputs, self.targets[:1]).sum()
-        if not value.requires_grad:
-            return dict.fromkeys(leaves)
-        return dict(zip(leaves, torch.autograd.grad(value, list(leaves.values()), allow_unused=True), strict=True))
+    def in_single_precision(self) -> Problem | None:
+        """The same risk in float32, for iterations that make sure of their result in float64: a copy of the model and
+        the loss; data and weights are shared.
+
+        None if it is in float32 already, or if its model or loss does not give finite numbers in float32.
+        """
+        if self.dtype != torch.float64:
+            return None
+        twin = copy.copy(self)
+        for name in ("parameters", "weights", "data_hash", "_in_memory"):
+            twin.__dict__.pop(name, None)
+        twin.dtype, twin._evaluation_notes, twin._found_once = torch.float32, set(), {}
+        try:
+            twin.model, _ = private_copy(self.model, twin.dtype, self.device)
+            values = {name: value.detach() for name, value in twin.model.named_parameters()}
+            twin.named = {name: values[name] for name in self.named}
+            twin._fixed = {name: values[name] for name in self._fixed}
+            twin.loss = self.loss.fitted(self.output_shape, twin.dtype, self.device)
+            if isinstance(self.samples, HeldSamples):
+                held = move_to((self.samples.inputs, self.samples.targets), self.device, twin.dtype)
+                twin.samples = HeldSamples(*held)
+            inputs, targets, _ = next(iter(twin.batches(_FEW)))
+            with torch.no_grad():
+                values_there = twin.loss.value(twin.forward(twin.named, inputs), targets)
+        except (HessmapError, RuntimeError, TypeError, ValueError):  # it holds float64 tensors of its own
+            return None
+        return twin if bool(torch.isfinite(values_there).all()) else None
 
     def __repr__(self) -> str:
         sizes = f"{self.num_parameters} parameters, {self.num_samples} samples, {self.output_dim} outputs"

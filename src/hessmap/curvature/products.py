@@ -12,15 +12,13 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from hessmap.curvature.batch_graph import PRODUCTS, BatchGraph, RowProduct
 from hessmap.curvature.chain import Link, chain_of
 from hessmap.curvature.chain_products import CHAIN_PARTS, chain_columns, chain_product
-from hessmap.curvature.held_bytes import bytes_per_sample
-from hessmap.curvature.kept_graph import PRODUCTS, KeptGraph, RowProduct
-from hessmap.curvature.large import LargeProblem
+from hessmap.curvature.graph_memory import bytes_per_sample, samples_at_once
+from hessmap.curvature.nested_tensors import take_rows
 from hessmap.curvature.problem import Problem
-from hessmap.curvature.structured import rows
 
-AnyProblem = Problem | LargeProblem
 _BLOCK = 64
 _SMALL_CHAIN = 20_000  # parameters up to which a product is so short that its calls cost more than its numbers
 _FEW_SAMPLES, _AGREEMENT = 8, 1e4  # the check of products by hand: samples, and units of rounding allowed
@@ -37,11 +35,11 @@ class BlockProducts:
     ``by_hand=False`` nothing is.
     """
 
-    def __init__(self, problem: AnyProblem, kind: str, by_hand: bool = True) -> None:
+    def __init__(self, problem: Problem, kind: str, by_hand: bool = True) -> None:
         self.problem = problem
         self.kind = kind
         self._by_hand = by_hand and kind in CHAIN_PARTS and problem.output_dim <= _SMALL_OUTPUT
-        self._kept: list[RowProduct] | None = None
+        self._stored: list[RowProduct] | None = None
 
     @cached_property
     def _chain(self) -> tuple[Link, ...] | None:
@@ -55,7 +53,7 @@ class BlockProducts:
         generator = torch.Generator().manual_seed(0)
         row = torch.randn(1, self.problem.num_parameters, generator=generator, dtype=torch.float64)
         row = row.to(self.problem.parameters)
-        expected = PRODUCTS[self.kind](KeptGraph(self.problem, few, together=False))(row)
+        expected = PRODUCTS[self.kind](BatchGraph(self.problem, few, together=False))(row)
         allowed = _AGREEMENT * torch.finfo(row.dtype).eps * float(expected.abs().max())
         return links if float((by_hand(row) - expected).abs().max()) <= allowed else None
 
@@ -68,7 +66,7 @@ class BlockProducts:
         width = min(max(1, len(given)), columns_at_once(problem))
         if self._chain:
             width = min(width, chain_columns(problem, self._chain))
-        products = self._batches(width) if self._kept is None else self._kept
+        products = self._batches(width) if self._stored is None else self._stored
         for product in products:
             for start in range(0, len(given), width):
                 part = slice(start, start + width)
@@ -95,14 +93,14 @@ class BlockProducts:
         kept: list[RowProduct] = []
         for batch in problem.batches(size):
             by_hand = chain_product(problem, self._chain, batch, self.kind) if self._chain else None
-            product = by_hand or PRODUCTS[self.kind](KeptGraph(problem, batch, together))
+            product = by_hand or PRODUCTS[self.kind](BatchGraph(problem, batch, together))
             if keeps:
                 kept.append(product)
             yield product
-        self._kept = kept if keeps else None
+        self._stored = kept if keeps else None
 
 
-def hessian_product(problem: AnyProblem, part: str, vectors: Tensor) -> Tensor:
+def hessian_product(problem: Problem, part: str, vectors: Tensor) -> Tensor:
     """The product of one of the three Hessians with the columns of (num_parameters, count) vectors, by autograd."""
     return BlockProducts(problem, part, by_hand=False)(vectors)
 
@@ -114,18 +112,12 @@ def uncancelled_size(problem: Problem, part: str, vector: Tensor) -> float:
     their sum is rounding, and this is what it is small against.
     """
     inputs, targets, weights = next(iter(problem.batches(samples_at_once(problem, 1))))
-    every_other = rows(inputs, slice(None, None, 2)), targets[::2], weights[::2]
-    product = PRODUCTS[part](KeptGraph(problem, every_other, together=False))
+    every_other = take_rows(inputs, slice(None, None, 2)), targets[::2], weights[::2]
+    product = PRODUCTS[part](BatchGraph(problem, every_other, together=False))
     return float(product(vector.T).abs().max())
 
 
-def columns_at_once(problem: AnyProblem) -> int:
+def columns_at_once(problem: Problem) -> int:
     """Vectors of a block that, with their copies, take at most half of the budget."""
     each = _COPIES * problem.num_parameters * problem.parameters.element_size()
     return max(1, min(_BLOCK, problem.memory_budget // (2 * each)))
-
-
-def samples_at_once(problem: AnyProblem, columns: int) -> int:
-    """Samples whose linearised pass, with half as much again for every column, fits into half of the budget."""
-    each = bytes_per_sample(problem) * (1 + columns / 2)
-    return max(1, min(problem.num_samples, int(problem.memory_budget / 2 / each)))

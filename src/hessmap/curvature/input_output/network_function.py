@@ -9,7 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from hessmap.curvature.untouched import private_copy, twice_differentiable
+from hessmap.curvature.evaluation import OperationRewriter
+from hessmap.curvature.model_copy import private_copy
 from hessmap.errors import InvalidInput, NotReproducible, UnsupportedNetwork, require, sentence
 from hessmap.networks.module_tree import Rules, sequential_layers
 from hessmap.networks.modules import Erf, PolynomialActivation
@@ -87,7 +88,7 @@ class NetworkFunction:
         """Outputs (num_samples, output_dim); a refusal if they are no vectors."""
         shape = tuple(inputs.shape)
         try:
-            with twice_differentiable():
+            with OperationRewriter():
                 outputs = self.model(inputs)
         except (RuntimeError, ValueError) as error:
             if not any(word in str(error) for word in ("shape", "size", "dtype", "expected", "Expected")):

@@ -176,4 +176,5 @@ def samples_at_once(problem: Problem, layer: Layer, curvature: Curvature = "gaus
 def _activation_size(problem: Problem) -> int:
     """Entries that leave the layers of a forward pass of one sample, and its input."""
     leaving: int = sum(call.leaving.numel() for _, call in calls_of_one_sample(problem))
-    return problem.inputs[0].numel() + leaving
+    size: int = problem.inputs[0].numel() + leaving
+    return size

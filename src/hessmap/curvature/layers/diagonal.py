@@ -14,12 +14,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from hessmap.curvature.kept_graph import pulled_rows
+from hessmap.curvature.batch_graph import vjp_rows
 from hessmap.curvature.layers.batches import output_roots
 from hessmap.curvature.layers.diagonal_check import agrees_with_autograd
 from hessmap.curvature.layers.taps import Tap, Tapped, tapped
 from hessmap.curvature.losses import Loss
-from hessmap.curvature.products import AnyProblem
+from hessmap.curvature.problem import Problem
 
 _FEW = 16  # samples that are held against autograd
 _LIMIT = 2**24  # bytes of the rows of a batch
@@ -28,7 +28,7 @@ _CACHED = 2**18  # entries of the matrices J that are formed at once
 _ROWS = 16
 
 
-def exact_diagonal(problem: AnyProblem, kind: str = "loss", *, max_products: float | None = None) -> Tensor | None:
+def exact_diagonal(problem: Problem, kind: str = "loss", *, max_products: float | None = None) -> Tensor | None:
     """The diagonal of a curvature matrix over the parameters of ``problem.layout``, float64, exact up to rounding.
 
     ``kind`` is "loss", "outer_product", "functional" or "empirical_fisher". None where the structure does not tell it:
@@ -50,7 +50,7 @@ def exact_diagonal(problem: AnyProblem, kind: str = "loss", *, max_products: flo
 class _Sums:
     """Diagonals of batches, in the layout of the problem, float64; ``each`` sample has so many bytes of outputs."""
 
-    def __init__(self, problem: AnyProblem, kind: str, each: int) -> None:
+    def __init__(self, problem: Problem, kind: str, each: int) -> None:
         self.problem = problem
         self.kind = kind
         self.each = each
@@ -92,7 +92,7 @@ def _add_squares(sums: list[Tensor], batch: Tapped, roots: Tensor, signs: Tensor
     for start in range(0, roots.shape[1], width):
         group = slice(start, start + width)
         given = [roots[:, group].transpose(0, 1)]
-        pulled = pulled_rows([batch.outputs], batch.places, given, batch.together, side_by_side=True)
+        pulled = vjp_rows([batch.outputs], batch.places, given, batch.together, side_by_side=True)
         for total, tap, rows in zip(sums, batch.taps, pulled, strict=True):
             total += _squares(tap, tap.by_output(rows), None if signs is None else signs[:, group])
 
@@ -142,7 +142,7 @@ def _is_bent(tap: Tap, slope: Tensor, together: bool) -> bool:
     """Whether the slope moves with what left the layer: a product with a random vector is not exactly zero."""
     generator = torch.Generator().manual_seed(slope[0].numel())
     random = torch.randn(slope.shape[1:], generator=generator, dtype=torch.float64).to(slope)
-    return bool(pulled_rows([slope], [tap.leaving], [random.expand(1, *slope.shape)], together)[0].any())
+    return bool(vjp_rows([slope], [tap.leaving], [random.expand(1, *slope.shape)], together)[0].any())
 
 
 def _num_profiles(tap: Tap) -> int:
@@ -164,11 +164,11 @@ def _images(tap: Tap, slope: Tensor, outputs: Tensor, profiles: Tensor, together
     numbers = torch.arange(count, device=outputs.device)
     directions = profiles.new_zeros(samples, count, tap.num_outputs, positions)
     directions[:, numbers, outputs] = profiles
-    images = pulled_rows([slope], [tap.leaving], [tap.as_leaving(directions)], together)[0]
+    images = vjp_rows([slope], [tap.leaving], [tap.as_leaving(directions)], together)[0]
     return tap.by_output(images)[:, numbers, outputs]
 
 
-def _is_affordable(problem: AnyProblem, few: Tapped, kind: str, max_products: float | None) -> bool:
+def _is_affordable(problem: Problem, few: Tapped, kind: str, max_products: float | None) -> bool:
     """Rows and directions, each weighted by its share of the passes that a product takes over all layers."""
     if 32 * problem.output_dim**2 > problem.memory_budget:
         return False

@@ -11,21 +11,22 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hessmap.curvature.kept_graph import PRODUCTS, KeptGraph, pulled_rows
+from hessmap.curvature.batch_graph import PRODUCTS, BatchGraph, vjp_rows
 from hessmap.curvature.layers.taps import Tapped
-from hessmap.curvature.products import AnyProblem, columns_at_once
+from hessmap.curvature.problem import Problem
+from hessmap.curvature.products import columns_at_once
 
 _TOLERANCES = {torch.float64: 1e-8, torch.float32: 1e-3}
 _SLIGHT = 1e-4  # of the largest entry: a parameter that has less is compared on that scale
 
 
 def agrees_with_autograd(
-    problem: AnyProblem, batch: tuple[Any, Tensor, Tensor], layers: Tapped, kind: str, diagonal: Tensor
+    problem: Problem, batch: tuple[Any, Tensor, Tensor], layers: Tapped, kind: str, diagonal: Tensor
 ) -> bool:
     """The gradient, and of every parameter the largest entry of the diagonal and one at random, on some samples."""
     if not bool(torch.isfinite(diagonal).all()):
         return False
-    graph = KeptGraph(problem, batch, layers.together)
+    graph = BatchGraph(problem, batch, layers.together)
     tolerance = _TOLERANCES[problem.parameters.dtype]
     if not _same_gradient(problem, graph, layers, tolerance):
         return False
@@ -42,11 +43,11 @@ def agrees_with_autograd(
     return bool((errors <= tolerance * scale[entries]).all())
 
 
-def _same_gradient(problem: AnyProblem, graph: KeptGraph, layers: Tapped, tolerance: float) -> bool:
+def _same_gradient(problem: Problem, graph: BatchGraph, layers: Tapped, tolerance: float) -> bool:
     """sum_p slope_p x_p^T beside autograd's, small against the sum of the magnitudes."""
     outputs = layers.outputs.detach()
     slope = layers.weights[:, None] * problem.loss.gradient(outputs, layers.targets).to(outputs.dtype)
-    slopes = pulled_rows([layers.outputs], layers.places, [slope[None]], together=False)
+    slopes = vjp_rows([layers.outputs], layers.places, [slope[None]], together=False)
     found, sizes = [], []
     for tap, rows in zip(layers.taps, slopes, strict=True):
         left, right = tap.by_output(rows)[:, 0], tap.inputs(slice(None))
@@ -63,7 +64,7 @@ def _same_gradient(problem: AnyProblem, graph: KeptGraph, layers: Tapped, tolera
     return bool((errors <= tolerance * torch.maximum(scale, _SLIGHT * scale.max())).all())
 
 
-def _autograd_entries(graph: KeptGraph, kind: str, entries: Tensor) -> Tensor:
+def _autograd_entries(graph: BatchGraph, kind: str, entries: Tensor) -> Tensor:
     """Some entries of a diagonal, from products with unit vectors."""
     problem, product, found = graph.problem, PRODUCTS[kind](graph), []
     for some in torch.split(entries, columns_at_once(problem)):

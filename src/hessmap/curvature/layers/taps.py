@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,11 +14,11 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
+from hessmap.curvature.evaluation import OperationRewriter
 from hessmap.curvature.layers.patches import Patches
 from hessmap.curvature.layers.watch import WATCHED
 from hessmap.curvature.layout import Layout
-from hessmap.curvature.matrix_convolution import matrix_convolutions
-from hessmap.curvature.products import AnyProblem
+from hessmap.curvature.problem import Problem
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,13 +135,13 @@ class Tapped:
         return vector
 
 
-def tapped(problem: AnyProblem, batch: tuple[Any, Tensor, Tensor], together: bool) -> Tapped | None:
+def tapped(problem: Problem, batch: tuple[Any, Tensor, Tensor], together: bool) -> Tapped | None:
     """The layers of a batch; None unless every parameter is the weight or the bias of one use of one layer."""
     inputs, targets, weights = batch
     taps = Taps({id(value): name for name, value in problem.named.items()}, len(targets))
     own = next(iter(problem.named.values()))
     is_slow = not together and own.dtype == torch.float64 and own.device.type == "cpu"
-    with torch.enable_grad(), matrix_convolutions() if is_slow else nullcontext(), taps:
+    with torch.enable_grad(), OperationRewriter(fast_convolutions=is_slow), taps:
         outputs = problem.forward(problem.named, inputs)
     used = Counter(name for tap in taps.found for name in (tap.weight, tap.bias) if name is not None)
     if used != Counter(problem.named.keys()):

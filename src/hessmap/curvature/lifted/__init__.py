@@ -1,5 +1,5 @@
 """The exact dense Hessian from derivatives in the space of layer outputs."""
 
-from hessmap.curvature.lifted.engine import DenseHessian, autograd_matrix, dense_hessian, lifted_network
+from hessmap.curvature.lifted.engine import DenseHessian, dense_hessian, lifted_network
 
-__all__ = ["DenseHessian", "autograd_matrix", "dense_hessian", "lifted_network"]
+__all__ = ["DenseHessian", "dense_hessian", "lifted_network"]

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from hessmap.curvature.large import LargeProblem
 from hessmap.curvature.lifted.assembly import add_pair, add_symmetric
 from hessmap.curvature.lifted.canvas import Canvas
 from hessmap.curvature.lifted.side import side
@@ -56,17 +55,6 @@ def dense_hessian(problem: Problem, part: Part) -> DenseHessian:
         return DenseHessian(matrix, check, "lifted", notes)
     reason = f"the lifted engine missed a use of a parameter, or rounding is bad (check {check:.1e})"
     return _autograd_matrix(problem, part, reason)
-
-
-def autograd_matrix(problem: LargeProblem, part: Part) -> DenseHessian:
-    """The dense form of a large problem's Hessian, by products alone and in its own number format."""
-    size = problem.num_parameters
-    needed = problem.parameters.element_size() * size * size * 3
-    require_memory(f"the dense Hessian of {size} parameters", needed, "Use products (H @ v), or fewer parameters")
-    matrix = hessian_product(problem, part, torch.eye(size, dtype=problem.dtype))
-    scale = float(matrix.abs().max()) or 1.0
-    asymmetry = float((matrix - matrix.T).abs().max()) / scale
-    return DenseHessian((matrix + matrix.T) / 2, asymmetry, "autograd", ("by autograd: the problem is a large one",))
 
 
 def _autograd_matrix(problem: Problem, part: Part, reason: str) -> DenseHessian:
@@ -157,10 +145,21 @@ def _add_batch(
                     add_pair(canvas, early, late, outputs, curvature, motion)
 
 
+def _gradient_by_name(problem: Problem) -> dict[str, Tensor | None]:
+    """The gradient of the first sample's loss per parameter; None where the loss never sees the parameter."""
+    inputs, targets, _ = next(iter(problem.batches(1)))
+    leaves = {name: value.clone().requires_grad_() for name, value in problem.named.items()}
+    with torch.enable_grad():
+        value = problem.loss.value(problem.forward(leaves, inputs), targets).sum()
+    if not value.requires_grad:
+        return dict.fromkeys(leaves)
+    return dict(zip(leaves, torch.autograd.grad(value, list(leaves.values()), allow_unused=True), strict=True))
+
+
 def _add_unlifted(matrix: Tensor, problem: Problem, network: Network, part: Part) -> tuple[str, ...]:
     """Rows and columns of the parameters that no known call used: zero if the loss never sees them, else autograd."""
     seen = set(_uses(network))
-    gradients = problem.gradient_by_name()
+    gradients = _gradient_by_name(problem)
     notes = []
     for name, place in problem.layout:
         if name in seen:

@@ -7,9 +7,9 @@ from torch import nn
 from hessmap.curvature.losses.cross_entropy import CrossEntropy
 from hessmap.curvature.losses.log_cosh import LogCosh
 from hessmap.curvature.losses.loss import Loss
-from hessmap.curvature.losses.own import FunctionLoss, ModuleLoss, PerSample
 from hessmap.curvature.losses.squared import Squared
 from hessmap.curvature.losses.torch_cross_entropy import TorchCrossEntropy
+from hessmap.curvature.losses.user_losses import FunctionLoss, ModuleLoss, PerSample
 from hessmap.errors import unknown_name
 
 LOSSES: dict[str, type[Loss]] = {loss.name: loss for loss in (Squared, CrossEntropy, LogCosh)}

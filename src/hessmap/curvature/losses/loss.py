@@ -22,6 +22,13 @@ class Loss(ABC):
         """Check the targets once and bring them into the form the other methods read."""
         return targets
 
+    def fitted(self, output_shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Loss:
+        """The loss for outputs of that shape per sample, in that number format and on that device."""
+        must = "outputs with more than one axis per sample need a loss function of the user's"
+        got = f"the model gives {output_shape} per sample, not one vector of outputs per sample"
+        require(len(output_shape) <= 1, must, got, "Pass (outputs, targets) -> one value per sample")
+        return self
+
     @abstractmethod
     def value(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Loss of every sample, shape (num_samples,)."""

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from hessmap.curvature.losses.cross_entropy import CrossEntropy
-from hessmap.curvature.losses.own import ModuleLoss
+from hessmap.curvature.losses.user_losses import ModuleLoss
 
 
 class TorchCrossEntropy(ModuleLoss):

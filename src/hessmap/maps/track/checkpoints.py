@@ -46,7 +46,7 @@ def track_checkpoints(
     ``training.train``, of a plain ``state_dict``, or of a dictionary that holds one under "model", "state_dict" or
     "model_state_dict". Its step is the key of a mapping, else what it says itself ("step", "epoch", ..), else the last
     number in its name. With a name that is stored already the work goes on: points whose weights are the same are kept,
-    so that what was interrupted is not measured twice. ``options`` go to ``LargeProblem``.
+    so that what was interrupted is not measured twice. ``options`` go to ``Problem``.
     """
     wanted = settings or TrackSettings()
     files = _steps(checkpoints)

@@ -8,7 +8,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from hessmap.curvature import LargeProblem
+from hessmap.curvature import Problem
 from hessmap.errors import InvalidInput, require, sentence
 from hessmap.maps.curvature_map.prediction import description
 from hessmap.maps.track.settings import TrackSettings
@@ -31,7 +31,7 @@ from hessmap.runs.store import (
 _MUST_AGREE = ("network", "loss", "part", "num_parameters", "num_samples", "data_hash", "settings")
 
 
-def new_track(name: str, problem: LargeProblem, settings: TrackSettings, share: float | None) -> CurvatureTrack:
+def new_track(name: str, problem: Problem, settings: TrackSettings, share: float | None) -> CurvatureTrack:
     """A track of a problem, without points."""
     return CurvatureTrack(
         name=name,
@@ -50,7 +50,7 @@ def new_track(name: str, problem: LargeProblem, settings: TrackSettings, share: 
     )
 
 
-def _of_problem(problem: LargeProblem) -> dict[str, object]:
+def _of_problem(problem: Problem) -> dict[str, object]:
     dtype = str(problem.dtype).removeprefix("torch.")
     return {"l2": problem.l2, "parameters": problem.layout.names, "dtype": dtype}
 

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from hessmap.curvature import LargeProblem, functional_hessian, loss_hessian, outer_product_hessian
+from hessmap.curvature import Problem, functional_hessian, loss_hessian, outer_product_hessian
 from hessmap.maps.track.settings import TrackSettings
 from hessmap.measurement import gradient_overlap, top_eigenpairs, trace_estimate
 from hessmap.results import EigenpairsMeasurement
@@ -27,7 +27,7 @@ class Measured(NamedTuple):
 
 @torch.enable_grad()
 def measured_point(
-    problem: LargeProblem,
+    problem: Problem,
     settings: TrackSettings,
     step: int,
     *,

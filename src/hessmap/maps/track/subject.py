@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from hessmap.curvature import LargeProblem
+from hessmap.curvature import Problem
 from hessmap.curvature.losses import AnyLoss
 from hessmap.errors import require
 from hessmap.results import data_hash
@@ -18,7 +18,7 @@ from hessmap.training.modes import evaluation_mode
 
 @dataclass(frozen=True)
 class Subject:
-    """A model, its loss and the data on which its curvature is measured; ``options`` go to ``LargeProblem``."""
+    """A model, its loss and the data on which its curvature is measured; ``options`` go to ``Problem``."""
 
     model: nn.Module
     loss: AnyLoss
@@ -33,36 +33,28 @@ class Subject:
         got = "this one has persistent_workers=True, and reading it again would restart the training's own pass"
         require(not is_shared, must, got, "Give the tracker a loader of its own")
 
-    def problem(self) -> LargeProblem:
+    def problem(self) -> Problem:
         """The problem at the present weights, in evaluation mode: dropout off, batch-norm by its running statistics.
 
         Mode, gradients, buffers and random state of the model stay as they were.
         """
         with evaluation_mode(self.model), torch.enable_grad():
-            return LargeProblem(self.model, self.loss, *_inputs_and_targets(self.data), **self.options)
+            return Problem(self.model, self.loss, self.data, **self.options)
 
     def weights_hash(self) -> str:
         """Equal for equal parameters and buffers."""
         return data_hash(*(_plain(value).numpy() for value in self.model.state_dict().values()))
 
 
-def data_print(problem: LargeProblem) -> str:
+def data_print(problem: Problem) -> str:
     """The same for the same samples in any order: a sum of squares, so that nothing cancels but rounding."""
-    assert problem.stream.digest is not None
-    return f"{problem.num_samples} samples, {float(problem.stream.digest.sums[1]):.8g}"
+    return f"{problem.num_samples} samples, {float(problem.samples.digest().sums[1]):.8g}"
 
 
-def require_same_data(problem: LargeProblem, before: str) -> None:
+def require_same_data(problem: Problem, before: str) -> None:
     """Refuse points on other data: they could not be compared."""
     now, remedy = data_print(problem), "Give the tracker data of its own that do not change"
     require(now == before, "all points of a track must be measured on the same data", f"{before} are now {now}", remedy)
-
-
-def _inputs_and_targets(data: Any) -> tuple[Any, Tensor | None]:
-    """A pair of tensors is inputs and targets; anything else is read as a loader."""
-    if isinstance(data, tuple | list) and len(data) == 2 and all(isinstance(item, Tensor) for item in data):
-        return data[0], data[1]
-    return data, None
 
 
 def _plain(value: Tensor) -> Tensor:

@@ -39,7 +39,7 @@ class Tracker:
 
     ``data`` is (inputs, targets) or a loader of which every pass gives the same samples; better some hundred fixed
     samples than the whole set. The model is measured in evaluation mode and stays as it is: mode, gradients, buffers
-    and random state. The other options are those of ``LargeProblem``.
+    and random state. The other options are those of ``Problem``.
     """
 
     def __init__(

@@ -13,35 +13,34 @@ from hessmap.errors import InvalidInput, require, sentence
 Inputs = Any  # a tensor, or nested dictionaries, tuples and lists of tensors
 
 
-def leaves(inputs: Inputs) -> Iterator[tuple[str, Tensor]]:
+def tensors_with_paths(inputs: Inputs) -> Iterator[tuple[str, Tensor]]:
     """Every tensor with the path to it, such as ``['mask'][0]``; anything else is refused."""
     if isinstance(inputs, Tensor):
         yield "", inputs
         return
-    items = _items(inputs)
-    for key, value in items:
-        for path, tensor in leaves(value):
+    for key, value in _items(inputs):
+        for path, tensor in tensors_with_paths(value):
             yield f"[{key!r}]{path}", tensor
 
 
-def mapped(function: Callable[[Tensor], Tensor], inputs: Inputs) -> Inputs:
+def map_tensors(function: Callable[[Tensor], Tensor], inputs: Inputs) -> Inputs:
     """The same structure with every tensor replaced."""
     if isinstance(inputs, Tensor):
         return function(inputs)
-    made = {key: mapped(function, value) for key, value in _items(inputs)}
+    made = {key: map_tensors(function, value) for key, value in _items(inputs)}
     if isinstance(inputs, Mapping):
         return made
     return tuple(made.values()) if isinstance(inputs, tuple) else list(made.values())
 
 
-def rows(inputs: Inputs, place: Any) -> Inputs:
-    """Some of the samples."""
-    return mapped(lambda tensor: tensor[place], inputs)
+def take_rows(inputs: Inputs, place: Any) -> Inputs:
+    """Some of the samples: a slice, an index tensor, ..."""
+    return map_tensors(lambda tensor: tensor[place], inputs)
 
 
 def num_rows(inputs: Inputs) -> int:
     """How many samples there are; every tensor must hold as many."""
-    found = {path: len(tensor) if tensor.ndim else None for path, tensor in leaves(inputs)}
+    found = {path: len(tensor) if tensor.ndim else None for path, tensor in tensors_with_paths(inputs)}
     must = "all tensors of the inputs must hold the same number of samples"
     require(bool(found), must, "there is no tensor in them")
     counts = set(found.values())
@@ -50,20 +49,33 @@ def num_rows(inputs: Inputs) -> int:
     return int(next(iter(counts)) or 0)
 
 
-def brought(inputs: Inputs, device: torch.device, dtype: torch.dtype) -> Inputs:
+def move_to(inputs: Inputs, device: torch.device, dtype: torch.dtype, *, copy: bool = False) -> Inputs:
     """On a device, the real tensors in a number format."""
-    return mapped(lambda tensor: tensor.detach().to(device, dtype if tensor.is_floating_point() else None), inputs)
+
+    def moved(tensor: Tensor) -> Tensor:
+        return tensor.detach().to(device, dtype if tensor.is_floating_point() else None, copy=copy)
+
+    return map_tensors(moved, inputs)
 
 
-def joined(parts: list[Inputs]) -> Inputs:
+def concatenate(parts: list[Inputs]) -> Inputs:
     """Batches of one structure, one after the other."""
     first = parts[0]
     if isinstance(first, Tensor):
         return torch.cat(parts)
     if isinstance(first, Mapping):
-        return {key: joined([part[key] for part in parts]) for key in first}
-    made = [joined([part[place] for part in parts]) for place in range(len(first))]
+        return {key: concatenate([part[key] for part in parts]) for key in first}
+    made = [concatenate([part[place] for part in parts]) for place in range(len(first))]
     return tuple(made) if isinstance(first, tuple) else made
+
+
+def num_bytes(inputs: Inputs, dtype: torch.dtype) -> int:
+    """What the tensors take once the real ones are in a number format."""
+    sizes = [
+        tensor.numel() * (dtype.itemsize if tensor.is_floating_point() else tensor.element_size())
+        for _, tensor in tensors_with_paths(inputs)
+    ]
+    return sum(sizes)
 
 
 def _items(inputs: Inputs) -> list[tuple[Any, Any]]:

@@ -1,4 +1,4 @@
-"""One batch, differentiated once and kept as a graph that vectors are pulled back through.
+"""One batch, differentiated once and kept as the graph that vector-Jacobian products go through.
 
 The parameters are leaves of their own, not slices of a flat vector, whose derivatives would each be as long as all of
 them together. Vectors come and go as rows.
@@ -7,38 +7,36 @@ them together. Vectors come and go as rows.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from hessmap.curvature.matrix_convolution import matrix_convolutions
-
 if TYPE_CHECKING:
-    from hessmap.curvature.products import AnyProblem
+    from hessmap.curvature.problem import Problem
 
 RowProduct = Callable[[Tensor], Tensor]
 _FEW = 2  # vectors that are not worth the batching
 _SMALL_OUTPUT = 64  # outputs up to which the Hessian of the loss in them is written down
 
 
-class KeptGraph:
+class BatchGraph:
     """The parameters of a problem as leaves and the outputs of one batch as a function of them.
 
-    ``together`` pulls all rows back at once, which pays where an operation costs less than its call; else they go one
-    by one through convolutions that are written as matrix products.
+    ``together`` takes the products of all rows at once, which pays where an operation costs less than its call; else
+    they go one by one through convolutions that are written as matrix products.
     """
 
-    def __init__(self, problem: AnyProblem, batch: tuple[Any, Tensor, Tensor], together: bool) -> None:
+    def __init__(self, problem: Problem, batch: tuple[Any, Tensor, Tensor], together: bool) -> None:
         self.problem = problem
         self.inputs, self.targets, self.weights = batch
         self.together = together
         self.named = {name: value.detach().requires_grad_() for name, value in problem.named.items()}
         self.leaves = list(self.named.values())
-        is_slow = not together and problem.parameters.dtype == torch.float64 and problem.parameters.device.type == "cpu"
-        with torch.enable_grad(), matrix_convolutions() if is_slow else nullcontext():
-            self.outputs = problem.forward(self.named, self.inputs)
+        with torch.enable_grad():
+            self.outputs = problem.forward(
+                self.named, self.inputs, fast_convolutions=not together and has_slow_convolutions(problem)
+            )
 
     def gradient(self, risk: Tensor) -> list[Tensor | None]:
         """Of a number, in the leaves, to be differentiated again."""
@@ -54,14 +52,19 @@ class KeptGraph:
     def joined(self, parts: Sequence[Tensor]) -> Tensor:
         return torch.cat([part.reshape(len(part), -1) for part in parts], 1)
 
-    def pulled(
+    def vjp(
         self, roots: Sequence[Tensor | None], places: Sequence[Tensor], cotangents: Sequence[Tensor]
     ) -> list[Tensor]:
         """Cotangents (first axis: rows) of the roots, in the places; what does not depend on a place gives zero."""
-        return pulled_rows(roots, places, cotangents, self.together)
+        return vjp_rows(roots, places, cotangents, self.together)
 
 
-def pulled_rows(
+def has_slow_convolutions(problem: Problem) -> bool:
+    """torch has no fast float64 convolution for CPUs."""
+    return problem.dtype == torch.float64 and problem.device.type == "cpu"
+
+
+def vjp_rows(
     roots: Sequence[Tensor | None],
     places: Sequence[Tensor],
     cotangents: Sequence[Tensor],
@@ -112,24 +115,24 @@ def _images(
     return [None if parts[0] is None else torch.stack(parts) for parts in zip(*single, strict=True)]
 
 
-def loss_product(graph: KeptGraph) -> RowProduct:
-    """The Hessian is symmetric: pulling back through the gradient is the product."""
+def loss_product(graph: BatchGraph) -> RowProduct:
+    """The Hessian is symmetric: the vjp of the gradient is the product."""
     with torch.enable_grad():
         values = graph.problem.loss.value(graph.outputs, graph.targets)
         roots = graph.gradient((graph.weights * values).sum())
-    return lambda rows: graph.joined(graph.pulled(roots, graph.leaves, graph.split(rows)))
+    return lambda rows: graph.joined(graph.vjp(roots, graph.leaves, graph.split(rows)))
 
 
-def functional_product(graph: KeptGraph) -> RowProduct:
+def functional_product(graph: BatchGraph) -> RowProduct:
     outputs = graph.outputs.detach()
     with torch.no_grad():
         residual = (graph.weights[:, None] * graph.problem.loss.gradient(outputs, graph.targets)).to(outputs.dtype)
     with torch.enable_grad():
         roots = graph.gradient((residual * graph.outputs).sum())
-    return lambda rows: graph.joined(graph.pulled(roots, graph.leaves, graph.split(rows)))
+    return lambda rows: graph.joined(graph.vjp(roots, graph.leaves, graph.split(rows)))
 
 
-def outer_product(graph: KeptGraph) -> RowProduct:
+def outer_product(graph: BatchGraph) -> RowProduct:
     outputs, weights = graph.outputs.detach(), graph.weights
     loss, targets = graph.problem.loss, graph.targets
     if outputs.shape[1] <= _SMALL_OUTPUT:
@@ -138,32 +141,34 @@ def outer_product(graph: KeptGraph) -> RowProduct:
     point = outputs.clone().requires_grad_()
     with torch.enable_grad():
         slope = loss.gradient(point, targets).to(point.dtype)
-    return _through_outputs(graph, lambda pushed: graph.pulled([slope], [point], [weights[:, None] * pushed])[0])
+    return _through_outputs(graph, lambda pushed: graph.vjp([slope], [point], [weights[:, None] * pushed])[0])
 
 
-def empirical_product(graph: KeptGraph) -> RowProduct:
+def empirical_product(graph: BatchGraph) -> RowProduct:
     slope = graph.problem.loss.gradient(graph.outputs.detach(), graph.targets).to(graph.outputs.dtype).detach()
     weights = graph.weights
     return _through_outputs(graph, lambda pushed: slope * (weights * (slope * pushed).sum(-1))[..., None])
 
 
-def _through_outputs(graph: KeptGraph, curved: RowProduct) -> RowProduct:
+def _through_outputs(graph: BatchGraph, curved: RowProduct) -> RowProduct:
     """v -> J^T curved(J v)."""
-    # J v is the pull-back of the pull-back: reverse mode only, which every module has.
+    # J v is the vjp of the vjp: reverse mode only, which every module has.
     start = torch.zeros_like(graph.outputs, requires_grad=True)
-    pulled: list[Tensor | None] = [None] * len(graph.leaves)
+    transposed: list[Tensor | None] = [None] * len(graph.leaves)
     if graph.outputs.grad_fn:
         with torch.enable_grad():
-            pulled = list(torch.autograd.grad(graph.outputs, graph.leaves, start, create_graph=True, allow_unused=True))
+            transposed = list(
+                torch.autograd.grad(graph.outputs, graph.leaves, start, create_graph=True, allow_unused=True)
+            )
 
     def product(rows: Tensor) -> Tensor:
-        pushed = graph.pulled(pulled, [start], graph.split(rows))[0]
-        return graph.joined(graph.pulled([graph.outputs], graph.leaves, [curved(pushed)]))
+        pushed = graph.vjp(transposed, [start], graph.split(rows))[0]
+        return graph.joined(graph.vjp([graph.outputs], graph.leaves, [curved(pushed)]))
 
     return product
 
 
-PRODUCTS: dict[str, Callable[[KeptGraph], RowProduct]] = {
+PRODUCTS: dict[str, Callable[[BatchGraph], RowProduct]] = {
     "loss": loss_product,
     "outer_product": outer_product,
     "functional": functional_product,

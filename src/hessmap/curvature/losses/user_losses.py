@@ -39,6 +39,13 @@ class FunctionLoss(Loss):
         )
         return values
 
+    def fitted(self, output_shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Loss:
+        """The function sees outputs in the shape that the model gave them."""
+        if len(output_shape) <= 1:
+            return self
+        function = self.function
+        return FunctionLoss(lambda outputs, targets: function(outputs.reshape(-1, *output_shape), targets), self.name)
+
     def gradient(self, outputs: Tensor, targets: Tensor) -> Tensor:
         gradient: Tensor = vmap(grad(self._one))(outputs, targets)
         return gradient
@@ -68,6 +75,13 @@ class ModuleLoss(FunctionLoss):
         own.reduction = "none"
         self.module = own
         super().__init__(self._per_sample, type(module).__name__)
+
+    def fitted(self, output_shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Loss:
+        Loss.fitted(self, output_shape, dtype, device)
+        twin = copy.copy(self)
+        twin.module = copy.deepcopy(self.module).to(device, dtype)
+        twin.function = twin._per_sample
+        return twin
 
     def prepare(self, targets: Tensor, output_dim: int) -> Tensor:
         """Real targets in the shape of the outputs, because torch would broadcast (N,) against (N, 1) to (N, N); class

@@ -1,0 +1,99 @@
+"""What a batch may look like, and what it must hold: inputs and targets, as many of each, finite."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from hessmap.curvature.nested_tensors import Inputs, num_rows, tensors_with_paths
+from hessmap.errors import InvalidInput, require, sentence
+
+Pair = tuple[Inputs, Tensor]
+_LABELS = ("labels", "targets", "label", "target")
+
+
+def is_pair(data: Any) -> bool:
+    """A pair of tensors, or of nested tensors and a tensor, is (inputs, targets)."""
+    if not isinstance(data, tuple | list) or len(data) != 2 or not isinstance(data[1], Tensor | np.ndarray):
+        return False
+    return isinstance(data[0], Tensor | np.ndarray | Mapping) or (isinstance(data, tuple) and _is_nested(data[0]))
+
+
+def _is_nested(data: Any) -> bool:
+    return isinstance(data, tuple) and all(isinstance(item, Tensor | np.ndarray | Mapping) for item in data)
+
+
+def labelled_pair(batch: Mapping[str, Any]) -> Pair:
+    """A dictionary brings its targets among its inputs."""
+    for name in _LABELS:
+        if isinstance(batch.get(name), Tensor | np.ndarray):
+            return {key: value for key, value in batch.items() if key != name}, as_tensor(batch[name], name)
+    got = f"there is a dictionary with the keys {', '.join(map(str, batch))}"
+    remedy = "Put them there, or pass targets="
+    raise InvalidInput(
+        sentence(f"a dictionary must hold its targets under one of {', '.join(_LABELS)}", got, remedy)
+    )
+
+
+def batch_pair(batch: Any) -> Pair:
+    """Inputs and targets of a batch."""
+    if isinstance(batch, Mapping):
+        inputs, targets = labelled_pair(batch)
+    else:
+        fits = isinstance(batch, tuple | list) and len(batch) == 2 and isinstance(batch[1], Tensor | np.ndarray)
+        must = "a loader must give (inputs, targets) pairs of tensors"
+        remedy = "Give ((first, second), targets) for several inputs, or a dictionary with its labels"
+        require(fits, must, f"it gave a {type(batch).__name__}", remedy)
+        inputs, targets = batch[0], as_tensor(batch[1], "targets")
+    inputs = with_tensors(inputs)
+    first = next((tensor for _, tensor in tensors_with_paths(inputs)), torch.empty(0))
+    aligned = first.ndim > 0 and targets.ndim > 0 and len(first) == len(targets)
+    must, got = "a batch must hold as many targets as inputs", f"{tuple(first.shape)} and {tuple(targets.shape)}"
+    require(aligned, must, f"one holds shapes {got}", "Set a batch_size if these are single samples")
+    return inputs, targets
+
+
+def checked_pair(inputs: Inputs, targets: Tensor, start: int) -> Pair:
+    """As many finite inputs as targets; ``start`` is the number of the first sample, for messages."""
+    count = num_rows(inputs)
+    rows = len(targets) if targets.ndim else "a number of"
+    must = "inputs and targets must have the same number of samples"
+    require(targets.ndim > 0 and len(targets) == count, must, f"there are {count} inputs and {rows} targets")
+    require(count > 0, "the data must hold at least one sample", "it is empty")
+    for name, tensor in [(f"inputs{path}", tensor) for path, tensor in tensors_with_paths(inputs)] + [
+        ("targets", targets)
+    ]:
+        must = f"{name} must be plain dense tensors"
+        require(tensor.layout == torch.strided and not tensor.is_meta, must, f"got {tensor.layout} on {tensor.device}")
+        if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
+            bad = start + int((~torch.isfinite(tensor)).reshape(count, -1).any(1).nonzero()[0])
+            raise InvalidInput(sentence(f"{name} must be finite", f"sample {bad} has NaN or inf"))
+    return inputs, targets.detach()
+
+
+def tensor_or_same(data: Any) -> Any:
+    return torch.as_tensor(data) if isinstance(data, np.ndarray) else data
+
+
+def as_tensor(values: Any, name: str) -> Tensor:
+    try:
+        return torch.as_tensor(values)
+    except (TypeError, ValueError, RuntimeError) as error:
+        got = f"got a {type(values).__name__} ({error})"
+        raise InvalidInput(sentence(f"{name} must be a tensor or an array", got)) from error
+
+
+def with_tensors(inputs: Any) -> Inputs:
+    """Arrays inside of a structure as tensors."""
+    if isinstance(inputs, Mapping):
+        return {key: with_tensors(value) for key, value in inputs.items()}
+    if isinstance(inputs, tuple | list):
+        made = [with_tensors(value) for value in inputs]
+        return tuple(made) if isinstance(inputs, tuple) else made
+    return tensor_or_same(inputs)
+
+

@@ -1,0 +1,55 @@
+"""How many bytes a sample takes while a model is differentiated twice, counted where autograd keeps them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+from torch.autograd.graph import saved_tensors_hooks
+
+from hessmap.curvature.nested_tensors import Inputs, take_rows
+
+if TYPE_CHECKING:
+    from hessmap.curvature.problem import Problem
+
+_MIN_BYTES = 256
+
+
+def bytes_per_sample(problem: Problem) -> int:
+    """What autograd keeps of one more sample for the gradient and for its derivative; counted once per problem."""
+
+    def count() -> int:
+        inputs, targets, weights = next(iter(problem.batches(2)))
+        both = _saved_bytes(problem, inputs, targets, weights)
+        one = _saved_bytes(problem, take_rows(inputs, slice(1)), targets[:1], weights[:1]) if len(targets) > 1 else 0
+        return max(_MIN_BYTES, both - one)
+
+    return problem.find_once("bytes_per_sample", count)
+
+
+def samples_at_once(problem: Problem, columns: int) -> int:
+    """Samples whose linearised pass, with half as much again for every column, fits into half of the budget."""
+    each = bytes_per_sample(problem) * (1 + columns / 2)
+    return max(1, min(problem.num_samples, int(problem.memory_budget / 2 / each)))
+
+
+def _saved_bytes(problem: Problem, inputs: Inputs, targets: Tensor, weights: Tensor) -> int:
+    leaves = {name: value.clone().requires_grad_() for name, value in problem.named.items()}
+    sizes: dict[int, int] = {}
+    own = {value.untyped_storage().data_ptr() for value in leaves.values()}
+
+    def note_size(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in own:
+            sizes[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    with torch.enable_grad(), saved_tensors_hooks(note_size, lambda tensor: tensor):
+        values = problem.loss.value(problem.forward(leaves, inputs), targets)
+        risk = (weights * values).sum()
+        if risk.requires_grad:
+            # Held until the tensors are counted: storages that were freed would be used again.
+            gradient = torch.autograd.grad(risk, list(leaves.values()), create_graph=True, allow_unused=True)
+            del gradient
+    return sum(sizes.values())

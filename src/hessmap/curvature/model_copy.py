@@ -1,0 +1,100 @@
+"""Nothing of the user's changes: a private copy of the model, checked and made ready to be differentiated."""
+
+from __future__ import annotations
+
+import copy
+
+import torch
+from torch import nn
+
+from hessmap.errors import InvalidInput, UnsupportedNetwork, require, sentence
+
+LARGEST_IN_FLOAT64 = 1_000_000  # trainable parameters up to which a model is copied in float64
+_FORMATS = (torch.float32, torch.float64)
+_INSTANCE_NORM = nn.modules.instancenorm._InstanceNorm
+_BATCH_NORMS = (nn.modules.batchnorm._BatchNorm, _INSTANCE_NORM)
+
+
+def private_copy(
+    model: nn.Module, dtype: torch.dtype = torch.float64, device: torch.device | None = None
+) -> tuple[nn.Module, tuple[str, ...]]:
+    """A copy in a number format (float64) and on a device (its own), with frozen batch-norm, and notes on
+    what was changed in it.
+
+    Dropout that is switched on is refused: it would make the Hessian a random variable.
+    """
+    _refuse_what_cannot_be_copied(model)
+    notes = []
+    dtypes = {parameter.dtype for parameter in model.parameters()} - {dtype}
+    if dtypes:
+        names = ", ".join(sorted(str(other).removeprefix("torch.") for other in dtypes))
+        change = "promoted" if dtype == torch.float64 else "converted"
+        notes.append(f"the model was {change} from {names} to {str(dtype).removeprefix('torch.')}")
+    try:
+        twin = copy.deepcopy(model).to(device)
+        # Not .to(dtype), which would make complex buffers real.
+        twin = twin.double() if dtype == torch.float64 else twin.float()
+    except (RuntimeError, TypeError, AssertionError) as error:
+        must = "the model must be copyable, so that the original stays as it is"
+        raise UnsupportedNetwork(sentence(must, f"copy.deepcopy failed with: {error}")) from error
+    for module in twin.modules():
+        if isinstance(module, _INSTANCE_NORM) and module.running_mean is None:
+            continue  # it looks at one sample at a time, in both modes
+        if isinstance(module, _BATCH_NORMS) and module.training:
+            require(
+                module.running_mean is not None,
+                "batch-norm must have running statistics, so that it can be taken frozen",
+                f"{type(module).__name__} has none",
+                "Build it with track_running_stats=True and run the data through once",
+            )
+            module.eval()
+            notes.append("batch-norm was taken frozen, with its running statistics")
+    for name, parameter in twin.named_parameters():
+        must, got = "weights must be real", f"parameter '{name}' is {parameter.dtype}"
+        require(not parameter.is_complex(), must, got, "Use torch.view_as_real in the forward pass")
+        require(bool(torch.isfinite(parameter).all()), "weights must be finite", f"parameter '{name}' has NaN or inf")
+        parameter.grad = None
+    return twin, tuple(dict.fromkeys(notes))
+
+
+def _refuse_what_cannot_be_copied(model: nn.Module) -> None:
+    for name, module in model.named_modules():
+        if isinstance(module, nn.modules.dropout._DropoutNd) and module.training and module.p > 0:
+            must = "dropout must be off, because it makes the Hessian random"
+            got = f"layer '{name}' is {type(module).__name__}(p={module.p}) in train mode"
+            raise InvalidInput(sentence(must, got, "Call model.eval() first"))
+    for name, parameter in model.named_parameters():
+        must = "every parameter must have its values"
+        if isinstance(parameter, nn.parameter.UninitializedParameter):
+            got = f"parameter '{name}' belongs to a lazy module that has not seen an input"
+            raise InvalidInput(sentence(must, got, "Call the model once on a batch first"))
+        if parameter.is_meta:
+            got = f"parameter '{name}' is on the meta device"
+            raise InvalidInput(sentence(must, got, "Load the weights first, for example with model.to_empty"))
+
+
+def chosen_format(model: nn.Module, given: torch.dtype | None) -> tuple[torch.dtype, tuple[str, ...]]:
+    """float64 up to a million trainable parameters, the model's own format above."""
+    if given is not None:
+        require(given in _FORMATS, "dtype must be torch.float32 or torch.float64", f"got {given}")
+        return given, ()
+    _refuse_what_cannot_be_copied(model)
+    trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    count = sum(parameter.numel() for parameter in trainable)
+    if count <= LARGEST_IN_FLOAT64:
+        return torch.float64, ()
+    own = torch.float64 if trainable[0].dtype == torch.float64 else torch.float32
+    name = str(own).removeprefix("torch.")
+    return own, (f"computed in {name}, because there are {count:,} trainable parameters; dtype= says otherwise",)
+
+
+def checked_device(model: nn.Module, given: torch.device | str | None) -> torch.device:
+    """The model's own device, or the wanted one if it is here."""
+    own = next(iter(model.parameters()), torch.empty(0)).device
+    try:
+        device = own if given is None else torch.device(given)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError, TypeError) as error:
+        got = f"{given!r} gave: {str(error).splitlines()[0]}"
+        raise InvalidInput(sentence("device must be one that torch has here", got)) from error
+    return device
