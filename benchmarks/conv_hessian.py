@@ -87,7 +87,7 @@ def measure(name: str) -> dict[str, Any]:
     seconds["torch"], theirs = timed(lambda: torch_hessian(made))
     speedup = seconds["torch"] / seconds["loss"]
     disagreement = float((ours.matrix - theirs).abs().max() / theirs.abs().max())
-    passes = ours.road == "lifted" and speedup >= WANTED["torch"] and disagreement <= WANTED["agreement"]
+    passes = ours.method == "lifted" and speedup >= WANTED["torch"] and disagreement <= WANTED["agreement"]
     return {
         "network": name,
         "num_parameters": made.num_parameters,

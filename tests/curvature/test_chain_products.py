@@ -146,7 +146,8 @@ def own_forward() -> nn.Module:
 )
 def test_what_is_not_a_chain_of_known_layers_is_left_to_autograd(build: Callable[[], nn.Module]) -> None:
     model = build()
-    seen = SimpleNamespace(model=model, named=dict(model.named_parameters()), user_forward=None)  # what `chain_of` reads of a problem
+    # what `chain_of` reads of a problem
+    seen = SimpleNamespace(model=model, named=dict(model.named_parameters()), user_forward=None)
     assert chain_of(seen) is None  # type: ignore[arg-type]
 
 

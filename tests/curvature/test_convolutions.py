@@ -48,7 +48,7 @@ def test_every_call_is_perturbed_where_fewer_directions_are():
 def test_both_spaces_give_the_same_matrix(monkeypatch, part):
     made = problem(lenet())
     found = dense_hessian(made, part)
-    assert found.road == "lifted"
+    assert found.method == "lifted"
     assert found.notes == ()
     call = type(lifted_network(made).calls[0])
     for space in ("outputs", "weights"):
@@ -64,7 +64,7 @@ def test_budget_and_size_of_sweeps_change_nothing(monkeypatch, part):
     made = problem(lenet(), memory_budget=2**20)
     made.memory_budget = 2**16
     split = dense_hessian(made, part)
-    assert in_turn.road == split.road == "lifted"
+    assert in_turn.method == split.method == "lifted"
     assert relative_error(in_turn.matrix, whole) < 1e-12
     assert relative_error(split.matrix, whole) < 1e-12
 
@@ -75,7 +75,7 @@ def test_functional_part_stays_right_when_residuals_are_tiny():
     tiny = hm.functional_hessian(hm.Problem(model, "squared", inputs, outputs - 1e-10 * residual)).dense
     stored = (outputs - (outputs - 1e-10 * residual)) / 1e-10  # the residual to the rounding of the output
     exact = hm.functional_hessian(hm.Problem(model, "squared", inputs, outputs - stored)).to_dense()
-    assert tiny.road == "lifted"
+    assert tiny.method == "lifted"
     assert relative_error(tiny.matrix / 1e-10, exact) < 1e-10
 
 
@@ -84,7 +84,7 @@ def test_a_wide_image_is_convolved_by_torch_itself():
     made = problem(wide, size=60)
     assert lifted_network(made).matrices[0] is None
     found = dense_hessian(made, "loss")
-    assert found.road == "lifted"
+    assert found.method == "lifted"
     assert relative_error(found.matrix, by_autograd(made, "loss")) < 1e-12
 
 
@@ -115,7 +115,7 @@ def test_convolutions_beside_a_parameter_of_their_own():
 
     made = problem(Gained(), size=8)
     found = dense_hessian(made, "loss")
-    assert found.road == "lifted"
+    assert found.method == "lifted"
     assert found.notes == ("parameter 'gain' went by autograd, one product per entry",)
     assert relative_error(found.matrix, by_autograd(made, "loss")) < 1e-12
 

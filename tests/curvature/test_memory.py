@@ -27,7 +27,7 @@ targets = torch.randn(num_samples, 10, generator=generator, dtype=torch.float64)
 problem = hm.Problem(model, "squared", inputs, targets, memory_budget=int(sys.argv[1]))
 before = peak()
 dense = hm.loss_hessian(problem).dense
-print(dense.road, peak() - before - 8 * problem.num_parameters**2)
+print(dense.method, peak() - before - 8 * problem.num_parameters**2)
 """
 
 

@@ -102,7 +102,7 @@ def test_fitted_samples_keep_their_digits_in_the_loss_hessian(loss, margin):
     scale = float(parts.abs().max())
     assert float((hm.loss_hessian(problem) @ identity - parts).abs().max()) < 1e-12 * scale
     assert float((hessian.to_dense() - parts).abs().max()) < 1e-12 * scale
-    assert hessian.dense.road == "lifted"
+    assert hessian.dense.method == "lifted"
 
 
 @pytest.mark.parametrize(

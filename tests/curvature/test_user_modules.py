@@ -90,7 +90,7 @@ def test_the_dense_form_is_right_however_the_module_is_written(make):
 
 @pytest.mark.parametrize("make", [grouped, gated, Averaging])
 def test_group_norm_silu_and_modules_that_count_their_calls_are_lifted(make):
-    assert dense_hessian(hm.Problem(make(), "squared", INPUTS, TARGETS), "loss").road == "lifted"
+    assert dense_hessian(hm.Problem(make(), "squared", INPUTS, TARGETS), "loss").method == "lifted"
 
 
 def test_buffers_of_the_user_stay_as_they_were():
@@ -210,7 +210,7 @@ def test_the_check_and_the_norm_hold_at_any_scale_of_the_data(scale):
     plain = hm.loss_hessian(case.problem())
     assert torch.allclose(hessian.to_dense() / scale / scale, plain.to_dense(), rtol=1e-9, atol=1e-12)
     assert 0 < hessian.dense.check < 1e-12
-    assert hessian.dense.road == "lifted"
+    assert hessian.dense.method == "lifted"
     assert hessian.scale / scale / scale == pytest.approx(plain.scale, rel=1e-2)
 
 

@@ -34,9 +34,7 @@ def labelled_pair(batch: Mapping[str, Any]) -> Pair:
             return {key: value for key, value in batch.items() if key != name}, as_tensor(batch[name], name)
     got = f"there is a dictionary with the keys {', '.join(map(str, batch))}"
     remedy = "Put them there, or pass targets="
-    raise InvalidInput(
-        sentence(f"a dictionary must hold its targets under one of {', '.join(_LABELS)}", got, remedy)
-    )
+    raise InvalidInput(sentence(f"a dictionary must hold its targets under one of {', '.join(_LABELS)}", got, remedy))
 
 
 def batch_pair(batch: Any) -> Pair:
@@ -95,5 +93,3 @@ def with_tensors(inputs: Any) -> Inputs:
         made = [with_tensors(value) for value in inputs]
         return tuple(made) if isinstance(inputs, tuple) else made
     return tensor_or_same(inputs)
-
-

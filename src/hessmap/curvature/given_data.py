@@ -108,5 +108,3 @@ def _refuse_drop_last(loader: DataLoader[Any]) -> None:
     count, size = len(sampler), batches.batch_size
     got = f"drop_last=True loses {count % size} of {count} in batches of {size}"
     require(count % size == 0, must, got, remedy)
-
-

@@ -1,6 +1,6 @@
 """From derivatives along perturbations to blocks of the Hessian: GEMMs over the samples.
 
-For calls k <= l with features a, and the curvature S, motion A and slope g of ``sweep``, both terms of
+For calls k <= l with features a, and the curvature S, input_tangents A and slope g of ``sweep``, both terms of
 
     d2 / dW_k[j,b] dW_l[i,a]  =  sum_n ( S_n[j,i] a_l[n,a]  +  A_n[j,a] g_l[n,i] ) a_k[n,b]
 
@@ -15,32 +15,39 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from hessmap.curvature.lifted.canvas import Canvas
-from hessmap.curvature.lifted.side import Side
+from hessmap.curvature.lifted.batch_call import BatchCall, Piece
+from hessmap.curvature.lifted.hessian_buffer import HessianBuffer
 
 _GROUP = 16  # outputs, and inputs, whose diagonal blocks are formed together
 _CACHED = 2**19  # entries of ``rows`` that are formed and used before the next ones
 _HELD = 2**22  # entries that positions are summed into before the next ones
 
 
-def add_pair(canvas: Canvas, early: Side, late: Side, outputs: slice, curvature: Tensor, motion: Tensor | None) -> None:
+def add_pair(
+    buffer: HessianBuffer,
+    early: BatchCall,
+    late: BatchCall,
+    outputs: slice,
+    curvature: Tensor,
+    input_tangents: Tensor | None,
+) -> None:
     """Add the block of some outputs of a call with a later one, and its transpose."""
     if early.call.is_plain:
-        _add_plain(canvas, early, late, outputs, curvature, motion)
+        _add_plain(buffer, early, late, outputs, curvature, input_tangents)
         return
     each, samples = early.call.directions_per_output, len(early.slope)
     slopes = curvature.view(-1, each, samples, curvature.shape[2])
-    moved = motion.view(-1, each, samples, motion.shape[2]) if motion is not None else None
+    tangents = input_tangents.view(-1, each, samples, input_tangents.shape[2]) if input_tangents is not None else None
     if early.call.space == "weights":
-        _write(canvas, early, late, outputs.start, late.gradient(slopes, moved))
+        _write(buffer, early, late, outputs.start, late.gradient(slopes, tangents))
         return
     step = max(1, _HELD // (samples * early.call.num_features * (late.call.output_size + late.call.input_size)))
     for first in range(0, len(slopes), step):
         chosen, start = slice(first, first + step), outputs.start + first
         features = early.of_outputs(slice(start, min(start + step, outputs.stop))).mT
         met = _met(features, slopes[chosen])
-        met_motion = _met(features, moved[chosen]) if moved is not None else None
-        _write(canvas, early, late, start, late.gradient(met, met_motion))
+        met_tangents = _met(features, tangents[chosen]) if tangents is not None else None
+        _write(buffer, early, late, start, late.gradient(met, met_tangents))
 
 
 def _met(features: Tensor, values: Tensor) -> Tensor:
@@ -50,30 +57,35 @@ def _met(features: Tensor, values: Tensor) -> Tensor:
 
 
 def _add_plain(
-    canvas: Canvas, early: Side, late: Side, outputs: slice, curvature: Tensor, motion: Tensor | None
+    buffer: HessianBuffer,
+    early: BatchCall,
+    late: BatchCall,
+    outputs: slice,
+    curvature: Tensor,
+    input_tangents: Tensor | None,
 ) -> None:
     features = early.features[0, :, 0]
     step = max(1, _CACHED // (len(features) * late.call.num_outputs * late.call.num_features))
     for first in range(0, len(curvature), step):
         chosen = slice(first, first + step)
-        rows = _rows(canvas, late, curvature[chosen], motion[chosen] if motion is not None else None)
-        block = canvas.scratch("block", len(rows), features.shape[1], rows.shape[1])
+        rows = _rows(buffer, late, curvature[chosen], input_tangents[chosen] if input_tangents is not None else None)
+        block = buffer.scratch("block", len(rows), features.shape[1], rows.shape[1])
         torch.bmm(features.T.expand(len(rows), -1, -1), rows.mT, out=block)
         block = block.view(*block.shape[:2], late.call.num_outputs, -1)
-        _write(canvas, early, late, outputs.start + first, block)
+        _write(buffer, early, late, outputs.start + first, block)
 
 
-def _rows(canvas: Canvas, late: Side, curvature: Tensor, motion: Tensor | None) -> Tensor:
+def _rows(buffer: HessianBuffer, late: BatchCall, curvature: Tensor, input_tangents: Tensor | None) -> Tensor:
     """The bracket of the formula, shape (directions, outputs * features of the later call, samples)."""
     call = late.call
     if not call.is_plain:
-        return late.gradient(curvature, motion, per_sample=True).flatten(1, 2)
+        return late.gradient(curvature, input_tangents, per_sample=True).flatten(1, 2)
     directions, samples = curvature.shape[:2]
-    rows = canvas.scratch("rows", directions, call.num_outputs, call.num_features, samples)
+    rows = buffer.scratch("rows", directions, call.num_outputs, call.num_features, samples)
     torch.mul(_samples_last(curvature)[:, :, None], _samples_last(late.features[0, :, 0])[None], out=rows)
-    if motion is not None and call.weight is not None:
-        rows[:, :, : motion.shape[2]].addcmul_(
-            _samples_last(motion)[:, None], _samples_last(late.slope[:, :, 0])[None, :, None]
+    if input_tangents is not None and call.weight is not None:
+        rows[:, :, : input_tangents.shape[2]].addcmul_(
+            _samples_last(input_tangents)[:, None], _samples_last(late.slope[:, :, 0])[None, :, None]
         )
     return rows.flatten(1, 2)
 
@@ -82,17 +94,40 @@ def _samples_last(values: Tensor) -> Tensor:
     return values.transpose(-1, -2).contiguous()
 
 
-def _write(canvas: Canvas, early: Side, late: Side, first: int, block: Tensor) -> None:
+def _write(buffer: HessianBuffer, early: BatchCall, late: BatchCall, first: int, block: Tensor) -> None:
     """Put a block (outputs of the earlier call from ``first`` on, features, outputs of the later, features) into its
     place and its mirror image."""
     rows, here, there = slice(first, first + len(block)), early.call.num_outputs, late.call.num_outputs
-    for own_name, own in early.pieces:
-        for other_name, other in late.pieces:
-            part, unwritten = block[:, own, :, other], canvas.is_unwritten(own_name, other_name)
-            _put(canvas.block(own_name, here, other_name, there)[rows], part, unwritten)
+    for own in early.pieces:
+        for other in late.pieces:
+            part = block[:, own.features, :, other.features]
+            if own.entries is not None or other.entries is not None:
+                _add_at_entries(buffer, _entries(own, here)[rows], own, _entries(other, there), other, part)
+                if early is not late:
+                    _add_at_entries(
+                        buffer, _entries(other, there), other, _entries(own, here)[rows], own, part.permute(2, 3, 0, 1)
+                    )
+                continue
+            unwritten = buffer.is_unwritten(own.name, other.name)
+            _put(buffer.block(own.name, here, other.name, there)[rows], part, unwritten)
             if early is not late:
-                mirrored = canvas.block(other_name, there, own_name, here).permute(2, 3, 0, 1)
+                mirrored = buffer.block(other.name, there, own.name, here).permute(2, 3, 0, 1)
                 _put(mirrored[rows], part, unwritten)
+
+
+def _entries(piece: Piece, num_outputs: int) -> Tensor:
+    if piece.entries is not None:
+        return piece.entries
+    features = piece.features.stop - piece.features.start
+    return torch.arange(num_outputs * features).view(num_outputs, features)
+
+
+def _add_at_entries(
+    buffer: HessianBuffer, rows: Tensor, own: Piece, columns: Tensor, other: Piece, part: Tensor
+) -> None:
+    """Add a block whose parameters are used in part, or in another order than their own."""
+    places = buffer.rows(own.name, rows.flatten())[:, None], buffer.rows(other.name, columns.flatten())[None]
+    buffer.matrix[places] += part.reshape(rows.numel(), columns.numel())
 
 
 def _put(target: Tensor, values: Tensor, is_unwritten: bool) -> None:
@@ -102,40 +137,44 @@ def _put(target: Tensor, values: Tensor, is_unwritten: bool) -> None:
         target.add_(values)
 
 
-def add_symmetric(canvas: Canvas, own: Side, curvature: Tensor) -> None:
+def add_symmetric(buffer: HessianBuffer, own: BatchCall, curvature: Tensor) -> None:
     """Add the block of a plain call with itself: half of it or less, the rest by symmetry.
 
     sum_n S_n[j,i] a[n,a] a[n,b] is symmetric in (j,i) and in (a,b): only groups with i >= j and b >= a are formed.
     ``curvature`` is (outputs, samples, outputs).
     """
     inputs, size = own.features[0, :, 0], own.call.num_outputs
-    for piece, (_, features) in enumerate(own.pieces):
+    for number, piece in enumerate(own.pieces):
+        features = piece.features
         for a in range(features.start, features.stop, _GROUP):
             group = slice(a, min(a + _GROUP, features.stop))
-            products = canvas.scratch("products", len(inputs), _width(group), inputs.shape[1] - a)
+            products = buffer.scratch("products", len(inputs), _width(group), inputs.shape[1] - a)
             torch.mul(inputs[:, group, None], inputs[:, None, a:], out=products)
             for j in range(0, size, _GROUP):
                 outputs = slice(j, min(j + _GROUP, size))
                 pairs = curvature[outputs, :, j:].transpose(1, 2).flatten(0, 1)
-                block = canvas.scratch("block", len(pairs), products[0].numel())
+                block = buffer.scratch("block", len(pairs), products[0].numel())
                 torch.mm(pairs, products.flatten(1), out=block)
                 block = block.view(_width(outputs), size - j, _width(group), inputs.shape[1] - a)
-                _write_symmetric(canvas, own, piece, outputs, group, block)
+                _write_symmetric(buffer, own, number, outputs, group, block)
 
 
-def _write_symmetric(canvas: Canvas, own: Side, piece: int, outputs: slice, group: slice, block: Tensor) -> None:
+def _write_symmetric(
+    buffer: HessianBuffer, own: BatchCall, number: int, outputs: slice, group: slice, block: Tensor
+) -> None:
     """A block (j, i >= j, a, b >= a) to its own place and to the three that mirror it, for every parameter b is of."""
-    size, (name, features) = own.call.num_outputs, own.pieces[piece]
+    size, name, features = own.call.num_outputs, own.pieces[number].name, own.pieces[number].features
     local = slice(group.start - features.start, group.stop - features.start)
-    for other_name, other in own.pieces[piece:]:
-        unwritten = canvas.is_unwritten(name, other_name)
+    for piece in own.pieces[number:]:
+        other_name, other = piece.name, piece.features
+        unwritten = buffer.is_unwritten(name, other_name)
         first = max(other.start, group.start)
         part = block[..., first - group.start : other.stop - group.start]
-        target = canvas.block(name, size, other_name, size)
+        target = buffer.block(name, size, other_name, size)
         _put_mirrored(target[:, local, :, first - other.start :], outputs, part, unwritten)
         beyond = max(other.start, group.stop)  # columns whose mirror image is not in the group itself
         part = block[..., beyond - group.start : other.stop - group.start].mT
-        target = canvas.block(other_name, size, name, size)
+        target = buffer.block(other_name, size, name, size)
         _put_mirrored(target[:, beyond - other.start :, :, local], outputs, part, unwritten)
 
 

@@ -1,7 +1,7 @@
 """The exact dense Hessian: lifted where parameters act through known calls, autograd columns for the rest.
 
-Nothing is trusted: the result is held against one autograd product with a random vector, and thrown away for the
-autograd road if it disagrees.
+Nothing is trusted: the result is held against one autograd product with a random vector, and replaced by
+autograd columns if it disagrees.
 """
 
 from __future__ import annotations
@@ -12,53 +12,58 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from hessmap.curvature.agreement import disagreement, random_vector, tolerance
 from hessmap.curvature.lifted.assembly import add_pair, add_symmetric
-from hessmap.curvature.lifted.canvas import Canvas
-from hessmap.curvature.lifted.side import side
-from hessmap.curvature.lifted.sweep import Lifted, Network, lift, network_of, sweep
+from hessmap.curvature.lifted.batch_call import batch_call
+from hessmap.curvature.lifted.derivatives import FirstDerivatives, first_derivatives, second_derivatives
+from hessmap.curvature.lifted.hessian_buffer import HessianBuffer
+from hessmap.curvature.lifted.network import Network, lifted_network
 from hessmap.curvature.memory import require_memory
 from hessmap.curvature.problem import Problem
 from hessmap.curvature.products import hessian_product, uncancelled_size
+from hessmap.curvature.recording import recording_of
 from hessmap.errors import UnsupportedNetwork, sentence
 from hessmap.results import Part
 
-CHECK_TOLERANCE = 1e-10
 _SWEPT = 2**28  # bytes of a sweep that still stay near the processor; beyond, more calls cost less than more memory
 SYMMETRY_TOLERANCE = 1e-3  # a bad cancellation passes, and is said; a wrong derivative does not
 
 
 @dataclass(frozen=True)
 class DenseHessian:
-    """The matrix, the relative error of its random-vector check, and the road by which it was found."""
+    """The matrix, the relative error of its random-vector check, and the method by which it was found."""
 
     matrix: Tensor
     check: float
-    road: str
+    method: str
     notes: tuple[str, ...] = ()
 
 
 def dense_hessian(problem: Problem, part: Part) -> DenseHessian:
-    """One of the three Hessians as a dense float64 matrix in the layout of the problem."""
+    """One of the three Hessians as a dense matrix in the layout and the number format of the problem."""
     size = problem.num_parameters
     require_memory(
         f"the dense Hessian of {size} parameters",
-        8 * size * size + problem.memory_budget,
+        problem.dtype.itemsize * size * size + problem.memory_budget // 4,
         "Use products (H @ v) or fewer trainable parameters",
     )
     try:
-        matrix, notes = _lifted_matrix(problem, part)
+        network = lifted_network(problem)
+        if not network.calls or problem.device.type != "cpu":
+            return _autograd_matrix(problem, part, "no parameter acts through a layer that is known")
+        matrix, notes = _lifted_matrix(problem, network, part)
         check = _disagreement(problem, part, matrix)
     except (RuntimeError, ValueError, IndexError, TypeError) as error:  # calls that depend on the samples, and the like
         reason = (str(error.__cause__ or error).strip().splitlines() or [type(error).__name__])[0][:160]
         return _autograd_matrix(problem, part, f"the lifted engine could not follow the model ({reason})")
-    if check <= CHECK_TOLERANCE:
+    if check <= tolerance(problem.dtype):
         return DenseHessian(matrix, check, "lifted", notes)
     reason = f"the lifted engine missed a use of a parameter, or rounding is bad (check {check:.1e})"
     return _autograd_matrix(problem, part, reason)
 
 
 def _autograd_matrix(problem: Problem, part: Part, reason: str) -> DenseHessian:
-    matrix = hessian_product(problem, part, torch.eye(problem.num_parameters, dtype=torch.float64))
+    matrix = hessian_product(problem, part, torch.eye(problem.num_parameters, dtype=problem.dtype))
     size = max(float(matrix.abs().max()), uncancelled_size(problem, part, _probe(problem)))
     asymmetry = float((matrix - matrix.T).abs().max()) / (size or 1.0)
     if not asymmetry <= SYMMETRY_TOLERANCE:
@@ -68,108 +73,96 @@ def _autograd_matrix(problem: Problem, part: Part, reason: str) -> DenseHessian:
         raise UnsupportedNetwork(sentence(must, got, remedy))
     matrix = (matrix + matrix.T) / 2
     check = max(asymmetry, _disagreement(problem, part, matrix))
-    doubt = (f"its rounding error is about {check:.1e} of the largest entry",) if check > CHECK_TOLERANCE else ()
+    doubt = (
+        (f"its rounding error is about {check:.1e} of the largest entry",) if check > tolerance(problem.dtype) else ()
+    )
     return DenseHessian(matrix, check, "autograd", (f"by autograd: {reason}", *doubt))
 
 
 def _disagreement(problem: Problem, part: Part, matrix: Tensor) -> float:
-    """The largest entry of matrix v - autograd v relative to that of autograd v, for one random v: largest entries,
-    because squares vanish for data of scale 1e-100 and overflow for 1e100."""
+    """How far the product with one random vector is from autograd's."""
     vector = _probe(problem)
     expected = hessian_product(problem, part, vector)
-    error, scale = float((matrix @ vector - expected).abs().max()), float(expected.abs().max())
-    if not error <= CHECK_TOLERANCE * scale:
-        scale = max(scale, uncancelled_size(problem, part, vector))
-    return error / scale if scale > 0 else error
+    error = disagreement(matrix @ vector, expected)
+    if error <= tolerance(problem.dtype):
+        return error
+    return disagreement(matrix @ vector, expected, uncancelled_size(problem, part, vector))
 
 
 def _probe(problem: Problem) -> Tensor:
-    generator = torch.Generator().manual_seed(problem.num_parameters)
-    return torch.randn(problem.num_parameters, 1, generator=generator, dtype=torch.float64)
+    return random_vector(problem.num_parameters, problem.dtype)[:, None]
 
 
 @torch.no_grad()
-def _lifted_matrix(problem: Problem, part: Part) -> tuple[Tensor, tuple[str, ...]]:
-    network = lifted_network(problem)
-    canvas = Canvas(problem.layout, _uses(network))
+def _lifted_matrix(problem: Problem, network: Network, part: Part) -> tuple[Tensor, tuple[str, ...]]:
+    buffer = HessianBuffer(problem.layout, _uses(network), problem.dtype)
     for data, targets, weights in problem.batches(_samples_at_once(problem, network)):
         outputs = network.forward(data)
-        residual = weights[:, None] * problem.loss.gradient(outputs, targets)
-        lifted = lift(network, data, residual, with_jacobians=part != "functional")
+        residual = (weights[:, None] * problem.loss.gradient(outputs, targets)).to(outputs.dtype)
+        lifted = first_derivatives(network, data, residual, with_jacobians=part != "functional")
         curved = []  # weighted output Hessian times Jacobian, per call
         if part != "functional":
-            hessian = weights[:, None, None] * problem.loss.hessian(outputs, targets)
+            hessian = (weights[:, None, None] * problem.loss.hessian(outputs, targets)).to(outputs.dtype)
             curved = [hessian @ jacobian for jacobian in lifted.jacobians]
-        _add_batch(canvas, problem, network, lifted, curved, with_functional=part != "outer_product")
-        canvas.is_first_batch = False
-    matrix = canvas.matrix
+        _add_batch(buffer, problem, network, lifted, curved, with_functional=part != "outer_product")
+        buffer.is_first_batch = False
+    matrix = buffer.matrix
     if part == "loss" and problem.l2:
         matrix.diagonal().add_(2 * problem.l2)
     return matrix, _add_unlifted(matrix, problem, network, part)
 
 
-def lifted_network(problem: Problem) -> Network:
-    """The forward pass of a problem with the calls of its trainable parameters."""
-    names = {id(value): name for name, value in problem.named.items()}
-
-    def forward(inputs: Tensor) -> Tensor:
-        return problem.forward(problem.named, inputs)
-
-    return network_of(forward, names, problem.inputs[:1])
-
-
 def _uses(network: Network) -> list[str]:
-    """A name for every use of a parameter by a known call."""
-    return [name for call in network.calls for name in (call.weight, call.bias) if name is not None]
+    """A name for every use of a parameter by a known call, two for one in another order than the parameter's own."""
+    return [
+        name
+        for call in network.calls
+        for name, entries in ((call.weight, call.weight_entries), (call.bias, call.bias_entries))
+        if name is not None
+        for _ in range(1 if entries is None else 2)
+    ]
 
 
 def _add_batch(
-    canvas: Canvas, problem: Problem, network: Network, lifted: Lifted, curved: list[Tensor], with_functional: bool
+    buffer: HessianBuffer,
+    problem: Problem,
+    network: Network,
+    lifted: FirstDerivatives,
+    curved: list[Tensor],
+    with_functional: bool,
 ) -> None:
     """Every pair of calls k <= l: its second derivative along perturbations, then its block."""
-    sides = [side(*parts) for parts in zip(network.calls, lifted.inputs, lifted.slopes, strict=True)]
-    for k, early in enumerate(sides):
+    calls = [batch_call(*parts) for parts in zip(network.calls, lifted.inputs, lifted.slopes, strict=True)]
+    for k, early in enumerate(calls):
         for outputs in _outputs_at_once(problem, network, k):
-            pushed = sweep(network, lifted, k, early.directions(outputs)) if with_functional else None
+            second = second_derivatives(network, lifted, k, early.directions(outputs)) if with_functional else None
             along = early.along(lifted.jacobians[k], outputs) if curved else None
-            for l, late in enumerate(sides[k:], start=k):  # noqa: E741 - k and l as in the formula
-                curvature = pushed.curvature[l - k] if pushed else None
+            for l, late in enumerate(calls[k:], start=k):  # noqa: E741 - k and l as in the formula
+                curvature = second.curvature[l - k] if second else None
                 if along is not None:
                     outer = (along @ curved[l]).transpose(0, 1)
                     curvature = outer if curvature is None else curvature + outer
                 assert curvature is not None
-                motion = pushed.motion[l - k] if pushed and l > k else None
+                tangents = second.input_tangents[l - k] if second and l > k else None
                 if early is late and early.call.is_plain and len(curvature) == early.call.num_outputs:
-                    add_symmetric(canvas, early, curvature)
+                    add_symmetric(buffer, early, curvature)
                 else:
-                    add_pair(canvas, early, late, outputs, curvature, motion)
-
-
-def _gradient_by_name(problem: Problem) -> dict[str, Tensor | None]:
-    """The gradient of the first sample's loss per parameter; None where the loss never sees the parameter."""
-    inputs, targets, _ = next(iter(problem.batches(1)))
-    leaves = {name: value.clone().requires_grad_() for name, value in problem.named.items()}
-    with torch.enable_grad():
-        value = problem.loss.value(problem.forward(leaves, inputs), targets).sum()
-    if not value.requires_grad:
-        return dict.fromkeys(leaves)
-    return dict(zip(leaves, torch.autograd.grad(value, list(leaves.values()), allow_unused=True), strict=True))
+                    add_pair(buffer, early, late, outputs, curvature, tangents)
 
 
 def _add_unlifted(matrix: Tensor, problem: Problem, network: Network, part: Part) -> tuple[str, ...]:
     """Rows and columns of the parameters that no known call used: zero if the loss never sees them, else autograd."""
-    seen = set(_uses(network))
-    gradients = _gradient_by_name(problem)
+    lifted, recording = set(_uses(network)), recording_of(problem)
     notes = []
     for name, place in problem.layout:
-        if name in seen:
+        if name in lifted:
             continue
-        if gradients[name] is None:
+        if not any(use.is_differentiable for use in recording.uses_of(name)):
             penalty = " but for the penalty" if part == "loss" and problem.l2 else ""
             notes.append(f"the loss never sees parameter '{name}': its block is zero{penalty}")
             continue
-        unit = torch.zeros(problem.num_parameters, place.stop - place.start, dtype=torch.float64)
-        unit[place] = torch.eye(place.stop - place.start, dtype=torch.float64)
+        unit = torch.zeros(problem.num_parameters, place.stop - place.start, dtype=problem.dtype)
+        unit[place] = torch.eye(place.stop - place.start, dtype=problem.dtype)
         columns = hessian_product(problem, part, unit)
         matrix[:, place] = columns
         matrix[place, :] = columns.T
@@ -188,10 +181,10 @@ def _bytes_per_output(network: Network, k: int) -> int:
 def _bytes_per_sample(problem: Problem, network: Network) -> int:
     """What one sample takes at least: what is held of all calls, Jacobians, and the largest sweep that is not cut: that
     is all outputs of a plain call (its block is formed by symmetry) and one of another."""
-    held = sum(2 * problem.output_dim * call.output_size + call.held_size for call in network.calls)
+    stored = sum(2 * problem.output_dim * call.output_size + call.stored_size for call in network.calls)
     whole = [call.num_outputs if call.is_plain else 1 for call in network.calls]
     swept = max(count * _bytes_per_output(network, k) for k, count in enumerate(whole))
-    return max(8 * held + swept, 8 * max(call.num_features for call in network.calls) ** 2)
+    return max(8 * stored + swept, 8 * max(call.num_features for call in network.calls) ** 2)
 
 
 def _samples_at_once(problem: Problem, network: Network) -> int:

@@ -17,13 +17,15 @@ from torch import Tensor
 from hessmap.curvature.layout import Layout
 
 
-class Canvas:
+class HessianBuffer:
     """A symmetric matrix in the making. ``uses`` names a parameter once for every call of it: the block of two
-    parameters that are used once each is written once per batch, all others start from zero."""
+    parameters that are used once each is written once per batch, all others start from zero. A parameter of which a
+    call uses some entries alone, or in another order, counts as used more than once."""
 
-    def __init__(self, layout: Layout, uses: Iterable[str]) -> None:
+    def __init__(self, layout: Layout, uses: Iterable[str], dtype: torch.dtype) -> None:
         self._places = dict(layout)
-        self.matrix = _fresh(layout.size * layout.size).view(layout.size, layout.size)
+        self._dtype = dtype
+        self.matrix = self._fresh(layout.size * layout.size).view(layout.size, layout.size)
         self.is_first_batch = True
         self._scratch: dict[str, Tensor] = {}
         counts = Counter(uses)
@@ -36,10 +38,10 @@ class Canvas:
     def scratch(self, name: str, *shape: int) -> Tensor:
         """Unwritten memory of this shape; it is overwritten by the next call with the same name."""
         size = prod(shape)
-        held = self._scratch.get(name)
-        if held is None or held.numel() < size:
-            held = self._scratch[name] = _fresh(size)
-        return held[:size].view(shape)
+        buffer = self._scratch.get(name)
+        if buffer is None or buffer.numel() < size:
+            buffer = self._scratch[name] = self._fresh(size)
+        return buffer[:size].view(shape)
 
     def block(self, row: str, row_outputs: int, column: str, column_outputs: int) -> Tensor:
         """The block of two parameters as (outputs, features, outputs, features), to be written into."""
@@ -51,6 +53,10 @@ class Canvas:
         """Whether entries of the block are to be copied into, not added to."""
         return self.is_first_batch and row in self._used_once and column in self._used_once
 
+    def rows(self, name: str, entries: Tensor) -> Tensor:
+        """Rows of the matrix at some places of a flat parameter."""
+        rows: Tensor = self._places[name].start + entries
+        return rows
 
-def _fresh(count: int) -> Tensor:
-    return torch.from_numpy(np.empty(count, dtype=np.float64))
+    def _fresh(self, count: int) -> Tensor:
+        return torch.from_numpy(np.empty(count, dtype=np.float64 if self._dtype == torch.float64 else np.float32))
