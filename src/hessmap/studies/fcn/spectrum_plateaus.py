@@ -169,7 +169,7 @@ def functional_record(network: FullyConnected, problem: Problem) -> dict[str, An
 def _penultimate(problem: Problem) -> Tensor:
     """The inputs h of the last layer, one row a sample."""
     *inner, _ = cast("nn.Sequential", problem.model)
-    values = problem.inputs
+    values: Tensor = problem.inputs
     for module in inner:
         values = module(values)
     return values
