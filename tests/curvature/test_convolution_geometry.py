@@ -87,7 +87,7 @@ def test_a_geometry_counts_its_positions_and_refuses_a_kernel_that_does_not_fit(
     geometry = ConvolutionGeometry.of_call((7, 9), (3, 2), stride=(2, 3), padding=(1, 0), dilation=(1, 2))
     assert geometry.positions == (4, 3)
     assert geometry.input_indices(2).shape == (1, prod(geometry.positions), 12)
-    with pytest.raises(InvalidInput, match="must fit into its padded input; it spans 5 of 4 along axis 0"):
+    with pytest.raises(InvalidInput, match="must fit into its padded input; it spans 5 of 4 entries"):
         ConvolutionGeometry.of_module(nn.Conv1d(1, 1, 3, dilation=2), (4,))
-    with pytest.raises(InvalidInput, match="it spans 3 of 2 along axis 1"):
+    with pytest.raises(InvalidInput, match="it spans 3 of 2 entries"):
         ConvolutionGeometry.of_module(nn.Conv2d(1, 1, 3), (4, 2))

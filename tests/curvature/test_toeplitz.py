@@ -123,3 +123,16 @@ def test_an_input_that_does_not_fit_is_refused() -> None:
         toeplitz_layer(nn.Conv1d(1, 1, 2), 8)  # type: ignore[arg-type]
     with pytest.raises(InvalidInput, match="must fit into its padded input; it spans 5 of 4"):
         toeplitz_layer(nn.Conv1d(1, 1, 3, dilation=2), (1, 4))
+
+
+def test_a_matrix_of_pooling_takes_no_random_numbers() -> None:
+    before = torch.get_rng_state()
+    toeplitz_layer(nn.AvgPool2d((2, 3), stride=1, padding=1), (2, 4, 4))
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_pooling_is_refused_where_the_input_does_not_fit() -> None:
+    with pytest.raises(InvalidInput, match=r"must have shape \(any, any, any\); got \(1, 4\)"):
+        toeplitz_layer(nn.AvgPool2d(2), (1, 4))
+    with pytest.raises(InvalidInput, match="a kernel must fit into its padded input; it spans 3 of 2 entries"):
+        toeplitz_layer(nn.AvgPool1d(3), (1, 2))

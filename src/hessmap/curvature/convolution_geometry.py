@@ -71,12 +71,15 @@ class ConvolutionGeometry:
         """The geometry of a module on images of these lengths; its padding mode is for ``input_indices``."""
         given = (module.kernel_size, module.stride, module.padding, module.dilation, module.groups)
         found = cls.of_call(image, *given)
-        axes = zip(found.padded, found.kernel, found.dilation, strict=True)
-        for axis, (length, kernel, step) in enumerate(axes, start=len(image) - len(found.image)):
-            span = step * (kernel - 1) + 1
-            got = f"it spans {span} of {length} along axis {axis}"
-            require(span <= length, "a kernel must fit into its padded input", got)
+        found.require_fit()
         return found
+
+    def require_fit(self) -> None:
+        """The kernel has at least one position along each axis."""
+        for length, kernel, step in zip(self.padded, self.kernel, self.dilation, strict=True):
+            span = step * (kernel - 1) + 1
+            got = f"it spans {span} of {length} entries"
+            require(span <= length, "a kernel must fit into its padded input", got)
 
     @property
     def padded(self) -> Sizes:

@@ -9,18 +9,14 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import pad
 
+from hessmap.curvature.convolution_geometry import ConvolutionGeometry
 from hessmap.curvature.toeplitz.layer import ToeplitzLayer
 from hessmap.errors import UnsupportedNetwork, require, sentence
 from hessmap.networks.module_tree import Rules, sequential_layers
 
 _CONVOLUTIONS: dict[type[nn.Module], int] = {nn.Conv1d: 1, nn.Conv2d: 2, nn.Conv3d: 3}
-_POOLINGS: dict[type[nn.Module], type[nn.Module]] = {
-    nn.AvgPool1d: nn.Conv1d,
-    nn.AvgPool2d: nn.Conv2d,
-    nn.AvgPool3d: nn.Conv3d,
-}
+_POOLINGS: dict[type[nn.Module], int] = {nn.AvgPool1d: 1, nn.AvgPool2d: 2, nn.AvgPool3d: 3}
 _RULES = Rules("a layer with a Toeplitz matrix is a convolution, an average pooling or an nn.Linear", "")
 WITH_MATRIX = (*_CONVOLUTIONS, *_POOLINGS, nn.Linear)
 
@@ -65,16 +61,8 @@ def _of_linear(module: nn.Linear, input_shape: tuple[int, ...]) -> ToeplitzLayer
 
 def _of_convolution(module: Any, input_shape: tuple[int, ...]) -> ToeplitzLayer:
     _require_shape(input_shape, (module.in_channels, *[None] * _CONVOLUTIONS[type(module)]), f"{module}")
-    wiring, positions = _wiring(module, input_shape)
-    weight = module.weight.detach()
-    outputs, seen = weight.shape[:2]
-    taps = prod(weight.shape[2:])
-    group = torch.arange(outputs) // (outputs // module.groups)
-    first = torch.arange(outputs) * len(wiring) + group * seen * taps
-    places = (first[:, None] + torch.arange(seen * taps)).reshape(-1)
-    filters = weight.new_zeros(outputs * len(wiring))
-    filters[places] = weight.reshape(-1)
-    return ToeplitzLayer(filters.reshape(outputs, -1), wiring, places, input_shape, (outputs, *positions))
+    geometry = ConvolutionGeometry.of_module(module, input_shape[1:])
+    return _convolution(module.weight.detach(), geometry, input_shape, module.padding_mode)
 
 
 def _of_pooling(module: Any, input_shape: tuple[int, ...]) -> ToeplitzLayer:
@@ -83,38 +71,34 @@ def _of_pooling(module: Any, input_shape: tuple[int, ...]) -> ToeplitzLayer:
     if not is_plain:
         must = "average pooling is a convolution with ceil_mode=False, count_include_pad=True and no divisor_override"
         raise UnsupportedNetwork(sentence(must, f"got {module}"))
-    channels = input_shape[0]
-    build: Any = _POOLINGS[type(module)]
-    same = build(channels, channels, module.kernel_size, module.stride, module.padding, groups=channels, bias=False)
-    same = same.double()
-    nn.init.constant_(same.weight, 1 / same.weight[0].numel())
-    layer = _of_convolution(same, input_shape)
+    num_axes = _POOLINGS[type(module)]
+    _require_shape(input_shape, (None,) * (1 + num_axes), f"{module}")
+    channels, *image = input_shape
+    size = module.kernel_size
+    kernel = (size,) * num_axes if isinstance(size, int) else tuple(size) * (num_axes // len(size))
+    geometry = ConvolutionGeometry.of_call(image, kernel, module.stride, module.padding, groups=channels)
+    geometry.require_fit()
+    weight = torch.full((channels, 1, *kernel), 1 / prod(kernel), dtype=torch.float64)
+    layer = _convolution(weight, geometry, input_shape)
     return replace(layer, weight_places=layer.weight_places[:0])
 
 
-def _wiring(module: Any, input_shape: tuple[int, ...]) -> tuple[Tensor, tuple[int, ...]]:
-    """Which input each tap of a full filter meets at each position, and the number of positions along each axis."""
-    channels, *lengths = input_shape
-    num_inputs = prod(input_shape)
-    # Padding an image of the inputs' own numbers pads as torch does, in every mode.
-    numbers = torch.arange(num_inputs, dtype=torch.float64).reshape(1, *input_shape)
-    pads = module._reversed_padding_repeated_twice
-    mode = "constant" if module.padding_mode == "zeros" else module.padding_mode
-    numbers = pad(numbers, pads, mode, num_inputs if mode == "constant" else None)[0].long()
-    meets: list[Tensor] = []
-    for axis, length in enumerate(numbers.shape[1:]):
-        kernel, stride, dilation = module.kernel_size[axis], module.stride[axis], module.dilation[axis]
-        span = (kernel - 1) * dilation + 1
-        must = "a kernel must fit into its padded input"
-        require(span <= length, must, f"it spans {span} of {length} along axis {axis}")
-        starts = torch.arange(0, length - span + 1, stride)
-        meets.append(starts[:, None] + dilation * torch.arange(kernel))
-    positions = tuple(len(places) for places in meets)
-    for axis, places in enumerate(meets):  # each axis becomes two: position and offset
-        numbers = numbers[(slice(None),) * (1 + 2 * axis) + (places,)]
-    order = [0, *range(2, 2 * len(lengths) + 1, 2), *range(1, 2 * len(lengths) + 1, 2)]
-    taps = channels * prod(module.kernel_size)
-    return numbers.permute(order).reshape(taps, prod(positions)), positions
+def _convolution(
+    weight: Tensor, geometry: ConvolutionGeometry, input_shape: tuple[int, ...], padding_mode: str = "zeros"
+) -> ToeplitzLayer:
+    """Filters over all channels, with zeros at those that the filters of a group do not meet."""
+    channels, *image = input_shape
+    indices = replace(geometry, groups=1).input_indices(channels, padding_mode)[0].T
+    wiring = torch.from_numpy(indices).clone()
+    wiring[wiring < 0] = prod(input_shape)
+    outputs, own_taps = len(weight), weight[0].numel()
+    group = torch.arange(outputs) // (outputs // geometry.groups)
+    first = torch.arange(outputs) * len(wiring) + group * own_taps
+    places = (first[:, None] + torch.arange(own_taps)).reshape(-1)
+    filters = weight.new_zeros(outputs * len(wiring))
+    filters[places] = weight.reshape(-1)
+    positions = geometry.positions[-len(image) :]
+    return ToeplitzLayer(filters.reshape(outputs, -1), wiring, places, input_shape, (outputs, *positions))
 
 
 def _require_shape(shape: tuple[int, ...], wanted: tuple[int | None, ...], layer: str) -> None:
