@@ -187,6 +187,22 @@ def test_a_convolution_without_unflatten_is_described_by_its_dense_layer():
     assert describe(model) == Convolutional(8, (2, 4, 3), (3, 2), None, 5, True, "relu", (1, 0))
 
 
+@pytest.mark.parametrize("shape", [(2, 8), (-1, 8), (2, -1)])
+def test_a_size_that_torch_infers_is_read_off_the_layers(shape):
+    layers = nn.Conv1d(2, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(24, 5)
+    expected = Convolutional(8, (2, 4), (3,), None, 5, True, "relu")
+    assert describe(nn.Sequential(nn.Unflatten(1, shape), *layers)) == expected
+
+
+@pytest.mark.parametrize("shape", [(5, 4), (-1, 4), (5, -1)])
+@pytest.mark.parametrize("shared", [True, False])
+def test_a_number_of_patches_that_torch_infers_is_read_off_the_layers(shape, shared):
+    net = LocallyConnected(5, 4, 3, 2, shared_weights=shared)
+    model = net.build()
+    model[0] = nn.Unflatten(1, shape)
+    assert describe(model) == net
+
+
 def conv(*layers: nn.Module) -> nn.Sequential:
     return nn.Sequential(nn.Unflatten(1, (1, 6)), *layers)
 
@@ -206,7 +222,7 @@ REFUSED = {
         lambda: conv(nn.Conv1d(1, 2, 3, padding=1, padding_mode="circular"), nn.Flatten(), nn.Linear(12, 2)),
         "padding_mode='circular'",
     ),
-    "no flatten": (lambda: conv(nn.Conv1d(1, 2, 3), nn.Linear(4, 2)), "is neither a linear layer nor"),
+    "no flatten": (lambda: conv(nn.Conv1d(1, 2, 3), nn.Linear(4, 2)), "has no nn.Flatten before it"),
     "no dense": (lambda: conv(nn.Conv1d(1, 2, 3), nn.Flatten()), "layers with weights are Conv1d, with an nn.Flatten"),
     "two dense": (
         lambda: conv(nn.Conv1d(1, 2, 3), nn.Flatten(), nn.Linear(8, 2), nn.ReLU(), nn.Linear(2, 2)),
@@ -223,6 +239,10 @@ REFUSED = {
     "wrong size": (
         lambda: conv(nn.Conv1d(1, 2, 3), nn.Flatten(), nn.Linear(9, 2)),
         r"takes 9 inputs, inputs of shape \(1, 6\) arrive with 8.*cannot run",
+    ),
+    "no length at all": (
+        lambda: nn.Sequential(nn.Conv1d(1, 8, 3), nn.Flatten(), nn.Linear(4, 2)),
+        r"layer 2 \(Linear\) takes 4 inputs, and so a kernel must fit into its input.*cannot run",
     ),
     "wrong channels": (
         lambda: conv(nn.Conv1d(1, 2, 3), nn.Conv1d(3, 2, 3), nn.Flatten(), nn.Linear(4, 2)),

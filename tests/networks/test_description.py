@@ -66,6 +66,29 @@ class LoudTanh(nn.Tanh):
         return 2 * super().forward(inputs)
 
 
+class Tail(nn.Flatten):
+    def forward(self, inputs):
+        return super().forward(inputs)[:, :3]
+
+
+class Noise(nn.Dropout):
+    def forward(self, inputs):
+        return inputs + 1
+
+
+def empty(inputs, outputs):
+    """A layer without weights, made without torch's warning."""
+    layer = nn.Linear(1, 1, bias=False)
+    layer.weight = nn.Parameter(torch.zeros(outputs, inputs))
+    return layer
+
+
+def own_forward():
+    model = nn.Sequential(nn.Linear(3, 3))
+    model[0].forward = lambda inputs: 2 * inputs
+    return model
+
+
 def tied():
     layer = nn.Linear(3, 3)
     return nn.Sequential(layer, nn.ReLU(), layer)
@@ -142,6 +165,10 @@ REFUSED = {
         lambda: nn.Sequential(parametrizations.weight_norm(nn.Linear(3, 2))),
         r"layer 0 \(ParametrizedLinear\)",
     ),
+    "own forward": (own_forward, r"layer 0 \(Linear\) has a forward pass of its own"),
+    "empty layer": (lambda: nn.Sequential(empty(3, 0), empty(0, 2)), r"layer 0 \(Linear\) has an empty parameter"),
+    "subclassed flatten": (lambda: nn.Sequential(Tail(), nn.Linear(3, 2)), r"layer 0 \(Tail\) is neither"),
+    "subclassed dropout": (lambda: nn.Sequential(nn.Linear(3, 2), Noise(0.0)), r"layer 1 \(Noise\) is neither"),
     "widths that do not meet": (
         lambda: nn.Sequential(nn.Linear(3, 2), nn.Linear(4, 1)),
         r"layer 1 \(Linear\) takes 4 inputs, layer 0 gives 2",

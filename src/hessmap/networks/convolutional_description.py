@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import nn
 
-from hessmap.errors import UnsupportedNetwork, sentence
+from hessmap.errors import InvalidInput, UnsupportedNetwork, sentence
 from hessmap.networks.activations import Activation
 from hessmap.networks.convolutional import Convolutional
 from hessmap.networks.locally_connected import LocallyConnected
@@ -44,14 +44,16 @@ def _stages(
     is_flat = False
     for name, layer in layers:
         if type(layer) is nn.Unflatten and not weighted and shape is None:
+            if layer.dim != 1 or len(layer.unflattened_size) != 2:
+                _RULES.refuse(name, layer, f"gives dimension {layer.dim} the shape {tuple(layer.unflattened_size)}")
             shape = tuple(int(size) for size in layer.unflattened_size)
-            if layer.dim != 1 or len(shape) != 2:
-                _RULES.refuse(name, layer, f"gives dimension {layer.dim} the shape {shape}")
         elif type(layer) is nn.Flatten and (layer.start_dim, layer.end_dim) == (1, -1) and weighted and not is_flat:
             is_flat = True
         elif (type(layer) is nn.Conv1d and not is_flat) or (type(layer) is nn.Linear and (is_flat or not weighted)):
             weighted.append((name, layer))
             following.append([])
+        elif type(layer) is nn.Linear:
+            _RULES.refuse(name, layer, "has no nn.Flatten before it")
         elif (activation := _RULES.activation(name, layer)) != "identity":
             if not weighted:
                 _RULES.refuse(
@@ -86,10 +88,16 @@ def _convolutional(
         strides.append(layer.stride[0])
         paddings.append(padding)
     assert isinstance(dense[1], nn.Linear)
-    if shape is None:
-        shape = channels[0], _length(hidden, dense, channels[-1], kernels, strides, paddings)
+    given_channels, length = (-1, -1) if shape is None else shape  # -1 is what torch would infer
+    if length < 0:
+        length = _length(hidden, dense, channels[-1], kernels, strides, paddings)
+    shape = (channels[0] if given_channels < 0 else given_channels, length)
     outputs = dense[1].out_features
-    net = Convolutional(shape[1], channels, kernels, strides, outputs, bias, activation, paddings)
+    try:
+        net = Convolutional(shape[1], channels, kernels, strides, outputs, bias, activation, paddings)
+    except InvalidInput as error:
+        got = f"takes {dense[1].in_features} inputs, and so {error}".rstrip(".")
+        _RULES.refuse(*dense, got, "The model cannot run as it stands")
     if shape[0] != channels[0] or net.widths[-2] != dense[1].in_features:
         got = f"takes {dense[1].in_features} inputs, inputs of shape {shape} arrive with {net.widths[-2]}"
         _RULES.refuse(*dense, got, "The model cannot run as it stands")
@@ -130,11 +138,15 @@ def _locally_connected(
             "works on patches of inputs whose number is not said",
             "Begin the model with nn.Unflatten(1, (patches, patch_size))",
         )
-    patches, size = shape
+    patches, size = shape  # -1 is what torch would infer
     if isinstance(layer, nn.Linear):
+        patches = dense[1].in_features // layer.out_features if patches < 0 else patches
+        size = layer.in_features if size < 0 else size
         filters, fits = layer.out_features, layer.in_features == size
     else:
         assert isinstance(layer, nn.Conv1d)
+        patches = layer.in_channels if patches < 0 else patches
+        size = layer.kernel_size[0] if size < 0 else size
         filters = layer.out_channels // patches
         fits = (layer.in_channels, layer.groups, layer.kernel_size[0]) == (patches, patches, size)
         fits = fits and layer.padding in ((0,), "valid")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import NoReturn
 
 from torch import nn
@@ -24,6 +25,7 @@ _OPTIONS: dict[str, dict[str, object]] = {
 _CALLED = ("forward", "__call__", "_call_impl", "_wrapped_call_impl")
 
 Named = tuple[str, nn.Module]
+Shape = tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -101,13 +103,39 @@ class Rules:
         return kinds[0] if kinds else "identity"
 
 
+class Unreadable(Exception):
+    """Why a layer cannot be read, in words that follow the name of its kind."""
+
+
+def reshaped(module: nn.Module, shape: Shape) -> Shape:
+    """The shape of a sample behind an nn.Flatten or nn.Unflatten; Unreadable where that mixes samples or cannot be.
+
+    >>> reshaped(nn.Flatten(2), (2, 3, 4)), reshaped(nn.Unflatten(1, (2, -1)), (6,))
+    ((2, 12), (2, 3))
+    """
+    ndim = len(shape) + 1
+    if isinstance(module, nn.Unflatten):
+        axis = int(module.dim) % ndim - 1
+        sizes = tuple(int(size) for size in module.unflattened_size)
+        known = prod(size for size in sizes if size > 0)
+        parts = tuple(shape[axis] // known if size < 0 else size for size in sizes)
+        if axis < 0 or prod(parts) != shape[axis]:
+            raise Unreadable(f" to {sizes}, which meets the shape {shape}")
+        return (*shape[:axis], *parts, *shape[axis + 1 :])
+    assert isinstance(module, nn.Flatten)
+    start, stop = module.start_dim % ndim - 1, module.end_dim % ndim - 1
+    if start < 0:
+        raise Unreadable(" of the samples themselves")
+    return (*shape[:start], prod(shape[start : stop + 1]), *shape[stop + 1 :])
+
+
 def sequential_layers(model: nn.Module, rules: Rules) -> list[Named]:
     """The layers of nested Sequentials in the order in which they are called, with their dotted names.
 
     A module used twice is there twice. What may compute something else than its kind says is refused: forward hooks,
-    a forward pass set on the object, a parametrised weight. A module that is no Sequential, or a Sequential that calls
-    its layers in a way of its own, is one layer: whoever reads it must know its exact type, because a subclass may
-    compute something else.
+    a forward pass set on the object, a parametrised weight; so is an empty parameter. A module that is no Sequential,
+    or a Sequential that calls its layers in a way of its own, is one layer: whoever reads it must know its exact type,
+    because a subclass may compute something else.
 
     >>> rules = Rules("a chain has linear layers alone", "Its products go through autograd")
     >>> model = nn.Sequential(nn.Linear(3, 2), nn.Sequential(nn.ReLU(), nn.Flatten()))
@@ -124,6 +152,8 @@ def _layers(module: nn.Module, rules: Rules, name: str) -> Iterator[Named]:
         rules.refuse(name, module, "has a forward pass of its own")
     if is_parametrized(module):
         rules.refuse(name, module, "has a parametrised weight")
+    if not all(parameter.numel() for parameter in module.parameters(recurse=False)):
+        rules.refuse(name, module, "has an empty parameter")
     if not _calls_its_children(type(module)):
         yield name, module
         return

@@ -24,7 +24,7 @@ from hessmap.curvature.finite_field.chain import (
 from hessmap.curvature.layout import Layout
 from hessmap.errors import UnsupportedNetwork, sentence
 from hessmap.networks import PolynomialActivation
-from hessmap.networks.module_tree import Rules, sequential_layers
+from hessmap.networks.module_tree import Rules, Unreadable, reshaped, sequential_layers
 
 _RULES = Rules(
     "exact arithmetic needs an nn.Sequential of linear, convolution, pooling and reshaping layers with identity, ReLU,"
@@ -51,14 +51,10 @@ def read_chain(model: nn.Module, layout: Layout, input_shape: Shape) -> Chain[Fl
     for name, module in sequential_layers(model, _RULES):
         try:
             reading.read(module)
-        except _NotExact as reason:
+        except Unreadable as reason:
             where = f"layer {name} is {type(module).__name__}" if name else f"the model is {type(module).__name__}"
             raise UnsupportedNetwork(sentence(_RULES.must, f"{where}{reason}", _RULES.otherwise)) from None
     return reading.chain(layout.size)
-
-
-class _NotExact(Exception):
-    """What cannot be read; the text says why where the kind of layer does not say it."""
 
 
 @dataclass
@@ -75,8 +71,8 @@ class _Reading:
         kind = type(module)
         if kind in _UNCHANGED:
             return
-        if isinstance(module, nn.Flatten | nn.Unflatten) and kind in (nn.Flatten, nn.Unflatten):
-            self.shape = _reshaped(module, self.shape)
+        if kind in (nn.Flatten, nn.Unflatten):
+            self.shape = reshaped(module, self.shape)
         elif isinstance(module, nn.Linear) and kind is nn.Linear:
             self._add_linear(module)
         elif isinstance(module, Convolution) and kind in _CONVOLUTIONS:
@@ -130,7 +126,7 @@ class _Reading:
 
     def _add_linear(self, module: nn.Linear) -> None:
         if not self.shape or self.shape[-1] != module.in_features:
-            raise _NotExact(f" for {module.in_features} inputs, which meets the shape {self.shape}")
+            raise Unreadable(f" for {module.in_features} inputs, which meets the shape {self.shape}")
         *places, taps = self.shape
         self.shape = (*places, module.out_features)
         if prod(places) == 1:
@@ -166,7 +162,7 @@ class _Reading:
         """The lengths of an image whose channels come first."""
         if len(self.shape) != num_axes + 1 or (channels is not None and self.shape[0] != channels):
             wanted = "channels" if channels is None else f"{channels} channels"
-            raise _NotExact(f" for {wanted} and {num_axes} axes, which meets the shape {self.shape}")
+            raise Unreadable(f" for {wanted} and {num_axes} axes, which meets the shape {self.shape}")
         return self.shape[1:]
 
 
@@ -181,24 +177,7 @@ def _activation(module: nn.Module, reading: _Reading) -> ExactActivation:
         return module.polynomial
     if kind in pools.MAXIMA:
         return reading.maximum(module)
-    raise _NotExact
-
-
-def _reshaped(module: nn.Flatten | nn.Unflatten, shape: Shape) -> Shape:
-    """The shape of one sample afterwards; a reshaping that mixes samples is refused."""
-    ndim = len(shape) + 1
-    if isinstance(module, nn.Unflatten):
-        axis = int(module.dim) % ndim - 1
-        sizes = tuple(int(size) for size in module.unflattened_size)
-        known = prod(size for size in sizes if size > 0)
-        parts = tuple(shape[axis] // known if size < 0 else size for size in sizes)
-        if axis < 0 or prod(parts) != shape[axis]:
-            raise _NotExact(f" to {sizes}, which meets the shape {shape}")
-        return (*shape[:axis], *parts, *shape[axis + 1 :])
-    start, stop = module.start_dim % ndim - 1, module.end_dim % ndim - 1
-    if start < 0:
-        raise _NotExact(" of the samples themselves")
-    return (*shape[:start], prod(shape[start : stop + 1]), *shape[stop + 1 :])
+    raise Unreadable
 
 
 def _rearranged(order: Indices) -> Affine[Floats]:

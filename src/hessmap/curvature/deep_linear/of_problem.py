@@ -1,8 +1,7 @@
-"""From a Problem whose model is a chain of convolutions and dense layers to its closed form."""
+"""From a Problem whose model is a chain of linear layers, dense or convolutional, to its closed form."""
 
 from __future__ import annotations
 
-from math import prod
 from typing import Any
 
 import torch
@@ -14,7 +13,8 @@ from hessmap.curvature.layout import Layout
 from hessmap.curvature.problem import Problem
 from hessmap.curvature.toeplitz import WITH_MATRIX, ToeplitzLayer, toeplitz_layer
 from hessmap.errors import UnsupportedNetwork, require, sentence
-from hessmap.networks.module_tree import Named, Rules, sequential_layers
+from hessmap.networks import FullyConnected, describe
+from hessmap.networks.module_tree import Named, Rules, Unreadable, reshaped, sequential_layers
 
 _RULES = Rules(
     "closed forms hold for chains of convolutions, average pooling and nn.Linear without activation",
@@ -23,15 +23,35 @@ _RULES = Rules(
 _AGREEMENT = 1e-10
 
 
+def deep_linear_of(problem: Problem) -> DeepLinear:
+    """The deep linear network of a problem: no activation, squared loss, every parameter free, no l2."""
+    architecture = describe(problem.model)
+    if not isinstance(architecture, FullyConnected):
+        must, got = "this closed form holds for fully connected networks", f"the model is {architecture}"
+        raise UnsupportedNetwork(sentence(must, got, "Use deep_linear_convolution_of(problem)"))
+    if not architecture.is_linear:
+        must, got = "closed forms hold for linear networks", f"this one has activation '{architecture.activation}'"
+        raise UnsupportedNetwork(sentence(must, got, _RULES.otherwise))
+    _require_squared(problem)
+    require(
+        problem.num_parameters == architecture.num_parameters,
+        "closed forms need every parameter free",
+        f"{architecture.num_parameters - problem.num_parameters} of them are frozen",
+    )
+    named = problem.unflatten(problem.parameters)
+    weights = [named[name] for name in problem.layout.names if name.endswith("weight")]
+    biases = [named[name] for name in problem.layout.names if name.endswith("bias")] if architecture.bias else None
+    ((inputs, targets, sample_weights),) = problem.batches()
+    return DeepLinear.from_data(weights, biases, inputs.flatten(1), targets, sample_weights)
+
+
 def deep_linear_convolution_of(problem: Problem) -> DeepLinearConvolution:
     """The closed form of a linear convolutional network: squared loss, no l2. Frozen parameters are left out.
 
     The chain is an nn.Sequential of convolutions, average pooling, nn.Linear, nn.Flatten and nn.Unflatten. That it is
     the model is checked on the data.
     """
-    must, remedy = "closed forms hold for the squared loss without penalty", _RULES.otherwise
-    got = f"the loss is '{problem.loss.name}' and l2 is {problem.l2:g}"
-    require(problem.loss.name == "squared" and problem.l2 == 0, must, got, remedy)
+    _require_squared(problem)
     chain = _chain(problem)
     _RULES.refuse_shared([named for named, _ in chain])
     layers = tuple(layer for _, layer in chain)
@@ -46,16 +66,25 @@ def deep_linear_convolution_of(problem: Problem) -> DeepLinearConvolution:
     return DeepLinearConvolution(layers, network, free, problem.layout)
 
 
+def _require_squared(problem: Problem) -> None:
+    must, got = "closed forms hold for the squared loss", f"the loss is '{problem.loss.name}'"
+    require(problem.loss.name == "squared", must, got, _RULES.otherwise)
+    require(problem.l2 == 0, "closed forms leave out the penalty", f"l2 is {problem.l2:g}", "Set l2 to 0")
+
+
 def _chain(problem: Problem) -> list[tuple[Named, ToeplitzLayer]]:
     """The layers with a matrix, in order, each with the name of its module."""
     shape = tuple(problem.inputs.shape[1:])
     chain: list[tuple[Named, ToeplitzLayer]] = []
     for name, module in sequential_layers(problem.model, _RULES):
-        if type(module) is nn.Flatten and (module.start_dim, module.end_dim) == (1, -1):
-            shape = (prod(shape),)
-        elif type(module) is nn.Unflatten and module.dim == 1 and len(shape) == 1:
-            shape = tuple(int(size) for size in module.unflattened_size)
+        if type(module) in (nn.Flatten, nn.Unflatten):
+            try:
+                shape = reshaped(module, shape)
+            except Unreadable as reason:
+                _RULES.refuse(name, module, f"is a reshaping{reason}")
         elif type(module) in WITH_MATRIX:
+            if type(module) is nn.Linear and len(shape) > 1:
+                _RULES.refuse(name, module, f"is applied to many rows of each sample, of shape {shape}")
             layer = toeplitz_layer(module, shape)
             chain.append(((name, module), layer))
             shape = layer.output_shape
@@ -75,10 +104,11 @@ def _free(name: str, layer: ToeplitzLayer, has_bias: bool, layout: Layout) -> Te
     """Where the layer's free weights, then its free biases, lie among the filters with one more tap for the bias."""
     places = layer.weight_places[:0]
     filters, taps = layer.filters.shape
-    if f"{name}.weight" in layout.names:
+    prefix = f"{name}." if name else ""
+    if f"{prefix}weight" in layout.names:
         skipped = layer.weight_places // taps if has_bias else 0
         places = layer.weight_places + skipped
-    if f"{name}.bias" in layout.names:
+    if f"{prefix}bias" in layout.names:
         places = torch.cat([places, torch.arange(filters) * (taps + 1) + taps])
     return places
 
