@@ -74,15 +74,15 @@ def folder(tmp_path, monkeypatch):
 
 
 def test_idx_files_hold_the_images_and_labels_that_were_written(folder):
-    for train, count in ((True, 40), (False, 20)):
-        ((images, labels),) = labelled_images(TINY_IDX, train)
+    for split, count in (("train", 40), ("test", 20)):
+        ((images, labels),) = labelled_images(TINY_IDX, split)
         expected_images, expected_labels = drawn(count, (28, 28), seed=count)
         assert np.array_equal(images[:, 0], expected_images)
         assert np.array_equal(labels, expected_labels)
 
 
 def test_cifar_batches_hold_the_images_and_labels_that_were_written(folder):
-    parts = list(labelled_images(TINY_CIFAR, train=True))
+    parts = list(labelled_images(TINY_CIFAR, "train"))
     for seed, (images, labels) in enumerate(parts):
         expected_images, expected_labels = drawn(20, (3, 32, 32), seed)
         assert np.array_equal(images, expected_images)
@@ -106,7 +106,7 @@ def assert_refused(message, folder, content, file="tiny-idx/train-images-idx3-ub
     (folder / file).write_bytes(content)
     source = TINY_IDX if "idx/" in file else TINY_CIFAR
     with pytest.raises(DataFileError, match=re.escape(message)):
-        list(labelled_images(source, train=True))
+        list(labelled_images(source, "train"))
 
 
 def test_an_empty_file_is_said_to_be_empty(folder):
@@ -162,7 +162,7 @@ def test_counts_shapes_and_labels_are_checked(folder):
 def test_another_data_set_of_the_same_form_is_refused_by_its_hash(folder):
     source = dataclasses.replace(TINY_IDX, train=(DataFile("train-images-idx3-ubyte", "0" * 64), TINY_IDX.train[1]))
     with pytest.raises(DataFileError, match=r"published file of tiny_idx; .* has another SHA-256"):
-        list(labelled_images(source, train=True))
+        list(labelled_images(source, "train"))
 
 
 def test_a_missing_file_is_named_with_the_places_searched_and_where_to_have_it(folder):
@@ -197,7 +197,7 @@ def test_the_users_cache_is_searched_after_the_environment_variable(monkeypatch,
 
 
 def test_the_loader_gives_float64_rows_over_255_and_int64_labels(folder):
-    data = loaders.image_data(TINY_IDX, train=False)
+    data = loaders.image_data(TINY_IDX, "test")
     images, labels = drawn(20, (28, 28), 20)
     assert data.inputs.dtype == torch.float64
     assert data.targets.dtype == torch.int64
@@ -234,7 +234,32 @@ def test_batches_that_are_not_needed_are_not_read(folder):
 
 def test_standardising_test_data_by_their_own_statistics_is_refused(folder):
     with pytest.raises(InvalidInput, match="statistics of the training data"):
-        loaders.image_data(TINY_IDX, train=False, standardise=True)
+        loaders.image_data(TINY_IDX, "test", standardise=True)
+
+
+@pytest.mark.parametrize("split", [True, False, 1, 0, None, "Test", "training", "", 1000, ("test",), np.True_])
+@pytest.mark.parametrize("name", ["mnist", "fashion_mnist", "cifar10", "digits"])
+def test_a_part_is_train_or_test_and_nothing_else(name, split):
+    with pytest.raises(InvalidInput, match="split must be 'train' or 'test'; got "):
+        datasets.by_name(name, split=split)
+
+
+@pytest.mark.parametrize("loader", [datasets.mnist, datasets.fashion_mnist, datasets.cifar10])
+def test_the_first_argument_of_data_in_files_is_the_part(loader, folder):
+    with pytest.raises(InvalidInput, match="split must be 'train' or 'test'; got True"):
+        loader(True)
+    with pytest.raises(InvalidInput, match="split must be 'train' or 'test'; got 500. Give num_samples"):
+        loader(500)
+    with pytest.raises(DataFileError, match="needs the file (t10k|test_batch)"):
+        loader("test")
+    with pytest.raises(UnknownName, match="option of data set 'mnist'"):
+        datasets.by_name("mnist", train=False)
+
+
+def test_digits_have_no_test_part():
+    assert torch.equal(datasets.digits(5, split="train").inputs, datasets.digits(5).inputs)
+    with pytest.raises(InvalidInput, match="digits have no test part; got split='test'"):
+        datasets.digits(split="test")
 
 
 def test_available_says_what_is_here_and_what_is_missing(folder):

@@ -23,7 +23,7 @@ def loaded(name, **options):
 
 @pytest.mark.parametrize(("name", "dim"), [("mnist", 784), ("fashion_mnist", 784), ("cifar10", 1024)])
 def test_the_test_part_holds_10000_balanced_samples_in_the_unit_interval(name, dim):
-    inputs, targets = loaded(name, train=False)
+    inputs, targets = loaded(name, split="test")
     assert inputs.shape == (10_000, dim)
     assert (inputs.min(), inputs.max()) == (0, 1)
     counts = torch.bincount(targets)
@@ -35,7 +35,7 @@ def test_the_test_part_holds_10000_balanced_samples_in_the_unit_interval(name, d
 
 def test_the_first_mnist_labels_are_those_everybody_knows():
     assert loaded("mnist", num_samples=10).targets.tolist() == [5, 0, 4, 1, 9, 2, 1, 3, 1, 4]
-    assert loaded("mnist", train=False, num_samples=5).targets.tolist() == [7, 2, 1, 0, 4]
+    assert loaded("mnist", split="test", num_samples=5).targets.tolist() == [7, 2, 1, 0, 4]
 
 
 @pytest.mark.parametrize(("side", "rank"), [(28, 717), (7, 49), (5, 25), (4, 16)])

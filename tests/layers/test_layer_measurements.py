@@ -265,6 +265,9 @@ def test_outliers_are_counted_where_the_eigenvalues_fall() -> None:
     found = class_outliers(np.array([8.0, 7.0, 6.0, 0.5, 0.4, 0.3]), num_classes=4)
     assert (found.num_outliers, found.ratio, found.largest_ratio) == (3, 12.0, 12.0)
     assert found.share == pytest.approx(21 / 22.2)
+    for values, share in (([3.0, 2.0, -5.0], 0.5), ([1.0, 1.0, -2.0 + 1e-9], 0.5), ([-1.0, -2.0, -3.0], 0.0)):
+        assert class_outliers(np.array(values), num_classes=3).share == pytest.approx(share)
+    assert class_outliers(np.zeros(3), num_classes=3).share == 0.0
     last = spectrum(layer_factors(problem(), "4").output_factor).eigenvalues
     assert class_outliers(last, num_classes=4).ratio == np.inf
     with pytest.raises(InvalidInput, match="the outliers of 9 classes need as many eigenvalues"):

@@ -14,7 +14,7 @@ from rich.console import Console
 from torch import Tensor, nn
 
 from hessmap.curvature import Problem, loss_hessian
-from hessmap.curvature.layers import layer_hessian
+from hessmap.curvature.layers import layer_factors, layer_hessian
 from hessmap.maps.comparison import compare_maps
 from hessmap.maps.curvature_map import curvature_map
 from hessmap.measurement.layers import decoupling
@@ -69,7 +69,9 @@ def test_factors_are_those_of_the_layers_own_road(model: nn.Module, shape: tuple
         values = torch.linalg.eigvalsh(moments.input_factor).flip(0)
         assert factors.input_ratio == pytest.approx(float(values[0] / values[1]), rel=1e-9)
         outputs = torch.linalg.eigvalsh(moments.output_factor).flip(0)
-        assert factors.outlier_share == pytest.approx(float(outputs[:2].sum() / outputs.sum()), rel=1e-9)
+        assert factors.outlier_share == pytest.approx(
+            float(outputs[:2].clamp(min=0).sum() / outputs.abs().sum()), rel=1e-9
+        )
         assert factors.num_classes == 3
         assert factors.chance == pytest.approx(2 / hessian.size)
     assert found.network.factors_gap == ""
@@ -80,7 +82,10 @@ def test_the_verdict_and_the_table_quote_them(made: CurvatureMap) -> None:
     factors = [layer.factors for layer in made.network.layers if layer.factors]
     assert f"at least {min(found.input_ratio for found in factors):.3g} times" in sentence
     share = min(found.outlier_share for found in factors if found.outlier_share is not None)
-    assert f"2 directions of the outputs, one less than the classes, hold at least {share:.0%}." in sentence
+    assert (
+        f"2 directions of the outputs, one less than the classes, hold at least {share:.0%} of all magnitudes."
+        in sentence
+    )
     assert f"{max(found.kronecker_overlap for found in factors):.0%} (layer " in sentence
     text = shown(map_view(made))
     assert "out 2" in text
@@ -113,6 +118,26 @@ def test_a_layer_with_fewer_outputs_than_classes_has_no_outliers() -> None:
     assert (first.factors.outlier_share, first.factors.outlier_ratio) == (None, None)
     assert last.factors.outlier_share == pytest.approx(1.0)
     assert last.factors.outlier_ratio == np.inf  # the softmax Hessian has rank c - 1
+
+
+@pytest.mark.parametrize("scale", [0.3, 1.0, 3.0, 8.0])
+def test_shares_of_an_indefinite_factor_are_shares(scale: float) -> None:
+    """Large weights and a steep tanh make E[M] of the first layer indefinite: its trace is no measure of it."""
+    model = perceptron()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(scale)
+    for seed in range(3):
+        inputs, labels = labelled(40, 6)
+        found = curvature_map(model, (inputs, labels.roll(seed)), twin=False)
+        for layer in found.network.layers:
+            share = layer.factors.outlier_share
+            assert 0 <= share <= 1
+            values = torch.linalg.eigvalsh(
+                layer_factors(Problem(model, "cross_entropy", inputs, labels.roll(seed)), layer.name).output_factor
+            )
+            top = values.topk(2).values.clamp(min=0).sum()
+            assert share == pytest.approx(float(top / values.abs().sum()), rel=1e-9)
 
 
 def test_a_dead_layer_has_no_factors_and_the_others_have() -> None:

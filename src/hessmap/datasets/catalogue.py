@@ -4,11 +4,23 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 from hessmap.datasets.locations import data_folders, found_file, unpacked
-from hessmap.errors import DataFileError
+from hessmap.errors import DataFileError, InvalidInput, sentence
 from hessmap.results.datasets import DataSetStatus
+
+Split = Literal["train", "test"]
+
+
+def require_split(split: object) -> None:
+    """Refuse all that is neither "train" nor "test"; True and 1 would otherwise read as either.
+
+    >>> require_split("test")
+    """
+    if not isinstance(split, str) or split not in get_args(Split):
+        remedy = "Give num_samples and the other options by name"
+        raise InvalidInput(sentence("split must be 'train' or 'test'", f"got {split!r}", remedy))
 
 
 @dataclass(frozen=True)

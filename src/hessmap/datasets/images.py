@@ -2,6 +2,7 @@
 
 All take the same options, applied in this order:
 
+- ``split`` is "train" or "test" (digits have no test part);
 - ``classes`` keeps some classes, relabelled 0, 1, ... in the order given;
 - ``num_samples`` takes the first ones, or with a ``seed`` that many at random (classes are not balanced);
 - ``side`` scales the images down to side x side by area means;
@@ -18,7 +19,7 @@ import torch
 from torch import Tensor
 
 from hessmap.datasets import preprocessing
-from hessmap.datasets.catalogue import CIFAR10, FASHION_MNIST, MNIST, ImageFiles
+from hessmap.datasets.catalogue import CIFAR10, FASHION_MNIST, MNIST, ImageFiles, Split, require_split
 from hessmap.datasets.data import Data
 from hessmap.datasets.reading import labelled_images
 from hessmap.errors import require
@@ -29,6 +30,7 @@ _CHUNK = 4096  # images turned to float64 at a time, so that temporaries stay sm
 def digits(
     num_samples: int | None = None,
     *,
+    split: Split = "train",
     classes: Iterable[int] | None = None,
     side: int | None = None,
     one_hot: bool = False,
@@ -46,6 +48,9 @@ def digits(
     >>> torch.linalg.matrix_rank(inputs.T @ inputs).item()
     61
     """
+    require_split(split)
+    remedy = "Draw samples with a seed, and hold some of them out"
+    require(split == "train", "digits have no test part", "got split='test'", remedy)
     state = random.getstate()  # scikit-learn draws from python's own generator while it is imported
     from sklearn.datasets import load_digits
 
@@ -58,7 +63,7 @@ def digits(
 
 
 def mnist(
-    train: bool = True,
+    split: Split = "train",
     num_samples: int | None = None,
     *,
     classes: Iterable[int] | None = None,
@@ -71,11 +76,11 @@ def mnist(
 
     LeCun, Bottou, Bengio & Haffner 1998. Options: see the module.
     """
-    return image_data(MNIST, train, num_samples, classes, side, False, one_hot, standardise, seed)
+    return image_data(MNIST, split, num_samples, classes, side, False, one_hot, standardise, seed)
 
 
 def fashion_mnist(
-    train: bool = True,
+    split: Split = "train",
     num_samples: int | None = None,
     *,
     classes: Iterable[int] | None = None,
@@ -88,11 +93,11 @@ def fashion_mnist(
 
     Xiao, Rasul & Vollgraf 2017. Options: see the module.
     """
-    return image_data(FASHION_MNIST, train, num_samples, classes, side, False, one_hot, standardise, seed)
+    return image_data(FASHION_MNIST, split, num_samples, classes, side, False, one_hot, standardise, seed)
 
 
 def cifar10(
-    train: bool = True,
+    split: Split = "train",
     num_samples: int | None = None,
     *,
     classes: Iterable[int] | None = None,
@@ -107,12 +112,12 @@ def cifar10(
     They are turned to gray unless ``grayscale=False``, so that the input dimension is side^2, as for the
     other sets; in colour it is 3 side^2: red, then green, then blue. Krizhevsky 2009. Options: see the module.
     """
-    return image_data(CIFAR10, train, num_samples, classes, side, grayscale, one_hot, standardise, seed)
+    return image_data(CIFAR10, split, num_samples, classes, side, grayscale, one_hot, standardise, seed)
 
 
 def image_data(
     source: ImageFiles,
-    train: bool = True,
+    split: Split = "train",
     num_samples: int | None = None,
     classes: Iterable[int] | None = None,
     side: int | None = None,
@@ -122,14 +127,15 @@ def image_data(
     seed: int | None = None,
 ) -> Data:
     """The training or test part of a data set of files, with the options of the module; values k/255."""
+    require_split(split)
     require(
-        train or not standardise,
+        split == "train" or not standardise,
         "test data must be standardised with the statistics of the training data",
-        "got train=False, standardise=True",
+        "got split='test', standardise=True",
         "Use standardise(test_inputs, reference=training_inputs)",
     )
     parts = (
-        Data(torch.tensor(images), torch.tensor(labels).long()) for images, labels in labelled_images(source, train)
+        Data(torch.tensor(images), torch.tensor(labels).long()) for images, labels in labelled_images(source, split)
     )
     chosen, num_classes = _chosen(parts, source.num_classes, classes, num_samples, seed)
     return _finished(chosen, 255, side, grayscale, num_classes if one_hot else None, standardise)

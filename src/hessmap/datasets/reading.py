@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hessmap.datasets.catalogue import DataFile, ImageFiles
+from hessmap.datasets.catalogue import DataFile, ImageFiles, Split, require_split
 from hessmap.datasets.file_formats import Bytes, check_labels, read_cifar_batch, read_idx
 from hessmap.datasets.locations import ENVIRONMENT_VARIABLE, data_folders, found_file, unpacked
 from hessmap.errors import DataFileError, sentence
 
 
-def labelled_images(source: ImageFiles, train: bool) -> Iterator[tuple[Bytes, Bytes]]:
+def labelled_images(source: ImageFiles, split: Split) -> Iterator[tuple[Bytes, Bytes]]:
     """Images (n, channels, height, width) and labels (n,), file by file, each checked before it is given.
 
     The form is checked before the hash: a wrong form names its cause, a wrong hash does not.
     """
-    files = source.train if train else source.test
+    require_split(split)
+    files = source.train if split == "train" else source.test
     groups = [files] if source.format == "idx" else [(file,) for file in files]
     for group in groups:
         contents = [_content(source, file) for file in group]
@@ -26,7 +27,7 @@ def labelled_images(source: ImageFiles, train: bool) -> Iterator[tuple[Bytes, By
             )
         else:
             images, labels = read_cifar_batch(contents[0], group[0].stem)
-        num_samples = (source.num_train if train else source.num_test) // len(groups)
+        num_samples = (source.num_train if split == "train" else source.num_test) // len(groups)
         _check_count(source, group[0], len(images), num_samples)
         _check_count(source, group[-1], len(labels), num_samples)
         _check_shape(source, group[0], images)

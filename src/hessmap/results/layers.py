@@ -106,7 +106,8 @@ class OutlierMeasurement(Record):
     """Whether c - 1 eigenvalues stand out for c classes.
 
     ``ratio`` is lambda_{c-1} / lambda_c (inf if lambda_c is zero to rounding). ``num_outliers`` is where consecutive
-    eigenvalues fall by the largest factor, ``largest_ratio``, among the first 3 c.
+    eigenvalues fall by the largest factor, ``largest_ratio``, among the first 3 c. ``share`` is the positive part of
+    the first c - 1 over the sum of the magnitudes of all.
     """
 
     num_classes: int

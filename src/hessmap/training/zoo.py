@@ -55,8 +55,9 @@ def zoo_network(
     require(num_classes >= 1, "num_classes must be at least 1", f"got {num_classes}")
     is_shape = len(image_shape) == 3 and all(isinstance(size, int) and size >= 1 for size in image_shape)
     require(is_shape, "image_shape must be three positive sizes (channels, height, width)", f"got {image_shape}")
-    network = _family(name)(image_shape, num_classes)
-    _draw_weights(network, seed)
+    with torch.device("meta"):  # torch draws nothing there, and its global random state stays as it is
+        network = _family(name)(image_shape, num_classes)
+    _draw_weights(network.to_empty(device="cpu"), seed)
     return network.to(dtype)
 
 
@@ -172,3 +173,5 @@ def _draw_weights(network: nn.Module, seed: int) -> None:
             initialise(layer, "glorot", generator)
             if layer.bias is not None:
                 layer.bias.zero_()
+        elif isinstance(layer, nn.BatchNorm1d | nn.BatchNorm2d):
+            layer.reset_running_stats()

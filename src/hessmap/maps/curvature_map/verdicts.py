@@ -122,7 +122,8 @@ def factors(network: NetworkCurvature) -> str:
     shares = [found.outlier_share for _, found in layers if found.outlier_share is not None]
     text = f"In every layer the strongest direction of the inputs has at least {ratio:.3g} times the weight of the next"
     if shares:
-        text += f", and {few} directions of the outputs, one less than the classes, hold at least {min(shares):.0%}"
+        share = f"{min(shares):.0%} of all magnitudes"
+        text += f", and {few} directions of the outputs, one less than the classes, hold at least {share}"
     worst, best = (pick(layers, key=lambda layer: layer[1].kronecker_overlap) for pick in (min, max))
     overlap = f"{worst[1].kronecker_overlap:.0%} (layer {worst[0]})"
     if len(layers) > 1:

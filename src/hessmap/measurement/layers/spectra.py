@@ -56,6 +56,11 @@ def class_outliers(eigenvalues: Matrix, num_classes: int) -> OutlierMeasurement:
 
     >>> class_outliers(np.array([9.0, 8.0, 1.0, 0.9]), num_classes=3).ratio
     8.0
+
+    The share is one of magnitudes: where some eigenvalues are negative, their plain sum may be zero.
+
+    >>> class_outliers(np.array([3.0, 1.0, -4.0]), num_classes=3).share
+    0.5
     """
     values = float_array(eigenvalues, "eigenvalues")
     enough = f"the outliers of {num_classes} classes need as many eigenvalues in descending order, and two classes"
@@ -68,7 +73,7 @@ def class_outliers(eigenvalues: Matrix, num_classes: int) -> OutlierMeasurement:
         ratio=float(ratios[num_classes - 2]),
         num_outliers=int(searched.argmax()) + 1,
         largest_ratio=float(searched.max()),
-        share=float(values[: num_classes - 1].sum() / values.sum()) if values.sum() > 0 else 0.0,
+        share=float(values[: num_classes - 1].clip(min=0.0).sum() / np.abs(values).sum()) if values.any() else 0.0,
         eigenvalues=values,
     )
 

@@ -93,7 +93,7 @@ def _samples(name: str, is_random: bool, is_binary: bool) -> tuple[Data, Data]:
         shuffled = subsample(_scaled(by_name(name), name), None, seed=_SEED_OF_SPLIT)
         parts = [type(shuffled)(*(part[some] for part in shuffled)) for some in _split()]
     else:
-        parts = [_scaled(by_name(name, train=is_train), name) for is_train in (True, False)]
+        parts = [_scaled(by_name(name, split=split), name) for split in ("train", "test")]
     if is_binary:
         parts = [two_halves(part) for part in parts]
     if is_random:

@@ -76,7 +76,7 @@ def training_and_test(data: str) -> tuple[Data, Data]:
         whole = by_name(data, side=4, seed=0)
         training, test = Data(whole.inputs[:400], whole.targets[:400]), Data(whole.inputs[400:], whole.targets[400:])
     else:
-        training, test = by_name(data, num_samples=1000, side=5), by_name(data, train=False, num_samples=4000, side=5)
+        training, test = by_name(data, num_samples=1000, side=5), by_name(data, split="test", num_samples=4000, side=5)
     return (
         Data(standardise(training.inputs), training.targets),
         Data(standardise(test.inputs, training.inputs), test.targets),

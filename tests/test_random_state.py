@@ -1,0 +1,175 @@
+"""Nothing of the public face moves a global random state: of python, of numpy, of torch."""
+
+from __future__ import annotations
+
+import inspect
+import random
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import hessmap as hm
+from hessmap import datasets
+from hessmap.theory import functions
+
+
+def states() -> tuple[Any, ...]:
+    kind, keys, *rest = np.random.get_state()  # noqa: NPY002 - the global one is meant
+    return random.getstate(), (kind, keys.tobytes(), *rest), torch.get_rng_state().numpy().tobytes()
+
+
+@cache
+def data() -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    inputs = torch.randn(24, 4, generator=generator, dtype=torch.float64)
+    return inputs, torch.arange(24) % 3
+
+
+def net(activation: str = "relu", seed: int = 0) -> nn.Module:
+    return hm.FullyConnected((4, 5, 3), activation=activation, bias=True).build(seed=seed)
+
+
+@cache
+def problem(loss: str = "cross_entropy") -> Any:
+    return hm.Problem(net(), loss, *data())
+
+
+def hessian() -> Any:
+    return hm.loss_hessian(problem())
+
+
+def images() -> nn.Module:
+    return hm.Convolutional(6, (1, 2), (3,), outputs=2).build(seed=0)
+
+
+def certificate() -> Any:
+    return hm.certify(net(), net(seed=1), data(), iterations=3, num_draws=50, basis_samples=10)
+
+
+def map_of(seed: int) -> Any:
+    return hm.map(net(seed=seed), data())
+
+
+def tracker(folder: Any) -> Any:
+    made = hm.Tracker(net(), "cross_entropy", data(), store=folder / "store.sqlite")
+    made(1)
+    return made
+
+
+def checkpoints(folder: Any) -> Any:
+    torch.save(net().state_dict(), folder / "step-1.pt")
+    return hm.track_checkpoints(net(), [folder / "step-1.pt"], "cross_entropy", data(), store=folder / "store.sqlite")
+
+
+ZOO = ("F-20^2", "F-20-BN", "LeNet5", "LeNet5-BN", "VGG11-W2", "ResNet18-W2")
+CASES: dict[str, Callable[..., Any]] = {
+    "Convolutional": lambda: images(),
+    "FullyConnected": lambda: [net(), hm.FullyConnected((2, 2)).build(seed=1, init="orthogonal")],
+    "LocallyConnected": lambda: hm.LocallyConnected(3, 2, 2, 2).build(seed=0),
+    "describe": lambda: hm.describe(net()),
+    "predict_ranks": lambda: hm.predict_ranks(hm.FullyConnected((4, 5, 3))),
+    "effective_parameters": lambda: hm.effective_parameters(4, 5),
+    "train": lambda: hm.train(nn.Sequential(net(), nn.Dropout(0.5)), data(), epochs=2, batch_size=5),
+    "train_to_stationary_point": lambda: hm.train_to_stationary_point(net("tanh"), data(), max_evaluations=60),
+    "zoo_network": lambda: [hm.zoo_network(name, (3, 32, 32)) for name in ZOO],
+    "certify": lambda: certificate(),
+    "Problem": lambda: hm.Problem(net(), "squared", *data()).risk(),
+    "fisher": lambda: hm.fisher(problem()).to_dense(),
+    "empirical_fisher": lambda: hm.empirical_fisher(problem()).to_dense(),
+    "loss_hessian": lambda: hm.loss_hessian(problem()).to_dense(),
+    "outer_product_hessian": lambda: hm.outer_product_hessian(problem()).to_dense(),
+    "functional_hessian": lambda: hm.functional_hessian(problem()).to_dense(),
+    "output_jacobian": lambda: hm.output_jacobian(problem()),
+    "tangent_kernel": lambda: hm.tangent_kernel(problem()),
+    "kronecker_approximation": lambda: hm.kronecker_approximation(problem(), "0"),
+    "layer_factors": lambda: hm.layer_factors(problem(), "0"),
+    "layer_hessian": lambda: hm.layer_hessian(problem(), "0"),
+    "layer_names": lambda: hm.layer_names(problem()),
+    "spectrum": lambda: hm.spectrum(hessian()),
+    "numerical_rank": lambda: hm.numerical_rank(hessian()),
+    "certified_rank": lambda: hm.certified_rank(problem("squared"), "loss"),
+    "certified_data_ranks": lambda: hm.certified_data_ranks(problem("squared")),
+    "certified_matrix_rank": lambda: hm.certified_matrix_rank(np.eye(3)),
+    "generic_rank": lambda: hm.generic_rank(hm.FullyConnected((3, 2, 2)), "loss"),
+    "effective_dimension": lambda: hm.effective_dimension(hessian(), 0.1),
+    "reconstruction_error": lambda: hm.reconstruction_error(hm.spectrum(hessian())),
+    "solve": lambda: hm.solve(hessian(), torch.ones(hessian().size, dtype=torch.float64), shift=1.0),
+    "top_eigenpairs": lambda: hm.top_eigenpairs(hessian(), 3),
+    "auto_spectrum": lambda: hm.auto_spectrum(hessian()),
+    "choose_method": lambda: hm.choose_method(hessian()),
+    "density_estimate": lambda: hm.density_estimate(hessian(), num_probes=3, num_steps=5),
+    "diagonal_estimate": lambda: hm.diagonal_estimate(hessian()),
+    "effective_dimension_estimate": lambda: hm.effective_dimension_estimate(hessian(), 0.1),
+    "frobenius_norm_estimate": lambda: hm.frobenius_norm_estimate(hessian()),
+    "gradient_overlap": lambda: hm.gradient_overlap(problem().gradient(), hm.top_eigenpairs(hessian(), 2)),
+    "krylov_solve": lambda: hm.krylov_solve(hessian(), torch.ones(hessian().size, dtype=torch.float64), shift=1.0),
+    "log_determinant_estimate": lambda: hm.log_determinant_estimate(hm.outer_product_hessian(problem()), 1.0),
+    "rank_estimate": lambda: hm.rank_estimate(hm.outer_product_hessian(problem())),
+    "sharpness": lambda: hm.sharpness(hessian()),
+    "trace_estimate": lambda: hm.trace_estimate(hessian()),
+    "layer_eigenpairs": lambda: hm.layer_eigenpairs(hm.layer_hessian(problem(), "0"), 2),
+    "decoupling": lambda: hm.decoupling(hm.layer_hessian(problem(), "0"), 2),
+    "toeplitz_layer": lambda: hm.toeplitz_layer(images()[1], (1, 6)),
+    "balance": lambda: hm.balance(net()),
+    "bottleneck_view": lambda: hm.bottleneck_view(net(), data()[0]),
+    "certified_function_rank": lambda: hm.certified_function_rank(net(), data()[0]),
+    "class_regions": lambda: hm.class_regions(
+        hm.FullyConnected((2, 3)).build(), (0, 1, 0, 1), grid_size=5, largest_grid=9
+    ),
+    "denoising_score": lambda: hm.denoising_score(nn.Identity(), data()[0], num_points=5),
+    "function_rank": lambda: hm.function_rank(net(), data()[0], certify=True),
+    "input_jacobians": lambda: hm.input_jacobians(net(), data()[0]),
+    "representation_cost": lambda: hm.representation_cost(net(), data()[0]),
+    "map": lambda: map_of(0),
+    "compare_maps": lambda: hm.compare_maps(map_of(0), map_of(1)),
+    "Tracker": tracker,
+    "track_checkpoints": checkpoints,
+}
+# What holds values alone, needs more than one process, or is met through another name above.
+NOT_CALLED = {
+    *("Polynomial", "TeacherStudent", "LinearSpectrumLaw", "Certificate", "LargeProblem"),
+    *("across_ranks", "subspace_overlap", "progress"),
+}
+DATA: dict[str, Callable[[], Any]] = {
+    "digits": lambda: datasets.digits(20, seed=3),
+    "gaussian": lambda: datasets.gaussian(5, 3),
+    "gaussian_mixture": lambda: datasets.gaussian_mixture(5, 3, 2),
+    "linear_teacher": lambda: datasets.linear_teacher(5, 3, 2, noise=0.1),
+    "dyadic": lambda: datasets.dyadic(5, 3),
+    "random_labels": lambda: datasets.random_labels(datasets.Data(*data())),
+    "subsample": lambda: datasets.subsample(datasets.Data(*data()), 5, seed=2),
+    "kernel ridge": lambda: functions.kernel_ridge(data()[0].numpy(), data()[0].numpy(), ridge=0.1),
+}
+
+
+@pytest.mark.parametrize("name", [*CASES, *DATA])
+def test_no_public_function_moves_a_random_state(name, tmp_path):
+    call = {**CASES, **DATA}[name]
+    before = states()
+    call(tmp_path) if inspect.signature(call).parameters else call()
+    assert states() == before
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [
+        random.random,
+        lambda: np.random.rand(),  # noqa: NPY002 - the global one is meant
+        lambda: torch.rand(1),
+        lambda: nn.Linear(2, 2),
+    ],
+)
+def test_a_draw_from_any_of_them_is_seen(draw):
+    before = states()
+    draw()
+    assert states() != before
+
+
+def test_every_public_function_is_among_the_cases():
+    names = {name for name in hm.__all__ if callable(getattr(hm, name)) and not inspect.ismodule(getattr(hm, name))}
+    assert names - set(CASES) - NOT_CALLED == set()
