@@ -50,7 +50,8 @@ class FactorCurvature(Record):
     ``input_ratio`` is lambda_1 / lambda_2 of E[x x^T], and ``mean_alignment`` the squared cosine between its first
     eigenvector and the mean input. ``outlier_share`` is the part of the sum of magnitudes of all eigenvalues of E[M],
     which may be indefinite, that the c - 1 largest hold for c classes (in older maps: of the trace), and
-    ``outlier_ratio`` is lambda_{c-1} / lambda_c (both None where the layer has fewer than c outputs). ``kronecker_overlap`` compares the c - 1 leading eigenvectors of E[M] (x) E[x x^T] with those
+    ``outlier_ratio`` is lambda_{c-1} / lambda_c (both None where the layer has fewer than c outputs).
+    ``kronecker_overlap`` compares the c - 1 leading eigenvectors of E[M] (x) E[x x^T] with those
     of the weight's block of H_L: 1 for the same space, ``chance`` for random ones.
     """
 
