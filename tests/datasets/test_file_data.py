@@ -14,9 +14,8 @@ import torch
 
 from hessmap import datasets
 from hessmap.datasets import images as loaders
-from hessmap.datasets.catalogue import CIFAR10, MNIST, DataFile
-from hessmap.datasets.locations import data_folders, found_file, unpacked
-from hessmap.datasets.reading import labelled_images
+from hessmap.datasets.catalogue import CIFAR10, MNIST, DataFile, data_folders, found_file, unpacked
+from hessmap.datasets.image_files import labelled_images
 from hessmap.errors import DataFileError, InvalidInput, UnknownName
 from hessmap.results import Record
 

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from hessmap.datasets.catalogue import available
-from hessmap.datasets.locations import data_folders
+from hessmap.datasets.catalogue import available, data_folders
 
 if TYPE_CHECKING:
     from hessmap.datasets.data import Data
-    from hessmap.datasets.exact_rank import dyadic
     from hessmap.datasets.images import cifar10, digits, fashion_mnist, mnist
     from hessmap.datasets.preprocessing import (
         class_subset,
@@ -22,11 +20,10 @@ if TYPE_CHECKING:
         two_halves,
     )
     from hessmap.datasets.registry import NAMES, by_name
-    from hessmap.datasets.synthetic import gaussian, gaussian_mixture, linear_teacher
+    from hessmap.datasets.synthetic import dyadic, gaussian, gaussian_mixture, linear_teacher
 
 _NEEDS_TORCH = {
     "data": ("Data",),
-    "exact_rank": ("dyadic",),
     "images": ("cifar10", "digits", "fashion_mnist", "mnist"),
     "preprocessing": (
         "class_subset",
@@ -39,7 +36,7 @@ _NEEDS_TORCH = {
         "two_halves",
     ),
     "registry": ("NAMES", "by_name"),
-    "synthetic": ("gaussian", "gaussian_mixture", "linear_teacher"),
+    "synthetic": ("dyadic", "gaussian", "gaussian_mixture", "linear_teacher"),
 }
 _HOMES = {name: home for home, names in _NEEDS_TORCH.items() for name in names}
 

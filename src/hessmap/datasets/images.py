@@ -21,7 +21,7 @@ from torch import Tensor
 from hessmap.datasets import preprocessing
 from hessmap.datasets.catalogue import CIFAR10, FASHION_MNIST, MNIST, ImageFiles, Split, require_split
 from hessmap.datasets.data import Data
-from hessmap.datasets.reading import labelled_images
+from hessmap.datasets.image_files import labelled_images
 from hessmap.errors import require
 
 _CHUNK = 4096  # images turned to float64 at a time, so that temporaries stay small beside the result

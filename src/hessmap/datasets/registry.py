@@ -6,9 +6,8 @@ import inspect
 from collections.abc import Callable
 
 from hessmap.datasets.data import Data
-from hessmap.datasets.exact_rank import dyadic
 from hessmap.datasets.images import cifar10, digits, fashion_mnist, mnist
-from hessmap.datasets.synthetic import gaussian, gaussian_mixture, linear_teacher
+from hessmap.datasets.synthetic import dyadic, gaussian, gaussian_mixture, linear_teacher
 from hessmap.errors import InvalidInput, sentence, unknown_name
 
 _LOADERS: dict[str, Callable[..., Data]] = {

@@ -1,13 +1,19 @@
-"""Synthetic data drawn from stated laws; every number comes from the seed."""
+"""Synthetic data drawn from stated laws, or of an exact rank; every number comes from the seed.
+
+A product of float matrices is rounded, and the rounded matrix has full rank over the rationals. The factors of
+``dyadic`` are integers of a few bits over a power of two, so that every product and partial sum is exact.
+"""
 
 from __future__ import annotations
 
-from math import sqrt
+from math import log2, sqrt
 
 import torch
+from flint import nmod_mat
+from torch import Tensor
 
 from hessmap.datasets.data import Data
-from hessmap.errors import require
+from hessmap.errors import InvalidInput, require, sentence
 
 
 def gaussian(num_samples: int, dim: int, output_dim: int = 1, seed: int = 0) -> Data:
@@ -77,3 +83,85 @@ def linear_teacher(
 def _check_counts(**counts: int) -> None:
     for name, count in counts.items():
         require(count >= 1, f"{name} must be at least 1", f"got {count}")
+
+
+_PRIME = 2**61 - 1
+_ATTEMPTS = 20
+
+
+def dyadic(
+    num_samples: int,
+    dim: int,
+    rank: int | None = None,
+    seed: int = 0,
+    *,
+    output_dim: int = 1,
+    bits: int = 3,
+    is_centred: bool = False,
+) -> Data:
+    """Inputs of exactly the given rank over the rationals, full by default, and generic dyadic targets.
+
+    inputs = left @ right with factors (num_samples, rank) and (rank, dim) whose entries are uniform integers
+    in -2^bits .. 2^bits, times a power of two that brings the entries near 1. Both factors are redrawn until
+    their rank modulo a prime is full, which proves it full over the rationals. With ``is_centred`` every feature
+    sums to exactly zero over the samples, so that the rank is also the centred rank.
+
+    >>> dyadic(3, 2, rank=1).inputs.tolist()
+    [[-0.5, 0.375], [-2.5, 1.875], [2.0, -1.5]]
+    >>> dyadic(6, 4, is_centred=True).inputs.sum(dim=0).tolist()
+    [0.0, 0.0, 0.0, 0.0]
+    """
+    require(min(num_samples, dim, output_dim) >= 1, "all sizes must be at least 1", f"got {(num_samples, dim)}")
+    largest = min(num_samples - is_centred, dim)
+    inner = largest if rank is None else rank
+    centred = " centred" if is_centred else ""
+    require(
+        1 <= inner <= largest,
+        f"the rank of {num_samples}{centred} samples in dimension {dim} must lie in 1..{largest}",
+        f"got {inner}",
+    )
+    # Centring moves an entry by at most 2^bits + 1, so that 2^(bits + 1) + 1 bounds the left factor.
+    fits = inner * (2 ** (bits + 1) + 1) * 2**bits < 2**53
+    require(bits >= 1 and fits, f"bits must be at least 1 and leave sums of {inner} products exact", f"got {bits}")
+    generator = torch.Generator().manual_seed(seed)
+    left = _full_rank(num_samples, inner, bits, is_centred, generator)
+    right = _full_rank(inner, dim, bits, False, generator)
+    # An entry of either factor has variance close to 4^bits / 3.
+    scale = 2.0 ** -round(log2(inner**0.5 * 4**bits / 3))
+    targets = _integers((num_samples, output_dim), bits, generator) / 2**bits
+    return Data(left @ right * scale, targets)
+
+
+def _full_rank(num_rows: int, num_columns: int, bits: int, is_centred: bool, generator: torch.Generator) -> Tensor:
+    """Random integers of full rank; with ``is_centred`` every column sums to zero."""
+    for _ in range(_ATTEMPTS):
+        matrix = _integers((num_rows, num_columns), bits, generator)
+        if is_centred:
+            matrix = _centred(matrix, generator)
+        if _rank_modulo_prime(matrix) == min(num_rows - is_centred, num_columns):
+            return matrix
+    raise InvalidInput(
+        sentence(
+            f"{_ATTEMPTS} draws of a {num_rows}x{num_columns} matrix must hold one of full rank",
+            f"none had with bits={bits}",
+            "Give more bits",
+        )
+    )
+
+
+def _rank_modulo_prime(matrix: Tensor) -> int:
+    """The rank of a matrix of integers modulo a prime: never above its rank over the rationals."""
+    rows = [[int(value) % _PRIME for value in row] for row in matrix.tolist()]
+    return int(nmod_mat(rows, _PRIME).rank())
+
+
+def _integers(shape: tuple[int, int], bits: int, generator: torch.Generator) -> Tensor:
+    return torch.randint(-(2**bits), 2**bits + 1, shape, generator=generator).double()
+
+
+def _centred(matrix: Tensor, generator: torch.Generator) -> Tensor:
+    """Take each column's sum away from it in near-equal integers, the odd ones from rows chosen at random."""
+    num_rows = len(matrix)
+    shares, odd = matrix.sum(dim=0) // num_rows, matrix.sum(dim=0) % num_rows
+    places = torch.rand(matrix.shape, generator=generator).argsort(dim=0).argsort(dim=0)
+    return matrix - shares - (places < odd).double()

@@ -16,7 +16,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False, repr=False)
 class TrainingRun(Record):
-    """The course of a training: one entry per recorded moment, the first before any step.
+    """What was recorded along a training: one entry per recorded moment, the first before any step.
 
     ``moments`` counts epochs (or iterations, for a method without epochs). ``loss`` is the mean over all training
     samples without any penalty; ``gradient_norm`` is the Euclidean norm of the gradient of what was minimised, the

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from hessmap.curvature import Problem
     from hessmap.datasets import Data
     from hessmap.studies.trained_networks import Architecture
-    from hessmap.training.history import Evaluation
+    from hessmap.training.objective import Evaluation
 
 TOLERANCE = 1e-15  # of the gradient norm; what float64 cannot reach ends at its rounding
 _RECIPE_VERSION = 1

@@ -1,18 +1,57 @@
-"""A model with its data and loss: the mean loss, its gradient and the accuracy over all samples."""
+"""A model with its data and loss: the mean loss, its gradient and the accuracy over all samples, and their history."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from hessmap.datasets.data import Data
 from hessmap.errors import HessmapError, require, sentence
-from hessmap.training.history import Evaluation
 from hessmap.training.losses import PerSample, fitting_targets, per_sample
 from hessmap.training.modes import evaluation_mode
+
+
+class Evaluation(NamedTuple):
+    """Mean loss without penalty, share of right labels (None without labels), gradient norm with penalty."""
+
+    loss: float
+    accuracy: float | None
+    gradient_norm: float
+
+
+class Moment(NamedTuple):
+    """What a progress callback is told: how much is done, of how much at most, and how the model does.
+
+    ``done`` and ``total`` count epochs, or evaluations for a method without epochs.
+    """
+
+    done: int
+    total: int
+    evaluation: Evaluation
+
+
+History = list[tuple[int, Evaluation]]
+
+
+def history_arrays(history: History) -> dict[str, Any]:
+    """The arrays of a TrainingRun.
+
+    >>> history_arrays([(0, Evaluation(2.5, None, 0.1))])["loss"]
+    array([2.5])
+    """
+    accuracies = [evaluation.accuracy for _, evaluation in history if evaluation.accuracy is not None]
+    return {
+        "moments": np.array([moment for moment, _ in history], dtype=np.int64),
+        "loss": np.array([evaluation.loss for _, evaluation in history]),
+        "accuracy": np.array(accuracies, dtype=np.float64),
+        "gradient_norm": np.array([evaluation.gradient_norm for _, evaluation in history]),
+    }
+
 
 _CHUNK = 8192  # samples differentiated at a time when all are
 

@@ -13,8 +13,7 @@ from scipy.optimize import minimize
 from scipy.sparse.linalg import LinearOperator, minres
 from torch import Tensor
 
-from hessmap.training.history import Evaluation, History, Moment
-from hessmap.training.objective import Objective, diverged
+from hessmap.training.objective import Evaluation, History, Moment, Objective, diverged
 
 Floats = NDArray[np.float64]
 

@@ -12,12 +12,10 @@ from hessmap.datasets.data import Data
 from hessmap.errors import require
 from hessmap.results.provenance import data_hash, provenance
 from hessmap.results.training import TrainingRun
-from hessmap.training.history import Moment, history_arrays
 from hessmap.training.losses import PerSample, loss_name
-from hessmap.training.modes import evaluation_mode
-from hessmap.training.objective import objective
+from hessmap.training.modes import evaluation_mode, threads
+from hessmap.training.objective import Moment, history_arrays, objective
 from hessmap.training.search import Search
-from hessmap.training.threads import threads
 
 _FIRST_SHARE = 0.25  # of the evaluations goes to L-BFGS: it is the faster one far from the end, Newton near it
 

@@ -14,12 +14,10 @@ from hessmap.errors import require
 from hessmap.results.provenance import provenance
 from hessmap.results.training import TrainingRun
 from hessmap.training.checkpoints import Location
-from hessmap.training.course import Course
-from hessmap.training.history import Moment, history_arrays
 from hessmap.training.losses import PerSample, loss_name
-from hessmap.training.modes import training_mode
-from hessmap.training.objective import objective
-from hessmap.training.threads import threads
+from hessmap.training.modes import threads, training_mode
+from hessmap.training.objective import Moment, history_arrays, objective
+from hessmap.training.training_state import TrainingState
 
 
 def train(
@@ -42,7 +40,7 @@ def train(
     checkpoint_every: int = 10,
     progress: Callable[[Moment], None] | None = None,
 ) -> TrainingRun:
-    """Train the model that is given, in place, and return the course of the training.
+    """Train the model that is given, in place, and return its history.
 
     Minimised is the mean loss + weight_decay / 2 * ||parameters||^2 (a Problem with l2 = weight_decay / 2 has
     the same risk), by "sgd" with momentum or by "adam", which has no use for ``momentum``; ``batch_size`` None
@@ -80,38 +78,38 @@ def train(
     }
     if drop_rate_after is not None:
         settings["drop_rate_after"] = drop_rate_after
-    course = Course(goal, settings)
+    state = TrainingState(goal, settings)
     started = time.perf_counter()
-    with threads(num_threads, course.batch_size * goal.num_parameters), training_mode(model, seed):
+    with threads(num_threads, state.batch_size * goal.num_parameters), training_mode(model, seed):
         if checkpoint is not None and Path(checkpoint).exists():
-            course.restore(checkpoint)
+            state.restore(checkpoint)
         else:
-            course.record()
-        while course.epoch < epochs and not course.has_reached(stop_at_accuracy):
-            course.run_epoch()
-            if course.epoch % record_every == 0 or course.epoch == epochs:
-                evaluation = course.record()
+            state.record()
+        while state.epoch < epochs and not state.has_reached(stop_at_accuracy):
+            state.run_epoch()
+            if state.epoch % record_every == 0 or state.epoch == epochs:
+                evaluation = state.record()
                 if progress is not None:
-                    progress(Moment(course.epoch, epochs, evaluation))
-            if checkpoint is not None and course.epoch % checkpoint_every == 0:
-                course.save(checkpoint)
+                    progress(Moment(state.epoch, epochs, evaluation))
+            if checkpoint is not None and state.epoch % checkpoint_every == 0:
+                state.save(checkpoint)
         if checkpoint is not None:
-            course.save(checkpoint)
-    return _result(course, stop_at_accuracy, time.perf_counter() - started)
+            state.save(checkpoint)
+    return _result(state, stop_at_accuracy, time.perf_counter() - started)
 
 
-def _result(course: Course, stop_at_accuracy: float | None, seconds: float) -> TrainingRun:
-    reached = course.has_reached(stop_at_accuracy)
+def _result(state: TrainingState, stop_at_accuracy: float | None, seconds: float) -> TrainingRun:
+    reached = state.has_reached(stop_at_accuracy)
     ending = (
-        f"accuracy {stop_at_accuracy} reached after {course.epoch} epochs" if reached else f"{course.epoch} epochs done"
+        f"accuracy {stop_at_accuracy} reached after {state.epoch} epochs" if reached else f"{state.epoch} epochs done"
     )
     return TrainingRun(
-        **history_arrays(course.history),
+        **history_arrays(state.history),
         converged=None if stop_at_accuracy is None else reached,
         ending=ending,
-        settings=course.settings,
+        settings=state.settings,
         seconds=seconds,
-        provenance=provenance(str(course.goal.inputs.dtype), course.settings["seed"], course.data_hash),
+        provenance=provenance(str(state.goal.inputs.dtype), state.settings["seed"], state.data_hash),
     )
 
 

@@ -17,11 +17,10 @@ from dataclasses import dataclass
 from math import prod
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from hessmap.errors import InvalidInput, require, sentence
 from hessmap.networks.initialisation import initialise
-from hessmap.training.residual import residual_network
 
 Shape = tuple[int, int, int]
 Layers = Iterator[tuple[str, nn.Module]]
@@ -30,6 +29,8 @@ _LENET_SIZES = {"conv1": 6, "conv2": 16, "fc1": 120, "fc2": 84}
 # Output channels of the published network, and how many convolutions stand before each pooling.
 _VGG_CHANNELS = (64, 128, 256, 256, 512, 512, 512, 512)
 _VGG_POOLED = (1, 2, 4, 6, 8)
+# Of the four stages of a residual network, two blocks of two convolutions each.
+_STRIDES = (1, 2, 2, 2)
 _EXAMPLES = "F-200^2, LeNet5, LeNet5-(fc1-80), VGG11-W32, ResNet18-W48, F-200^2-BN"
 
 
@@ -73,7 +74,7 @@ def _family(name: str) -> Callable[[Shape, int], nn.Module]:
         return lambda shape, classes: _vgg(name, channels, has_norm, shape, classes)
     if not has_norm and (match := re.fullmatch(r"ResNet18-W(\d+)", base)):
         width = int(match[1])
-        return lambda shape, classes: residual_network(width, shape, classes)
+        return lambda shape, classes: _residual(width, shape, classes)
     raise InvalidInput(sentence("a network must have a name of the zoo", f"got {name!r}", f"Examples: {_EXAMPLES}"))
 
 
@@ -163,6 +164,39 @@ def _sequence(layers: list[tuple[str, nn.Module]]) -> nn.Sequential:
     for name, layer in layers:
         network.add_module(name, layer)
     return network
+
+
+class _Residual(nn.Module):
+    """conv1, then eight blocks x -> relu(x' + conv(relu(conv(x)))), x' = x or a 1x1 convolution; mean; fc1."""
+
+    def __init__(self, width: int, image_shape: tuple[int, int, int], num_classes: int) -> None:
+        super().__init__()
+        self.image_shape = image_shape
+        self.add_module("conv1", nn.Conv2d(image_shape[0], width, 3, padding=1, bias=False))
+        for index in range(16):
+            stride = _STRIDES[index // 4] if index % 4 == 0 else 1
+            convolution = nn.Conv2d(width, width, 3, stride=stride, padding=1, bias=False)
+            self.add_module(f"conv{index + 2}", convolution)
+        for index in (1, 2, 3):
+            self.add_module(f"sc-conv{index}", nn.Conv2d(width, width, 1, stride=_STRIDES[index], bias=False))
+        self.add_module("fc1", nn.Linear(width, num_classes))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        layer = self.get_submodule
+        hidden: Tensor = layer("conv1")(inputs.reshape(-1, *self.image_shape)).relu()
+        for block in range(8):
+            stage, place = divmod(block, 2)
+            shortcut = layer(f"sc-conv{stage}")(hidden) if stage and not place else hidden
+            inside = layer(f"conv{2 * block + 2}")(hidden).relu()
+            hidden = (shortcut + layer(f"conv{2 * block + 3}")(inside)).relu()
+        logits: Tensor = layer("fc1")(hidden.mean((2, 3)))
+        return logits
+
+
+def _residual(width: int, image_shape: tuple[int, int, int], num_classes: int) -> nn.Module:
+    """He et al. 2016 as adapted to small images: a first 3x3 convolution of stride 1 and no pooling before the mean."""
+    require(width >= 1, "a residual network needs at least one channel", f"got {width}")
+    return _Residual(width, image_shape, num_classes)
 
 
 @torch.no_grad()

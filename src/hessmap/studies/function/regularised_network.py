@@ -148,7 +148,7 @@ def _small_numbers_as_zeros() -> Iterator[None]:
     """One thread, and zeros for numbers below 1e-38, which are slow and to which penalties drive unused weights."""
     import torch
 
-    from hessmap.training.threads import threads
+    from hessmap.training.modes import threads
 
     with threads(1, num_multiplications=0):
         torch.set_flush_denormal(True)

@@ -10,13 +10,12 @@ import torch
 from hessmap.errors import unknown_name
 from hessmap.results.provenance import data_hash
 from hessmap.training.checkpoints import Location, check_same_settings, load_checkpoint, save_checkpoint
-from hessmap.training.history import Evaluation, History
-from hessmap.training.objective import Objective, diverged
+from hessmap.training.objective import Evaluation, History, Objective, diverged
 
 OPTIMISERS: tuple[str, ...] = ("sgd", "adam")
 
 
-class Course:
+class TrainingState:
     """The objective, the optimiser with its memory, the random order of samples, and the history so far."""
 
     def __init__(self, goal: Objective, settings: dict[str, Any]) -> None:
