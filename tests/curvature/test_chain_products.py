@@ -165,8 +165,8 @@ def test_a_forward_function_of_the_user_is_left_to_autograd() -> None:
 
 
 def test_products_by_hand_that_disagree_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    right = chain_products.activated
-    monkeypatch.setattr(chain_products, "activated", lambda *given: (*right(*given)[:2], None))
+    right = chain_products.activation_derivatives
+    monkeypatch.setattr(chain_products, "activation_derivatives", lambda *given: (*right(*given)[:2], None))
     given = problem(plain())
     assert BlockProducts(given, "loss")._chain is None
 

@@ -8,9 +8,14 @@ from linear_networks import relative_error
 from torch import nn
 
 from hessmap.curvature import Problem, functional_hessian, loss_hessian, outer_product_hessian
-from hessmap.curvature.deep_linear import DeepLinearHessian, deep_linear_of
+from hessmap.curvature.deep_linear import (
+    DeepLinearConvolutionHessian,
+    DeepLinearHessian,
+    deep_linear_convolution_of,
+    deep_linear_of,
+)
 from hessmap.errors import InvalidInput, UnsupportedNetwork
-from hessmap.networks import FullyConnected
+from hessmap.networks import Convolutional, FullyConnected
 from hessmap.results import PARTS
 
 
@@ -71,3 +76,31 @@ def test_what_has_no_closed_form_is_refused() -> None:
     linear[0].weight.requires_grad_(False)
     with pytest.raises(InvalidInput, match="need every parameter free; 20 of them are frozen"):
         deep_linear_of(Problem(linear, "squared", inputs, targets))
+
+
+def test_a_closed_form_takes_streams_and_says_what_it_does_not_take() -> None:
+    inputs, targets = data()
+    model = FullyConnected((5, 4, 3)).build(seed=1)
+    held = deep_linear_of(Problem(model, "squared", inputs, targets))
+    streamed = deep_linear_of(Problem(model, "squared", [(inputs[:11], targets[:11]), (inputs[11:], targets[11:])]))
+    assert relative_error(streamed.residual_input_moment, held.residual_input_moment) < 1e-12
+    with pytest.raises(InvalidInput, match="closed forms are in float64; the problem is in torch.float32"):
+        deep_linear_of(Problem(model, "squared", inputs, targets, dtype=torch.float32))
+    for closed_form in (deep_linear_of, deep_linear_convolution_of):
+        with pytest.raises(UnsupportedNetwork, match="is called by a forward function of the user"):
+            closed_form(Problem(model, "squared", inputs, targets, forward=lambda network, given: 2 * network(given)))
+
+
+def test_a_convolutional_network_is_sent_to_its_own_closed_form() -> None:
+    inputs, targets = data(input_dim=6)
+    problem = Problem(Convolutional(6, (1, 2), (3,), outputs=3).build(), "squared", inputs, targets)
+    with pytest.raises(UnsupportedNetwork, match="the model is conv-1x6-2x3-3. Use deep_linear_convolution_of"):
+        deep_linear_of(problem)
+
+
+@pytest.mark.parametrize("bias", [False, True], ids=["plain", "bias"])
+def test_a_bare_layer_has_a_closed_form(bias: bool) -> None:
+    inputs, targets = data()
+    problem = Problem(nn.Linear(5, 3, bias=bias).double(), "squared", inputs, targets)
+    found = DeepLinearConvolutionHessian(deep_linear_convolution_of(problem)).to_dense()
+    assert relative_error(found, loss_hessian(problem).to_dense()) < 1e-12

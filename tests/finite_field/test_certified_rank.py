@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from unittest.mock import ANY
+
 import numpy as np
 import pytest
 import torch
 from integer_networks import integer_data, integer_network, integer_rank, naive_hessians
 from torch import Tensor, nn
+from torch.utils.data import DataLoader, TensorDataset
 
 from hessmap.curvature import Problem
 from hessmap.curvature.finite_field import certified_data_ranks, certified_matrix_rank, certified_rank
@@ -237,3 +241,64 @@ def test_unknown_parts_and_shapes_are_named() -> None:
         certified_rank(problem, "outer")  # type: ignore[arg-type]
     with pytest.raises(InvalidInput, match=r"a rank needs a matrix; got an array of shape \(3,\)"):
         certified_matrix_rank(np.zeros(3))
+
+
+@pytest.mark.parametrize(
+    ("matrix", "message"),
+    [
+        (np.array([[1j, 0], [0, 1]]), "an exact rank needs real numbers; got complex128"),
+        (np.array([["1"]]), "an exact rank needs real numbers"),
+        (np.array([[2**53 + 1]]), "an integer above 2\\^53 has no float64"),
+        (np.array([[np.nan]]), "needs finite numbers"),
+    ],
+)
+def test_a_matrix_that_float64_does_not_hold_is_refused(matrix: np.ndarray, message: str) -> None:
+    with pytest.raises(InvalidInput, match=message):
+        certified_matrix_rank(matrix)
+
+
+def test_matrices_come_as_arrays_lists_or_tensors() -> None:
+    rows = [[1, 2], [2, 4]]
+    values = {certified_matrix_rank(matrix).value for matrix in (rows, np.array(rows), torch.tensor(rows))}
+    assert values == {1}
+    assert certified_matrix_rank(np.zeros((0, 3))).value == 0
+
+
+def network(seed: int = 0) -> nn.Sequential:
+    return FullyConnected((3, 4, 2), bias=True, activation="relu").build(seed=seed, dtype=torch.float32)
+
+
+def samples(num_samples: int = 9) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(1)
+    return torch.randn(num_samples, 3, generator=generator), torch.randn(num_samples, 2, generator=generator)
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_a_rank_does_not_hang_on_how_the_data_come(part: Part) -> None:
+    inputs, targets = samples()
+    expected = certified_rank(Problem(network(), "squared", inputs, targets), part)
+    assert certified_rank(Problem(network(), "squared", inputs, targets, dtype=torch.float32), part) == replace(
+        expected, provenance=ANY
+    )
+    batches = [(inputs[:4], targets[:4]), (inputs[4:], targets[4:])]
+    generator = torch.Generator().manual_seed(0)
+    shuffled = DataLoader(TensorDataset(inputs, targets), batch_size=2, shuffle=True, generator=generator)
+    for data in (batches, shuffled):
+        assert certified_rank(Problem(network(), "squared", data), part).value == expected.value
+
+
+def test_what_calls_the_model_in_another_way_is_refused() -> None:
+    inputs, targets = samples()
+
+    class Keyword(nn.Sequential):
+        def forward(self, x: Tensor) -> Tensor:
+            return super().forward(x)
+
+    by_hand = Problem(network(), "squared", inputs, targets, forward=lambda model, batch: model(batch))
+    with pytest.raises(UnsupportedNetwork, match=r"\(Sequential\) is called by a forward function of the user"):
+        certified_rank(by_hand)
+    by_keyword = Problem(Keyword(*network()), "squared", {"x": inputs}, targets)
+    with pytest.raises(UnsupportedNetwork, match=r"the model \(Keyword\) is called with a dict of tensors"):
+        certified_rank(by_keyword)
+    with pytest.raises(InvalidInput, match="needs a Problem; got None"):
+        certified_rank(None)  # type: ignore[arg-type]

@@ -117,9 +117,9 @@ def test_outputs_that_cancel_to_rounding_are_still_those_of_the_model() -> None:
     inputs = torch.rand(6, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     chain = read_chain(model, layout_of(model), (3,))
     outputs = model(inputs).detach().numpy()
-    require_outputs(chain, inputs.numpy(), 3 * outputs, "")
-    require_outputs(chain, inputs.numpy(), np.zeros_like(outputs), "")
+    require_outputs(chain, inputs.numpy(), 3 * outputs, np.finfo(float).eps, "")
+    require_outputs(chain, inputs.numpy(), np.zeros_like(outputs), np.finfo(float).eps, "")
     with pytest.raises(UnsupportedNetwork, match="its outputs differ from theirs"):
-        require_outputs(chain, inputs.numpy(), outputs + 1e-2, "")
+        require_outputs(chain, inputs.numpy(), outputs + 1e-2, np.finfo(float).eps, "")
     with pytest.raises(UnsupportedNetwork, match="its outputs differ from theirs"):
-        require_outputs(chain, inputs.numpy(), outputs[:, :0], "")
+        require_outputs(chain, inputs.numpy(), outputs[:, :0], np.finfo(float).eps, "")

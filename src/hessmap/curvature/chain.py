@@ -48,6 +48,16 @@ def chain_of(problem: Problem) -> tuple[Link, ...] | None:
     return links if links and names == list(problem.named) else None
 
 
+def tensor_inputs(problem: Problem, rules: Rules) -> Tensor:
+    """The inputs of a model that is read by its layers: one tensor, with which the model itself is called."""
+    if problem.user_forward is not None:
+        rules.refuse("", problem.model, "is called by a forward function of the user's")
+    inputs = problem.inputs
+    if not isinstance(inputs, Tensor):
+        rules.refuse("", problem.model, f"is called with a {type(inputs).__name__} of tensors")
+    return inputs
+
+
 def flat_inputs(problem: Problem, inputs: object) -> Tensor | None:
     """One row per sample; None if a sample is no vector that the first layer takes as a whole."""
     if not isinstance(inputs, Tensor):
@@ -76,16 +86,16 @@ def _links(model: nn.Module) -> tuple[Link, ...]:
     return tuple(found)
 
 
-def activated(link: Link, before: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+def activation_derivatives(link: Link, before: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
     """The activation and its first two derivatives at every z; None for a second one that vanishes."""
     if link.activation is None:
         return before, torch.ones_like(before), None
     point = before.detach().requires_grad_()
-    bend = None
+    second = None
     with torch.enable_grad():
         value = link.activation(point.clone())  # it may work in place
         (slope,) = torch.autograd.grad(value.sum(), point, create_graph=True)
         if slope.requires_grad:
-            (bend,) = torch.autograd.grad(slope.sum(), point, allow_unused=True)
-    is_straight = bend is None or not bool(bend.any())
-    return value.detach(), slope.detach(), None if is_straight else bend
+            (second,) = torch.autograd.grad(slope.sum(), point, allow_unused=True)
+    vanishes = second is None or not bool(second.any())
+    return value.detach(), slope.detach(), None if vanishes else second

@@ -1,6 +1,6 @@
 """Products with the three Hessians of a chain, forwards and backwards by hand: matrix products and little else.
 
-A vector V moves the weights; d is the derivative along it. With a the inputs of a link, z its outputs, g = dloss/dz,
+V is a tangent of the weights; d is the derivative along it. With a the inputs of a link, z its outputs, g = dloss/dz,
 
     forwards    dz = V a + W da,   da = s dz        s = activation'(z)
     outputs     dg = A dz                           A = d2loss/doutput2
@@ -20,7 +20,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from hessmap.curvature.chain import Link, activated, flat_inputs
+from hessmap.curvature.chain import Link, activation_derivatives, flat_inputs
 
 if TYPE_CHECKING:
     from hessmap.curvature.problem import Problem
@@ -33,25 +33,25 @@ _COPIES = 8  # of a layer's numbers that a product holds at once
 
 @dataclass(frozen=True)
 class Step:
-    """A link on some samples: its inputs a, slopes s and bends b of its activation (samples, 1, outputs), gradients g
-    of its outputs."""
+    """A link on some samples: its inputs a, first derivatives s of its activation and second ones b (samples, 1,
+    outputs), gradients g of its outputs."""
 
     weight: Tensor
     has_bias: bool
     inputs: Tensor
     slope: Tensor | None
-    bend: Tensor | None
+    second_derivative: Tensor | None
     gradient: Tensor | None
 
 
 @dataclass(frozen=True)
-class Moves:
-    """Rows of vectors as the links need them: the weights (vectors, outputs, inputs), the biases, and the weights once
-    more as (outputs, vectors * inputs)."""
+class Tangents:
+    """Rows of vectors as the links need them: of the weights (vectors, outputs, inputs), of the biases, and of the
+    weights once more as (outputs, vectors * inputs)."""
 
     weights: list[Tensor]
     biases: list[Tensor | None]
-    turned: list[Tensor]
+    outputs_first: list[Tensor]
 
 
 class ChainProduct:
@@ -62,17 +62,17 @@ class ChainProduct:
 
     @torch.no_grad()
     def __call__(self, rows: Tensor) -> Tensor:
-        moves = self._moves(rows)
-        weights = [torch.zeros_like(move) for move in moves.weights]
-        biases = [None if bias is None else torch.zeros_like(bias) for bias in moves.biases]
+        tangents = self._tangents(rows)
+        weights = [torch.zeros_like(tangent) for tangent in tangents.weights]
+        biases = [None if bias is None else torch.zeros_like(bias) for bias in tangents.biases]
         for piece in self.pieces:
-            piece.add_product(moves, weights, biases)
+            piece.add_product(tangents, weights, biases)
         parts: list[Tensor] = []
         for weight, bias in zip(weights, biases, strict=True):
             parts += [weight.flatten(1)] if bias is None else [weight.flatten(1), bias]
         return torch.cat(parts, 1)
 
-    def _moves(self, rows: Tensor) -> Moves:
+    def _tangents(self, rows: Tensor) -> Tangents:
         weights: list[Tensor] = []
         biases: list[Tensor | None] = []
         start = 0
@@ -82,8 +82,8 @@ class ChainProduct:
             weights.append(rows[:, start:stop].reshape(-1, outputs, inputs).contiguous())
             biases.append(rows[:, stop : stop + outputs] if step.has_bias else None)
             start = stop + outputs * step.has_bias
-        turned = [weight.transpose(0, 1).reshape(weight.shape[1], -1) for weight in weights]
-        return Moves(weights, biases, turned)
+        outputs_first = [weight.transpose(0, 1).reshape(weight.shape[1], -1) for weight in weights]
+        return Tangents(weights, biases, outputs_first)
 
 
 @dataclass(frozen=True)
@@ -93,57 +93,61 @@ class Piece:
     steps: Sequence[Step]
     curvature: Tensor | None
 
-    def add_product(self, moves: Moves, weights: Sequence[Tensor], biases: Sequence[Tensor | None]) -> None:
-        changes, after = self._forwards(moves)
-        change = self._curved(changes[-1])
+    def add_product(self, tangents: Tangents, weights: Sequence[Tensor], biases: Sequence[Tensor | None]) -> None:
+        output_tangents, input_tangents = self._forwards(tangents)
+        gradient_tangent = self._curvature_product(output_tangents[-1])
         for place in reversed(range(len(self.steps))):
             step, weight, bias = self.steps[place], weights[place], biases[place]
             count, outputs, inputs = weight.shape
-            weight.view(-1, inputs).addmm_(change.flatten(1).T, step.inputs)
+            weight.view(-1, inputs).addmm_(gradient_tangent.flatten(1).T, step.inputs)
             if bias is not None:
-                bias += change.sum(0)
+                bias += gradient_tangent.sum(0)
             if place == 0:
                 return
             if step.gradient is not None:
-                met = step.gradient.T @ after[place - 1].flatten(1)
-                weight += met.view(outputs, count, inputs).transpose(0, 1)
-            change = self._pulled(place, change, moves.turned[place], changes[place - 1])
+                mixed = step.gradient.T @ input_tangents[place - 1].flatten(1)
+                weight += mixed.view(outputs, count, inputs).transpose(0, 1)
+            gradient_tangent = self._backwards(
+                place, gradient_tangent, tangents.outputs_first[place], output_tangents[place - 1]
+            )
 
-    def _forwards(self, moves: Moves) -> tuple[list[Tensor], list[Tensor]]:
-        """How the outputs of every link change, and the inputs of all but the first."""
-        changes: list[Tensor] = []
-        after: list[Tensor] = []
-        for step, move, bias in zip(self.steps, moves.weights, moves.biases, strict=True):
-            count, outputs, inputs = move.shape
-            change = (step.inputs @ move.view(-1, inputs).T).view(-1, count, outputs)
-            if after:
-                change.view(-1, outputs).addmm_(after[-1].view(-1, inputs), step.weight.T)
+    def _forwards(self, tangents: Tangents) -> tuple[list[Tensor], list[Tensor]]:
+        """The tangents of the outputs of every link, and of the inputs of all but the first."""
+        of_outputs: list[Tensor] = []
+        of_inputs: list[Tensor] = []
+        for step, weight, bias in zip(self.steps, tangents.weights, tangents.biases, strict=True):
+            count, outputs, inputs = weight.shape
+            tangent = (step.inputs @ weight.view(-1, inputs).T).view(-1, count, outputs)
+            if of_inputs:
+                tangent.view(-1, outputs).addmm_(of_inputs[-1].view(-1, inputs), step.weight.T)
             if bias is not None:
-                change += bias
-            changes.append(change)
+                tangent += bias
+            of_outputs.append(tangent)
             if step.slope is not None:
-                after.append(change * step.slope)
-        return changes, after
+                of_inputs.append(tangent * step.slope)
+        return of_outputs, of_inputs
 
-    def _curved(self, change: Tensor) -> Tensor:
+    def _curvature_product(self, tangent: Tensor) -> Tensor:
+        """The second derivative of the loss times the tangents of the outputs."""
         if self.curvature is None:
-            return torch.zeros_like(change)
-        if change.shape[1] == 1:  # a call for every sample would cost more than its numbers
-            return (self.curvature * change).sum(2)[:, None]
-        return torch.bmm(change, self.curvature)
+            return torch.zeros_like(tangent)
+        if tangent.shape[1] == 1:  # a call for every sample would cost more than its numbers
+            return (self.curvature * tangent).sum(2)[:, None]
+        return torch.bmm(tangent, self.curvature)
 
-    def _pulled(self, place: int, change: Tensor, turned: Tensor, moved: Tensor) -> Tensor:
-        """From the gradients of a link's outputs to those of the one before, as far as they change."""
+    def _backwards(self, place: int, tangent: Tensor, weight_tangents: Tensor, output_tangent: Tensor) -> Tensor:
+        """From the tangent of the gradient by a link's outputs to that by the outputs of the link before."""
         step, before = self.steps[place], self.steps[place - 1]
         assert before.slope is not None
         outputs, inputs = step.weight.shape
-        flat = change.view(-1, outputs)
+        flat = tangent.view(-1, outputs)
         if step.gradient is None:
             found = flat @ step.weight
         else:
-            found = (step.gradient @ turned).view(-1, inputs).addmm_(flat, step.weight)
-        pulled = found.view(moved.shape).mul_(before.slope)
-        return pulled if before.bend is None else pulled.addcmul_(moved, before.bend)
+            found = (step.gradient @ weight_tangents).view(-1, inputs).addmm_(flat, step.weight)
+        found = found.view(output_tangent.shape).mul_(before.slope)
+        second = before.second_derivative
+        return found if second is None else found.addcmul_(output_tangent, second)
 
 
 def chain_samples(problem: Problem, links: Sequence[Link]) -> int:
@@ -154,8 +158,8 @@ def chain_samples(problem: Problem, links: Sequence[Link]) -> int:
 
 def chain_columns(problem: Problem, links: Sequence[Link]) -> int:
     """How many vectors are multiplied together: a few, which fit the budget on that many samples."""
-    held = min(problem.num_samples, chain_samples(problem, links)) * _bytes_per_sample(problem, links)
-    return max(1, min(_BLOCK, problem.memory_budget // held))
+    needed = min(problem.num_samples, chain_samples(problem, links)) * _bytes_per_sample(problem, links)
+    return max(1, min(_BLOCK, problem.memory_budget // needed))
 
 
 def _widest(problem: Problem, links: Sequence[Link]) -> int:
@@ -185,33 +189,33 @@ def chain_product(
 def _piece(
     problem: Problem, links: Sequence[Link], inputs: Tensor, targets: Tensor, weights: Tensor, part: str
 ) -> Piece:
-    entering, slopes, bends = [inputs], [], []
+    entering, slopes, seconds = [inputs], [], []
     for link in links:
         bias = None if link.bias is None else problem.named[link.bias]
-        value, slope, bend = activated(link, F.linear(entering[-1], problem.named[link.weight], bias))
+        outputs = F.linear(entering[-1], problem.named[link.weight], bias)
+        value, slope, second = activation_derivatives(link, outputs)
         entering.append(value)
         slopes.append(slope)
-        bends.append(bend)
+        seconds.append(second)
     outputs = entering.pop()
     curvature = weights[:, None, None] * problem.loss.hessian(outputs, targets) if part != "functional" else None
     gradient = weights[:, None] * problem.loss.gradient(outputs, targets) if part != "outer_product" else None
     steps: list[Step] = []
     for place in reversed(range(len(links))):
         link, is_last = links[place], place == len(links) - 1
-        weight, bend = problem.named[link.weight], bends[place]
+        weight, second = problem.named[link.weight], seconds[place]
         if gradient is not None and not is_last:
-            pulled = gradient @ problem.named[links[place + 1].weight]
-            bend = None if bend is None else (bend * pulled).to(inputs.dtype)
-            gradient = pulled * slopes[place]
-        own = None if gradient is None else gradient.to(inputs.dtype)
+            by_activation = gradient @ problem.named[links[place + 1].weight]
+            second = None if second is None else (second * by_activation).to(inputs.dtype)
+            gradient = by_activation * slopes[place]
         steps.append(
             Step(
                 weight.detach(),
                 link.bias is not None,
                 entering[place],
                 None if is_last else slopes[place][:, None],
-                bend[:, None] if bend is not None and gradient is not None else None,
-                own,
+                second[:, None] if second is not None and gradient is not None else None,
+                None if gradient is None else gradient.to(inputs.dtype),
             )
         )
     return Piece(steps[::-1], None if curvature is None else curvature.to(inputs.dtype))

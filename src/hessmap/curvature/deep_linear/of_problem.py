@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from hessmap.curvature.chain import tensor_inputs
 from hessmap.curvature.deep_linear.convolutional import DeepLinearConvolution
 from hessmap.curvature.deep_linear.network import DeepLinear
 from hessmap.curvature.layout import Layout
@@ -32,7 +33,7 @@ def deep_linear_of(problem: Problem) -> DeepLinear:
     if not architecture.is_linear:
         must, got = "closed forms hold for linear networks", f"this one has activation '{architecture.activation}'"
         raise UnsupportedNetwork(sentence(must, got, _RULES.otherwise))
-    _require_squared(problem)
+    inputs = _checked_inputs(problem)
     require(
         problem.num_parameters == architecture.num_parameters,
         "closed forms need every parameter free",
@@ -41,8 +42,7 @@ def deep_linear_of(problem: Problem) -> DeepLinear:
     named = problem.unflatten(problem.parameters)
     weights = [named[name] for name in problem.layout.names if name.endswith("weight")]
     biases = [named[name] for name in problem.layout.names if name.endswith("bias")] if architecture.bias else None
-    ((inputs, targets, sample_weights),) = problem.batches()
-    return DeepLinear.from_data(weights, biases, inputs.flatten(1), targets, sample_weights)
+    return DeepLinear.from_data(weights, biases, inputs.flatten(1), problem.targets, problem.weights)
 
 
 def deep_linear_convolution_of(problem: Problem) -> DeepLinearConvolution:
@@ -51,32 +51,34 @@ def deep_linear_convolution_of(problem: Problem) -> DeepLinearConvolution:
     The chain is an nn.Sequential of convolutions, average pooling, nn.Linear, nn.Flatten and nn.Unflatten. That it is
     the model is checked on the data.
     """
-    _require_squared(problem)
-    chain = _chain(problem)
+    inputs = _checked_inputs(problem)
+    chain = _chain(problem.model, tuple(inputs.shape[1:]))
     _RULES.refuse_shared([named for named, _ in chain])
     layers = tuple(layer for _, layer in chain)
     modules: list[Any] = [module for (_, module), _ in chain]
     has_bias = any(getattr(module, "bias", None) is not None for module in modules)
     biases = [_bias(module, layer) for module, layer in zip(modules, layers, strict=True)] if has_bias else None
-    ((inputs, targets, sample_weights),) = problem.batches()
     matrices = [layer.matrix for layer in layers]
-    network = DeepLinear.from_data(matrices, biases, inputs.flatten(1), targets, sample_weights)
+    network = DeepLinear.from_data(matrices, biases, inputs.flatten(1), problem.targets, problem.weights)
     _check_outputs(problem, network, inputs)
     free = tuple(_free(name, layer, has_bias, problem.layout) for (name, _), layer in chain)
     return DeepLinearConvolution(layers, network, free, problem.layout)
 
 
-def _require_squared(problem: Problem) -> None:
+def _checked_inputs(problem: Problem) -> Tensor:
+    """The inputs of a problem with the squared loss, in float64, without penalty."""
     must, got = "closed forms hold for the squared loss", f"the loss is '{problem.loss.name}'"
     require(problem.loss.name == "squared", must, got, _RULES.otherwise)
     require(problem.l2 == 0, "closed forms leave out the penalty", f"l2 is {problem.l2:g}", "Set l2 to 0")
+    is_double, got = problem.dtype == torch.float64, f"the problem is in {problem.dtype}"
+    require(is_double, "closed forms are in float64", got, "Build it with dtype=torch.float64")
+    return tensor_inputs(problem, _RULES)
 
 
-def _chain(problem: Problem) -> list[tuple[Named, ToeplitzLayer]]:
+def _chain(model: nn.Module, shape: tuple[int, ...]) -> list[tuple[Named, ToeplitzLayer]]:
     """The layers with a matrix, in order, each with the name of its module."""
-    shape = tuple(problem.inputs.shape[1:])
     chain: list[tuple[Named, ToeplitzLayer]] = []
-    for name, module in sequential_layers(problem.model, _RULES):
+    for name, module in sequential_layers(model, _RULES):
         if type(module) in (nn.Flatten, nn.Unflatten):
             try:
                 shape = reshaped(module, shape)

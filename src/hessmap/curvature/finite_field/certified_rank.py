@@ -5,9 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
-from hessmap.curvature.finite_field.chain import Chain, in_field
+from hessmap.curvature.chain import tensor_inputs
+from hessmap.curvature.finite_field.chain import Chain, Floats, in_field
 from hessmap.curvature.finite_field.evaluation import Evaluation, evaluate, require_outputs
 from hessmap.curvature.finite_field.field_array import (
     FieldArray,
@@ -18,7 +21,7 @@ from hessmap.curvature.finite_field.field_array import (
     ones,
 )
 from hessmap.curvature.finite_field.hessian import OutputDerivatives, field_hessian
-from hessmap.curvature.finite_field.model_reading import read_chain
+from hessmap.curvature.finite_field.model_reading import RULES, read_chain
 from hessmap.curvature.finite_field.prime_field import PrimeField, random_prime_field
 from hessmap.curvature.finite_field.rank import failure_bound, field_rank
 from hessmap.curvature.finite_field.signs import signs
@@ -27,12 +30,14 @@ from hessmap.curvature.problem import Problem
 from hessmap.errors import UnsupportedNetwork, require, sentence, unknown_name
 from hessmap.results import PARTS, DataRanks, Part, RankCertificate, provenance
 
+_PASS = 4096  # samples of a forward pass at once
+
 
 def certified_rank(problem: Problem, part: Part = "loss", *, seed: int = 0) -> RankCertificate:
     """The exact rank of the loss, outer-product or functional Hessian of this network on these data.
 
-    The network is taken as a function over the reals with exactly the given float64 weights, inputs and targets:
-    chains of linear layers, convolutions (1D and 2D, any stride, padding, dilation, groups), average- and max-pools
+    The network is taken as a function over the reals with exactly the given weights, inputs and targets:
+    chains of linear layers, convolutions (1D to 3D, any stride, padding, dilation, groups), average- and max-pools
     with identity, ReLU, leaky ReLU or polynomial activations, squared loss. Anything else is refused. Structure that
     floats lost in rounding is lost here too: a product A @ B computed in float64 has full exact rank, and samples
     centred in float64 are not exactly centred.
@@ -87,17 +92,28 @@ def certified_matrix_rank(matrix: NDArray[np.float64], *, seed: int = 0) -> Rank
     >>> certified_matrix_rank(np.array([[0.5, 0.25], [1.5, 0.75]])).value
     1
     """
-    given = np.asarray(matrix)
-    values = np.asarray(given, dtype=np.float64)
-    is_exact = given.dtype.kind not in "iu" or bool((values.astype(object) == given.astype(object)).all())
-    require(is_exact, "an exact rank needs float64 numbers", "an integer above 2^53 has no float64")
-    require(values.ndim == 2, "a rank needs a matrix", f"got an array of shape {values.shape}")
+    values = _exact_matrix(matrix)
     generator = np.random.default_rng(seed)
     field = random_prime_field(generator)
     rank = field_rank(from_floats(field, values), generator)
     origin = provenance(f"GF({field.prime})", seed)
     size = min(values.shape)
     return RankCertificate(rank.value, None, field.prime, rank.failure_bound, size, 0, rank.method, origin)
+
+
+def _exact_matrix(matrix: object) -> Floats:
+    """The matrix in float64, or a refusal where that would round it."""
+    given = np.asarray(matrix.detach().cpu() if isinstance(matrix, Tensor) else matrix)
+    require(given.dtype.kind in "fiub", "an exact rank needs real numbers", f"got {given.dtype}")
+    require(given.ndim == 2, "a rank needs a matrix", f"got an array of shape {given.shape}")
+    values = given.astype(np.float64)
+    if given.dtype.kind in "iu":
+        is_exact = bool((values.astype(object) == given.astype(object)).all())
+        require(is_exact, "an exact rank needs float64 numbers", "an integer above 2^53 has no float64")
+    elif given.dtype.itemsize > values.dtype.itemsize:
+        is_exact = np.array_equal(values, given, equal_nan=True)
+        require(is_exact, "an exact rank needs float64 numbers", f"{given.dtype} was given and would be rounded")
+    return values
 
 
 def _moments(exact: ExactProblem) -> tuple[FieldArray, FieldArray]:
@@ -139,19 +155,28 @@ class ExactProblem:
 
 def exact_problem(problem: Problem, field: PrimeField) -> ExactProblem:
     """The problem in the field, or a refusal that says what to use instead."""
+    require(isinstance(problem, Problem), "exact arithmetic on given data needs a Problem", f"got {problem!r:.60}")
     _require_squared(problem)
-    chain = read_chain(problem.model, problem.layout, tuple(problem.inputs.shape[1:]))
-    inputs = problem.inputs.numpy().reshape(problem.num_samples, -1)
-    require_outputs(chain, inputs, problem.outputs().numpy(), "Use numerical_rank")
+    given = tensor_inputs(problem, RULES)
+    chain = read_chain(problem.model, problem.layout, tuple(given.shape[1:]))
+    inputs = _numbers(given).reshape(problem.num_samples, -1)
+    with torch.no_grad():  # on these inputs, because a stream may come in another order the next time
+        expected = torch.cat([problem.forward(problem.named, part) for part in torch.split(given, _PASS)])
+    require_outputs(chain, inputs, _numbers(expected), torch.finfo(problem.dtype).eps, "Use numerical_rank")
     found = signs(chain, inputs)
     exact_chain, exact_inputs = in_field(chain, field), from_floats(field, inputs)
     evaluation = evaluate(exact_chain, exact_inputs, found.patterns)
-    residuals = evaluation.outputs - from_floats(field, problem.targets.numpy())
-    weights = problem.weights.numpy()
+    residuals = evaluation.outputs - from_floats(field, _numbers(problem.targets))
+    weights = _numbers(problem.weights)
     are_equal = bool((weights == weights[0]).all())
     derivatives = OutputDerivatives(residuals, None, None if are_equal else from_floats(field, weights))
     total_weight = problem.num_samples if are_equal else 1
     return ExactProblem(exact_chain, exact_inputs, evaluation, derivatives, found.num_ties, problem.l2, total_weight)
+
+
+def _numbers(values: Tensor) -> Floats:
+    """In float64, which holds every number of a smaller format."""
+    return np.asarray(values.detach().cpu().double().numpy())
 
 
 def _require_squared(problem: Problem) -> None:

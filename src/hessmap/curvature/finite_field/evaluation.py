@@ -22,8 +22,7 @@ from hessmap.curvature.finite_field.signs import Pattern
 from hessmap.errors import UnsupportedNetwork, sentence
 from hessmap.networks import Polynomial
 
-_AGREEMENT = 1e-8  # of outputs, far above rounding and far below what another order of layers would change
-_ROUNDING = 2.0**-40  # of the terms that were summed
+_UNITS = 2.0**12  # of rounding that a sum may be off by
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,14 +138,18 @@ def float_outputs(chain: Chain[Floats], inputs: Floats) -> Floats:
     return values
 
 
-def require_outputs(chain: Chain[Floats], inputs: Floats, expected: Floats, remedy: str) -> None:
-    """The chain that was read computes what the model does, to rounding: nothing that changes it can hide."""
+def require_outputs(chain: Chain[Floats], inputs: Floats, expected: Floats, rounding: float, remedy: str) -> None:
+    """The chain that was read computes what the model does, to rounding: nothing that changes it can hide.
+
+    ``rounding`` is that of the model's number format. It is relative to the terms of a sum, and outputs may be far
+    smaller than these.
+    """
     found = float_outputs(chain, inputs)
     is_same = found.shape == expected.shape
-    if is_same and not np.allclose(found, expected, rtol=_AGREEMENT, atol=_AGREEMENT * float(np.abs(expected).max())):
-        # Outputs may be far smaller than the terms of their sums, which set the size of rounding.
-        largest = float_outputs(_of_magnitudes(chain), np.abs(inputs))
-        is_same = bool((np.abs(found - expected) <= _ROUNDING * largest).all())
+    agreement = rounding**0.5
+    if is_same and not np.allclose(found, expected, agreement, agreement * float(np.abs(expected).max())):
+        terms = float_outputs(_of_magnitudes(chain), np.abs(inputs))
+        is_same = bool((np.abs(found - expected) <= _UNITS * rounding * terms).all())
     if not is_same:
         must = "the model must compute what its layers, applied one after another, compute"
         raise UnsupportedNetwork(sentence(must, "its outputs differ from theirs", remedy))

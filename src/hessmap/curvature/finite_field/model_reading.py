@@ -26,7 +26,7 @@ from hessmap.errors import UnsupportedNetwork, sentence
 from hessmap.networks import PolynomialActivation
 from hessmap.networks.module_tree import Rules, Unreadable, reshaped, sequential_layers
 
-_RULES = Rules(
+RULES = Rules(
     "exact arithmetic needs an nn.Sequential of linear, convolution, pooling and reshaping layers with identity, ReLU,"
     " leaky ReLU or polynomial activations",
     "Use numerical_rank for this network, or generic_rank for the generic linear network of its sizes",
@@ -48,12 +48,12 @@ def read_chain(model: nn.Module, layout: Layout, input_shape: Shape) -> Chain[Fl
     """
     places = {id(value): layout[name] for name, value in model.named_parameters() if name in layout.names}
     reading = _Reading(places, tuple(input_shape))
-    for name, module in sequential_layers(model, _RULES):
+    for name, module in sequential_layers(model, RULES):
         try:
             reading.read(module)
         except Unreadable as reason:
             where = f"layer {name} is {type(module).__name__}" if name else f"the model is {type(module).__name__}"
-            raise UnsupportedNetwork(sentence(_RULES.must, f"{where}{reason}", _RULES.otherwise)) from None
+            raise UnsupportedNetwork(sentence(RULES.must, f"{where}{reason}", RULES.otherwise)) from None
     return reading.chain(layout.size)
 
 
@@ -120,7 +120,7 @@ class _Reading:
                 continue
             place = self.places.get(id(parameter))
             flat = np.full(parameter.numel(), -1) if place is None else np.arange(place.start, place.stop)
-            weights.append(parameter.detach().numpy().reshape(len(parameter), -1))
+            weights.append(parameter.detach().cpu().double().numpy().reshape(len(parameter), -1))
             positions.append(flat.reshape(len(parameter), -1))
         return np.concatenate(weights, axis=1), np.concatenate(positions, axis=1), module.bias is not None
 
