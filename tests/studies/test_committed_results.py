@@ -9,9 +9,8 @@ import pytest
 from hessmap.runs.collection import collection_from_results, results_path, results_text
 from hessmap.runs.encoding import decode, encode
 from hessmap.runs.registry import find, listing
-from hessmap.views.study_panels import panels
-from hessmap.views.study_panels.curves import curves
-from hessmap.views.study_table import study_table
+from hessmap.views.study.panels import curves, panels
+from hessmap.views.study.table import study_table
 
 RESULTS = Path(__file__).parents[2] / "results"
 NAMES = [listed.name for listed in listing() if results_path(find(listed.name), RESULTS).exists()]

@@ -6,7 +6,8 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from hessmap.studies import Plane, Row
-from hessmap.views.study_panels import Panel, draw
+from hessmap.views.study.figure import draw
+from hessmap.views.study.panels import Panel
 
 _ROW = Row(
     {"seed": 0},
@@ -25,7 +26,7 @@ _ROW = Row(
 def test_regions_points_rings_and_arrows_lie_where_the_record_says() -> None:
     parts = {name: name for name in ("box", "labels", "points", "kinds", "rings", "arrows")}
     axes = Figure().add_subplot()
-    draw(axes, Panel("plane", Plane(title="plane", **parts), (_ROW,)), "plane")
+    draw(axes, Panel(Plane(title="plane", **parts), (_ROW,)), has_title=True)
     assert axes.get_xlim() == (-1.0, 3.0)
     assert axes.get_ylim() == (0.0, 2.0)
     (image,) = axes.images
@@ -39,6 +40,6 @@ def test_regions_points_rings_and_arrows_lie_where_the_record_says() -> None:
 
 def test_a_plane_needs_nothing_but_its_box_and_may_have_no_ring() -> None:
     axes = Figure().add_subplot()
-    draw(axes, Panel("bare", Plane(title="bare", box="box", rings="no_rings"), (_ROW,)))
+    draw(axes, Panel(Plane(title="bare", box="box", rings="no_rings"), (_ROW,)))
     assert not axes.images
     assert axes.get_xlim() == (-1.0, 3.0)

@@ -52,8 +52,14 @@ def test_show_prints_table_and_verdict_and_writes_figures_and_page() -> None:
     assert "8 of 8 cases agree with the prediction." in text
     assert "<svg" in Path("page.html").read_text()
     assert "<svg" in Path("a.svg").read_text()
-    study("show", "toy_studies:SQUARE", *STORE)
-    assert Path("figures/toy-square.png").exists()
+
+
+def test_show_writes_nothing_that_was_not_asked_for() -> None:
+    study("run", "toy_studies:SQUARE", "--engine", "inline", *STORE)
+    before = sorted(Path().rglob("*"))
+    for words in ((), ("--json",), ("--rows", "0")):
+        study("show", "toy_studies:SQUARE", *words, *STORE)
+    assert sorted(Path().rglob("*")) == before
 
 
 def test_show_needs_no_store_where_results_are_committed() -> None:

@@ -12,7 +12,7 @@ from hessmap.runs.collection import study_collection
 from hessmap.runs.registry import find
 from hessmap.runs.run import run
 from hessmap.runs.store import Store
-from hessmap.views.study_table import study_table
+from hessmap.views.study.table import study_table
 
 TEXT = (Path(__file__).parents[2] / "docs" / "studies.md").read_text()
 

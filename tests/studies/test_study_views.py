@@ -30,11 +30,11 @@ from hessmap.studies import (
     Study,
     View,
 )
-from hessmap.views.study_figure import inline_drawings, save_study_figure, study_figure
-from hessmap.views.study_page import study_page
-from hessmap.views.study_panels import Panel, draw, panels
-from hessmap.views.study_panels.curves import curves
-from hessmap.views.study_table import study_table
+from hessmap.views.plots.style import literal, mathematics
+from hessmap.views.study.figure import draw, inline_drawings, study_figure, write_study_figure
+from hessmap.views.study.page import study_page
+from hessmap.views.study.panels import Panel, curves, panels
+from hessmap.views.study.table import study_table
 
 ROWS = [
     Row(
@@ -142,14 +142,14 @@ def test_a_name_that_no_row_has_is_an_error_and_one_that_some_have_is_not() -> N
 def test_every_kind_of_figure_draws_something(figure: Any) -> None:
     (panel, *_) = panels([figure], ROWS)
     axes = Figure().add_subplot()
-    draw(axes, panel, panel.title)
+    draw(axes, panel, has_title=True)
     assert axes.lines or axes.images or axes.patches
     assert axes.get_title(loc="left") == panel.title
 
 
 def test_predictions_are_lines_measurements_points_and_marks_dashes() -> None:
     axes = Figure().add_subplot()
-    draw(axes, Panel("", LINES, tuple(row for row in ROWS if row["activation"] == "relu")))
+    draw(axes, Panel(LINES, tuple(row for row in ROWS if row["activation"] == "relu")))
     bound, predicted, measured, here, *at_bounds = axes.lines
     assert (bound.get_linestyle(), predicted.get_linestyle(), measured.get_linestyle()) == ("--", "-", "None")
     assert measured.get_marker() == "o"
@@ -161,14 +161,14 @@ def test_predictions_are_lines_measurements_points_and_marks_dashes() -> None:
 def test_the_density_of_a_histogram_counts_what_lies_outside_its_limits() -> None:
     figure = Histogram(title="", values="values", bins=1, x_limits=(0.0, 2.0))
     axes = Figure().add_subplot()
-    draw(axes, Panel("", figure, (Row({}, {"values": np.array([1.0, 1.0, 5.0, 9.0])}),)))
+    draw(axes, Panel(figure, (Row({}, {"values": np.array([1.0, 1.0, 5.0, 9.0])}),)))
     assert max(axes.patches[0].get_path().vertices[:, 1]) == pytest.approx(2 / 4 / 2.0)  # type: ignore[index, call-overload]
 
 
 def test_a_logarithmic_axis_without_positive_values_stays_linear() -> None:
     figure = Lines(title="", x="width", series=(Series("a", line="zero"),), y_scale="log", x_scale="log")
     axes = Figure().add_subplot()
-    draw(axes, Panel("", figure, (Row({"width": 1}, {"zero": 0.0}), Row({"width": 10}, {"zero": 0.0}))))
+    draw(axes, Panel(figure, (Row({"width": 1}, {"zero": 0.0}), Row({"width": 10}, {"zero": 0.0}))))
     assert (axes.get_xscale(), axes.get_yscale()) == ("log", "linear")
 
 
@@ -180,12 +180,12 @@ def test_all_panels_go_into_one_figure() -> None:
 def test_a_figure_is_written_in_the_format_of_its_suffix_and_always_the_same(tmp_path: Path) -> None:
     collection = collection_of(LINES)
     for suffix, start in ((".png", b"\x89PNG"), (".svg", b"<?xml"), (".pdf", b"%PDF")):
-        path = save_study_figure(collection, tmp_path / "deep" / f"a{suffix}")
+        path = write_study_figure(collection, tmp_path / "deep" / f"a{suffix}")
         content = path.read_bytes()
         assert content.startswith(start)
-        assert save_study_figure(collection, path).read_bytes() == content
+        assert write_study_figure(collection, path).read_bytes() == content
     with pytest.raises(InvalidInput, match=r"must end in \.png, \.svg, \.pdf; got 'a\.gif'"):
-        save_study_figure(collection, tmp_path / "a.gif")
+        write_study_figure(collection, tmp_path / "a.gif")
 
 
 def test_a_table_has_a_line_for_each_row_or_group() -> None:
@@ -250,6 +250,41 @@ def test_a_page_says_verdict_disagreements_failures_and_how_to_reproduce(text: s
     assert "Cases that cannot be decided" in text
     assert "hessmap study run toy_studies:SEEN" in text
     assert "Made with hessmap 0.1.0" in text
+
+
+def test_a_page_says_nothing_of_the_machine_it_was_made_on(text: str) -> None:
+    assert "Drawn from a test." in text
+    assert "/home/someone" not in text
+
+
+ODD_NAMES = (r"$\frac$", "$x$ and $", "a$b$c", "<b>&", "_hidden", "[bold]x[/]", "a\x00b\x07", "{width}", r"\$", "%s")
+
+
+@pytest.mark.parametrize("name", ODD_NAMES)
+def test_whatever_a_case_is_called_can_be_drawn_and_paged(name: str, tmp_path: Path) -> None:
+    rows = [Row({"width": width, "kind": name}, {"value": float(width)}) for width in (1, 2)]
+    series = (Series("{kind}", points="value"), Series(name, line="value"))
+    collection = collection_of(
+        Lines(title=name, x="width", series=series, facet="kind", x_label=name, marks=(Mark(1.5, name),)),
+        Lines(title="categories", x="kind", series=(Series("", points="value"),)),
+        Lines(title="split", x="width", series=(Series("", points="value"),), split="kind"),
+        Heatmap(title="heat", value="value", x="kind", y="width"),
+        Cloud(title="cloud", x="width", y="value", colour="kind"),
+        rows=rows,
+        table=("kind", "value"),
+    )
+    page = study_page(collection, "toy_studies:SEEN")
+    assert Page(page).open == []
+    assert "<b>&" not in page
+    assert write_study_figure(collection, tmp_path / "a.png").stat().st_size > 1000
+    texts = [label.get_text() for axes in study_figure(collection).axes for label in axes.get_xticklabels()]
+    assert literal(name) in texts
+
+
+def test_mathematics_of_a_study_is_drawn_as_mathematics_and_broken_mathematics_as_it_is() -> None:
+    assert mathematics("$H_L$ and $H_o$") == "$H_L$ and $H_o$"
+    assert mathematics(r"$\frac$") == r"\$\frac\$"
+    assert mathematics("3 $") == r"3 \$"
 
 
 def test_a_page_escapes_what_it_is_given(text: str) -> None:

@@ -5,12 +5,16 @@ from __future__ import annotations
 import dataclasses
 import html
 import json
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
 from hessmap.errors import InvalidInput, sentence, unknown_name
+from hessmap.results.pictures import picture
 from hessmap.results.strict_json import plain, restored
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 _RECORDS: dict[str, type[Record]] = {}
 
@@ -21,15 +25,17 @@ class Record:
 
     Equality compares every field marked ``compare`` (the default), arrays element by element; provenance fields
     are declared with ``field(compare=False)`` because two equal results may be found at different times.
-    ``renamed_fields`` maps names that a field had in earlier versions to its name, so that old files can be read.
+    So that old files can be read, ``former_names`` are the names that the class had in earlier versions, and
+    ``renamed_fields`` maps those that a field had to its name, or to "" where there is no such field any more.
     """
 
     summary_fields: ClassVar[tuple[str, ...]] = ()
+    former_names: ClassVar[tuple[str, ...]] = ()
     renamed_fields: ClassVar[dict[str, str]] = {}
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        _RECORDS[cls.__name__] = cls
+        _RECORDS.update(dict.fromkeys((cls.__name__, *cls.__dict__.get("former_names", ())), cls))
 
     def __eq__(self, other: object) -> bool:
         if type(other) is not type(self):
@@ -57,8 +63,8 @@ class Record:
         if name not in _RECORDS:
             raise unknown_name("record", name, sorted(_RECORDS))
         try:
-            record = restored(data, _built)
-        except TypeError as error:
+            record = restored(data, _record_of)
+        except (TypeError, ValueError) as error:
             raise InvalidInput(sentence(f"the JSON must hold the fields of a {name}", str(error))) from error
         if not isinstance(record, cls):
             raise InvalidInput(sentence(f"the JSON must hold a {cls.__name__}", f"it holds a {name}"))
@@ -71,6 +77,10 @@ class Record:
         except json.JSONDecodeError as error:
             raise InvalidInput(sentence("a record is read from JSON", f"the text is not: {error}")) from error
         return cls.from_dict(data)
+
+    def plot(self, which: str | None = None, **options: Any) -> Figure:
+        """The picture of this record, as a matplotlib figure; ``which`` names one where there are several."""
+        return picture(self, which, **options)
 
     def rows(self) -> list[tuple[str, str]]:
         """Name and value, as the two readable forms show them."""
@@ -120,11 +130,14 @@ def _named(record: Record, fields: tuple[dataclasses.Field[Any], ...]) -> dict[s
     return {"record": type(record).__name__, **{field.name: getattr(record, field.name) for field in fields}}
 
 
-def _built(fields: dict[str, Any]) -> Any:
-    if fields.get("record") not in _RECORDS:
+def _record_of(fields: dict[str, Any]) -> Any:
+    """The record of these fields; the fields as they are where they are those of no record."""
+    kind = _RECORDS.get(str(fields.get("record")))
+    if kind is None:
         return fields
-    kind = _RECORDS[fields["record"]]
-    return kind(**{kind.renamed_fields.get(name, name): value for name, value in fields.items() if name != "record"})
+    renamed = {kind.renamed_fields.get(name, name): value for name, value in fields.items() if name != "record"}
+    renamed.pop("", None)
+    return kind(**renamed)
 
 
 def _readable(value: Any) -> str:

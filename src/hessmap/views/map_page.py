@@ -9,12 +9,11 @@ from hessmap.results.map_comparison import MapComparison
 from hessmap.results.maps import CurvatureMap, NetworkCurvature
 from hessmap.runs.store import StoredMap
 from hessmap.views.page import Drawing, inline_svg, page
-from hessmap.views.plots.comparison import QUANTITIES, quantity_figure
-from hessmap.views.plots.layers import network_layers_figure
+from hessmap.views.plots.layers import QUANTITIES, network_layers_figure, quantity_figure
 from hessmap.views.plots.spectrum import network_spectrum_figure
 from hessmap.views.tables import comparison as compared
 from hessmap.views.tables import map as mapped
-from hessmap.views.tables.words import moment
+from hessmap.views.tables.contents import moment
 
 _INSTALL = "pip install hessmap"
 

@@ -158,7 +158,7 @@ def test_unknown_task_names_are_refused_in_a_sentence(name: str) -> None:
 
 
 def test_every_table_has_a_picture() -> None:
-    from hessmap.views.study_panels import panels
+    from hessmap.views.study.panels import panels
 
     rows = [row("standard", 0.15), row("iterative", 0.11)]
     for study in TABLES:

@@ -22,7 +22,7 @@ from hessmap.studies.layers import (
     subspace,
 )
 from hessmap.studies.layers.published_moments import PUBLISHED, published_moments
-from hessmap.views.study_panels import panels
+from hessmap.views.study.panels import panels
 
 _MODULES = (autocorrelation, batch_norm, correspondence, kronecker, published_networks, rank_one, spectra, subspace)
 STUDIES = tuple(module.STUDY for module in _MODULES)

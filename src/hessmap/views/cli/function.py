@@ -147,7 +147,6 @@ def _inputs(data: Any, samples: int) -> Any:
 
 
 def _draw(view: Any, path: Path) -> None:
-    from hessmap.views.plots import write_figure
-    from hessmap.views.plots.representations import representations_figure
+    from hessmap.views.plots import representations_figure, write_figure
 
     write_figure(representations_figure(view), path, salt="function")

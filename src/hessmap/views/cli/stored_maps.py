@@ -26,7 +26,7 @@ def list_maps(store: StorePath = STORE, as_json: AsJson = False) -> None:
         return
     from rich.console import Console
 
-    from hessmap.views.tables.stored_maps import stored_maps_view
+    from hessmap.views.tables.map import stored_maps_view
 
     Console().print(stored_maps_view(summaries, store))
 

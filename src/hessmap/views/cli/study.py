@@ -54,7 +54,7 @@ def list_studies(store: StorePath = STORE, as_json: AsJson = False) -> None:
         stored = [summary.__dict__ for summary in summaries]
         echo_json({"studies": [listed.__dict__ for listed in listing()], "stored": stored})
         return
-    from hessmap.views.study_text import listing_view
+    from hessmap.views.study.text import listing_view
 
     _print(listing_view(listing(), summaries))
 
@@ -68,7 +68,7 @@ def describe(name: Name, data: Data = None, store: StorePath = STORE, as_json: A
     if as_json:
         typer.echo(description.to_json(indent=2))
         return
-    from hessmap.views.study_text import description_view
+    from hessmap.views.study.text import description_view
 
     _print(description_view(description))
 
@@ -94,7 +94,7 @@ def run(
     from hessmap.runs.encoding import case_of_key
     from hessmap.runs.run import run as run_study
     from hessmap.views.progress import TerminalProgress
-    from hessmap.views.study_text import summary_view
+    from hessmap.views.study.text import summary_view
 
     _found(name)
     with TerminalProgress() as shown:
@@ -131,30 +131,28 @@ def show(
     rows: Annotated[int, typer.Option(help="Lines of the table to print; 0 for all.")] = 40,
     as_json: AsJson = False,
 ) -> None:
-    """Show the verdict, the table and the figures of a study, from the store or from exported results.
+    """Show the verdict and the table of a study, from the store or from exported results.
 
-    Unless --figure or --html is given, the figures go to a file beside the store.
+    --figure and --html write the figures, or a page with figures and table, to a file of your choice.
     """
     from hessmap.runs.collection import results_text, study_collection
 
     study = _found(name)
     found = study_collection(study, store, results, data)
     written: list[Path] = []
-    if figure is None and html is None and not as_json:
-        figure = store.parent / "figures" / f"{study.name.replace('/', '-')}.png"
     if figure is not None:
-        from hessmap.views.study_figure import save_study_figure
+        from hessmap.views.study.figure import write_study_figure
 
-        written.append(save_study_figure(found, figure))
+        written.append(write_study_figure(found, figure))
     if html is not None:
-        from hessmap.views.study_page import write_study_page
+        from hessmap.views.study.page import write_study_page
 
         written.append(write_study_page(found, html, name))
     if as_json:
         content = json.loads(results_text(study, found.stored))
         echo_json({**content, "verdict": found.verdict.to_dict(), "source": found.source})
         return
-    from hessmap.views.study_text import collection_view
+    from hessmap.views.study.text import collection_view
 
     _print(collection_view(found, rows, written))
 

@@ -1,16 +1,30 @@
-"""Figures of results: each function takes a record and returns a matplotlib Figure, without global state."""
+"""Figures of results: each function takes a record and returns a matplotlib Figure, without global state.
 
-from hessmap.views.plots.class_regions import class_regions_figure
-from hessmap.views.plots.comparison import comparison_figure
-from hessmap.views.plots.layers import layers_figure
-from hessmap.views.plots.representations import representations_figure
-from hessmap.views.plots.spectrum import spectrum_figure
+What is registered here is what ``record.plot()`` draws.
+"""
+
+from hessmap.results import (
+    BottleneckView,
+    ClassRegions,
+    CurvatureMap,
+    CurvatureTrack,
+    DensityEstimate,
+    MapComparison,
+    NetworkCurvature,
+    Spectrum,
+)
+from hessmap.results.pictures import register_pictures
+from hessmap.views.plots.functions import class_regions_figure, representations_figure
+from hessmap.views.plots.layers import comparison_figure, layers_figure, network_layers_figure
+from hessmap.views.plots.spectrum import density_figure, eigenvalues_figure, network_spectrum_figure, spectrum_figure
 from hessmap.views.plots.style import save_figure, write_figure
 from hessmap.views.plots.track import track_figure
 
 __all__ = [
     "class_regions_figure",
     "comparison_figure",
+    "density_figure",
+    "eigenvalues_figure",
     "layers_figure",
     "representations_figure",
     "save_figure",
@@ -18,3 +32,12 @@ __all__ = [
     "track_figure",
     "write_figure",
 ]
+
+register_pictures(CurvatureMap, spectrum=spectrum_figure, layers=layers_figure)
+register_pictures(NetworkCurvature, spectrum=network_spectrum_figure, layers=network_layers_figure)
+register_pictures(MapComparison, layers=comparison_figure)
+register_pictures(CurvatureTrack, steps=track_figure)
+register_pictures(Spectrum, eigenvalues=eigenvalues_figure)
+register_pictures(DensityEstimate, density=density_figure)
+register_pictures(BottleneckView, layers=representations_figure)
+register_pictures(ClassRegions, regions=class_regions_figure)

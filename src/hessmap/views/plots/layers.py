@@ -1,16 +1,26 @@
-"""Where the parameters are and where the curvature is, layer by layer."""
+"""Curvature layer by layer as pairs of bars: parameters beside curvature, or one map beside another."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
+from hessmap.errors import require
+from hessmap.results.map_comparison import Change, LayerChange, MapComparison
 from hessmap.results.maps import CurvatureMap, LayerCurvature, NetworkCurvature
-from hessmap.views.plots.pairs import draw_pairs
-from hessmap.views.plots.style import INK, new_figure
+from hessmap.views.plots.style import BAR_COLOURS, INK, dress, literal, new_figure
+
+Bars = tuple[str, Sequence[float]]
+# What is drawn of a layer in two maps, by the label of its axis.
+QUANTITIES: dict[str, Callable[[LayerChange], Change]] = {
+    "top eigenvalue of the layer's block of H_L": lambda layer: layer.top_eigenvalue,
+    "trace of the layer's block of H_L": lambda layer: layer.trace,
+    "share of the curvature (trace of H_o)": lambda layer: layer.curvature_share,
+}
 
 
 def layers_figure(curvature_map: CurvatureMap) -> Figure:
@@ -18,7 +28,8 @@ def layers_figure(curvature_map: CurvatureMap) -> Figure:
     network = curvature_map.network
     figure = new_figure(width=6.6, height=1.2 + 0.6 * len(network.layers))
     axes = figure.subplots()
-    _draw_shares(axes, network, f"{network.description}: where the parameters are, and where the curvature is")
+    description = literal(network.description)
+    _draw_shares(axes, network, f"{description}: where the parameters are, and where the curvature is")
     _note_ranks(axes, network.layers)
     return figure
 
@@ -30,13 +41,48 @@ def network_layers_figure(network: NetworkCurvature) -> Figure:
     return figure
 
 
+def comparison_figure(comparison: MapComparison) -> Figure:
+    """A panel for each quantity; pale is the old map, dark the new one."""
+    require(bool(comparison.layers), "the bars need layers that both maps have", "there is none")
+    figure = new_figure(width=1.0 + 3.4 * len(QUANTITIES), height=_height(comparison))
+    panels = figure.subplots(1, len(QUANTITIES), sharey=True, squeeze=False)[0]
+    for panel, label in zip(panels, QUANTITIES, strict=True):
+        _draw_quantity(panel, comparison, label)
+        panel.set_xlabel(label, fontsize=9, color=INK)
+    return figure
+
+
+def quantity_figure(comparison: MapComparison, label: str) -> Figure:
+    """One quantity alone, narrow enough for a phone; what it is, the caption says."""
+    figure = new_figure(width=4.6, height=_height(comparison))
+    _draw_quantity(figure.subplots(), comparison, label)
+    return figure
+
+
+def _height(comparison: MapComparison) -> float:
+    return 1.0 + 0.6 * len(comparison.layers)
+
+
+def _draw_quantity(axes: Axes, comparison: MapComparison, label: str) -> None:
+    changes = [QUANTITIES[label](layer) for layer in comparison.layers]
+    before = f"before: {literal(comparison.old.name)}", [item.old for item in changes]
+    after = f"after: {literal(comparison.new.name)}", [item.new for item in changes]
+    _draw_pairs(axes, [_layer_label(layer) for layer in comparison.layers], before, after)
+    if label.startswith("share"):
+        axes.xaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+
+
 def _draw_shares(axes: Axes, network: NetworkCurvature, title: str) -> None:
-    labels = [f"layer {layer.name}\n{layer.shape}" for layer in network.layers]
     parameters = [layer.num_parameters / network.num_parameters for layer in network.layers]
     curvature = [layer.curvature_share for layer in network.layers]
-    draw_pairs(axes, labels, ("parameters", parameters), ("curvature", curvature), title)
+    labels = [_layer_label(layer) for layer in network.layers]
+    _draw_pairs(axes, labels, ("parameters", parameters), ("curvature", curvature), title)
     axes.xaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
     axes.set_xlabel("share of the whole network", fontsize=9, color=INK)
+
+
+def _layer_label(layer: LayerCurvature | LayerChange) -> str:
+    return f"layer {literal(layer.name)}\n{literal(layer.shape)}"
 
 
 def _note_ranks(axes: Axes, layers: Sequence[LayerCurvature]) -> None:
@@ -49,3 +95,18 @@ def _note_ranks(axes: Axes, layers: Sequence[LayerCurvature]) -> None:
     notes.set_yticks(range(len(layers)), texts)
     notes.tick_params(length=0, labelsize=8.5, colors=INK)
     notes.spines["right"].set_visible(False)
+
+
+def _draw_pairs(axes: Axes, labels: Sequence[str], pale: Bars, dark: Bars, title: str = "") -> None:
+    """Draw one pair of bars for each label, first label on top; both series come with their names.
+
+    The legend stands above the bars, or where it finds room among them if a title stands there.
+    """
+    for (name, widths), colour, shift in zip((pale, dark), BAR_COLOURS, (-0.19, 0.19), strict=True):
+        axes.barh([place + shift for place in range(len(labels))], widths, 0.36, color=colour, label=name)
+    axes.set_ylim(len(labels) - 0.45, -0.55)
+    axes.set_yticks(range(len(labels)), labels)
+    dress(axes, title)
+    axes.grid(visible=False, axis="y")
+    above: dict[str, Any] = {} if title else {"loc": "lower left", "bbox_to_anchor": (0.0, 1.0), "ncols": 2}
+    axes.legend(frameon=False, fontsize=8.5, labelcolor=INK, **above)

@@ -1,4 +1,4 @@
-"""The spectra of the three Hessians with the predicted ranks drawn in."""
+"""Spectra: of the three Hessians with the predicted ranks drawn in, of one matrix, and as a density."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullLocator
 
+from hessmap.results import DensityEstimate, Spectrum
 from hessmap.results.maps import HESSIAN_SYMBOLS, CurvatureMap, NetworkCurvature, PartCurvature
-from hessmap.views.plots.style import FAINT, HESSIAN_COLOURS, INK, PAPER, SHADE, dress, new_figure
-from hessmap.views.tables.words import TRUTH_NAMES
+from hessmap.views.plots.style import FAINT, HESSIAN_COLOURS, INK, PAPER, SHADE, dress, literal, new_figure
+from hessmap.views.tables.contents import TRUTH_NAMES
 
 # Zeros of a float64 eigensolver lie near 1e-16 of the norm; what is below this floor is not drawn.
 _FLOOR = 1e-19
@@ -22,7 +23,7 @@ def spectrum_figure(curvature_map: CurvatureMap) -> Figure:
     figure = new_figure(width=1.2 + 4.1 * len(networks), height=3.9)
     panels = figure.subplots(1, len(networks), sharey=True, squeeze=False)[0]
     for panel, network in zip(panels, networks, strict=True):
-        _draw_network(panel, network, title=f"{network.name}  ({network.description})")
+        _draw_network(panel, network, title=literal(f"{network.name}  ({network.description})"))
     panels[0].set_ylabel(_MAGNITUDE, fontsize=10, color=INK)
     return figure
 
@@ -33,6 +34,53 @@ def network_spectrum_figure(network: NetworkCurvature) -> Figure:
     axes = figure.subplots()
     _draw_network(axes, network, title="")
     axes.set_ylabel(_MAGNITUDE, fontsize=10, color=INK)
+    return figure
+
+
+def eigenvalues_figure(spectrum: Spectrum) -> Figure:
+    """The magnitudes of the eigenvalues against their index, largest first; negative ones stand out."""
+    figure = new_figure(width=5.4, height=3.7)
+    axes = figure.subplots()
+    order = np.argsort(-np.abs(spectrum.eigenvalues), kind="stable")
+    values = spectrum.eigenvalues[order]
+    floor = _FLOOR * (spectrum.scale or 1.0)
+    index = np.arange(1, values.size + 1)
+    for name, chosen, colour in (
+        ("positive", values > floor, HESSIAN_COLOURS["outer_product"]),
+        ("negative", values < -floor, HESSIAN_COLOURS["functional"]),
+    ):
+        if chosen.any():
+            label = f"{name}: {int(chosen.sum()):,}"
+            axes.plot(index[chosen], np.abs(values[chosen]), ".", color=colour, markersize=4, label=label)
+            axes.set_yscale("log")
+    size = values.size if spectrum.size is None else spectrum.size
+    axes.set_xlim(0, max(1, values.size) + 0.5)
+    axes.set_xlabel(f"index of the eigenvalue, largest first ({values.size:,} of {size:,})", fontsize=9, color=INK)
+    axes.set_ylabel(r"$|\lambda_i|$", fontsize=10, color=INK)
+    doubt = "" if spectrum.converged else ", NOT converged"
+    dress(axes, f"eigenvalues ({literal(spectrum.method)}{doubt})")
+    if axes.lines:
+        axes.legend(frameon=False, fontsize=8, labelcolor=INK)
+    return figure
+
+
+def density_figure(estimate: DensityEstimate) -> Figure:
+    """The density of the eigenvalues over its grid, with its confidence band over the probes."""
+    figure = new_figure(width=5.4, height=3.7)
+    axes = figure.subplots()
+    colour = HESSIAN_COLOURS["outer_product"]
+    visible = estimate.density.max(initial=0.0) * 1e-6  # what lies below is smoothing, not spectrum
+    low, high = (np.maximum(band, visible) for band in (estimate.lower, estimate.upper))
+    label = f"{estimate.confidence:.0%} band over {estimate.num_probes} probes"
+    axes.fill_between(estimate.grid, low, high, color=colour, alpha=0.25, linewidth=0, label=label)
+    density = np.where(estimate.density >= visible, estimate.density, np.nan)
+    axes.plot(estimate.grid, density, color=colour, linewidth=1.4)
+    if visible > 0:
+        axes.set_yscale("log")
+    axes.set_xlabel("eigenvalue", fontsize=9, color=INK)
+    axes.set_ylabel("density", fontsize=9, color=INK)
+    dress(axes, f"density of {estimate.size:,} eigenvalues, smoothed by {estimate.width:.2g}")
+    axes.legend(frameon=False, fontsize=8, labelcolor=INK)
     return figure
 
 

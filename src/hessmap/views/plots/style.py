@@ -1,4 +1,4 @@
-"""One look for all figures: colours that colour-blind readers can tell apart, and few lines."""
+"""One look for all figures: colours that colour-blind readers can tell apart, few lines, and text as it is meant."""
 
 from __future__ import annotations
 
@@ -8,19 +8,33 @@ from pathlib import Path
 from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.cbook import is_math_text
 from matplotlib.figure import Figure
+from matplotlib.mathtext import MathTextParser
 
-from hessmap.errors import require
+from hessmap.errors import InvalidInput, require, sentence
 
 INK = "#222222"
 FAINT = "#8a8a8a"
 GRID = "#e6e6e6"
 PAPER = "#ffffff"
 SHADE = "#f4f4f4"
-# The order of Okabe and Ito, darkest first: H_L, H_o, H_f.
-HESSIAN_COLOURS = {"loss": "#222222", "outer_product": "#0072b2", "functional": "#d55e00"}
+# The colours of Okabe and Ito, legible on white and on black.
+SERIES_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8e7cc3", "#8a8a8a")
+_MARKERS = ("o", "s", "^", "D")
+# Darkest first: H_L, H_o, H_f.
+HESSIAN_COLOURS = {"loss": INK, "outer_product": SERIES_COLOURS[0], "functional": SERIES_COLOURS[1]}
 BAR_COLOURS = ("#c9d6df", "#0072b2")
 FIGURE_SUFFIXES = (".png", ".svg", ".pdf")
+
+
+def series_colour(place: int) -> str:
+    return SERIES_COLOURS[place % len(SERIES_COLOURS)]
+
+
+def series_marker(place: int) -> str:
+    """Another shape of points each time the colours start again."""
+    return _MARKERS[place // len(SERIES_COLOURS) % len(_MARKERS)]
 
 
 def new_figure(width: float, height: float) -> Figure:
@@ -28,6 +42,29 @@ def new_figure(width: float, height: float) -> Figure:
     figure = Figure(figsize=(width, height), layout="constrained", facecolor=PAPER)
     FigureCanvasAgg(figure)
     return figure
+
+
+def literal(text: object) -> str:
+    """A name from outside (a layer, a file, a case) as matplotlib must be given it to show it as it is.
+
+    Between two dollars matplotlib reads mathematics, which a name is not; control characters would break an SVG.
+
+    >>> literal("$a$"), literal("a\\x00b")
+    ('\\\\$a\\\\$', 'a�b')
+    """
+    shown = "".join(sign if sign.isprintable() or sign == "\n" else "�" for sign in str(text))
+    return shown.replace("$", r"\$")
+
+
+def mathematics(text: str) -> str:
+    """Text in which ``$..$`` is meant as mathematics; where that cannot be read it is shown as it is."""
+    if not is_math_text(text):
+        return literal(text)
+    try:
+        MathTextParser("path").parse(text)
+    except ValueError:
+        return literal(text)
+    return text
 
 
 def dress(axes: Axes, title: str = "") -> None:
@@ -47,14 +84,10 @@ def save_figure(
     figure: Figure, folder: Path, name: str, formats: Iterable[str] = ("png", "svg")
 ) -> list[Path]:
     """Write the figure once per format and return the paths; no date is written into the files."""
-    paths = [folder / f"{name}.{suffix}" for suffix in formats]
-    for path in paths:
-        metadata = {"Date": None} if path.suffix == ".svg" else None
-        figure.savefig(path, dpi=200, metadata=metadata)
-    return paths
+    return [write_figure(figure, folder / f"{name}.{suffix}", salt=name, dpi=200) for suffix in formats]
 
 
-def write_figure(figure: Figure, path: Path, salt: str) -> Path:
+def write_figure(figure: Figure, path: Path, salt: str, dpi: int = 160) -> Path:
     """Write the figure as PNG, SVG or PDF, by the suffix of the path; equal figures give equal files.
 
     ``salt`` goes into the inner names of an SVG.
@@ -62,7 +95,11 @@ def write_figure(figure: Figure, path: Path, salt: str) -> Path:
     suffixes = ", ".join(FIGURE_SUFFIXES)
     require(path.suffix in FIGURE_SUFFIXES, f"a figure file must end in {suffixes}", f"got {path.name!r}")
     undated = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}, ".png": {}}[path.suffix]
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with rc_context({"svg.hashsalt": salt}):
-        figure.savefig(path, dpi=160, metadata=undated)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with rc_context({"svg.hashsalt": salt}):
+            figure.savefig(path, dpi=dpi, metadata=undated)
+    except OSError as error:
+        got = f"{path} is not ({error.strerror})"
+        raise InvalidInput(sentence("a figure must have a writable file", got)) from error
     return path

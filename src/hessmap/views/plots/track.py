@@ -1,19 +1,25 @@
-"""Curvature along a training: risk, eigenvalues, trace and the gradient's share, over the steps."""
+"""Curvature along a training: risk, eigenvalues, trace and the gradient's share, over the steps.
+
+Where no point was made for long, no line is drawn: what happened there is not known.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import pairwise
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from numpy.typing import NDArray
 
 from hessmap.errors import require
 from hessmap.results.tracks import CurvatureTrack
-from hessmap.views.plots.style import FAINT, HESSIAN_COLOURS, INK, dress, new_figure
+from hessmap.views.plots.style import FAINT, HESSIAN_COLOURS, INK, SHADE, dress, new_figure
 
 _BLUE, _ORANGE = HESSIAN_COLOURS["outer_product"], HESSIAN_COLOURS["functional"]
 _PANEL = (4.4, 3.0)
+_LONG = 3  # times the usual distance between two points
 Draw = Callable[[Axes, CurvatureTrack], None]
 
 
@@ -30,17 +36,32 @@ def track_figure(track: CurvatureTrack) -> Figure:
     return figure
 
 
+def gaps(steps: Sequence[int]) -> list[tuple[int, int]]:
+    """The pairs of neighbouring steps that lie more than three times as far apart as the usual ones.
+
+    >>> gaps([0, 640, 700, 760, 820])
+    [(0, 640)]
+    >>> gaps([0, 100, 200, 310]), gaps([0, 640])
+    ([], [])
+    """
+    distances = sorted(right - left for left, right in pairwise(steps))
+    if len(distances) < 2:
+        return []
+    usual = distances[(len(distances) - 1) // 2]
+    return [(left, right) for left, right in pairwise(steps) if right - left > _LONG * usual]
+
+
 def _panels(track: CurvatureTrack) -> dict[str, Draw]:
     """What can be drawn of a track, by title."""
     must, remedy = "a track must have a point to be drawn", "Call the tracker in the training loop"
     require(bool(track.points), must, f"{track.name!r} has none", remedy)
-    panels: dict[str, Draw] = {"Risk and gradient": _risk}
+    panels: dict[str, Draw] = {"Risk and gradient": _draw_risk}
     if any(point.eigenvalues.size for point in track.points):
-        panels["Largest eigenvalues"] = _eigenvalues
+        panels["Largest eigenvalues"] = _draw_eigenvalues
     if any(point.trace is not None for point in track.points):
-        panels["Trace, with two standard errors"] = _trace
+        panels["Trace, with two standard errors"] = _draw_trace
     if any(point.gradient_overlap is not None for point in track.points):
-        panels["Gradient in the sharpest directions"] = _overlap
+        panels["Gradient in the sharpest directions"] = _draw_overlap
     return panels
 
 
@@ -51,45 +72,61 @@ def _finish(axes: Axes, title: str) -> None:
         axes.legend(frameon=False, fontsize=8, labelcolor=INK)
 
 
-def _steps(track: CurvatureTrack) -> list[int]:
-    return [point.step for point in track.points]
+def _broken(steps: Sequence[int], values: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Steps and values with a nan in the middle of every gap, at which a line breaks."""
+    middles = [(left + right) / 2 for left, right in gaps(steps)]
+    places = np.searchsorted(steps, middles)
+    return np.insert(np.asarray(steps, dtype=float), places, middles), np.insert(values, places, np.nan)
 
 
-def _risk(axes: Axes, track: CurvatureTrack) -> None:
+def _draw_curve(axes: Axes, steps: Sequence[int], values: NDArray[np.float64], colour: str, label: str | None) -> None:
+    axes.plot(*_broken(steps, values), "o-", color=colour, markersize=3, label=label, linewidth=1.2)
+
+
+def _shade_gaps(axes: Axes, steps: Sequence[int]) -> None:
+    for place, (left, right) in enumerate(gaps(steps)):
+        axes.axvspan(left, right, color=SHADE, zorder=0, label=None if place else "not measured")
+
+
+def _draw_risk(axes: Axes, track: CurvatureTrack) -> None:
+    steps = [point.step for point in track.points]
     for name, colour in (("risk", INK), ("gradient_norm", _ORANGE)):
-        values = track.column(name)
-        axes.plot(_steps(track), values, "o-", color=colour, markersize=3, label=name.replace("_", " "))
+        _draw_curve(axes, steps, track.column(name), colour, name.replace("_", " "))
     if (track.column("risk") > 0).all():
         axes.set_yscale("log", nonpositive="mask")
+    _shade_gaps(axes, steps)
 
 
-def _eigenvalues(axes: Axes, track: CurvatureTrack) -> None:
-    having = [point for point in track.points if point.eigenvalues.size]
-    count = min(point.eigenvalues.size for point in having)
-    values = np.array([point.eigenvalues[:count] for point in having])
+def _draw_eigenvalues(axes: Axes, track: CurvatureTrack) -> None:
+    points = [point for point in track.points if point.eigenvalues.size]
+    steps = [point.step for point in points]
+    count = min(point.eigenvalues.size for point in points)
+    values = np.array([point.eigenvalues[:count] for point in points])
     for place in reversed(range(count)):
         label = {0: "largest: the sharpness", count - 1: f"the next {count - 1}"}.get(place)
-        colour = INK if place == 0 else _BLUE
-        axes.plot([p.step for p in having], values[:, place], "o-", color=colour, markersize=3, label=label, lw=1.2)
-    told = [(point.step, 2 / point.learning_rate) for point in having if point.learning_rate]
-    if told and min(limit for _, limit in told) <= 20 * float(values.max()):
-        axes.plot(*zip(*told, strict=True), "--", color=FAINT, label="2 / learning rate")
+        _draw_curve(axes, steps, values[:, place], INK if place == 0 else _BLUE, label)
+    limits = [(point.step, 2 / point.learning_rate) for point in points if point.learning_rate]
+    if limits and min(limit for _, limit in limits) <= 20 * float(values.max()):
+        axes.plot(*zip(*limits, strict=True), "--", color=FAINT, label="2 / learning rate")
+    _shade_gaps(axes, steps)
 
 
-def _trace(axes: Axes, track: CurvatureTrack) -> None:
-    told = [(point.step, point.trace) for point in track.points if point.trace is not None]
-    steps = [step for step, _ in told]
-    values = np.array([trace.value for _, trace in told])
-    errors = 2 * np.array([trace.standard_error for _, trace in told])
-    axes.fill_between(steps, values - errors, values + errors, color=_BLUE, alpha=0.2, linewidth=0)
-    axes.plot(steps, values, "o-", color=_BLUE, markersize=3)
+def _draw_trace(axes: Axes, track: CurvatureTrack) -> None:
+    traces = [(point.step, point.trace) for point in track.points if point.trace is not None]
+    steps = [step for step, _ in traces]
+    values = np.array([trace.value for _, trace in traces])
+    errors = 2 * np.array([trace.standard_error for _, trace in traces])
+    places, low = _broken(steps, values - errors)
+    axes.fill_between(places, low, _broken(steps, values + errors)[1], color=_BLUE, alpha=0.2, linewidth=0)
+    _draw_curve(axes, steps, values, _BLUE, None)
+    _shade_gaps(axes, steps)
 
 
-def _overlap(axes: Axes, track: CurvatureTrack) -> None:
-    told = [(point.step, point.gradient_overlap) for point in track.points if point.gradient_overlap is not None]
-    steps = [step for step, _ in told]
-    count = told[0][1].num_vectors
-    label = f"share of the squared norm in {count} directions"
-    axes.plot(steps, [found.value for _, found in told], "o-", color=_BLUE, markersize=3, label=label)
-    axes.plot(steps, [found.chance for _, found in told], "--", color=FAINT, label="of a random vector")
+def _draw_overlap(axes: Axes, track: CurvatureTrack) -> None:
+    overlaps = [(point.step, point.gradient_overlap) for point in track.points if point.gradient_overlap is not None]
+    steps = [step for step, _ in overlaps]
+    label = f"share of the squared norm in {overlaps[0][1].num_vectors} directions"
+    _draw_curve(axes, steps, np.array([overlap.value for _, overlap in overlaps]), _BLUE, label)
+    axes.plot(steps, [overlap.chance for _, overlap in overlaps], "--", color=FAINT, label="of a random vector")
     axes.set_ylim(-0.03, 1.03)
+    _shade_gaps(axes, steps)

@@ -8,7 +8,7 @@ from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from hessmap.views.tables.style import new_table
+from hessmap.views.tables.contents import new_table
 
 if TYPE_CHECKING:
     from hessmap.certificates import Certificate

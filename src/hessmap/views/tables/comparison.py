@@ -7,9 +7,8 @@ from rich.padding import Padding
 from rich.text import Text
 
 from hessmap.results.map_comparison import Change, MapComparison, MapIdentity
-from hessmap.views.tables.contents import Table, terminal_table
+from hessmap.views.tables.contents import HESSIAN_NAMES, Table, moment, number, terminal_table
 from hessmap.views.tables.map import FACTORS_LEGEND, verdicts_view
-from hessmap.views.tables.words import HESSIAN_NAMES, moment, number
 
 NO_CLEAR_CUT = "? no clear cut in one of the two: there the rank depends on the threshold"
 

@@ -9,7 +9,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from hessmap.results.datasets import DataSetStatus
-from hessmap.views.tables.style import new_table
+from hessmap.views.tables.contents import new_table
 
 
 def data_view(statuses: Sequence[DataSetStatus], folders: Sequence[str]) -> RenderableType:

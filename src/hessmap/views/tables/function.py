@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from hessmap.results import BottleneckView, FunctionRank, RankRange, RepresentationCost
-from hessmap.views.tables.style import new_table
+from hessmap.views.tables.contents import new_table
 
 _SIGNS = {"value": "=", "lower_bound": ">=", "upper_bound": "<="}
 

@@ -1,8 +1,9 @@
-"""A map of curvature as tables: the ranks, the layers, the verdicts."""
+"""Maps of curvature as tables: the ranks, the layers and the verdicts of one, and those of a store."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
@@ -10,8 +11,8 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from hessmap.results.maps import CurvatureMap, FactorCurvature, NetworkCurvature, PartCurvature
-from hessmap.views.tables.contents import Table, terminal_table
-from hessmap.views.tables.words import HESSIAN_NAMES, TRUTH_NAMES, number, ratio
+from hessmap.runs.store import MapSummary
+from hessmap.views.tables.contents import HESSIAN_NAMES, TRUTH_NAMES, Table, moment, number, ratio, terminal_table
 
 LAYERS_LEGEND = "rank, top eigenvalue and trace of each layer's block of H_L; share of the trace of H_o"
 FACTORS_LEGEND = (
@@ -139,3 +140,23 @@ def verdicts_view(verdicts: Sequence[str]) -> RenderableType:
     for verdict in verdicts:
         grid.add_row("•", Text(verdict))
     return Padding(Group(Text("Verdicts", style="bold"), grid), (1, 0, 1, 0))
+
+
+def stored_maps_view(summaries: Sequence[MapSummary], store: Path) -> RenderableType:
+    """A row per map, oldest first; a sentence where there is none."""
+    if not summaries:
+        return Text(f"No map is stored in {store}; hessmap map makes one.")
+    lines = tuple(
+        (
+            summary.name,
+            moment(summary.created).removesuffix(" UTC"),
+            summary.network,
+            summary.loss,
+            f"{summary.num_parameters:,}",
+            f"{summary.num_samples:,}",
+            "–" if summary.risk is None else number(summary.risk),
+        )
+        for summary in summaries
+    )
+    labels = ("map", "made (UTC)", "network", "loss", "parameters", "samples", "risk")
+    return terminal_table(Table(labels, lines, (False, False, False, False, True, True, True)))

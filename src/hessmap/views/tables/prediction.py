@@ -10,8 +10,7 @@ from rich.text import Text
 
 from hessmap.results import PARTS, Part, RankPrediction, RankValue
 from hessmap.results.maps import HESSIAN_SYMBOLS
-from hessmap.views.tables.style import new_table
-from hessmap.views.tables.words import HESSIAN_NAMES, TRUTH_NAMES
+from hessmap.views.tables.contents import HESSIAN_NAMES, TRUTH_NAMES, new_table
 
 _IN_THE_TITLE = {"widths", "bias", "activation", "loss"}
 

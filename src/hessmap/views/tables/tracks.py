@@ -12,9 +12,8 @@ from rich.text import Text
 from hessmap.maps.comparison import track_verdicts
 from hessmap.results.tracks import CurvatureTrack, TrackPoint
 from hessmap.runs.store import TrackSummary
-from hessmap.views.tables.contents import Table, terminal_table
+from hessmap.views.tables.contents import Table, moment, number, terminal_table
 from hessmap.views.tables.map import verdicts_view
-from hessmap.views.tables.words import moment, number
 
 POINTS_LEGEND = (
     "norm of the gradient; sharpness and trace of the {part} Hessian; overlap: the share of the gradient in the "

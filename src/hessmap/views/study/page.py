@@ -11,8 +11,8 @@ from hessmap.runs.collection import Collection
 from hessmap.runs.encoding import case_key
 from hessmap.runs.verdict import Judgement, Verdict
 from hessmap.views.page import page, write_page
-from hessmap.views.study_figure import inline_drawings
-from hessmap.views.study_table import study_table
+from hessmap.views.study.figure import inline_drawings
+from hessmap.views.study.table import study_table
 
 _MAX_LINES = 500
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
-from rich.box import SIMPLE_HEAD
 from rich.console import Group, RenderableType
 from rich.table import Table as RichTable
 from rich.text import Text
@@ -16,8 +16,8 @@ from hessmap.runs.registry import Listing
 from hessmap.runs.run import RunSummary
 from hessmap.runs.store import Summary
 from hessmap.runs.verdict import Judgement, Verdict
-from hessmap.views.study_table import study_table
-from hessmap.views.study_words import words
+from hessmap.views.study.table import study_table, words
+from hessmap.views.tables.contents import new_table, terminal_table
 
 _MAX_JUDGEMENTS = 20
 
@@ -27,9 +27,9 @@ def listing_view(listed: Sequence[Listing], summaries: Sequence[Summary]) -> Ren
     newest = {summary.study: summary for summary in summaries}  # sorted by version: the last one stays
     table = _table("study", "question", numbers=("stored", "failed"))
     for study in listed:
-        table.add_row(study.name, study.question, *_counts(newest.pop(study.name, None)))
+        table.add_row(study.name, Text(study.question), *_counts(newest.pop(study.name, None)))
     for name, summary in newest.items():
-        table.add_row(name, Text("not part of hessmap", style="dim"), *_counts(summary))
+        table.add_row(Text(name), Text("not part of hessmap", style="dim"), *_counts(summary))
     return table
 
 
@@ -37,15 +37,15 @@ def description_view(description: StudyDescription) -> RenderableType:
     table = _table("", "")
     table.show_header = False
     for label, value in _description_lines(description):
-        table.add_row(label, value)
+        table.add_row(Text(label), Text(value))
     return Group(Text(description.question, style="bold"), table)
 
 
 def summary_view(summary: RunSummary) -> RenderableType:
     """What a run did; each failed case with its error and the command that repeats it alone."""
     counts = {"done": summary.num_done, "failed": summary.num_failed, "stored before": summary.num_skipped}
-    said = ", ".join(f"{number:,} {what}" for what, number in counts.items() if number) or "nothing to do"
-    parts: list[RenderableType] = [Text(f"{summary.study}: {said} in {summary.seconds:.1f} s.", style="bold")]
+    done = ", ".join(f"{number:,} {what}" for what, number in counts.items() if number) or "nothing to do"
+    parts: list[RenderableType] = [Text(f"{summary.study}: {done} in {summary.seconds:.1f} s.", style="bold")]
     if summary.num_left:
         parts.append(Text(f"{summary.num_left:,} cases are left; the same command continues.", style="yellow"))
     for failure in summary.failures:
@@ -57,18 +57,13 @@ def summary_view(summary: RunSummary) -> RenderableType:
 def collection_view(collection: Collection, num_lines: int, written: Sequence[Path]) -> RenderableType:
     """The question, the table, the verdict, and where the figures are."""
     contents = study_table(collection)
-    table = RichTable(box=SIMPLE_HEAD, pad_edge=False)
-    for label, is_number in zip(contents.labels, contents.is_number, strict=True):
-        table.add_column(label, justify="right" if is_number else "left")
-    shown = contents.lines[:num_lines] if num_lines else contents.lines
-    for line in shown:
-        table.add_row(*line)
-    hidden = len(contents.lines) - len(shown)
+    shown = replace(contents, lines=contents.lines[:num_lines] if num_lines else contents.lines)
+    hidden = len(contents.lines) - len(shown.lines)
     more = [Text(f"{hidden:,} more lines; --rows 0 prints all.", style="dim")] if hidden else []
     return Group(
         Text(collection.study.question, style="bold"),
         Text(collection.study.reference, style="dim"),
-        table,
+        terminal_table(shown),
         *more,
         verdict_view(collection.verdict),
         *(Text(note, style="yellow") for note in collection.notes),
@@ -131,7 +126,7 @@ def _counts(summary: Summary | None) -> tuple[str, str]:
 
 
 def _table(*labels: str, numbers: Sequence[str] = ()) -> RichTable:
-    table = RichTable(box=SIMPLE_HEAD, pad_edge=False)
+    table = new_table()
     for place, label in enumerate(labels):
         table.add_column(label, overflow="fold", no_wrap=place == 0)
     for label in numbers:

@@ -7,9 +7,19 @@ from collections.abc import Sequence
 import numpy as np
 
 from hessmap.runs.collection import Collection
-from hessmap.studies import Column, Row
-from hessmap.views.study_words import words
+from hessmap.runs.row import Row
+from hessmap.runs.view import Column
 from hessmap.views.tables.contents import Table
+
+
+def words(name: str) -> str:
+    """A dotted name as words.
+
+    >>> words("predicted.outer_product"), words("num_layers")
+    ('predicted outer product', 'number of layers')
+    """
+    parts = [f"number of {part[4:]}" if part.startswith("num_") else part for part in name.split(".")]
+    return " ".join(parts).replace("_", " ")
 
 
 def study_table(collection: Collection) -> Table:

@@ -1,0 +1,32 @@
+"""Pictures of records: the room `views` registers who draws what, so that a record knows nothing of drawing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from hessmap.errors import InvalidInput, sentence, unknown_name
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_PICTURES: dict[type, dict[str, Callable[..., Figure]]] = {}
+
+
+def register_pictures(kind: type, **pictures: Callable[..., Figure]) -> None:
+    """Say what draws the records of a kind, by the name of the picture; the first is the one drawn unless asked."""
+    _PICTURES[kind] = pictures
+
+
+def picture(record: object, which: str | None = None, **options: object) -> Figure:
+    """The picture of a record; ``options`` go to the function that draws it."""
+    import_module("hessmap.views.plots")  # registers all pictures: the one way up, by name
+    pictures = next((_PICTURES[kind] for kind in type(record).__mro__ if kind in _PICTURES), None)
+    if pictures is None:
+        kinds = ", ".join(sorted(kind.__name__ for kind in _PICTURES))
+        must, got = "a record must have a picture to be drawn", f"a {type(record).__name__} has none"
+        raise InvalidInput(sentence(must, got, f"These have one: {kinds}"))
+    if which is not None and which not in pictures:
+        raise unknown_name(f"picture of a {type(record).__name__}", which, pictures)
+    return pictures[which or next(iter(pictures))](record, **options)

@@ -1,0 +1,1 @@
+"""Studies as people see them: figures, tables, text in the terminal, pages."""

@@ -1,0 +1,162 @@
+"""What each kind of figure puts on its axes: lines and points, colours, densities, clouds, parts of the plane."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection
+from matplotlib.colors import ListedColormap
+from matplotlib.ticker import MaxNLocator
+from numpy.typing import NDArray
+
+from hessmap.runs.row import Row
+from hessmap.runs.view import Cloud, Heatmap, Histogram, Lines, Plane
+from hessmap.views.plots.style import FAINT, INK, literal, series_colour, series_marker
+from hessmap.views.study.panels import Curve, curves
+from hessmap.views.study.table import words
+
+Floats = NDArray[np.float64]
+_FEW = 60  # more points than this are drawn small
+
+
+def draw_lines(axes: Axes, figure: Lines, rows: Sequence[Row]) -> None:
+    """Series over a field: predictions as lines, measurements as points, bounds dashed."""
+    labelled: set[int] = set()
+    for curve in curves(figure, rows):
+        _draw_curve(axes, curve, curve.label if curve.colour not in labelled else None)
+        labelled.add(curve.colour)
+    axes.set_xlabel(literal(words(figure.x)))
+
+
+def _draw_curve(axes: Axes, curve: Curve, label: str | None) -> None:
+    shade = series_colour(curve.colour)
+    if curve.has_band:
+        axes.fill_between(curve.x, curve.low, curve.high, color=shade, alpha=0.2, linewidth=0)
+    if curve.style == "points":
+        size = 4.5 if len(curve.x) <= _FEW else 1.5
+        axes.plot(curve.x, curve.y, "o", color=shade, markersize=size, markerfacecolor="none", label=label)
+    else:
+        stroke = "--" if curve.style == "dashed" else "-"
+        axes.plot(curve.x, curve.y, stroke, color=shade, linewidth=1.5, label=label)
+
+
+def draw_heatmap(axes: Axes, figure: Heatmap, rows: Sequence[Row]) -> None:
+    """A matrix, or a number over two fields, as colours."""
+    extent = None
+    if figure.x:
+        matrix = _matrix_over_fields(axes, figure, rows)
+    else:
+        matrix = np.mean([row.array(figure.value) for row in rows], axis=0)
+        extent = (0.5, matrix.shape[1] + 0.5, matrix.shape[0] + 0.5, 0.5)  # rows and columns count from 1
+        for axis in (axes.xaxis, axes.yaxis):
+            axis.set_major_locator(MaxNLocator(nbins=8, integer=True, min_n_ticks=2))
+    low, high = figure.limits or _limits(matrix, is_symmetric=figure.colours == "diverging")
+    colours = "viridis" if figure.colours == "sequential" else "RdBu_r"
+    style: dict[str, Any] = {"cmap": colours, "aspect": "auto", "interpolation": "nearest", "extent": extent}
+    image = axes.imshow(matrix, vmin=low, vmax=high, **style)
+    axes.get_figure(root=True).colorbar(image, ax=axes)  # type: ignore[union-attr]
+    axes.set_xlabel(literal(words(figure.x)))
+    axes.set_ylabel(literal(words(figure.y)))
+
+
+def _matrix_over_fields(axes: Axes, figure: Heatmap, rows: Sequence[Row]) -> Floats:
+    """The mean of the value at each pair of the two fields; nan where there is none."""
+    xs, ys = (sorted({row[name] for row in rows}) for name in (figure.x, figure.y))
+    sums, counts = np.zeros((len(ys), len(xs))), np.zeros((len(ys), len(xs)))
+    for row in rows:
+        place = ys.index(row[figure.y]), xs.index(row[figure.x])
+        sums[place] += row.number(figure.value)
+        counts[place] += 1
+    axes.set_xticks(range(len(xs)), [literal(x) for x in xs])
+    axes.set_yticks(range(len(ys)), [literal(y) for y in ys])
+    return np.divide(sums, counts, out=np.full_like(sums, np.nan), where=counts > 0)
+
+
+def _limits(matrix: Floats, is_symmetric: bool) -> tuple[float, float]:
+    low, high = float(np.nanmin(matrix)), float(np.nanmax(matrix))
+    return (-max(-low, high), max(-low, high)) if is_symmetric else (low, high)
+
+
+def draw_histogram(axes: Axes, figure: Histogram, rows: Sequence[Row]) -> None:
+    """The density of measured values with the predicted density over it."""
+    values = np.concatenate([row.array(figure.values).ravel() for row in rows])
+    counts, edges = np.histogram(values, bins=figure.bins, range=figure.x_limits)
+    # The density is of all values, also of those outside the limits, so that it can be compared with the prediction.
+    density = counts / (values.size * np.diff(edges))
+    axes.stairs(density, edges, fill=True, color=series_colour(0), alpha=0.55, label="measured")
+    if figure.density:
+        at, predicted = rows[0].array(figure.density_at), rows[0].array(figure.density)
+        axes.plot(at, predicted, color=series_colour(1), linewidth=1.5, label="predicted")
+    axes.set_xlabel(literal(words(figure.values)))
+    axes.set_ylabel("density")
+
+
+def draw_cloud(axes: Axes, figure: Cloud, rows: Sequence[Row]) -> None:
+    """Points of two quantities, coloured by a third."""
+    x, y = (np.concatenate([_values(row, name) for row in rows]) for name in (figure.x, figure.y))
+    kinds = np.concatenate([_kinds(row, figure) for row in rows])
+    for place, kind in enumerate(sorted(set(kinds.tolist()), key=_sort_key)):
+        chosen = kinds == kind
+        label = literal(f"{words(figure.colour)} {kind}") if figure.colour else None
+        marker, colour = series_marker(place), series_colour(place)
+        axes.plot(x[chosen], y[chosen], marker, color=colour, markersize=3.5, label=label)
+    axes.set_xlabel(literal(words(figure.x)))
+    axes.set_ylabel(literal(words(figure.y)))
+
+
+def _sort_key(kind: str) -> tuple[float, str]:
+    """Numbers by size, and before words.
+
+    >>> sorted(["relu", "10", "2"], key=_sort_key)
+    ['2', '10', 'relu']
+    """
+    try:
+        return float(kind), ""
+    except ValueError:
+        return float("inf"), kind
+
+
+def _values(row: Row, name: str) -> Floats:
+    return row.array(name).ravel() if row.is_array(name) else np.array([row.number(name)])
+
+
+def _kinds(row: Row, figure: Cloud) -> NDArray[np.str_]:
+    """The kind of every point of a row, as text."""
+    size = _values(row, figure.x).size
+    if not figure.colour:
+        return np.full(size, "")
+    if row.is_array(figure.colour):
+        return np.array([f"{kind:g}" for kind in row.array(figure.colour).ravel()])
+    return np.full(size, str(row[figure.colour]))
+
+
+def draw_plane(axes: Axes, figure: Plane, rows: Sequence[Row]) -> None:
+    """A part of the plane, of the first row: two pictures of a plane cannot be averaged."""
+    row = rows[0]
+    left, right, bottom, top = row.array(figure.box)
+    if figure.labels:
+        labels = row.array(figure.labels)
+        count = int(labels.max()) + 1
+        shades = ListedColormap([series_colour(place) for place in range(count)])
+        axes.imshow(
+            labels, origin="lower", extent=(left, right, bottom, top), cmap=shades, alpha=0.3,
+            vmin=-0.5, vmax=count - 0.5, interpolation="nearest",
+        )  # fmt: skip
+    if figure.points:
+        points = row.array(figure.points)
+        kinds = row.array(figure.kinds).astype(int) if figure.kinds else np.zeros(len(points), dtype=int)
+        axes.scatter(points[:, 0], points[:, 1], s=4, c=[series_colour(kind) for kind in kinds])
+    if figure.arrows:
+        arrows = row.array(figure.arrows)
+        axes.add_collection(LineCollection(list(arrows.reshape(-1, 2, 2)), colors=FAINT, linewidths=0.7))
+        axes.scatter(arrows[:, 0], arrows[:, 1], s=7, c=series_colour(2), zorder=3)
+        axes.scatter(arrows[:, 2], arrows[:, 3], s=7, c=series_colour(1), zorder=3)
+    if figure.rings:
+        rings = row.array(figure.rings).reshape(-1, 2)
+        axes.scatter(rings[:, 0], rings[:, 1], s=60, facecolors="none", edgecolors=INK, linewidths=1.6, zorder=4)
+    axes.set_aspect("equal")
+    axes.set_xlim(left, right)
+    axes.set_ylim(bottom, top)

@@ -1,0 +1,120 @@
+"""From the rows of a study to panels and curves: selecting, splitting and averaging, no drawing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hessmap.errors import unknown_name
+from hessmap.runs.row import Row
+from hessmap.runs.view import INDEX, Figure, Lines, Series
+from hessmap.views.plots.style import literal, mathematics
+from hessmap.views.study.table import words
+
+Style = Literal["line", "points", "dashed"]
+_STYLES: tuple[Style, ...] = ("dashed", "line", "points")
+
+
+@dataclass(frozen=True, eq=False)
+class Panel:
+    """One pair of axes: a figure of the view and the rows that it shows, those of one value of its facet."""
+
+    figure: Figure
+    rows: tuple[Row, ...]
+    facet: str = ""
+
+    @property
+    def title(self) -> str:
+        """For people to read as it stands."""
+        return ", ".join(filter(None, (self.figure.title, self.facet)))
+
+    @property
+    def drawn_title(self) -> str:
+        """For matplotlib: what the study writes may hold mathematics, the value of a case does not."""
+        return ", ".join(filter(None, (mathematics(self.figure.title), literal(self.facet))))
+
+
+def panels(figures: Sequence[Figure], rows: Sequence[Row]) -> list[Panel]:
+    """One panel for each figure and value of its facet; a figure without a row gives none."""
+    opened: list[Panel] = []
+    for figure in figures:
+        shown = [row for row in rows if _matches(row, figure.where)]
+        for value, group in _groups(shown, figure.facet).items():
+            opened.append(Panel(figure, tuple(group), f"{words(figure.facet)} {value}" if figure.facet else ""))
+    return opened
+
+
+def _groups(rows: Sequence[Row], name: str) -> dict[Any, list[Row]]:
+    """Rows by the value under a name, in the order of their first row; without a name all are one group."""
+    groups: dict[Any, list[Row]] = {}
+    for row in rows:
+        groups.setdefault(row[name] if name else "", []).append(row)
+    return groups
+
+
+def _matches(row: Row, where: Mapping[str, Any]) -> bool:
+    return all(name in row and row[name] == value for name, value in where.items())
+
+
+@dataclass(frozen=True, eq=False)
+class Curve:
+    """Points to be joined or dotted; ``low`` and ``high`` are the extremes of the rows that were averaged."""
+
+    x: Sequence[Any]
+    y: NDArray[np.float64]
+    low: NDArray[np.float64]
+    high: NDArray[np.float64]
+    label: str = ""
+    style: Style = "line"
+    colour: int = 0
+
+    @property
+    def has_band(self) -> bool:
+        return bool((self.high > self.low).any())
+
+
+def curves(figure: Lines, rows: Sequence[Row]) -> list[Curve]:
+    """One colour for each series and value of ``split``, one curve for each style in it."""
+    drawn: list[Curve] = []
+    groups = _groups(rows, figure.split).items()
+    for colour, (series, (value, group)) in enumerate(product(figure.series, groups)):
+        label = _label(series, figure, value, group[0])
+        for style in _STYLES:
+            name = getattr(series, style)
+            if name and not any(name in row for row in rows):
+                raise unknown_name(f"the {style} of series {series.label!r}", name, rows[0].names())
+            having = [row for row in group if name and name in row]
+            if having:
+                drawn.append(replace(_mean_curve(having, figure.x, name), label=label, style=style, colour=colour))
+    return drawn
+
+
+def _label(series: Series, figure: Lines, value: Any, row: Row) -> str:
+    """The label for matplotlib, with the values of the case in the place of their names."""
+    label = mathematics(series.label)
+    for name in row.case:
+        label = label.replace("{" + name + "}", literal(row.case[name]))
+    if figure.split and label == mathematics(series.label):
+        split = literal(f"{words(figure.split)} {value}")
+        return f"{label}, {split}" if label else split
+    return label
+
+
+def _mean_curve(rows: Sequence[Row], x: str, name: str) -> Curve:
+    """The mean curve of rows: over equal x for numbers, place by place for arrays (to the shortest)."""
+    if rows[0].is_array(name):
+        length = min(row.array(name).size for row in rows)
+        values = np.stack([row.array(name).ravel()[:length] for row in rows])
+        places = np.arange(1, length + 1) if x == INDEX else rows[0].array(x)[:length]
+        return Curve(places.tolist(), values.mean(0), values.min(0), values.max(0))
+    by_x: dict[Any, list[float]] = {}
+    for row in rows:
+        by_x.setdefault(literal(row[x]) if isinstance(row[x], str) else row.number(x), []).append(row.number(name))
+    xs = list(by_x) if any(isinstance(value, str) for value in by_x) else sorted(by_x)
+    means, lows, highs = (np.array([reduced(by_x[value]) for value in xs]) for reduced in (np.mean, min, max))
+    return Curve(xs, means, lows, highs)

@@ -1,0 +1,129 @@
+"""Every record that has a picture draws it when it is asked; the others say that they have none."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+from synthetic_map import curvature_map
+
+from hessmap.errors import InvalidInput, UnknownName
+from hessmap.maps.comparison import compare_maps
+from hessmap.results import CurvatureTrack, RankValue, Spectrum
+from hessmap.results.record import Record
+from hessmap.views.plots import track_figure, write_figure
+from hessmap.views.plots.track import gaps
+
+STORED = json.loads((Path(__file__).parents[1] / "stored" / "records-0.1.0.json").read_text())
+RECORDS = {item["record"]: Record.from_dict(item) for item in STORED}
+PICTURED = {
+    "CurvatureMap": ("spectrum", "layers"),
+    "MapComparison": ("layers",),
+    "CurvatureTrack": ("steps",),
+    "Spectrum": ("eigenvalues",),
+    "DensityEstimate": ("density",),
+    "BottleneckView": ("layers",),
+    "ClassRegions": ("regions",),
+}
+
+
+@pytest.mark.parametrize("name", PICTURED)
+def test_a_record_with_a_picture_draws_it(name: str, tmp_path: Path) -> None:
+    record = RECORDS[name]
+    for which in (None, *PICTURED[name]):
+        figure = record.plot(which)
+        assert isinstance(figure, Figure)
+        assert any(axes.has_data() for axes in figure.axes)
+        assert write_figure(figure, tmp_path / "a.png", salt="").stat().st_size > 2000
+    with pytest.raises(UnknownName, match=f"picture of a {name} must be one of {', '.join(PICTURED[name])}"):
+        record.plot("portrait")
+
+
+@pytest.mark.parametrize("name", sorted(set(RECORDS) - set(PICTURED)))
+def test_a_record_without_a_picture_says_so(name: str) -> None:
+    with pytest.raises(InvalidInput, match=f"must have a picture to be drawn; a {name} has none. These have one: .*Sp"):
+        RECORDS[name].plot()
+
+
+def test_a_network_of_a_map_has_the_pictures_of_the_map() -> None:
+    network = curvature_map().network
+    assert len(network.plot().axes) == 1
+    assert network.plot("layers").axes[0].containers
+
+
+def test_options_go_to_the_drawing() -> None:
+    assert len(RECORDS["BottleneckView"].plot(count=2).axes[0].lines) == 3  # two curves and the tolerance
+    with pytest.raises(TypeError, match="unexpected keyword argument 'colour'"):
+        RECORDS["Spectrum"].plot(colour="red")
+
+
+def test_a_record_draws_without_anything_of_views_being_imported_first() -> None:
+    program = (
+        "import sys, numpy; from hessmap.results import Spectrum;"
+        "made = Spectrum(numpy.array([2.0, -1.0]), 'dense', True, numpy.array([]), 2.0);"
+        "assert not [name for name in sys.modules if name.startswith(('hessmap.views', 'matplotlib'))];"
+        "print(type(made.plot()).__name__, 'matplotlib.pyplot' in sys.modules, 'torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["Figure", "False", "False"]
+
+
+def test_eigenvalues_are_drawn_by_magnitude_and_negative_ones_apart() -> None:
+    spectrum = Spectrum(np.array([3.0, 1.0, 0.0, -2.0]), "dense", True, np.array([]), 3.0)
+    positive, negative = spectrum.plot().axes[0].lines
+    assert (list(positive.get_xdata()), list(positive.get_ydata())) == ([1, 3], [3.0, 1.0])  # type: ignore[arg-type]
+    assert (list(negative.get_xdata()), list(negative.get_ydata())) == ([2], [2.0])  # type: ignore[arg-type]
+    nothing = replace(spectrum, eigenvalues=np.zeros(3), converged=False)
+    assert not nothing.plot().axes[0].lines
+    assert "NOT converged" in nothing.plot().axes[0].get_title(loc="left")
+
+
+def test_names_that_look_like_mathematics_are_shown_as_they_are(tmp_path: Path) -> None:
+    made = curvature_map()
+    names = (r"$\frac$", "$a$ $b$", "c\x00$")
+    layers = tuple(replace(layer, name=name) for layer, name in zip(made.network.layers, names, strict=True))
+    odd = replace(made, network=replace(made.network, layers=layers, description=r"$\frac$ relu", name="$_$"))
+    for figure in (odd.plot(), odd.plot("layers"), compare_maps(odd, odd, "$x", "x$").plot()):
+        svg = write_figure(figure, tmp_path / "a.svg", salt="").read_text()
+        assert "\x00" not in svg
+    view = RECORDS["BottleneckView"]
+    renamed = replace(view, bottlenecks=(r"$\frac$",))  # type: ignore[call-arg, type-var]
+    assert r"\$\frac\$" in renamed.plot().axes[0].get_title(loc="left")
+    write_figure(renamed.plot(), tmp_path / "b.png", salt="")
+
+
+def track(steps: list[int]) -> CurvatureTrack:
+    made = RECORDS["CurvatureTrack"]
+    assert isinstance(made, CurvatureTrack)
+    return replace(made, points=tuple(replace(made.points[0], step=step) for step in steps))
+
+
+def test_a_track_draws_gaps_as_gaps() -> None:
+    steps = [0, 640, 700, 760, 1500, 1560]
+    assert gaps(steps) == [(0, 640), (760, 1500)]
+    for axes in track_figure(track(steps)).axes:
+        for line in axes.lines:
+            if line.get_linestyle() == "-":
+                x, y = (np.asarray(values, dtype=float) for values in line.get_data())
+                assert np.isnan(y[np.isin(x, [320, 1130])]).all()
+                assert np.isfinite(y[np.isin(x, steps)]).all()
+                assert sorted({*x.tolist()} - {320.0, 1130.0}) == steps
+        assert "not measured" in axes.get_legend_handles_labels()[1]
+
+
+def test_a_track_without_gaps_is_drawn_through() -> None:
+    for steps in ([0], [0, 500], [0, 10, 20, 35, 50]):
+        for axes in track_figure(track(steps)).axes:
+            assert not any(np.isnan(np.asarray(line.get_ydata(), dtype=float)).any() for line in axes.lines)
+            assert "not measured" not in axes.get_legend_handles_labels()[1]
+
+
+def test_a_value_with_a_picture_of_its_own_kind_only() -> None:
+    with pytest.raises(InvalidInput, match="a RankValue has none"):
+        RankValue(3, "exact", "a theorem").plot()
