@@ -108,7 +108,7 @@ def test_verdicts_and_figure_speak_of_what_was_measured() -> None:
     with pytest.raises(hm.errors.InvalidInput, match="a track must have a point to be drawn"):
         track_figure(tracker.track)
     tracker(0, learning_rate=1e-3)
-    assert "a course needs another point" in track_verdicts(tracker.track)[0]
+    assert "a track needs another point" in track_verdicts(tracker.track)[0]
     with torch.no_grad():
         model.weight.mul_(3)
     point = tracker(1, learning_rate=1e3)

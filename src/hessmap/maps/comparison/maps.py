@@ -1,19 +1,16 @@
-"""What changed from one map to another: per Hessian and per layer."""
+"""What changed from one map to another, per Hessian and per layer, and what cannot be compared."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from hessmap.maps.comparison.caveats import caveats
 from hessmap.maps.comparison.verdicts import verdicts
 from hessmap.results import PARTS
 from hessmap.results.map_comparison import FactorChange, LayerChange, MapComparison, MapIdentity, PartChange, change
 from hessmap.results.maps import CurvatureMap, FactorCurvature, LayerCurvature, NetworkCurvature
 
 
-def compare_maps(
-    old: CurvatureMap, new: CurvatureMap, old_name: str = "old", new_name: str = "new"
-) -> MapComparison:
+def compare_maps(old: CurvatureMap, new: CurvatureMap, old_name: str = "old", new_name: str = "new") -> MapComparison:
     """Hold a new map of a network against an old one, two checkpoints of a model for example.
 
     Maps of different architectures, data or losses are compared as far as they can be; ``caveats`` of the result
@@ -102,3 +99,54 @@ def _factor_change(old: FactorCurvature | None, new: FactorCurvature | None) -> 
         outlier_share=change(old.outlier_share or 0.0, new.outlier_share or 0.0) if has_outliers else None,
         kronecker_overlap=change(old.kronecker_overlap, new.kronecker_overlap),
     )
+
+
+def caveats(
+    old: MapIdentity, new: MapIdentity, old_layers: Sequence[LayerCurvature], new_layers: Sequence[LayerCurvature]
+) -> tuple[str, ...]:
+    """The sentences, most important first; none for two checkpoints of one model on the same data."""
+    sentences = (_architecture(old, new, old_layers, new_layers), _loss(old, new), _data(old, new))
+    return tuple(text for text in sentences if text)
+
+
+def _architecture(
+    old: MapIdentity, new: MapIdentity, old_layers: Sequence[LayerCurvature], new_layers: Sequence[LayerCurvature]
+) -> str:
+    one, other = ({(layer.name, layer.shape) for layer in layers} for layers in (old_layers, new_layers))
+    if one == other:
+        if old.description == new.description:
+            return ""
+        return (
+            f"The networks differ: {old.description} and {new.description}. Their layers have the same shapes, and "
+            "are compared; what changed may come from the activations."
+        )
+    alone = [
+        f"{name} of {owner.name} ({shape})"
+        for owner, mine, theirs in ((old, old_layers, other), (new, new_layers, one))
+        for name, shape in ((layer.name, layer.shape) for layer in mine)
+        if (name, shape) not in theirs
+    ]
+    compared = "the other layers are compared" if one & other else "no layer can be compared"
+    return (
+        f"The networks differ: {old.description} and {new.description}. Layers without a counterpart of the same "
+        f"name and shape: {', '.join(alone)}; {compared}."
+    )
+
+
+def _loss(old: MapIdentity, new: MapIdentity) -> str:
+    if old.loss == new.loss:
+        return ""
+    return (
+        f"The losses differ: {old.loss} and {new.loss}. Risks, norms, eigenvalues and traces are in different units "
+        "and have no ratio; ranks and shares can be compared."
+    )
+
+
+def _data(old: MapIdentity, new: MapIdentity) -> str:
+    """Data are told apart by the hash of their content; where there is none, nothing is claimed but the doubt."""
+    if not (old.data_hash and new.data_hash):
+        return "It is not known whether the two were made on the same data."
+    if old.data_hash == new.data_hash:
+        return ""
+    counts = f" ({old.num_samples:,} and {new.num_samples:,} samples)" if old.num_samples != new.num_samples else ""
+    return f"The data differ{counts}: what changed may come from the data as well as from the weights."

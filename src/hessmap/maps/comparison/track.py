@@ -33,7 +33,7 @@ def _moved(old: float, new: float) -> str:
 def _risk(points: tuple[TrackPoint, ...]) -> str:
     first, last = points[0], points[-1]
     if len(points) == 1:
-        return f"At step {first.step:,} the risk is {first.risk:.3g}; a course needs another point."
+        return f"At step {first.step:,} the risk is {first.risk:.3g}; a track needs another point."
     return f"From step {first.step:,} to {last.step:,} the risk {_moved(first.risk, last.risk)}."
 
 
@@ -43,25 +43,25 @@ def _sharpness(points: tuple[TrackPoint, ...]) -> str:
         return ""
     steps = list(values)
     sharpest = max(steps, key=lambda step: values[step] or 0.0)
-    course = f"The sharpness (largest eigenvalue) {_moved(values[steps[0]] or 0.0, values[steps[-1]] or 0.0)}"
+    change = f"The sharpness (largest eigenvalue) {_moved(values[steps[0]] or 0.0, values[steps[-1]] or 0.0)}"
     if sharpest in (steps[0], steps[-1]):
-        return f"{course}."
-    return f"{course}; it was largest, {values[sharpest]:.3g}, at step {sharpest:,}."
+        return f"{change}."
+    return f"{change}; it was largest, {values[sharpest]:.3g}, at step {sharpest:,}."
 
 
 def _edge(points: tuple[TrackPoint, ...]) -> str:
     """Whether plain gradient descent with the learning rate would be stable along the sharpest direction."""
     having = [point for point in points if point.sharpness and point.learning_rate]
-    told = [(point, (point.sharpness or 0.0) * (point.learning_rate or 0.0) / 2) for point in having]
-    if not told:
+    ratios = [(point, (point.sharpness or 0.0) * (point.learning_rate or 0.0) / 2) for point in having]
+    if not ratios:
         return ""
-    beyond = [point.step for point, ratio in told if ratio >= 1]
+    beyond = [point.step for point, ratio in ratios if ratio >= 1]
     if beyond:
         return (
-            f"At {len(beyond)} of {len(told)} points, first at step {beyond[0]:,}, the sharpness is at or above 2 / "
+            f"At {len(beyond)} of {len(ratios)} points, first at step {beyond[0]:,}, the sharpness is at or above 2 / "
             "learning rate, where full-batch gradient descent without momentum is not stable along that direction."
         )
-    closest = max(ratio for _, ratio in told)
+    closest = max(ratio for _, ratio in ratios)
     return f"The sharpness stays below 2 / learning rate; it comes to {closest:.0%} of it."
 
 

@@ -1,23 +1,64 @@
-"""One network on its data: the three Hessians measured, and what theory says of them."""
+"""One network on its data: what it costs to map it, the three Hessians measured, and what theory says of them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from hessmap.curvature import Problem, functional_hessian, loss_hessian, outer_product_hessian
-from hessmap.maps.curvature_map.certificates import certified_parts
-from hessmap.maps.curvature_map.factors import measured_factors
-from hessmap.maps.curvature_map.layers import layer_rows, layer_spectra
-from hessmap.maps.curvature_map.plan import MapPlan
-from hessmap.maps.curvature_map.prediction import description, predicted_ranks
+from hessmap.curvature.finite_field import certified_rank
+from hessmap.curvature.memory import readable_bytes, require_memory
+from hessmap.errors import InvalidInput, UnsupportedNetwork
+from hessmap.maps.curvature_map.layers import layer_rows, layer_spectra, measured_factors
 from hessmap.maps.data_ranks import measured_data_ranks
 from hessmap.measurement import effective_dimension, numerical_rank, spectrum
-from hessmap.results import PARTS, Part, Spectrum
-from hessmap.results.maps import FactorCurvature, LayerCurvature, NetworkCurvature, PartCurvature
+from hessmap.networks import describe
+from hessmap.results import PARTS, Part, RankCertificate, RankMeasurement, RankPrediction, Spectrum
+from hessmap.results.maps import DataRankMeasurement, FactorCurvature, LayerCurvature, NetworkCurvature, PartCurvature
+from hessmap.theory import predict_ranks
 
 Progress = Callable[[str], None]
+
+
+# The matrix at work, its symmetric part, and the copy that LAPACK overwrites.
+_MATRICES_AT_ONCE = 3
+
+
+@dataclass(frozen=True)
+class MapPlan:
+    """The cost of mapping one network: three Hessians, one after the other, each formed and decomposed.
+
+    >>> print(MapPlan(num_parameters=2720, num_samples=1797))
+    three dense Hessians of 2,720 parameters, 56.4 MiB each, about 1.6e+11 flops
+    """
+
+    num_parameters: int
+    num_samples: int
+
+    @property
+    def num_bytes(self) -> int:
+        """The largest memory that is held at once."""
+        return _MATRICES_AT_ONCE * 8 * self.num_parameters**2
+
+    @property
+    def num_flops(self) -> float:
+        """Products over the samples, 2 N p^2, and the reduction to tridiagonal form, 4/3 p^3, three times."""
+        return 3 * (2.0 * self.num_samples * self.num_parameters**2 + 4 / 3 * self.num_parameters**3)
+
+    def require_room(self) -> None:
+        """Refuse what does not fit the memory, with the bytes and what to do instead."""
+        require_memory(
+            f"a map of {self.num_parameters:,} parameters",
+            self.num_bytes,
+            "Map a smaller network or freeze some layers; products (loss_hessian(problem) @ v) need no dense matrix",
+        )
+
+    def __str__(self) -> str:
+        size = f"{self.num_parameters:,} parameters, {readable_bytes(8 * self.num_parameters**2)} each"
+        return f"three dense Hessians of {size}, about {self.num_flops:.1e} flops"
 
 
 def network_curvature(
@@ -85,3 +126,61 @@ def _measured(
 def _factors(problem: Problem, loss: Tensor, say: Progress) -> tuple[dict[str, FactorCurvature], str]:
     say("factors of the layers")
     return measured_factors(problem, loss)
+
+
+# Elimination costs about p^3: some ten seconds per Hessian here, on one core.
+_CHEAP_PARAMETERS = 2000
+
+
+def certified_parts(
+    problem: Problem,
+    measured: Mapping[Part, RankMeasurement],
+    certify: bool | None,
+    say: Callable[[str], None],
+) -> tuple[dict[Part, RankCertificate], str]:
+    """The certificates that are wanted, and why there are none where exact arithmetic was asked for in vain.
+
+    ``certify`` None asks only where the measured rank is not decidable and the network is small.
+    """
+    is_small = problem.num_parameters <= _CHEAP_PARAMETERS
+    doubtful = tuple(part for part in PARTS if is_small and not measured[part].decidable)
+    wanted = {True: PARTS, False: (), None: doubtful}[certify]
+    found: dict[Part, RankCertificate] = {}
+    try:
+        for part in wanted:
+            say(f"exact rank of the {part.replace('_', '-')} Hessian over a finite field")
+            found[part] = certified_rank(problem, part)
+    except UnsupportedNetwork as error:
+        return found, f"no certified rank: {error}" if certify else ""
+    return found, ""
+
+
+def predicted_ranks(problem: Problem, ranks: DataRankMeasurement) -> tuple[RankPrediction | None, str]:
+    """The predicted ranks for the measured data, or None and why there are none.
+
+    The residual enters only where the formula is a theorem: for a network with activations the moment of residuals
+    and inputs says nothing about the functional Hessian, and the generic value stands in.
+    """
+    frozen = [name for name, _ in problem.model.named_parameters() if name not in problem.layout.names]
+    if frozen:
+        return None, f"the formulas are about all weights, and {frozen[0]} is frozen"
+    try:
+        network = describe(problem.model)
+        given: dict[str, Any] = {"input_rank": ranks.input_rank.value}
+        if network.bias:
+            given["centred_input_rank"] = ranks.centred_input_rank.value
+        if network.is_linear:
+            residual = ranks.residual_rank_with_bias if network.bias else ranks.residual_rank
+            given["residual_rank"] = residual.value
+            given["mean_residual_is_zero"] = network.bias and ranks.mean_residual_is_zero
+        return predict_ranks(network, loss=problem.loss.name, **given), ""
+    except (UnsupportedNetwork, InvalidInput) as error:
+        return None, str(error)
+
+
+def description(model: nn.Module) -> str:
+    """The architecture in words, or the name of the class where it is none that theory knows."""
+    try:
+        return str(describe(model))
+    except UnsupportedNetwork:
+        return type(model).__name__

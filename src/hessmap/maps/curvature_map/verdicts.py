@@ -93,8 +93,7 @@ def curvature_sign(network: NetworkCurvature) -> str:
         return f"{slope}, and H_L has no negative eigenvalue beyond rounding."
     lowest = float(eigenvalues.min()) / part.measurement.scale
     return (
-        f"{slope}, and H_L has {negative:,} negative eigenvalues, the lowest {lowest:.1e} of its norm: "
-        "not a minimum."
+        f"{slope}, and H_L has {negative:,} negative eigenvalues, the lowest {lowest:.1e} of its norm: not a minimum."
     )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import combinations
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -10,7 +12,6 @@ from torch import nn
 
 from hessmap.curvature.input_output import NetworkFunction
 from hessmap.errors import InvalidInput, require, sentence
-from hessmap.maps.functions.tripoints import boundary_segments, mixed_triangles, tripoints
 from hessmap.measurement.matrices import Floats
 from hessmap.results import ClassRegions
 
@@ -78,3 +79,106 @@ def _agree(before: Floats, after: Floats, distance: float) -> bool:
     distances = np.abs(before[:, None] - after).max(axis=2)
     rows, columns = linear_sum_assignment(distances)
     return bool(distances[rows, columns].max() <= distance)
+
+
+Integers = NDArray[np.int64]
+_SAME_POINT = 1e-7  # of a cell: a point on the edge of two triangles is found in both
+
+
+def mixed_triangles(logits: Floats) -> Integers:
+    """Corners (triangles, 3) into the flat grid, of the triangles whose corners do not share one class.
+
+    ``logits`` has shape (rows, columns, classes); every cell is cut into two triangles.
+    """
+    rows, columns = logits.shape[:2]
+    places = np.arange(rows * columns).reshape(rows, columns)
+    corner, right, up, across = places[:-1, :-1], places[:-1, 1:], places[1:, :-1], places[1:, 1:]
+    both = [np.stack(part, axis=-1).reshape(-1, 3) for part in ((corner, right, across), (corner, across, up))]
+    triangles = np.concatenate(both)
+    labels = logits.reshape(rows * columns, -1).argmax(axis=1)[triangles]
+    is_mixed = (labels != labels[:, :1]).any(axis=1)
+    return np.asarray(triangles[is_mixed], dtype=np.int64)
+
+
+def tripoints(logits: Floats, points: Floats, triangles: Integers) -> tuple[Floats, Integers]:
+    """Where three classes meet and none is above them: positions (count, 2) and the three classes of each.
+
+    ``logits`` (points, classes), ``points`` (points, 2).
+    """
+    positions, classes = [], []
+    for triple in combinations(range(logits.shape[1]), 3):
+        corners = logits[triangles]  # (triangles, 3, classes)
+        first = corners[:, :, triple[0]] - corners[:, :, triple[1]]
+        second = corners[:, :, triple[0]] - corners[:, :, triple[2]]
+        shares = np.cross(first, second)  # barycentric, not yet of sum one
+        total = shares.sum(axis=1)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            shares = shares / total[:, None]
+        is_inside = np.isfinite(shares).all(axis=1) & (shares >= -_SAME_POINT).all(axis=1)
+        inside, shares = triangles[is_inside], shares[is_inside]
+        values = np.einsum("tc,tck->tk", shares, logits[inside])
+        slack = 1e-9 * np.abs(logits[inside]).max(axis=(1, 2), initial=0.0)
+        is_top = values.max(axis=1, initial=-np.inf) <= values[:, triple[0]] + slack
+        positions.append(np.einsum("tc,tcx->tx", shares[is_top], points[inside[is_top]]))
+        classes.append(np.tile(triple, (int(is_top.sum()), 1)))
+    if not positions:
+        return np.zeros((0, 2)), np.zeros((0, 3), dtype=np.int64)
+    cell = float(np.abs(points[triangles[:, 1]] - points[triangles[:, 0]]).max(initial=0.0)) if len(triangles) else 1.0
+    return _distinct(np.concatenate(positions), np.concatenate(classes), 10 * _SAME_POINT * cell)
+
+
+def boundary_segments(logits: Floats, points: Floats, triangles: Integers) -> Floats:
+    """The boundaries between two classes, a segment (2 ends, 2 coordinates) for each triangle that one crosses."""
+    found = [np.zeros((0, 2, 2))]
+    for one, other in combinations(range(logits.shape[1]), 2):
+        difference = (logits[:, one] - logits[:, other])[triangles]
+        is_positive = difference > 0
+        is_crossed = is_positive.any(axis=1) & ~is_positive.all(axis=1)
+        corners, difference, is_positive = triangles[is_crossed], difference[is_crossed], is_positive[is_crossed]
+        if not len(corners):
+            continue
+        ends, values = _crossings(corners, difference, is_positive, points, logits)
+        low, high = _clipped(values, one)
+        is_there = high > low
+        start, step = ends[is_there, 0], ends[is_there, 1] - ends[is_there, 0]
+        found.append(np.stack([start + low[is_there, None] * step, start + high[is_there, None] * step], axis=1))
+    return np.concatenate(found)
+
+
+def _crossings(
+    corners: Integers, difference: Floats, is_positive: NDArray[np.bool_], points: Floats, logits: Floats
+) -> tuple[Floats, Floats]:
+    """Where the two edges at the corner that stands alone are crossed: positions and logits there."""
+    alone = np.where(is_positive.sum(axis=1) == 1, is_positive.argmax(axis=1), (~is_positive).argmax(axis=1))
+    rows = np.arange(len(corners))
+    ends, values = [], []
+    for step in (1, 2):
+        other = (alone + step) % 3
+        share = difference[rows, alone] / (difference[rows, alone] - difference[rows, other])
+        tip, foot = corners[rows, alone], corners[rows, other]
+        ends.append(points[tip] + share[:, None] * (points[foot] - points[tip]))
+        values.append(logits[tip] + share[:, None] * (logits[foot] - logits[tip]))
+    return np.stack(ends, axis=1), np.stack(values, axis=1)
+
+
+def _clipped(values: Floats, one: int) -> tuple[Floats, Floats]:
+    """The part of each segment, in 0..1, on which no third class is above ``one``; low >= high if there is none."""
+    margin = values[:, :, one, None] - values  # (segments, 2 ends, classes), affine along the segment
+    start, end = margin[:, 0], margin[:, 1]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        zero = np.clip(start / (start - end), 0.0, 1.0)
+    tiny = 1e-12 * np.abs(values).max(axis=(1, 2), initial=0.0)[:, None]
+    low = np.where((start < -tiny) & (end >= -tiny), zero, 0.0).max(axis=1)
+    high = np.where((start >= -tiny) & (end < -tiny), zero, 1.0).min(axis=1)
+    is_hidden = ((start < -tiny) & (end < -tiny)).any(axis=1)
+    return np.where(is_hidden, 1.0, low), np.where(is_hidden, 0.0, high)
+
+
+def _distinct(positions: Floats, classes: Integers, distance: float) -> tuple[Floats, Integers]:
+    """One of each group of near points of the same three classes."""
+    kept: list[int] = []
+    for place, (position, triple) in enumerate(zip(positions, classes, strict=True)):
+        others = [k for k in kept if (classes[k] == triple).all()]
+        if not others or np.abs(positions[others] - position).max(axis=1).min() > distance:
+            kept.append(place)
+    return positions[kept], np.asarray(classes[kept], dtype=np.int64).reshape(-1, 3)

@@ -13,11 +13,11 @@ from torch import Tensor, nn
 
 from hessmap.curvature.losses import AnyLoss
 from hessmap.errors import DataFileError, InvalidInput, require, sentence
-from hessmap.maps.track.kept import chosen_name, new_track, opened_track, store_path
 from hessmap.maps.track.pace import Pace
-from hessmap.maps.track.settings import TrackSettings
+from hessmap.maps.track.point import TrackSettings
+from hessmap.maps.track.stored_track import new_track, store_path, stored_track, track_name
 from hessmap.maps.track.subject import Subject
-from hessmap.maps.track.take import take_point
+from hessmap.maps.track.tracker import measure_and_store
 from hessmap.results.tracks import CurvatureTrack
 from hessmap.training.checkpoints import load_checkpoint
 
@@ -45,7 +45,7 @@ def track_checkpoints(
     ``model`` is the architecture, or a function that builds it; it is not changed. A checkpoint is a file of
     ``training.train``, of a plain ``state_dict``, or of a dictionary that holds one under "model", "state_dict" or
     "model_state_dict". Its step is the key of a mapping, else what it says itself ("step", "epoch", ..), else the last
-    number in its name. With a name that is stored already the work goes on: points whose weights are the same are kept,
+    number in its name. With a name that is stored already the work goes on: points whose weights are the same stay,
     so that what was interrupted is not measured twice. ``options`` go to ``Problem``.
     """
     wanted = settings or TrackSettings()
@@ -54,19 +54,19 @@ def track_checkpoints(
     subject = Subject(network, loss, data, options)
     path = store_path(store)
     resume = name is not None and not replace
-    stored_as = chosen_name(name, path, resume, replace)
-    kept = opened_track(new_track(stored_as, subject.problem(), wanted, share=None), path, resume, replace)
-    pace = Pace(None, kept.track.seconds, kept.track.spent)
+    stored_as = track_name(name, path, resume, replace)
+    stored = stored_track(new_track(stored_as, subject.problem(), wanted, share=None), path, resume, replace)
+    pace = Pace(None, stored.track.seconds, stored.track.spent)
     eigenvectors = None
     for step, file in files.items():
         _load(network, _weights(load_checkpoint(file), file), file)
-        known = {point.step: point.weights_hash for point in kept.points}
+        known = {point.step: point.weights_hash for point in stored.points}
         if known.get(step) == subject.weights_hash():
             continue
         if progress is not None:
             progress(f"step {step} from {file}")
-        eigenvectors = take_point(kept, pace, subject, wanted, step, start=eigenvectors).eigenvectors
-    return kept.track
+        eigenvectors = measure_and_store(stored, pace, subject, wanted, step, start=eigenvectors).eigenvectors
+    return stored.track
 
 
 def _steps(checkpoints: Iterable[Location] | Mapping[int, Location]) -> dict[int, Location]:

@@ -1,25 +1,68 @@
-"""One point of a track: what is measured of a problem at one step."""
+"""One point of a track: what is measured of a problem at one step, and how well."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any, NamedTuple
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from hessmap.curvature import Problem, functional_hessian, loss_hessian, outer_product_hessian
-from hessmap.maps.track.settings import TrackSettings
+from hessmap.errors import require, unknown_name
 from hessmap.measurement import gradient_overlap, top_eigenpairs, trace_estimate
-from hessmap.results import EigenpairsMeasurement
+from hessmap.results import PARTS, EigenpairsMeasurement, Part
 from hessmap.results.tracks import TrackPoint
+
+Quantity = Literal["eigenvalues", "gradient_overlap", "trace"]
+QUANTITIES: tuple[Quantity, ...] = get_args(Quantity)
+
+
+@dataclass(frozen=True)
+class TrackSettings:
+    """``count`` eigenvalues to ``tolerance`` of the norm, with ``max_products`` products at most; the trace to a
+    standard error of ``trace_error`` of it, with ``max_probes`` probes at most.
+
+    The same ``seed`` at every point gives the same probes: what differs between two points is the network.
+    """
+
+    quantities: tuple[Quantity, ...] = QUANTITIES
+    part: Part = "loss"
+    count: int = 5
+    tolerance: float = 1e-3
+    max_products: int = 500
+    trace_error: float = 0.05
+    max_probes: int = 64
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for quantity in self.quantities:
+            if quantity not in QUANTITIES:
+                raise unknown_name("quantities", quantity, QUANTITIES)
+        if self.part not in PARTS:
+            raise unknown_name("part", self.part, PARTS)
+        must = "the overlap of the gradient needs eigenvectors"
+        has_vectors = "gradient_overlap" not in self.quantities or "eigenvalues" in self.quantities
+        require(has_vectors, must, "'eigenvalues' is not among the quantities", "Add it")
+        require(self.count >= 1, "count must be at least 1", f"got {self.count}")
+        require(self.max_products >= 1, "max_products must be at least 1", f"got {self.max_products}")
+        require(self.max_probes >= 2, "max_probes must be at least 2", f"got {self.max_probes}")
+        require(0 < self.trace_error < 1, "trace_error must lie between 0 and 1", f"got {self.trace_error}")
+        require(1e-15 <= self.tolerance < 1, "tolerance must lie between 1e-15 and 1", f"got {self.tolerance}")
+
+    def as_dict(self) -> dict[str, Any]:
+        """All but the part, which a track names beside them."""
+        named = asdict(self)
+        del named["part"]
+        return {**named, "quantities": tuple(sorted(self.quantities))}
+
 
 _HESSIANS = {"loss": loss_hessian, "outer_product": outer_product_hessian, "functional": functional_hessian}
 
 
 class Measured(NamedTuple):
-    """A point whose times and hash are still to be told, and the eigenvectors, from which the next one may start."""
+    """A point without its times and hash, and the eigenvectors, from which the next one may start."""
 
     point: TrackPoint
     eigenvectors: NDArray[Any] | None

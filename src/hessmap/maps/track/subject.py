@@ -46,14 +46,14 @@ class Subject:
         return data_hash(*(_plain(value).numpy() for value in self.model.state_dict().values()))
 
 
-def data_print(problem: Problem) -> str:
+def data_fingerprint(problem: Problem) -> str:
     """The same for the same samples in any order: a sum of squares, so that nothing cancels but rounding."""
     return f"{problem.num_samples} samples, {float(problem.samples.digest().sums[1]):.8g}"
 
 
 def require_same_data(problem: Problem, before: str) -> None:
     """Refuse points on other data: they could not be compared."""
-    now, remedy = data_print(problem), "Give the tracker data of its own that do not change"
+    now, remedy = data_fingerprint(problem), "Give the tracker data of its own that do not change"
     require(now == before, "all points of a track must be measured on the same data", f"{before} are now {now}", remedy)
 
 

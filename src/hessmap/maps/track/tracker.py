@@ -15,11 +15,10 @@ from torch import Tensor, nn
 from hessmap.curvature.evaluation import Forward
 from hessmap.curvature.losses import AnyLoss
 from hessmap.errors import require
-from hessmap.maps.track.kept import chosen_name, new_track, opened_track, store_path
 from hessmap.maps.track.pace import Pace
-from hessmap.maps.track.settings import QUANTITIES, Quantity, TrackSettings
-from hessmap.maps.track.subject import Subject
-from hessmap.maps.track.take import take_point
+from hessmap.maps.track.point import QUANTITIES, Measured, Quantity, TrackSettings, measured_point
+from hessmap.maps.track.stored_track import StoredTrack, new_track, store_path, stored_track, track_name
+from hessmap.maps.track.subject import Subject, require_same_data
 from hessmap.results import Part
 from hessmap.results.tracks import CurvatureTrack, TrackPoint
 
@@ -35,7 +34,7 @@ class Tracker:
     A point holds risk, gradient norm, the ``count`` largest eigenvalues of the Hessian (started from the eigenvectors
     of the point before), the share of the gradient in their space, and the trace with its standard error. Every point
     is written to the ``store`` (the file of studies and maps) under ``name`` when it is made. ``resume`` goes on with
-    a stored track: points from the first step on that is told now are measured anew. ``replace`` forgets it.
+    a stored track: points from the first step of the new calls on are measured anew. ``replace`` forgets it.
 
     ``data`` is (inputs, targets) or a loader of which every pass gives the same samples; better some hundred fixed
     samples than the whole set. The model is measured in evaluation mode and stays as it is: mode, gradients, buffers
@@ -75,28 +74,28 @@ class Tracker:
         self.subject = Subject(model, loss, data, {**options, "memory_budget": memory_budget})
         path = store_path(store)
         Pace(share)  # refuses a wrong share before any work
-        stored_as = chosen_name(name, path, resume, replace)
+        stored_as = track_name(name, path, resume, replace)
         made = new_track(stored_as, self.subject.problem(), self.settings, share)
-        self._kept = opened_track(made, path, resume, replace)
-        last = self._kept.points[-1].cost if self._kept.points else None
-        self.pace = Pace(share, self._kept.track.seconds, self._kept.track.spent, last)
-        self._is_resumed = bool(self._kept.points)
+        self._stored = stored_track(made, path, resume, replace)
+        last = self._stored.points[-1].cost if self._stored.points else None
+        self.pace = Pace(share, self._stored.track.seconds, self._stored.track.spent, last)
+        self._is_resumed = bool(self._stored.points)
         self._eigenvectors: NDArray[Any] | None = None
 
     def __call__(self, step: SupportsIndex, *, learning_rate: float | None = None) -> TrackPoint | None:
         """Measure if it is time to; the point, or None. ``learning_rate`` is drawn beside the sharpness."""
-        self._go_on_from(index(step))
+        self._resume_at(index(step))
         return self.measure(step, learning_rate=learning_rate) if self.pace.is_due else None
 
     def measure(self, step: SupportsIndex, *, learning_rate: float | None = None) -> TrackPoint:
         """Measure now and store the point."""
         at = index(step)
-        self._go_on_from(at)
-        points = self._kept.points
+        self._resume_at(at)
+        points = self._stored.points
         must, got = "the steps of a track must grow", f"step {at} follows step {points[-1].step if points else at}"
         require(at >= 0 and (not points or at > points[-1].step), must, got)
-        made = take_point(
-            self._kept,
+        made = measure_and_store(
+            self._stored,
             self.pace,
             self.subject,
             self.settings,
@@ -110,7 +109,7 @@ class Tracker:
     @property
     def track(self) -> CurvatureTrack:
         """The points so far, with the times up to now."""
-        return replace(self._kept.track, seconds=self.pace.seconds, spent=self.pace.spent)
+        return replace(self._stored.track, seconds=self.pace.seconds, spent=self.pace.spent)
 
     @property
     def share_reached(self) -> float:
@@ -119,7 +118,7 @@ class Tracker:
 
     def close(self) -> None:
         """Write how long the training was watched; every point is stored already."""
-        self._kept.set_times(self.pace.seconds, self.pace.spent)
+        self._stored.set_times(self.pace.seconds, self.pace.spent)
 
     def __enter__(self) -> Self:
         return self
@@ -127,18 +126,42 @@ class Tracker:
     def __exit__(self, *error: object) -> None:
         self.close()
 
-    def _go_on_from(self, step: int) -> None:
+    def _resume_at(self, step: int) -> None:
         """At the first step after a track was taken up: what was measured from there on belongs to a lost training."""
         if not self._is_resumed:
             return
-        first = self._kept.points[0].step
+        first = self._stored.points[0].step
         must = "a training that goes on must have passed the first point of its track"
         remedy = "Say replace=True to forget the stored track"
-        require(step > first, must, f"step {step} was told, and the first point is at step {first}", remedy)
-        self._kept.drop_from(step)
+        require(step > first, must, f"step {step} was given, and the first point is at step {first}", remedy)
+        self._stored.drop_from(step)
         self._is_resumed = False
 
     def __repr__(self) -> str:
         made = self.track
         spent = f"{made.share_reached:.1%} of the time" + ("" if made.share is None else f" (at most {made.share:.0%})")
-        return f"Tracker('{made.name}' in {self._kept.store}: {made.num_points} points, {spent})"
+        return f"Tracker('{made.name}' in {self._stored.store}: {made.num_points} points, {spent})"
+
+
+def measure_and_store(
+    stored: StoredTrack,
+    pace: Pace,
+    subject: Subject,
+    settings: TrackSettings,
+    step: int,
+    *,
+    start: NDArray[Any] | None = None,
+    learning_rate: float | None = None,
+) -> Measured:
+    """Measure the subject as it is now and add the point to the track."""
+    seconds = pace.seconds
+    with pace.measuring():
+        problem = subject.problem()
+        require_same_data(problem, stored.track.data_hash)
+        found = measured_point(problem, settings, step, start=start, learning_rate=learning_rate)
+        weights_hash = subject.weights_hash()
+    point = replace(
+        found.point, weights_hash=weights_hash, seconds=seconds, cost=pace.last_cost or 0.0, spent=pace.spent
+    )
+    stored.add(point, pace.seconds, pace.spent)
+    return found._replace(point=point)

@@ -1,4 +1,4 @@
-"""A track in memory and the same track in the store, kept in step."""
+"""A track in memory and the same track in the store: every change is made to both."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from pathlib import Path
 
 from hessmap.curvature import Problem
 from hessmap.errors import InvalidInput, require, sentence
-from hessmap.maps.curvature_map.prediction import description
-from hessmap.maps.track.settings import TrackSettings
-from hessmap.maps.track.subject import data_print
+from hessmap.maps.curvature_map.network import description
+from hessmap.maps.track.point import TrackSettings
+from hessmap.maps.track.subject import data_fingerprint
 from hessmap.results.tracks import CurvatureTrack, TrackPoint
 from hessmap.runs.encoding import encode
 from hessmap.runs.store import (
@@ -40,7 +40,7 @@ def new_track(name: str, problem: Problem, settings: TrackSettings, share: float
         part=settings.part,
         num_parameters=problem.num_parameters,
         num_samples=problem.num_samples,
-        data_hash=data_print(problem),
+        data_hash=data_fingerprint(problem),
         share=share,
         seconds=0.0,
         spent=0.0,
@@ -55,7 +55,7 @@ def _of_problem(problem: Problem) -> dict[str, object]:
     return {"l2": problem.l2, "parameters": problem.layout.names, "dtype": dtype}
 
 
-class KeptTrack:
+class StoredTrack:
     """The points so far; every change is written before it is made here."""
 
     def __init__(self, made: CurvatureTrack, store: Path) -> None:
@@ -86,7 +86,7 @@ class KeptTrack:
         self.track = replace(self.track, seconds=seconds, spent=spent)
 
 
-def opened_track(made: CurvatureTrack, store: Path, resume: bool, replaced: bool) -> KeptTrack:
+def stored_track(made: CurvatureTrack, store: Path, resume: bool, replaced: bool) -> StoredTrack:
     """The track under its name in the store: new, or gone on with where ``resume`` says so."""
     with Store(store, create=True) as opened:
         opened.require_sound()
@@ -95,9 +95,9 @@ def opened_track(made: CurvatureTrack, store: Path, resume: bool, replaced: bool
         elif resume and opened.execute("SELECT 1 FROM track WHERE name = ?", (made.name,)):
             found = load_track(opened, made.name)
             _require_same(found, made)
-            return KeptTrack(replace(found, share=made.share, provenance=made.provenance), store)
+            return StoredTrack(replace(found, share=made.share, provenance=made.provenance), store)
         add_track(opened, made)
-    return KeptTrack(made, store)
+    return StoredTrack(made, store)
 
 
 def store_path(store: str | os.PathLike[str] | None) -> Path:
@@ -105,7 +105,7 @@ def store_path(store: str | os.PathLike[str] | None) -> Path:
     return Path(store or os.environ.get("HESSMAP_STORE") or DEFAULT_STORE)
 
 
-def chosen_name(name: str | None, store: Path, resume: bool, replaced: bool) -> str:
+def track_name(name: str | None, store: Path, resume: bool, replaced: bool) -> str:
     """The given name, which must be free unless it is gone on with or replaced, or the time; asked before any work."""
     if name is not None:
         must = "a name of a track must be made of letters, digits, '.', '-' and '_'"
