@@ -1,5 +1,7 @@
 """Convolutions by matrix products are torch's, and so are their first and second derivatives."""
 
+import re
+
 import pytest
 import torch
 from torch import nn
@@ -58,3 +60,12 @@ def test_vectors_one_by_one_and_together_give_the_same_products(monkeypatch, par
     assert singly._stored is not None
     assert len(singly._stored) > 1
     torch.testing.assert_close(singly(vectors), together, rtol=1e-12, atol=1e-13)
+
+
+@pytest.mark.parametrize(("image", "kernel"), [((2, 3, 5, 5), (4, 2, 3, 3)), ((2, 3, 2, 5), (4, 3, 3, 3))])
+def test_what_does_not_fit_is_refused_in_the_words_of_torch(image: tuple[int, ...], kernel: tuple[int, ...]) -> None:
+    images, weight = torch.zeros(image, dtype=torch.float64), torch.zeros(kernel, dtype=torch.float64)
+    with pytest.raises(RuntimeError, match="channels|ernel size") as expected:
+        torch.conv2d(images, weight)
+    with pytest.raises(RuntimeError, match=re.escape(str(expected.value))):
+        matrix_convolution(images, weight)

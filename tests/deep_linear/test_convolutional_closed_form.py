@@ -1,4 +1,4 @@
-"""Closed-form Hessians of deep linear convolutional networks: the independent second road against the engine."""
+"""Closed-form Hessians of deep linear convolutional networks: the independent second way against the engine."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ def test_closed_form_equals_the_hessian_of_the_risk(bias: bool) -> None:
 @pytest.mark.parametrize("bias", [False, True], ids=["plain", "bias"])
 @pytest.mark.parametrize("widths", [(5, 3), (5, 7, 3), (5, 4, 2, 6, 3)])
 def test_closed_form_equals_the_three_hessians_of_the_problem(widths: tuple[int, ...], bias: bool) -> None:
-    """Two roads that share no formula: small factors here, differentiated layer outputs there."""
+    """Two ways that share no formula: small factors here, differentiated layer outputs there."""
     problem = Problem(FullyConnected(widths, bias=bias).build(seed=1), "squared", *data())
     network = deep_linear_of(problem)
     for part, hessian in zip(PARTS, (outer_product_hessian, functional_hessian, loss_hessian), strict=True):

@@ -105,20 +105,20 @@ class ConvolutionGeometry:
         return self._unfold(images).transpose(1, 2)
 
     def spread(self, gradients: Tensor) -> Tensor:
-        """Gradients by the outputs, (samples, outputs, positions), moved to the inputs that each entry meets.
+        """Gradients by the outputs, (samples, outputs, positions), placed at the inputs that each entry meets.
 
         Row (group, sample, place in the image) and column (output of the group, entry of the kernel) hold the gradient
         by the output that meets the place through the entry: the transpose of ``patches``, without its sum.
         """
         samples, outputs = gradients.shape[:2]
         gradients = gradients.reshape(samples, self.groups, outputs // self.groups, *self.positions).movedim(1, 0)
-        moved = gradients.new_zeros(*gradients.shape[:3], *self.kernel, *self.padded)
+        spread = gradients.new_zeros(*gradients.shape[:3], *self.kernel, *self.padded)
         for entry in product(*map(range, self.kernel)):
             met: list[Any] = [*entry, *(self._met(axis, offset) for axis, offset in enumerate(entry))]
-            moved[(slice(None), slice(None), slice(None), *met)] = gradients
+            spread[(slice(None), slice(None), slice(None), *met)] = gradients
         inside: list[Any] = [slice(low, low + size) for size, (low, _) in zip(self.image, self.padding, strict=True)]
         num_axes = len(self.image)
-        return moved[(..., *inside)].flatten(3 + num_axes).flatten(2, 2 + num_axes).mT
+        return spread[(..., *inside)].flatten(3 + num_axes).flatten(2, 2 + num_axes).mT
 
     def convolve(self, images: Tensor, weight: Tensor) -> Tensor:
         """The convolution itself, (samples, channels, *image) to (samples, outputs, positions)."""

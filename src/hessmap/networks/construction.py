@@ -33,7 +33,7 @@ def build_fully_connected(
     layers: list[nn.Module] = []
     for before, after in pairwise(net.widths):
         linear = nn.Linear(before, after, bias=net.bias, device="meta", dtype=dtype or torch.float64)
-        layers += [_drawn(linear, init, generator), activation_module(net.activation)]
+        layers += [_initialised(linear, init, generator), activation_module(net.activation)]
     return nn.Sequential(*layers[:-1])
 
 
@@ -52,9 +52,9 @@ def build_convolutional(
     sizes = zip(pairwise(net.channels), net.kernels, net.strides, net.paddings, strict=True)
     for (before, after), kernel, stride, padding in sizes:
         convolution = nn.Conv1d(before, after, kernel, stride, padding, bias=net.bias, device="meta", dtype=dtype)
-        layers += [_drawn(convolution, init, generator), activation_module(net.activation)]
+        layers += [_initialised(convolution, init, generator), activation_module(net.activation)]
     dense = nn.Linear(net.widths[-2], net.outputs, bias=net.bias, device="meta", dtype=dtype)
-    return nn.Sequential(*layers, nn.Flatten(), _drawn(dense, init, generator))
+    return nn.Sequential(*layers, nn.Flatten(), _initialised(dense, init, generator))
 
 
 def build_locally_connected(
@@ -71,21 +71,21 @@ def build_locally_connected(
     patches, size, filters = net.patches, net.patch_size, net.filters
     first: nn.Module
     if net.shared_weights or patches == 1:
-        first = _drawn(nn.Linear(size, filters, bias=False, device="meta", dtype=dtype), init, generator)
+        first = _initialised(nn.Linear(size, filters, bias=False, device="meta", dtype=dtype), init, generator)
     else:
         grouped = nn.Conv1d(patches, patches * filters, size, groups=patches, bias=False, device="meta", dtype=dtype)
-        first = _drawn(grouped, init, generator)
+        first = _initialised(grouped, init, generator)
     dense = nn.Linear(patches * filters, net.outputs, bias=False, device="meta", dtype=dtype)
     return nn.Sequential(
         nn.Unflatten(1, (patches, size)),
         first,
         activation_module(net.activation),
         nn.Flatten(),
-        _drawn(dense, init, generator),
+        _initialised(dense, init, generator),
     )
 
 
-def _drawn(layer: Layer, init: str, generator: torch.Generator) -> Layer:
+def _initialised(layer: Layer, init: str, generator: torch.Generator) -> Layer:
     """The layer with memory and parameters of its own."""
     layer.to_empty(device="cpu")
     initialise(layer, init, generator)

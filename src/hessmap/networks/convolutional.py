@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 from hessmap.errors import InvalidInput, require, sentence
 from hessmap.networks.activations import Activation, activation_of
-from hessmap.networks.counts import checked_count, checked_counts
-from hessmap.networks.text import read_words
+from hessmap.networks.arguments import checked_count, checked_counts, read_words
 
 if TYPE_CHECKING:
     import torch
@@ -27,8 +26,8 @@ _MEANING = (
 class Convolutional:
     """Convolutions over inputs of ``channels[0]`` channels and ``input_length`` positions, then one dense layer.
 
-    Convolution l has ``channels[l]`` filters of ``kernels[l - 1]`` taps, moves by ``strides[l - 1]`` (default 1) and
-    sees ``paddings[l - 1]`` zeros (default 0) on either side; the activation follows each of them. ``bias`` holds for
+    Convolution l has ``channels[l]`` filters of ``kernels[l - 1]`` taps, has stride ``strides[l - 1]`` (default 1) and
+    ``paddings[l - 1]`` zeros (default 0) on either side; the activation follows each of them. ``bias`` holds for
     every layer. Inputs are flat, (num_samples, channels[0] * input_length), channel by channel.
 
     >>> net = Convolutional(20, channels=(1, 8, 16), kernels=(3, 3), strides=(1, 2), outputs=10)

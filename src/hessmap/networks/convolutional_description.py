@@ -116,11 +116,11 @@ def _padding(name: str, layer: nn.Conv1d) -> int:
 def _length(
     hidden: list[Named], dense: Named, filters: int, kernels: list[int], strides: list[int], paddings: list[int]
 ) -> int:
-    """The input length that the dense layer betrays, where all strides are 1."""
+    """The input length that follows from the dense layer, where all strides are 1."""
     assert isinstance(dense[1], nn.Linear)
     for (name, layer), stride in zip(hidden, strides, strict=True):
         if stride > 1:
-            got = "has a stride, so the length of the inputs cannot be told from the layers"
+            got = "has a stride, so the length of the inputs does not follow from the layers"
             _RULES.refuse(name, layer, got, "Begin the model with nn.Unflatten(1, (channels, length))")
     lost = sum(kernel - 1 - 2 * padding for kernel, padding in zip(kernels, paddings, strict=True))
     return dense[1].in_features // filters + lost
@@ -135,7 +135,7 @@ def _locally_connected(
         _RULES.refuse(
             name,
             layer,
-            "works on patches of inputs whose number is not said",
+            "works on patches of inputs whose number is not given",
             "Begin the model with nn.Unflatten(1, (patches, patch_size))",
         )
     patches, size = shape  # -1 is what torch would infer

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, SupportsIndex
 
 from hessmap.errors import InvalidInput, require, sentence
 from hessmap.networks.activations import Activation, activation_of
-from hessmap.networks.text import read_words
+from hessmap.networks.arguments import read_words
 
 if TYPE_CHECKING:
     import torch

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 from hessmap.errors import InvalidInput, require, sentence
 from hessmap.networks.activations import Activation, activation_of
-from hessmap.networks.counts import checked_count
-from hessmap.networks.text import read_words
+from hessmap.networks.arguments import checked_count, read_words
 
 if TYPE_CHECKING:
     import torch

@@ -1,4 +1,4 @@
-"""The layers of an ``nn.Sequential`` in order, seen through nesting, and the activations among them."""
+"""One walk over a tree of modules: the layers of nested Sequentials in order, and the activations among them."""
 
 from __future__ import annotations
 
@@ -107,10 +107,10 @@ class Unreadable(Exception):
     """Why a layer cannot be read, in words that follow the name of its kind."""
 
 
-def reshaped(module: nn.Module, shape: Shape) -> Shape:
+def shape_after(module: nn.Module, shape: Shape) -> Shape:
     """The shape of a sample behind an nn.Flatten or nn.Unflatten; Unreadable where that mixes samples or cannot be.
 
-    >>> reshaped(nn.Flatten(2), (2, 3, 4)), reshaped(nn.Unflatten(1, (2, -1)), (6,))
+    >>> shape_after(nn.Flatten(2), (2, 3, 4)), shape_after(nn.Unflatten(1, (2, -1)), (6,))
     ((2, 12), (2, 3))
     """
     ndim = len(shape) + 1

@@ -27,49 +27,49 @@ Pair = tuple[Tensor, Tensor]
 
 @dataclass(frozen=True, eq=False)
 class BlockFactors:
-    """The block of layers l and k: straight[0][i, a] straight[1][j, b] + crossed[0][i, b] crossed[1][j, a].
+    """The block of layers l and k: outer_product[0][i, a] outer_product[1][j, b] +
+    functional[0][i, b] functional[1][j, a].
 
-    ``straight`` is the outer-product term (None in the functional part), ``crossed`` the functional one (None on the
-    diagonal and in the outer-product part).
+    ``outer_product`` is None in the functional part, ``functional`` on the diagonal and in the outer-product part.
     """
 
-    straight: Pair | None
-    crossed: Pair | None
+    outer_product: Pair | None
+    functional: Pair | None
 
-    def transposed(self) -> BlockFactors:
+    def transpose(self) -> BlockFactors:
         """The block of layers k and l."""
-        straight, crossed = self.straight, self.crossed
+        outer_product, functional = self.outer_product, self.functional
         return BlockFactors(
-            None if straight is None else (straight[0].T, straight[1].T),
-            None if crossed is None else (crossed[1].T, crossed[0].T),
+            None if outer_product is None else (outer_product[0].T, outer_product[1].T),
+            None if functional is None else (functional[1].T, functional[0].T),
         )
 
-    def symmetrised(self) -> BlockFactors:
+    def symmetric_part(self) -> BlockFactors:
         """A diagonal block that is symmetric to the last digit."""
-        if self.straight is None:
+        if self.outer_product is None:
             return self
-        output_factor, input_factor = self.straight
+        output_factor, input_factor = self.outer_product
         return BlockFactors(((output_factor + output_factor.T) / 2, (input_factor + input_factor.T) / 2), None)
 
-    def rotated(self, rows: Pair, columns: Pair) -> BlockFactors:
+    def in_bases(self, rows: Pair, columns: Pair) -> BlockFactors:
         """The block in other coordinates: output and input basis of the row layer, and of the column layer."""
-        straight, crossed = self.straight, self.crossed
+        outer_product, functional = self.outer_product, self.functional
         return BlockFactors(
-            None if straight is None else _rotated(straight, rows, columns),
-            None if crossed is None else _rotated(crossed, rows, (columns[1], columns[0])),
+            None if outer_product is None else _in_bases(outer_product, rows, columns),
+            None if functional is None else _in_bases(functional, rows, (columns[1], columns[0])),
         )
 
     def write(self, block: Tensor, rows: Section, columns: Section) -> None:
         """Fill ``block``, a view into a matrix, with the entries of the sections."""
         i, j, a, b = rows.outputs, rows.inputs, columns.outputs, columns.inputs
         entries = block.view(*rows.shape, *columns.shape)
-        if self.straight is None:
+        if self.outer_product is None:
             entries.zero_()
         else:
-            output_factor, input_factor = self.straight[0][i, a], self.straight[1][j, b]
+            output_factor, input_factor = self.outer_product[0][i, a], self.outer_product[1][j, b]
             torch.mul(output_factor[:, None, :, None], input_factor[None, :, None, :], out=entries)
-        if self.crossed is not None:
-            residual_factor, path_factor = self.crossed[0][i, b], self.crossed[1][j, a]
+        if self.functional is not None:
+            residual_factor, path_factor = self.functional[0][i, b], self.functional[1][j, a]
             entries.addcmul_(residual_factor[:, None, None, :], path_factor[None, :, :, None])
 
 
@@ -95,17 +95,17 @@ def section(start: int, outputs: slice, inputs: slice) -> Section:
 def block_factors(network: DeepLinear, part: Part, later: int, earlier: int) -> BlockFactors:
     """The closed form of the block of two layers, counted from 0, ``earlier`` not after ``later``."""
     forward, backward = network.forward_products, network.backward_products
-    straight = crossed = None
+    outer_product = functional = None
     if part != "functional":
         output_factor = backward[later].T @ backward[earlier]
-        straight = output_factor, forward[later] @ network.input_second_moment @ forward[earlier].T
+        outer_product = output_factor, forward[later] @ network.input_second_moment @ forward[earlier].T
     if part != "outer_product" and later != earlier:
         residual_factor = backward[later].T @ network.residual_input_moment @ forward[earlier].T
-        crossed = residual_factor, network.between_products[later, earlier]
-    return BlockFactors(straight, crossed)
+        functional = residual_factor, network.between_products[later, earlier]
+    return BlockFactors(outer_product, functional)
 
 
-def assembled(sections: Sequence[Sequence[Section]], factors: Callable[[int, int], BlockFactors]) -> Tensor:
+def assemble(sections: Sequence[Sequence[Section]], factors: Callable[[int, int], BlockFactors]) -> Tensor:
     """The symmetric matrix of the sections of all layers, from the factors of each pair (later, earlier)."""
     size = sum(part.place.stop - part.place.start for layer in sections for part in layer)
     matrix = torch.empty(size, size, dtype=torch.float64)
@@ -113,8 +113,8 @@ def assembled(sections: Sequence[Sequence[Section]], factors: Callable[[int, int
         for earlier in range(later + 1):
             block = factors(later, earlier)
             if later == earlier:
-                block = block.symmetrised()
-            mirrored = block.transposed()
+                block = block.symmetric_part()
+            mirrored = block.transpose()
             for rows in sections[later]:
                 for columns in sections[earlier]:
                     block.write(matrix[rows.place, columns.place], rows, columns)
@@ -130,14 +130,14 @@ def dense_hessian(network: DeepLinear, part: Part) -> Tensor:
     for outputs, inputs in network.shapes:
         sections.append([section(start, slice(0, outputs), slice(0, inputs))])
         start += outputs * inputs
-    matrix = assembled(sections, lambda later, earlier: block_factors(network, part, later, earlier))
+    matrix = assemble(sections, lambda later, earlier: block_factors(network, part, later, earlier))
     if not network.has_bias:
         return matrix
     order = _flat_order(network)
     return matrix[order[:, None], order]
 
 
-def _rotated(factors: Pair, rows: Pair, columns: Pair) -> Pair:
+def _in_bases(factors: Pair, rows: Pair, columns: Pair) -> Pair:
     return rows[0].T @ factors[0] @ columns[0], rows[1].T @ factors[1] @ columns[1]
 
 

@@ -1,4 +1,4 @@
-"""Deep linear convolutional networks in closed form: the dense form of their Toeplitz matrices, seen by the filters.
+"""Deep linear convolutional networks in closed form: that of their Toeplitz matrices, restricted to the filters.
 
 A convolution is a matrix T_l that is linear in its weights (``toeplitz``), so the network is the deep linear network
 T_L .. T_1 and by the chain rule, with nothing else because second derivatives of T_l vanish, its Hessian blocks are
@@ -76,22 +76,22 @@ class DeepLinearConvolution:
         rows, columns = self.wirings[later], self.wirings[earlier]
         filters = len(self.layers[later].filters), len(self.layers[earlier].filters)
         block = torch.zeros(filters[0], len(rows), filters[1], len(columns), dtype=torch.float64)
-        if factors.straight is not None:
-            block += _straight(factors.straight, filters, rows, columns)
-        if factors.crossed is not None:
-            block += _crossed(factors.crossed, filters, rows, columns)
+        if factors.outer_product is not None:
+            block += _outer_product_block(factors.outer_product, filters, rows, columns)
+        if factors.functional is not None:
+            block += _functional_block(factors.functional, filters, rows, columns)
         flat = block.reshape(filters[0] * len(rows), filters[1] * len(columns))
         return flat[self.free[later][:, None], self.free[earlier]]
 
 
-def _straight(factors: Pair, filters: tuple[int, int], rows: Tensor, columns: Tensor) -> Tensor:
+def _outer_product_block(factors: Pair, filters: tuple[int, int], rows: Tensor, columns: Tensor) -> Tensor:
     """Sum over positions a, b of output_factor[(i, a), (j, b)] input_factor[rows[u, a], columns[v, b]]."""
     output_factor = factors[0].reshape(filters[0], rows.shape[1], filters[1], columns.shape[1])
     input_factor = _with_none(_with_none(factors[1]).T).T[rows][:, :, columns]
     return torch.einsum("iajb,uavb->iujv", output_factor, input_factor)
 
 
-def _crossed(factors: Pair, filters: tuple[int, int], rows: Tensor, columns: Tensor) -> Tensor:
+def _functional_block(factors: Pair, filters: tuple[int, int], rows: Tensor, columns: Tensor) -> Tensor:
     """Sum over positions a, b of residual_factor[(i, a), columns[v, b]] path_factor[rows[u, a], (j, b)]."""
     residual_factor = _with_none(factors[0].T).T[:, columns].reshape(filters[0], rows.shape[1], *columns.shape)
     path_factor = _with_none(factors[1])[rows].reshape(*rows.shape, filters[1], columns.shape[1])

@@ -95,8 +95,9 @@ def kernel_residual(network: DeepLinear, kernel: Sequence[LayerKernel]) -> float
         for row in range(network.num_layers):
             factors = block_factors(network, "loss", max(row, column), min(row, column))
             if row < column:
-                factors = factors.transposed()
-            terms = _norm(factors.straight, output_null, input_null) + _norm(factors.crossed, input_null, output_null)
+                factors = factors.transpose()
+            terms = _norm(factors.outer_product, output_null, input_null)
+            terms += _norm(factors.functional, input_null, output_null)
             total += terms**2
     norm = _norm_lower_bound(network)
     return float(total**0.5 / norm) if norm else float(total > 0)
@@ -115,9 +116,9 @@ def _norm_lower_bound(network: DeepLinear) -> float:
     H_o is positive semi-definite, so that its norm is at most the sum of those of its diagonal blocks.
     """
     layers = range(network.num_layers)
-    outer = [_spectral(block_factors(network, "outer_product", layer, layer).straight) for layer in layers]
+    outer = [_spectral(block_factors(network, "outer_product", layer, layer).outer_product) for layer in layers]
     functional = [
-        _spectral(block_factors(network, "functional", later, earlier).crossed)
+        _spectral(block_factors(network, "functional", later, earlier).functional)
         for later in layers
         for earlier in range(later)
     ]

@@ -15,7 +15,7 @@ from hessmap.curvature.problem import Problem
 from hessmap.curvature.toeplitz import WITH_MATRIX, ToeplitzLayer, toeplitz_layer
 from hessmap.errors import UnsupportedNetwork, require, sentence
 from hessmap.networks import FullyConnected, describe
-from hessmap.networks.module_tree import Named, Rules, Unreadable, reshaped, sequential_layers
+from hessmap.networks.module_tree import Named, Rules, Unreadable, sequential_layers, shape_after
 
 _RULES = Rules(
     "closed forms hold for chains of convolutions, average pooling and nn.Linear without activation",
@@ -81,7 +81,7 @@ def _chain(model: nn.Module, shape: tuple[int, ...]) -> list[tuple[Named, Toepli
     for name, module in sequential_layers(model, _RULES):
         if type(module) in (nn.Flatten, nn.Unflatten):
             try:
-                shape = reshaped(module, shape)
+                shape = shape_after(module, shape)
             except Unreadable as reason:
                 _RULES.refuse(name, module, f"is a reshaping{reason}")
         elif type(module) in WITH_MATRIX:

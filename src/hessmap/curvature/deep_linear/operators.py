@@ -70,16 +70,16 @@ class DeepLinearHessian(SymmetricOperator):
         directions = self._matrices(vectors)
         forward, backward = network.forward_products, network.backward_products
         omega = network.residual_input_moment
-        forward_changes, output_change = self._forward_changes(directions)
-        backward_changes = self._backward_changes(directions)
+        forward_tangents, output_tangent = self._forward_tangents(directions)
+        backward_tangents = self._backward_tangents(directions)
         products = []
         for layer in range(network.num_layers):
             change = torch.zeros_like(directions[layer])
             if self.part != "functional":
-                change += backward[layer].T @ output_change @ network.input_second_moment @ forward[layer].T
+                change += backward[layer].T @ output_tangent @ network.input_second_moment @ forward[layer].T
             if self.part != "outer_product":
-                change += backward_changes[layer].mT @ (omega @ forward[layer].T)
-                change += (backward[layer].T @ omega) @ forward_changes[layer].mT
+                change += backward_tangents[layer].mT @ (omega @ forward[layer].T)
+                change += (backward[layer].T @ omega) @ forward_tangents[layer].mT
             products.append(change)
         return self._flat(products)
 
@@ -87,29 +87,29 @@ class DeepLinearHessian(SymmetricOperator):
         require_memory(f"a dense Hessian of {self.size} parameters", 8 * self.size**2, "Use products instead")
         return dense_hessian(self.network, self.part)
 
-    def _forward_changes(self, directions: list[Tensor]) -> tuple[list[Tensor], Tensor]:
-        """dP_l for every layer, shape (count, n_l, n_0), and the change of the map from data to output."""
+    def _forward_tangents(self, directions: list[Tensor]) -> tuple[list[Tensor], Tensor]:
+        """dP_l for every layer, shape (count, n_l, n_0), and the tangent of the map from data to output."""
         network = self.network
         change = torch.zeros(directions[0].shape[0], *network.forward_products[0].shape, dtype=self.dtype)
-        changes = [change]
+        tangents = [change]
         for layer, weight in enumerate(network.weights):
             # With a bias the last input is constant and does not change.
-            moved = weight @ change[:, : weight.shape[1]] + directions[layer] @ network.forward_products[layer]
-            constant = moved.new_zeros(len(moved), int(network.has_bias), moved.shape[2])
-            change = torch.cat([moved, constant], dim=1)
-            changes.append(change)
-        return changes[:-1], moved
+            tangent = weight @ change[:, : weight.shape[1]] + directions[layer] @ network.forward_products[layer]
+            constant = tangent.new_zeros(len(tangent), int(network.has_bias), tangent.shape[2])
+            change = torch.cat([tangent, constant], dim=1)
+            tangents.append(change)
+        return tangents[:-1], tangent
 
-    def _backward_changes(self, directions: list[Tensor]) -> list[Tensor]:
+    def _backward_tangents(self, directions: list[Tensor]) -> list[Tensor]:
         """dA_l for every layer, shape (count, output_dim, m_l)."""
         network = self.network
         output_dim = network.widths[-1]
-        changes = [torch.zeros(directions[0].shape[0], output_dim, output_dim, dtype=self.dtype)]
+        tangents = [torch.zeros(directions[0].shape[0], output_dim, output_dim, dtype=self.dtype)]
         for layer in reversed(range(1, network.num_layers)):
             weight = network.weights[layer]
-            turned = network.backward_products[layer] @ directions[layer][:, :, : weight.shape[1]]
-            changes.append(changes[-1] @ weight + turned)
-        return changes[::-1]
+            own = network.backward_products[layer] @ directions[layer][:, :, : weight.shape[1]]
+            tangents.append(tangents[-1] @ weight + own)
+        return tangents[::-1]
 
     def _matrices(self, vectors: Tensor) -> list[Tensor]:
         """The columns of ``vectors`` as matrices [W, b] of every layer, shape (count, m_l, n_l)."""

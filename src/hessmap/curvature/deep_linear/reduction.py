@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from hessmap.curvature.deep_linear.blocks import Section, assembled, block_factors, section
+from hessmap.curvature.deep_linear.blocks import Section, assemble, block_factors, section
 from hessmap.curvature.deep_linear.kernel import LayerKernel, explicit_kernel, kernel_residual
 from hessmap.curvature.deep_linear.network import DeepLinear
 from hessmap.curvature.deep_linear.operators import DeepLinearHessian
@@ -88,9 +88,9 @@ def _reduced_matrix(network: DeepLinear, kernel: Sequence[LayerKernel]) -> Tenso
         parts = _kept_sections(layer, start)
         sections.append(parts)
         start = parts[-1].place.stop
-    return assembled(
+    return assemble(
         sections,
-        lambda later, earlier: block_factors(network, "loss", later, earlier).rotated(bases[later], bases[earlier]),
+        lambda later, earlier: block_factors(network, "loss", later, earlier).in_bases(bases[later], bases[earlier]),
     )
 
 

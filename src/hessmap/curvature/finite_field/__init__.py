@@ -2,7 +2,7 @@
 
 A float64 is a dyadic rational, so weights and data map into GF(P) without rounding (``FieldArray``). Every array
 carries its ``Height``, a rigorous bound on the numbers it stands for, and the final rank turns that into the
-probability of having been fooled by the prime (``rank``).
+probability that an unlucky prime made it too small (``rank``).
 """
 
 from hessmap.curvature.finite_field.certified_rank import certified_data_ranks, certified_matrix_rank, certified_rank

@@ -199,8 +199,8 @@ class _ParameterMatrix:
 
     def add(self, block: FieldArray, rows: Indices, columns: Indices) -> None:
         """Add a block whose rows and columns stand for the parameters at the given positions (-1: a constant)."""
-        folded, row_count, row_places = self._folded(block.residues, rows)
-        folded, column_count, column_places = self._folded(folded.T, columns)
+        folded, row_count, row_places = self._sums(block.residues, rows)
+        folded, column_count, column_places = self._sums(folded.T, columns)
         place = np.ix_(row_places, column_places)
         self._residues[place] = self._field.add(self._residues[place], folded.T)
         self._heights.append(block.height.summed(row_count * column_count))
@@ -209,8 +209,8 @@ class _ParameterMatrix:
         height = Height.largest(self._heights).summed(len(self._heights))
         return FieldArray(self._field, self._residues, height)
 
-    def _folded(self, residues: Residues, positions: Indices) -> tuple[Residues, int, Indices]:
+    def _sums(self, residues: Residues, positions: Indices) -> tuple[Residues, int, Indices]:
         """Rows of equal position added up; the largest number of such rows; the positions that are left."""
-        kept = np.flatnonzero(positions >= 0)
-        sums, places, largest_count = self._field.sums_by_place(residues[kept], positions[kept])
+        is_parameter = positions >= 0
+        sums, places, largest_count = self._field.sums_by_place(residues[is_parameter], positions[is_parameter])
         return sums, largest_count, places

@@ -24,7 +24,7 @@ from hessmap.curvature.finite_field.chain import (
 from hessmap.curvature.layout import Layout
 from hessmap.errors import UnsupportedNetwork, sentence
 from hessmap.networks import PolynomialActivation
-from hessmap.networks.module_tree import Rules, Unreadable, reshaped, sequential_layers
+from hessmap.networks.module_tree import Rules, Unreadable, sequential_layers, shape_after
 
 RULES = Rules(
     "exact arithmetic needs an nn.Sequential of linear, convolution, pooling and reshaping layers with identity, ReLU,"
@@ -72,7 +72,7 @@ class _Reading:
         if kind in _UNCHANGED:
             return
         if kind in (nn.Flatten, nn.Unflatten):
-            self.shape = reshaped(module, self.shape)
+            self.shape = shape_after(module, self.shape)
         elif isinstance(module, nn.Linear) and kind is nn.Linear:
             self._add_linear(module)
         elif isinstance(module, Convolution) and kind in _CONVOLUTIONS:
@@ -85,7 +85,7 @@ class _Reading:
 
     def chain(self, num_parameters: int) -> Chain[Floats]:
         if len(self.layers) == len(self.activations):
-            self._add(_rearranged(np.arange(prod(self.shape))))
+            self._add(_permutation(np.arange(prod(self.shape))))
         # One divisor for all averages, so that denominators are powers of one number.
         shared = lcm(*(layer.divisor for layer in self.layers))
         layers = tuple(
@@ -109,7 +109,7 @@ class _Reading:
             self.activations[-1] = activation
             activation, num_units = last, prod(self.shape)
         if len(self.layers) == len(self.activations):
-            self._add(_rearranged(np.arange(num_units)))
+            self._add(_permutation(np.arange(num_units)))
         self.activations.append(activation)
 
     def _parameters(self, module: nn.Linear | Convolution) -> tuple[Floats, Indices, bool]:
@@ -135,7 +135,7 @@ class _Reading:
         sources = np.arange(prod(places) * taps).reshape(1, -1, taps)
         self._add(Affine(*self._parameters(module), patches=Patches(sources, sources.size)))
         # The outputs stand feature by feature, torch's token by token.
-        self._add(_rearranged(np.arange(prod(self.shape)).reshape(module.out_features, -1).T.ravel()))
+        self._add(_permutation(np.arange(prod(self.shape)).reshape(module.out_features, -1).T.ravel()))
 
     def _add_convolution(self, module: Convolution) -> None:
         lengths = self._image(len(module.kernel_size), module.in_channels)
@@ -150,7 +150,7 @@ class _Reading:
         num_inputs = prod(self.shape)
         windows, counts, out_lengths = pools.average_windows(module, self.shape[0], lengths)
         self.shape = (self.shape[0], *out_lengths)
-        self._add(_averaged(windows, counts, num_inputs))
+        self._add(_average(windows, counts, num_inputs))
 
     def maximum(self, module: nn.Module) -> MaxPool:
         lengths = self._image(pools.num_axes(module))
@@ -180,12 +180,12 @@ def _activation(module: nn.Module, reading: _Reading) -> ExactActivation:
     raise Unreadable
 
 
-def _rearranged(order: Indices) -> Affine[Floats]:
+def _permutation(order: Indices) -> Affine[Floats]:
     """The constant layer whose output i is input order[i]."""
     return Affine(np.ones((1, 1)), np.full((1, 1), -1), False, Patches(order[None, :, None], len(order)))
 
 
-def _averaged(windows: Indices, counts: Indices, num_inputs: int) -> Affine[Floats]:
+def _average(windows: Indices, counts: Indices, num_inputs: int) -> Affine[Floats]:
     """The constant layer of means over windows (outputs, taps), each sum divided by its count."""
     divisor = lcm(*(int(count) for count in np.unique(counts)))
     odd = divisor // (divisor & -divisor)  # powers of two are exact in float64

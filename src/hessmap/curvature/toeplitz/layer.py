@@ -121,12 +121,12 @@ def matrix_picture(
     . a b .
     . . a b
     """
-    kept = set(weight_places)
+    free = set(weight_places)
     num_inputs = prod(input_shape)
     blocks = []
     for own_filter in range(num_filters):
         first = own_filter * len(wiring)
-        taps = [tap for tap in range(len(wiring)) if first + tap in kept]
+        taps = [tap for tap in range(len(wiring)) if first + tap in free]
         lines = []
         for position in range(len(wiring[0])):
             signs = ["."] * (num_inputs + 1)
