@@ -12,7 +12,7 @@ from cases import CASES, Case, Tokens, averaged_and_normalised, chain, max_poole
 from hessmap.curvature import Problem, empirical_fisher, fisher
 from hessmap.curvature.layers import diagonal as road
 from hessmap.curvature.layers import exact_diagonal, kronecker_approximation, layer_hessian
-from hessmap.curvature.layers.taps import Tap
+from hessmap.curvature.layers.layer_graph import GraphUse
 from hessmap.curvature.operator import DenseOperator
 
 PARTS = {"loss": hm.loss_hessian, "outer_product": hm.outer_product_hessian, "functional": hm.functional_hessian}
@@ -20,9 +20,6 @@ UNTOLD = {
     "residual, norms, repeated",
     "tied weight and bias",
     "transposed weight",
-    "tokens",
-    "convolutions, grouped",
-    "convolutions, batch-norm, average",
     "convolution called twice",
 }
 NAMES = [case.name for case in CASES]
@@ -40,7 +37,7 @@ def seeded(model: type[nn.Module], seed: int = 0) -> nn.Module:
         return model().double()
 
 
-def assert_right(problem: Problem | hm.Problem, part: str = "loss", tolerance: float = 1e-12) -> None:
+def assert_right(problem: Problem, part: str = "loss", tolerance: float = 1e-12) -> None:
     found = exact_diagonal(problem, part)
     assert found is not None
     expected = PARTS[part](problem).to_dense().diagonal().double()
@@ -63,7 +60,7 @@ def test_what_the_layers_do_not_tell_is_not_told(name: str) -> None:
 @pytest.mark.parametrize("is_small", [True, False])
 @pytest.mark.parametrize("name", ["tanh, one-hot targets", "relu cross-entropy", "convolutions, padded", "decoder"])
 def test_ragged_batches_weights_and_penalties(name: str, is_small: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two or three samples at a time, few rows at a time, pulled back together or one by one."""
+    """Two or three samples at a time, few rows at a time, brought back together or one by one."""
     case = next(case for case in CASES if case.name.startswith(name.replace("decoder", "convolutions after")))
     monkeypatch.setattr(road, "_LIMIT", 2**11)
     monkeypatch.setattr(road, "_CACHED", 100)
@@ -166,19 +163,25 @@ class NeverUsed(nn.Sequential):
 
 @pytest.mark.parametrize(
     ("model", "width"),
-    [*((lambda row=row: HiddenUse(row), 4) for row in range(5)), (TokensFirst, 64), (NeverUsed, 4)],
+    [(lambda row=row: HiddenUse(row), 4) for row in range(5)],
 )
 def test_a_module_that_hides_its_structure_is_caught(model: type[nn.Module], width: int) -> None:
     problem = Problem(seeded(model), "cross_entropy", *data(32, width))
     assert exact_diagonal(problem) is None
 
 
+@pytest.mark.parametrize(("model", "width"), [(TokensFirst, 64), (NeverUsed, 4)])
+def test_tokens_before_samples_and_unused_parameters(model: type[nn.Module], width: int) -> None:
+    for part in PARTS:
+        assert_right(Problem(seeded(model), "cross_entropy", *data(32, width)), part)
+
+
 @pytest.mark.parametrize("name", ["inputs", "by_output"])
 def test_a_structure_that_is_wrong_is_caught(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     case = CASES[NAMES.index("convolutions, max-pool")]
     assert exact_diagonal(case.problem()) is not None
-    honest = getattr(Tap, name)
-    monkeypatch.setattr(Tap, name, lambda self, given: honest(self, given).flip(2))
+    honest = getattr(GraphUse, name)
+    monkeypatch.setattr(GraphUse, name, lambda self, given: honest(self, given).flip(2))
     assert exact_diagonal(case.problem()) is None
 
 

@@ -23,7 +23,7 @@ from hessmap.curvature.layers import (
     mean_output_hessian,
     require_logits,
 )
-from hessmap.curvature.layers.structure import HeldPatches
+from hessmap.curvature.layers.stored_samples import StoredPatches
 from hessmap.errors import InvalidInput, UnknownName, UnsupportedNetwork
 from hessmap.measurement import spectrum, subspace_overlap
 from hessmap.measurement.layers import (
@@ -91,7 +91,7 @@ def test_layer_eigenpairs_are_those_of_the_dense_block(name: str, dead: bool) ->
 def test_products_in_single_precision_are_used_from_a_millionth_on(form: str) -> None:
     given = layer_hessian(problem(), "0")
     if form == "jacobians":
-        given.held = [part for held in given.held for part in held.jacobian_parts()]
+        given.stored = [part for stored in given.stored for part in stored.jacobian_parts()]
     known = spectrum(given.to_dense()).eigenvalues
     vectors = torch.eye(given.size, dtype=torch.float64)
     rounded = given.in_single_precision().matmat(vectors)
@@ -128,7 +128,7 @@ def test_directions_that_are_never_used_are_left_out() -> None:
     given.compressed = watched  # type: ignore[method-assign,assignment]
     layer_eigenpairs(given, 5)
     assert seen[-1] == (7, 7)
-    assert layer_eigenpairs_bytes(given, 5) < layer_eigenpairs_bytes(hessian("0"), 5) + given.held_bytes
+    assert layer_eigenpairs_bytes(given, 5) < layer_eigenpairs_bytes(hessian("0"), 5) + given.stored_bytes
 
 
 def test_a_wrong_compression_is_noticed_and_undone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -372,6 +372,6 @@ def test_full_eigenvectors_from_factors_are_exact_if_inputs_never_vary() -> None
 
 
 def test_memory_of_a_product_does_not_grow_with_the_samples() -> None:
-    held = hessian("0").held[0]
-    assert isinstance(held, HeldPatches)
+    held = hessian("0").stored[0]
+    assert isinstance(held, StoredPatches)
     assert held.num_bytes == 8 * 80 * (3 * 8 + 9)

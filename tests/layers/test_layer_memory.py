@@ -52,8 +52,8 @@ before = peak()
 plan = plan_layer_hessian(problem, name)
 assert plan.form == {"connected": "patches", "convolutional": "jacobians"}[network]
 hessian = layer_hessian(problem, name)
-said = plan.held_bytes + budget + layer_eigenpairs_bytes(hessian, 50, tolerance=1e-3)
-assert hessian.held_bytes == plan.held_bytes
+said = plan.stored_bytes + budget + layer_eigenpairs_bytes(hessian, 50, tolerance=1e-3)
+assert hessian.stored_bytes == plan.stored_bytes
 layer_eigenpairs(hessian, 50, tolerance=1e-3)
 print((peak() - before) / said)
 """

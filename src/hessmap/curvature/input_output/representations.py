@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from hessmap.curvature.input_output.network_function import NetworkFunction, plain_layers
-from hessmap.curvature.layers.watch import Watch
+from hessmap.curvature.recording import LayerCall, Recorder
 from hessmap.errors import UnsupportedNetwork, require, sentence
 
 
@@ -31,25 +31,43 @@ class Representation:
 def representations(function: NetworkFunction) -> list[Representation]:
     """The linear maps and convolutions of a forward pass, in order; refused if there is none."""
     parameters = dict(function.model.named_parameters())
-    watch = Watch({id(value): name for name, value in parameters.items()})
-    with watch:
+    layers = _LayerValues()
+    with Recorder(parameters, layers):
         outputs = function(function.inputs)
     count = function.num_samples
-    calls = [(name, call) for name, call in watch.calls if call.leaving.shape[0] == count]
+    calls = [(name, call, leaving) for name, call, leaving in layers.found if leaving.shape[0] == count]
     if not calls:
         must = "a view of the layers needs linear layers or convolutions"
         raise UnsupportedNetwork(sentence(must, f"{type(function.model).__name__} has none that sees the samples"))
-    entered = [call.entering.reshape(count, -1) for _, call in calls]
+    entered = [call.inputs.reshape(count, -1) for _, call, _ in calls]
     seen = [*entered[1:], outputs]
     found = []
-    for (name, call), entering, after in zip(calls, entered, seen, strict=True):
-        before = call.leaving.reshape(count, -1)
+    for (name, call, leaving), entering, after in zip(calls, entered, seen, strict=True):
+        before = leaving.reshape(count, -1)
         layer = name.rpartition(".")[0] or name
         is_finite = bool(torch.isfinite(before).all() and torch.isfinite(after).all())
         require(is_finite, "activations must be finite", f"layer '{layer}' gives NaN or inf")
         bias = parameters.get(f"{name.rpartition('.')[0]}.bias".lstrip("."))
-        found.append(Representation(layer, call.weight.flatten(1), bias, entering, before, after))
+        found.append(Representation(layer, _value_of(call).flatten(1), bias, entering, before, after))
     return found
+
+
+def _value_of(call: LayerCall) -> Tensor:
+    assert call.weight_value is not None
+    return call.weight_value
+
+
+class _LayerValues:
+    """The linear maps and convolutions of a pass, with what left them."""
+
+    def __init__(self) -> None:
+        self.found: list[tuple[str, LayerCall, Tensor]] = []
+
+    def layer_outputs(self, call: LayerCall) -> Tensor:
+        outputs = call.outputs()
+        if call.kind in ("linear", "convolution") and call.weight is not None and not call.transposed:
+            self.found.append((call.weight.name, call, outputs))
+        return outputs
 
 
 def is_chain(function: NetworkFunction) -> bool:

@@ -16,9 +16,9 @@ from hessmap.curvature.layers.kronecker import (
     kronecker_approximation,
     product_of_factors,
 )
+from hessmap.curvature.layers.layer import Layer, find_layer, layer_names
 from hessmap.curvature.layers.logits import LogitGradients, logit_gradients, mean_output_hessian, require_logits
 from hessmap.curvature.layers.tail import Tail, fully_connected_tail
-from hessmap.curvature.layers.watch import Layer, find_layer, layer_names
 
 __all__ = [
     "PATCH_RULES",

@@ -1,4 +1,4 @@
-"""A layer seen through its samples: what enters it, and the second derivative of the loss in what leaves it.
+"""A layer on its samples: what enters it, and the second derivative of the loss in what leaves it.
 
 For one sample with patches x_p and outputs z_p = W x_p,
 
@@ -18,10 +18,12 @@ import torch
 from torch import Tensor
 from torch.func import vjp, vmap
 
-from hessmap.curvature.layers.watch import Layer, Watch, calls_of_one_sample
+from hessmap.curvature.layers.layer import Layer, layer_inputs_and_outputs
 from hessmap.curvature.losses import Loss
+from hessmap.curvature.nested_tensors import Inputs, num_rows, tensors_with_paths
 from hessmap.curvature.problem import Batch, Problem
 from hessmap.curvature.pullback import pullback
+from hessmap.curvature.recording import recording_of
 from hessmap.errors import InvalidInput
 
 Curvature = Literal["gauss_newton", "full"]
@@ -31,7 +33,8 @@ _NEGLIGIBLE_ROW = 1e-12  # rows count by their squares
 
 @dataclass(frozen=True)
 class LayerBatch:
-    """Some samples of a layer: what entered, (samples, entries), and rows of M, (samples, rank, positions, outputs).
+    """Some samples of a layer: what entered, (samples, input_size), and rows of M, (samples, rank, positions, outputs);
+    a layer that is not plain has (samples, rank, 1, output_size) instead.
 
     The rows hold the samples' weights; ``signs`` (samples, rank) is None where all are plus one.
     """
@@ -44,7 +47,7 @@ class LayerBatch:
 
     @property
     def inputs(self) -> Tensor:
-        """What the weight multiplies, shape (samples, positions, inputs)."""
+        """What the weight of a plain layer multiplies, shape (samples, positions, inputs)."""
         return self.layer.unfolded(self.entering)
 
     def signed(self, values: Tensor) -> Tensor:
@@ -61,71 +64,64 @@ def layer_batches(problem: Problem, layer: Layer, curvature: Curvature) -> Itera
 
 
 @dataclass(frozen=True)
-class Pulled:
-    """Some samples pulled back to a layer's outputs: the network's outputs, what entered the layer, and the Jacobian
-    doutput/dz, (samples, output_dim, positions, outputs)."""
+class LayerJacobian:
+    """Some samples: the network's outputs, what entered a layer, and the Jacobian of the outputs in what left the
+    layer, (samples, output_dim, output_size)."""
 
     outputs: Tensor
     entering: Tensor
     jacobian: Tensor
 
 
-def pulled_back(problem: Problem, layer: Layer, data: Tensor) -> Pulled:
-    """One pull-back per output of the network."""
-    linearised: Any = vjp(_moved(problem, layer, data), _still(layer, data), has_aux=True)
-    outputs, pull, entering = linearised
-    basis = torch.eye(outputs.shape[1], dtype=torch.float64)[:, None].expand(-1, len(data), -1)
-    jacobian = vmap(lambda cotangent: pull(cotangent)[0])(basis).transpose(0, 1)
-    return Pulled(outputs, entering.detach().reshape(len(data), -1), jacobian)
+def layer_jacobian(problem: Problem, layer: Layer, inputs: Inputs) -> LayerJacobian:
+    """One vector-Jacobian product per output of the network."""
+    linearised: Any = vjp(_perturbed(problem, layer, inputs), _zero(problem, layer, inputs), has_aux=True)
+    outputs, to_layer, entering = linearised
+    basis = torch.eye(outputs.shape[1], dtype=outputs.dtype)[:, None].expand(-1, len(outputs), -1)
+    jacobian = vmap(lambda cotangent: to_layer(cotangent)[0])(basis).transpose(0, 1)
+    return LayerJacobian(outputs, entering.detach(), jacobian)
 
 
 @torch.no_grad()
 def layer_batch(problem: Problem, layer: Layer, curvature: Curvature, batch: Batch) -> LayerBatch:
-    """A batch of the problem as the layer sees it."""
-    data, targets, weights = batch
-    pulled = pulled_back(problem, layer, data)
-    roots, signs = output_roots(problem.loss, pulled.outputs, targets, weights)
-    rows = (roots @ pulled.jacobian.flatten(2)).reshape(len(data), -1, *pulled.jacobian.shape[2:])
+    """What a layer sees of a batch."""
+    inputs, targets, weights = batch
+    found = layer_jacobian(problem, layer, inputs)
+    roots, signs = output_roots(problem.loss, found.outputs, targets, weights)
+    rows = roots @ found.jacobian
     if curvature == "full":
-        residual = weights[:, None] * problem.loss.gradient(pulled.outputs, targets)
-        rows, signs = _full_rows(rows, signs, _functional(problem, layer, data, residual))
-    return LayerBatch(layer, pulled.entering, weights, rows.contiguous(), signs)
+        residual = (weights[:, None] * problem.loss.gradient(found.outputs, targets)).to(rows.dtype)
+        rows, signs = _full_rows(rows, signs, _functional(problem, layer, inputs, residual))
+    shape = (layer.num_positions, layer.num_outputs) if layer.is_plain else (1, layer.output_size)
+    return LayerBatch(layer, found.entering, weights, rows.reshape(*rows.shape[:2], *shape).contiguous(), signs)
 
 
-def _moved(problem: Problem, layer: Layer, data: Tensor) -> Callable[[Tensor], tuple[Tensor, Tensor]]:
+def _perturbed(problem: Problem, layer: Layer, inputs: Inputs) -> Callable[[Tensor], tuple[Tensor, Tensor]]:
     """The outputs as a function of a perturbation of the layer's outputs, and what entered the layer."""
-    names = {id(problem.named[layer.weight]): layer.weight}
-
-    def outputs(perturbation: Tensor) -> tuple[Tensor, Tensor]:
-        watch = Watch(names, layer.weight, perturbation)
-        with watch:
-            leaving = problem.forward(problem.named, data)
-        return leaving, watch.calls[0][1].entering
-
-    return outputs
+    return lambda perturbation: layer_inputs_and_outputs(problem, layer, inputs, perturbation)
 
 
-def _still(layer: Layer, data: Tensor) -> Tensor:
-    return torch.zeros(len(data), layer.num_positions, layer.num_outputs, dtype=torch.float64)
+def _zero(problem: Problem, layer: Layer, inputs: Inputs) -> Tensor:
+    return problem.parameters.new_zeros(num_rows(inputs), layer.output_size)
 
 
-def _functional(problem: Problem, layer: Layer, data: Tensor, residual: Tensor) -> Tensor:
-    """sum_c residual_c d2 out_c / dz2, shape (samples, D, D), D = positions * outputs.
+def _functional(problem: Problem, layer: Layer, inputs: Inputs, residual: Tensor) -> Tensor:
+    """sum_c residual_c d2 out_c / dz2, shape (samples, output_size, output_size).
 
     Reverse mode alone, which all modules have.
     """
-    still, moved = _still(layer, data), _moved(problem, layer, data)
+    zero, perturbed = _zero(problem, layer, inputs), _perturbed(problem, layer, inputs)
 
     def slope(perturbation: Tensor) -> Tensor:
-        pulled: Any = vjp(moved, perturbation, has_aux=True)
+        linearised: Any = vjp(perturbed, perturbation, has_aux=True)
         # The added zero keeps the slope a function of the perturbation where the outputs are linear in it.
-        moving: Tensor = pulled[1](residual)[0] + 0.0 * perturbation
-        return moving
+        found: Tensor = linearised[1](residual)[0] + 0.0 * perturbation
+        return found
 
-    _, pull = pullback(slope, still)
-    size = still[0].numel()
-    basis = torch.eye(size, dtype=torch.float64).reshape(size, 1, *still.shape[1:]).expand(-1, *still.shape)
-    found = vmap(pull)(basis).flatten(2).transpose(0, 1)
+    _, to_layer = pullback(slope, zero)
+    size = layer.output_size
+    basis = torch.eye(size, dtype=zero.dtype)[:, None].expand(-1, *zero.shape)
+    found = vmap(to_layer)(basis).transpose(0, 1)
     return (found + found.mT) / 2
 
 
@@ -152,11 +148,10 @@ def output_roots(
 
 def _full_rows(rows: Tensor, signs: Tensor | None, functional: Tensor) -> tuple[Tensor, Tensor]:
     """The signed rows of Gauss-Newton plus functional part, by eigenvectors of each sample's sum."""
-    flat = rows.flatten(2)
-    scaled = flat if signs is None else flat * signs[:, :, None]
-    values, vectors = torch.linalg.eigh(flat.mT @ scaled + functional)
+    scaled = rows if signs is None else rows * signs[:, :, None]
+    values, vectors = torch.linalg.eigh(rows.mT @ scaled + functional)
     kept = (values.abs() > _NEGLIGIBLE * values.abs().amax(1, keepdim=True)).any(0)
-    full = (values[:, kept].abs().sqrt()[:, :, None] * vectors.mT[:, kept]).reshape(len(rows), -1, *rows.shape[2:])
+    full = values[:, kept].abs().sqrt()[:, :, None] * vectors.mT[:, kept]
     return full, _sign(values[:, kept])
 
 
@@ -165,16 +160,17 @@ def _sign(values: Tensor) -> Tensor:
 
 
 def samples_at_once(problem: Problem, layer: Layer, curvature: Curvature = "gauss_newton") -> int:
-    """Samples whose pull-backs (a rough count of 4 copies per output) and rows stay inside half the budget."""
-    width = _activation_size(problem)
-    outputs = layer.num_positions * layer.num_outputs
+    """Samples whose Jacobians (a rough count of 4 copies per output) and rows stay inside half the budget."""
+    width, outputs = activation_size(problem), layer.output_size
     directions = problem.output_dim if curvature == "gauss_newton" else outputs
-    per_sample = 8 * (directions * (4 * width + 3 * outputs) + layer.num_positions * layer.num_inputs)
+    per_sample = problem.dtype.itemsize * (
+        directions * (4 * width + 3 * outputs) + layer.num_positions * layer.num_inputs
+    )
     return max(1, min(problem.num_samples, problem.memory_budget // (2 * per_sample)))
 
 
-def _activation_size(problem: Problem) -> int:
+def activation_size(problem: Problem) -> int:
     """Entries that leave the layers of a forward pass of one sample, and its input."""
-    leaving: int = sum(call.leaving.numel() for _, call in calls_of_one_sample(problem))
-    size: int = problem.inputs[0].numel() + leaving
-    return size
+    first = problem.samples.first[0]
+    entering = sum(tensor[0].numel() for _, tensor in tensors_with_paths(first))
+    return entering + sum(use.num_positions * use.num_outputs for use in recording_of(problem).uses)

@@ -11,24 +11,24 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from hessmap.curvature.agreement import tolerance
 from hessmap.curvature.batch_graph import PRODUCTS, BatchGraph, vjp_rows
-from hessmap.curvature.layers.taps import Tapped
+from hessmap.curvature.layers.layer_graph import LayerGraph
 from hessmap.curvature.problem import Problem
 from hessmap.curvature.products import columns_at_once
 
-_TOLERANCES = {torch.float64: 1e-8, torch.float32: 1e-3}
 _SLIGHT = 1e-4  # of the largest entry: a parameter that has less is compared on that scale
 
 
 def agrees_with_autograd(
-    problem: Problem, batch: tuple[Any, Tensor, Tensor], layers: Tapped, kind: str, diagonal: Tensor
+    problem: Problem, batch: tuple[Any, Tensor, Tensor], layers: LayerGraph, kind: str, diagonal: Tensor
 ) -> bool:
     """The gradient, and of every parameter the largest entry of the diagonal and one at random, on some samples."""
     if not bool(torch.isfinite(diagonal).all()):
         return False
     graph = BatchGraph(problem, batch, layers.together)
-    tolerance = _TOLERANCES[problem.parameters.dtype]
-    if not _same_gradient(problem, graph, layers, tolerance):
+    allowed = tolerance(problem.dtype)
+    if not _same_gradient(problem, graph, layers, allowed):
         return False
     largest, scale = diagonal.abs().max(), torch.zeros_like(diagonal)
     entries, generator = [], torch.Generator().manual_seed(problem.num_parameters)
@@ -40,19 +40,22 @@ def agrees_with_autograd(
             place.start + int(torch.randint(len(own), (), generator=generator)),
         ]
     errors = (diagonal[entries] - _autograd_entries(graph, kind, torch.tensor(entries))).abs()
-    return bool((errors <= tolerance * scale[entries]).all())
+    return bool((errors <= allowed * scale[entries]).all())
 
 
-def _same_gradient(problem: Problem, graph: BatchGraph, layers: Tapped, tolerance: float) -> bool:
+def _same_gradient(problem: Problem, graph: BatchGraph, layers: LayerGraph, allowed: float) -> bool:
     """sum_p slope_p x_p^T beside autograd's, small against the sum of the magnitudes."""
     outputs = layers.outputs.detach()
     slope = layers.weights[:, None] * problem.loss.gradient(outputs, layers.targets).to(outputs.dtype)
     slopes = vjp_rows([layers.outputs], layers.places, [slope[None]], together=False)
     found, sizes = [], []
-    for tap, rows in zip(layers.taps, slopes, strict=True):
-        left, right = tap.by_output(rows)[:, 0], tap.inputs(slice(None))
-        found.append((left @ right).sum(0))
-        sizes.append((left.abs() @ right.abs()).sum(0).max().expand_as(found[-1]))
+    for use, rows in zip(layers.uses, slopes, strict=True):
+        left = (
+            use.by_output(rows)[:, 0].reshape(len(use.entering), use.num_groups, -1, use.num_positions).transpose(0, 1)
+        )
+        right = use.inputs(slice(None))  # (groups, samples, positions, columns)
+        found.append((left @ right).sum(1).flatten(0, 1))
+        sizes.append((left.abs() @ right.abs()).sum(1).max().expand_as(found[-1]))
     with torch.enable_grad():
         risk = (graph.weights * problem.loss.value(graph.outputs, graph.targets)).sum()
     parts = zip(graph.gradient(risk), graph.leaves, strict=True)
@@ -61,7 +64,7 @@ def _same_gradient(problem: Problem, graph: BatchGraph, layers: Tapped, toleranc
     )
     errors = (layers.flat(problem.layout, found) - expected.to("cpu", torch.float64)).abs()
     scale = layers.flat(problem.layout, sizes)
-    return bool((errors <= tolerance * torch.maximum(scale, _SLIGHT * scale.max())).all())
+    return bool((errors <= allowed * torch.maximum(scale, _SLIGHT * scale.max())).all())
 
 
 def _autograd_entries(graph: BatchGraph, kind: str, entries: Tensor) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -9,9 +10,10 @@ import torch
 from torch import Tensor
 
 from hessmap.curvature.layers.batches import Curvature, LayerBatch, layer_batches
-from hessmap.curvature.layers.road import needed_curvature
-from hessmap.curvature.layers.watch import Layer, find_layer
+from hessmap.curvature.layers.layer import Layer, find_layer
+from hessmap.curvature.layers.needed_curvature import needed_curvature
 from hessmap.curvature.problem import Problem
+from hessmap.curvature.recording import LayerUse
 from hessmap.errors import unknown_name
 
 PatchRule = Literal["uncorrelated_patches", "mean_patch"]
@@ -54,6 +56,9 @@ def layer_factors(
         and equation 35 of Wu et al. (2020, "Dissecting Hessian"). Its equation 33 needs rows ordered (class, position)
         by channel; a plain reshape of its N mixes positions with channels.
     "mean_patch": E[xbar xbar^T] and E[sum_pq M_pq], xbar the mean patch: the derivatives of all positions together.
+
+    Where groups of outputs have inputs of their own (grouped convolutions, scales of normalisations, the projections of
+    attention to different tokens), the input factor is the mean over the groups.
     """
     if patch_rule not in PATCH_RULES:
         raise unknown_name("patch_rule", patch_rule, PATCH_RULES)
@@ -66,23 +71,38 @@ def layer_factors(
 
 
 class FactorSums:
-    """Both factors of a layer, summed batch by batch."""
+    """Both factors of a layer, summed batch by batch in float64."""
 
     def __init__(self, problem: Problem, layer: Layer, patch_rule: PatchRule) -> None:
-        outputs, inputs = layer.weight_shape
+        inputs = layer.num_inputs + layer.with_bias
         self.layer = layer
         self.patch_rule = patch_rule
         self.num_samples = problem.num_samples
         self.mass = float(problem.weights.sum())
         self.input_factor = torch.zeros(inputs, inputs, dtype=torch.float64)
-        self.output_factor = torch.zeros(outputs, outputs, dtype=torch.float64)
-        self.mean_patches = torch.zeros(layer.num_positions, inputs, dtype=torch.float64)
+        self.output_factor = torch.zeros(layer.num_outputs, layer.num_outputs, dtype=torch.float64)
+        positions = layer.num_positions if layer.is_plain else 1
+        self.mean_patches = torch.zeros(positions, inputs, dtype=torch.float64)
 
     def add(self, batch: LayerBatch) -> None:
-        weights, patches = batch.weights / self.mass, batch.inputs
-        self.mean_patches += torch.einsum("n,npa->pa", weights, patches)
-        self.input_factor += _input_moment(patches, weights, self.patch_rule)
-        self.output_factor += _output_moment(batch, self.patch_rule)
+        weights = batch.weights.double() / self.mass
+        if self.layer.is_plain:
+            self._add(weights, batch.inputs.double(), 1.0)
+            self.output_factor += _output_moment(batch, batch.rows.double(), self.patch_rule)
+            return
+        uses = list(self.layer.outputs_by_use(batch.rows[:, :, 0].double()))
+        for (use, _), features in zip(uses, self.layer.features_by_use(batch.entering.double()), strict=True):
+            for patches in features:
+                ones = patches.new_ones(*patches.shape[:2], int(self.layer.with_bias))
+                self._add(weights, torch.cat([patches, ones], 2), 1 / (len(uses) * use.num_groups))
+        for rows in _rows_of_all_outputs(self.layer, uses):
+            self.output_factor += _output_moment(batch, rows, self.patch_rule)
+
+    def _add(self, weights: Tensor, patches: Tensor, share: float) -> None:
+        """Add the moments of what enters, (samples, positions, inputs)."""
+        means = share * torch.einsum("n,npa->pa", weights, patches)
+        self.mean_patches += means if self.layer.is_plain else means.mean(0)
+        self.input_factor += share * _input_moment(patches, weights, self.patch_rule)
 
     def finished(self, curvature: Curvature) -> LayerFactors:
         return LayerFactors(
@@ -96,12 +116,31 @@ class FactorSums:
         )
 
 
+def _rows_of_all_outputs(layer: Layer, uses: Sequence[tuple[LayerUse, Tensor]]) -> list[Tensor]:
+    """Rows (samples, rank, positions, outputs) over all outputs of the layer: uses that have as many positions are
+    taken together, so that their second derivatives in each other's outputs count."""
+    found: dict[int, Tensor] = {}
+    for use, rows in uses:
+        whole = found.setdefault(use.num_positions, rows.new_zeros(*rows.shape[:3], layer.num_outputs))
+        whole[..., _output_numbers(layer, use)] += rows
+    return list(found.values())
+
+
+def _output_numbers(layer: Layer, use: LayerUse) -> Tensor:
+    """Which outputs of the layer a use has."""
+    entries = use.weight_entries
+    if entries is None:
+        return torch.arange(layer.num_outputs)
+    first = entries.view(use.num_outputs, -1)[:, 0]
+    return first % layer.num_outputs if layer.is_transposed else first // layer.num_inputs
+
+
 def _input_moment(patches: Tensor, weights: Tensor, patch_rule: PatchRule) -> Tensor:
     rows = patches.mean(1, keepdim=True) if patch_rule == "mean_patch" else patches
     return rows.flatten(0, 1).T @ (weights[:, None, None] * rows).flatten(0, 1)
 
 
-def _output_moment(batch: LayerBatch, patch_rule: PatchRule) -> Tensor:
-    rows = batch.rows.sum(2, keepdim=True) if patch_rule == "mean_patch" else batch.rows
+def _output_moment(batch: LayerBatch, rows: Tensor, patch_rule: PatchRule) -> Tensor:
     share = 1.0 if patch_rule == "mean_patch" else 1.0 / rows.shape[2]
+    rows = rows.sum(2, keepdim=True) if patch_rule == "mean_patch" else rows
     return share * rows.flatten(0, 2).T @ batch.signed(rows).flatten(0, 2)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from hessmap.curvature.layers.batches import layer_batch, samples_at_once
-from hessmap.curvature.layers.watch import Layer, find_layer, layer_names
+from hessmap.curvature.layers.layer import Layer, find_layer, layer_names
 from hessmap.curvature.problem import Problem
 from hessmap.errors import UnsupportedNetwork, sentence
 
@@ -38,7 +38,7 @@ def full_factors(problem: Problem) -> FullFactors:
     """The full output factor (Wu et al. 2020, equation 259) of a network of linear layers, biases included."""
     names = layer_names(problem)
     layers = tuple(find_layer(problem, name, with_bias=f"{name}.bias" in problem.named) for name in names)
-    if not layers or any(layer.num_positions > 1 for layer in layers):
+    if not layers or any(layer.num_positions > 1 or not layer.is_plain for layer in layers):
         got = "it has none, or convolutions or tokens"
         raise UnsupportedNetwork(sentence("full factors need linear layers that act once per sample", got))
     size = sum(layer.num_outputs for layer in layers)

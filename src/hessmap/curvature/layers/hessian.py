@@ -4,25 +4,23 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from math import prod
 
 import torch
 from torch import Tensor
 
+from hessmap.curvature.agreement import disagreement, tolerance
 from hessmap.curvature.layers.batches import Curvature, layer_batches, samples_at_once
 from hessmap.curvature.layers.factors import PATCH_RULES, FactorSums, LayerFactors, PatchRule
 from hessmap.curvature.layers.kronecker import KroneckerProduct, product_of_factors
-from hessmap.curvature.layers.road import (
-    CHECK_TOLERANCE,
-    Road,
+from hessmap.curvature.layers.layer import Layer, find_layer
+from hessmap.curvature.layers.needed_curvature import (
+    NeededCurvature,
     autograd_product,
-    disagreement,
     needed_curvature,
-    random_vector,
+    random_direction,
 )
 from hessmap.curvature.layers.store import Form, SampleStore
-from hessmap.curvature.layers.structure import Held, held_product
-from hessmap.curvature.layers.watch import Layer, find_layer
+from hessmap.curvature.layers.stored_samples import Stored, stored_product
 from hessmap.curvature.memory import available_bytes, readable_bytes, require_memory
 from hessmap.curvature.operator import SymmetricOperator
 from hessmap.curvature.problem import Problem
@@ -32,31 +30,31 @@ from hessmap.results import Provenance
 
 @dataclass(frozen=True)
 class LayerPlan:
-    """What a layer Hessian will hold and cost, known before it is built.
+    """What a layer Hessian will store and cost, known before it is built.
 
     ``form`` is "patches" (rows and inputs) or "jacobians" (their products), whichever multiplies with fewer flops.
     """
 
     form: Form
     curvature: Curvature
-    held_bytes: int
+    stored_bytes: int
     flops_per_vector: int
 
     def __str__(self) -> str:
-        return f"{self.form}: {readable_bytes(self.held_bytes)} held, {self.flops_per_vector:.2g} flops a product"
+        return f"{self.form}: {readable_bytes(self.stored_bytes)} stored, {self.flops_per_vector:.2g} flops a product"
 
 
 class CompressedHessian(SymmetricOperator):
-    """A layer Hessian seen in some directions of its outputs and inputs; its products are cheaper by as much.
+    """A layer Hessian restricted to some directions of its outputs and inputs; its products are cheaper by as much.
 
-    In single precision they are cheaper by two again, and right to about 2e-7 of the norm; vectors stay float64.
+    In single precision they are cheaper by two again, and right to about 2e-7 of the norm; vectors keep their format.
     """
 
-    def __init__(self, held: list[Held], penalty: float, precision: torch.dtype = torch.float64) -> None:
-        self.held = held
+    def __init__(self, stored: list[Stored], penalty: float, precision: torch.dtype = torch.float64) -> None:
+        self.stored = stored
         self.penalty = penalty
         self.precision = precision
-        self.weight_shape = held[0].layer.weight_shape
+        self.weight_shape = stored[0].layer.weight_shape
 
     @property
     def size(self) -> int:
@@ -64,15 +62,15 @@ class CompressedHessian(SymmetricOperator):
 
     def matmat(self, vectors: Tensor) -> Tensor:
         rounded = vectors.to(self.precision)
-        return held_product(self.held, self.weight_shape, self.penalty, rounded).to(torch.float64)
+        return stored_product(self.stored, self.weight_shape, self.penalty, rounded).to(vectors.dtype)
 
     def in_single_precision(self) -> CompressedHessian:
-        return CompressedHessian([part.single() for part in self.held], self.penalty, torch.float32)
+        return CompressedHessian([part.single() for part in self.stored], self.penalty, torch.float32)
 
     def compressed(self, outputs: Tensor, inputs: Tensor, precision: torch.dtype = torch.float64) -> CompressedHessian:
         """The same seen in still fewer directions."""
-        held = [part.compressed(outputs, inputs, precision) for part in self.held]
-        return CompressedHessian(held, self.penalty, precision)
+        stored = [part.compressed(outputs, inputs, precision) for part in self.stored]
+        return CompressedHessian(stored, self.penalty, precision)
 
 
 class LayerHessian(SymmetricOperator):
@@ -82,13 +80,16 @@ class LayerHessian(SymmetricOperator):
     relative difference of one product from autograd's, over all samples.
     """
 
-    def __init__(self, problem: Problem, plan: LayerPlan, held: list[Held], factors: tuple[LayerFactors, ...]) -> None:
+    def __init__(
+        self, problem: Problem, plan: LayerPlan, stored: list[Stored], factors: tuple[LayerFactors, ...]
+    ) -> None:
         self.problem = problem
         self.plan = plan
-        self.held = held
+        self.stored = stored
         self.factors = {found.patch_rule: found for found in factors}
         self.layer = factors[0].layer
         self.layout = self.layer.layout
+        self.dtype = problem.dtype
         self.check = self._disagreement()
 
     @property
@@ -104,21 +105,21 @@ class LayerHessian(SymmetricOperator):
         return self.problem.num_samples
 
     @property
-    def held_bytes(self) -> int:
-        return sum(part.num_bytes for part in self.held)
+    def stored_bytes(self) -> int:
+        return sum(part.num_bytes for part in self.stored)
 
     @property
     def provenance(self) -> Provenance:
         return replace(self.problem.provenance, notes=(*self.problem.notes, f"layer '{self.layer.name}', {self.plan}"))
 
     def matmat(self, vectors: Tensor) -> Tensor:
-        return held_product(self.held, self.weight_shape, self._penalty, vectors)
+        return stored_product(self.stored, self.weight_shape, self._penalty, vectors)
 
     def exact_diagonal(self, max_products: float | None = None) -> Tensor | None:
         diagonal = torch.full((self.size,), self._penalty, dtype=torch.float64)
-        for part in self.held:
+        for part in self.stored:
             for matrices in part.jacobian_parts():
-                diagonal += matrices.signed(matrices.flat.square()).sum(0)
+                diagonal += matrices.signed(matrices.flat.square()).sum(0).double()
         return diagonal
 
     def to_dense(self) -> Tensor:
@@ -126,10 +127,10 @@ class LayerHessian(SymmetricOperator):
 
     @cached_property
     def _dense(self) -> Tensor:
-        needed = 8 * self.size * self.size
+        needed = self.dtype.itemsize * self.size * self.size
         require_memory(f"the dense Hessian of layer '{self.layer.name}'", needed, "Use products or top_eigenpairs")
-        matrix = torch.zeros(self.size, self.size, dtype=torch.float64)
-        for part in self.held:
+        matrix = torch.zeros(self.size, self.size, dtype=self.dtype)
+        for part in self.stored:
             for matrices in part.jacobian_parts():
                 matrix.addmm_(matrices.flat.T, matrices.signed(matrices.flat))
         matrix = (matrix + matrix.T) / 2
@@ -142,48 +143,49 @@ class LayerHessian(SymmetricOperator):
 
     @cached_property
     def trace(self) -> float:
-        return float(self.contracted_inputs(torch.eye(self.weight_shape[1], dtype=torch.float64)).trace())
+        return float(self.contracted_inputs(torch.eye(self.weight_shape[1], dtype=self.dtype)).trace())
 
     def contracted_inputs(self, matrix: Tensor) -> Tensor:
         """The matrix T over outputs with <T, B> = <H, B (x) C> for every B, C the given matrix over inputs."""
-        total = self._penalty * matrix.trace() * torch.eye(self.weight_shape[0], dtype=torch.float64)
-        for part in self.held:
+        total = self._penalty * matrix.trace() * torch.eye(self.weight_shape[0], dtype=matrix.dtype)
+        for part in self.stored:
             total += part.contracted_inputs(matrix)
         return total
 
     def contracted_outputs(self, matrix: Tensor) -> Tensor:
         """The matrix T over inputs with <T, C> = <H, B (x) C> for every C, B the given matrix over outputs."""
-        total = self._penalty * matrix.trace() * torch.eye(self.weight_shape[1], dtype=torch.float64)
-        for part in self.held:
+        total = self._penalty * matrix.trace() * torch.eye(self.weight_shape[1], dtype=matrix.dtype)
+        for part in self.stored:
             total += part.contracted_outputs(matrix)
         return total
 
-    def compressed(self, outputs: Tensor, inputs: Tensor, precision: torch.dtype = torch.float64) -> CompressedHessian:
+    def compressed(self, outputs: Tensor, inputs: Tensor, precision: torch.dtype | None = None) -> CompressedHessian:
         """(U (x) V)^T H (U (x) V) for orthonormal columns U over outputs and V over inputs."""
-        held = [part.compressed(outputs, inputs, precision) for part in self.held]
-        return CompressedHessian(held, self._penalty, precision)
+        precision = precision or self.dtype
+        stored = [part.compressed(outputs, inputs, precision) for part in self.stored]
+        return CompressedHessian(stored, self._penalty, precision)
 
     def compressed_bytes(self, num_outputs: int, num_inputs: int) -> int:
-        """What the Hessian compressed to that many directions holds, in float64."""
-        return sum(part.compressed_bytes(num_outputs, num_inputs) for part in self.held)
+        """What the Hessian compressed to that many directions stores."""
+        return sum(part.compressed_bytes(num_outputs, num_inputs) for part in self.stored)
 
     def in_single_precision(self) -> CompressedHessian:
         """The same operator with products in float32: half the memory and time, right to about 2e-7 of the norm."""
-        return CompressedHessian([part.single() for part in self.held], self._penalty, torch.float32)
+        return CompressedHessian([part.single() for part in self.stored], self._penalty, torch.float32)
 
     def kronecker_approximation(self, patch_rule: PatchRule = "uncorrelated_patches") -> KroneckerProduct:
         """E[M] (x) E[x x^T] from the same pass over the data."""
         return product_of_factors(self.factors[patch_rule])
 
     def _disagreement(self) -> float:
-        vector = random_vector(self.layer)
+        vector = random_direction(self.problem, self.layer)
         expected = self._penalty * vector
         for batch in self.problem.batches(max(1, samples_at_once(self.problem, self.layer) // 2)):
             expected = expected + autograd_product(self.problem, self.layer, batch, vector)
         check = disagreement((self @ vector.flatten()).view_as(vector), expected)
-        if check > CHECK_TOLERANCE:
+        if check > tolerance(self.dtype):
             got = f"for '{self.layer.name}' they differ by {check:.1e}"
-            must = "the layer's structure and autograd must agree to 1e-10"
+            must = f"the layer's structure and autograd must agree to {tolerance(self.dtype):g}"
             raise UnsupportedNetwork(sentence(must, got, "Use loss_hessian(problem).block instead"))
         return check
 
@@ -203,37 +205,37 @@ def layer_hessian(problem: Problem, name: str, *, with_bias: bool = False) -> La
     Refused with the bytes if the layer's samples do not fit the memory.
     """
     layer = find_layer(problem, name, with_bias)
-    road = needed_curvature(problem, layer)
-    plan = _plan(problem, layer, road)
+    needed = needed_curvature(problem, layer)
+    plan = _plan(problem, layer, needed)
     what = f"the Hessian of layer '{name}'"
-    require_memory(what, plan.held_bytes + problem.memory_budget, "Use fewer samples, or loss_hessian(problem).block")
+    require_memory(what, plan.stored_bytes + problem.memory_budget, "Use fewer samples, or loss_hessian(problem).block")
     sums = [FactorSums(problem, layer, rule) for rule in PATCH_RULES]
-    store = SampleStore(layer, plan.form, problem.num_samples, road.rank)
+    store = SampleStore(layer, plan.form, problem.num_samples, needed.rank)
     for batch in layer_batches(problem, layer, plan.curvature):
         for total in sums:
             total.add(batch)
         store.add(batch)
-    return LayerHessian(problem, plan, store.held, tuple(total.finished(plan.curvature) for total in sums))
+    return LayerHessian(problem, plan, store.stored, tuple(total.finished(plan.curvature) for total in sums))
 
 
-def _plan(problem: Problem, layer: Layer, road: Road) -> LayerPlan:
+def _plan(problem: Problem, layer: Layer, needed: NeededCurvature) -> LayerPlan:
     outputs, inputs = layer.weight_shape
-    samples, positions, rank = problem.num_samples, layer.num_positions, road.rank
-    signs = rank if road.curvature == "full" else 0
-    entering = prod(layer.input_shape)
-    forms = (
+    samples, positions, rank = problem.num_samples, layer.num_positions, needed.rank
+    signs, entry = rank if needed.curvature == "full" else 0, problem.dtype.itemsize
+    forms: tuple[LayerPlan, ...] = (
         LayerPlan(
             "patches",
-            road.curvature,
-            held_bytes=8 * samples * (rank * positions * outputs + entering + signs),
+            needed.curvature,
+            stored_bytes=entry * samples * (rank * positions * outputs + layer.input_size + signs),
             flops_per_vector=4 * samples * positions * outputs * (inputs + rank),
         ),
         LayerPlan(
             "jacobians",
-            road.curvature,
-            held_bytes=8 * samples * rank * (outputs * inputs + bool(signs)),
+            needed.curvature,
+            stored_bytes=entry * samples * rank * (outputs * inputs + bool(signs)),
             flops_per_vector=4 * samples * rank * outputs * inputs,
         ),
     )
-    fitting = [plan for plan in forms if plan.held_bytes + problem.memory_budget <= available_bytes()]
-    return min(fitting or forms, key=lambda plan: plan.flops_per_vector if fitting else plan.held_bytes)
+    forms = forms if layer.is_plain else forms[1:]
+    fitting = [plan for plan in forms if plan.stored_bytes + problem.memory_budget <= available_bytes()]
+    return min(fitting or forms, key=lambda plan: plan.flops_per_vector if fitting else plan.stored_bytes)

@@ -129,8 +129,12 @@ def kronecker_approximation(
 
 
 def product_of_factors(factors: LayerFactors) -> KroneckerProduct:
-    """The Kronecker product of factors that were found before."""
-    return KroneckerProduct(factors.output_factor, factors.input_factor, factors.layer.layout)
+    """The Kronecker product of factors that were found before, over the weight as it is stored: for one that is stored
+    as inputs x outputs (an embedding), the factors change places."""
+    first, second = factors.output_factor, factors.input_factor
+    if factors.layer.is_transposed:
+        first, second = second, first
+    return KroneckerProduct(first, second, factors.layer.layout)
 
 
 def _descending(factor: Tensor) -> tuple[Tensor, Tensor]:

@@ -8,24 +8,26 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from hessmap.curvature.layers.batches import pulled_back, samples_at_once
-from hessmap.curvature.layers.watch import find_layer
+from hessmap.curvature.layers.batches import layer_jacobian, samples_at_once
+from hessmap.curvature.layers.layer import find_layer
 from hessmap.curvature.losses import CrossEntropy, TorchCrossEntropy
 from hessmap.curvature.problem import Problem
 from hessmap.errors import require, unknown_name
 
 Space = Literal["outputs", "weights"]
+_SAMPLES = 4096
 
 
 def require_logits(problem: Problem) -> None:
     """Raise unless the loss is a softmax cross-entropy with labels and the outputs are what softmax is taken of."""
-    is_softmax = isinstance(problem.loss, CrossEntropy | TorchCrossEntropy) and not problem.targets.is_floating_point()
+    labels = problem.samples.first[1]
+    is_softmax = isinstance(problem.loss, CrossEntropy | TorchCrossEntropy) and not labels.is_floating_point()
     must = "this needs a network whose outputs are logits under cross-entropy with labels"
     got = f"the loss is '{problem.loss.name}' and the network has {problem.output_dim} outputs"
     require(is_softmax and problem.output_dim >= 2, must, got, 'Use loss="cross_entropy"')
-    few = problem.forward(problem.named, problem.inputs[:16]).detach()
+    few = problem.forward(problem.named, problem.few_samples(16)[0]).detach()
     for values, kind in ((few, "probabilities"), (few.exp(), "logarithms of probabilities")):
-        sums_to_one = bool(torch.allclose(values.sum(1), torch.ones(len(few)).double(), rtol=0, atol=1e-6))
+        sums_to_one = bool(torch.allclose(values.sum(1), few.new_ones(len(few)), rtol=0, atol=1e-6))
         got = f"the outputs look like {kind}: they are not negative and sum to one in every sample"
         got = got if kind == "probabilities" else f"the outputs look like {kind}"
         require(not (sums_to_one and bool((values >= 0).all())), must, got, "Remove the softmax from the network")
@@ -34,8 +36,12 @@ def require_logits(problem: Problem) -> None:
 def mean_output_hessian(problem: Problem) -> Tensor:
     """E[A], A = diag(p) - p p^T the second derivative of the loss in the logits."""
     require_logits(problem)
-    outputs = problem.outputs()
-    return torch.einsum("n,nab->ab", problem.weights, problem.loss.hessian(outputs, problem.targets))
+    total = torch.zeros(problem.output_dim, problem.output_dim, dtype=torch.float64)
+    with torch.no_grad():
+        for inputs, targets, weights in problem.batches(_SAMPLES):
+            outputs = problem.forward(problem.named, inputs)
+            total += torch.einsum("n,nab->ab", weights, problem.loss.hessian(outputs, targets))
+    return total
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,15 +67,17 @@ def logit_gradients(problem: Problem, name: str, space: Space = "outputs") -> Lo
         raise unknown_name("space", space, ("outputs", "weights"))
     require_logits(problem)
     layer, classes = find_layer(problem, name), problem.output_dim
+    got = f"'{name}' is of kind {layer.kind}"
+    require(layer.is_plain, "gradients of logits need a linear layer or a convolution without groups", got)
     entries = layer.size if space == "weights" else layer.num_positions * layer.num_outputs
     sums = torch.zeros(classes, classes, entries, dtype=torch.float64)
     mass = torch.zeros(classes, dtype=torch.float64)
     total = 0.0
     for data, targets, weights in problem.batches(samples_at_once(problem, layer)):
-        pulled = pulled_back(problem, layer, data)
-        root = problem.loss.hessian_root(pulled.outputs, targets).mT
-        rows = torch.einsum("njc,ncpm->njpm", root, pulled.jacobian)
-        inputs = layer.unfolded(pulled.entering)
+        found = layer_jacobian(problem, layer, data)
+        root = problem.loss.hessian_root(found.outputs, targets).mT
+        rows = (root @ found.jacobian).reshape(len(targets), classes, layer.num_positions, layer.num_outputs)
+        inputs = layer.unfolded(found.entering)
         for label in range(classes):
             chosen = targets == label
             own, share = rows[chosen], weights[chosen]

@@ -14,8 +14,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from hessmap.curvature.layers.batches import LayerBatch
-from hessmap.curvature.layers.structure import Held, HeldJacobians, HeldPatches, jacobians
-from hessmap.curvature.layers.watch import Layer
+from hessmap.curvature.layers.layer import Layer
+from hessmap.curvature.layers.stored_samples import Stored, StoredJacobians, StoredPatches, stored_jacobians
 
 Form = Literal["patches", "jacobians"]
 
@@ -33,24 +33,24 @@ class SampleStore:
         self._num_left = num_samples
         self._num_filled = 0
         self._buffers: dict[str, Tensor] = {}
-        self._closed: list[Held] = []
+        self._closed: list[Stored] = []
 
     def add(self, batch: LayerBatch) -> None:
         """Copy a batch behind those before."""
         count, rank = batch.rows.shape[:2]
         if rank > self._rank:
-            self._closed = self.held
+            self._closed = self.stored
             self._buffers, self._num_filled, self._rank = {}, 0, rank
         place = slice(self._num_filled, self._num_filled + count)
         for name, values in self._by_sample(_widened(batch, self._rank)).items():
             if name not in self._buffers:
-                self._buffers[name] = torch.empty(self._num_left, *values.shape[1:], dtype=torch.float64)
+                self._buffers[name] = torch.empty(self._num_left, *values.shape[1:], dtype=values.dtype)
             self._buffers[name][place] = values
         self._num_filled += count
         self._num_left -= count
 
     @property
-    def held(self) -> list[Held]:
+    def stored(self) -> list[Stored]:
         """What was added, as few parts as there were ranks."""
         if not self._num_filled:
             return self._closed
@@ -58,15 +58,15 @@ class SampleStore:
         signs = filled.get("signs")
         if self.form == "patches":
             batch = LayerBatch(self.layer, filled["entering"], filled["weights"], filled["rows"], signs)
-            return [*self._closed, HeldPatches(batch)]
+            return [*self._closed, StoredPatches(batch)]
         flat = filled["matrices"].flatten(0, 1)
-        return [*self._closed, HeldJacobians(self.layer, flat, None if signs is None else signs.flatten())]
+        return [*self._closed, StoredJacobians(self.layer, flat, None if signs is None else signs.flatten())]
 
     def _by_sample(self, batch: LayerBatch) -> dict[str, Tensor]:
         signs = {} if batch.signs is None else {"signs": batch.signs}
         if self.form == "patches":
             return {"entering": batch.entering, "weights": batch.weights, "rows": batch.rows} | signs
-        return {"matrices": jacobians(batch).flat.view(*batch.rows.shape[:2], self.layer.size)} | signs
+        return {"matrices": stored_jacobians(batch).flat.view(*batch.rows.shape[:2], self.layer.size)} | signs
 
 
 def _widened(batch: LayerBatch, rank: int) -> LayerBatch:

@@ -10,8 +10,10 @@ import torch
 from torch import Tensor
 from torch.func import vjp
 
-from hessmap.curvature.layers.watch import Layer, Watch, calls_of_one_sample, find_layer, layer_names, weight_names
+from hessmap.curvature.layers.layer import Layer, find_layer, layer_names
+from hessmap.curvature.nested_tensors import num_rows
 from hessmap.curvature.problem import Problem
+from hessmap.curvature.recording import LayerCall, recording_of, replay
 from hessmap.errors import UnsupportedNetwork, sentence
 
 
@@ -27,12 +29,13 @@ class Tail:
 @torch.no_grad()
 def fully_connected_tail(problem: Problem, name: str) -> Tail:
     """The linear layers behind one, if nothing but element-wise maps (ReLU, frozen batch-norm) lies between them."""
-    names = layer_names(problem)
     start = find_layer(problem, name)
-    chain = [find_layer(problem, later) for later in names[names.index(start.name) :]]
-    is_chain = all(layer.kind == "linear" and layer.num_positions == 1 for layer in chain[1:])
-    is_whole = len(calls_of_one_sample(problem)) == len(names)
-    if not is_chain or not is_whole or start.num_positions != 1:
+    known = [find_layer(problem, other) for other in layer_names(problem)]
+    layers = [layer for layer in known if layer.kind in ("linear", "convolution")]
+    chain = layers[[layer.name for layer in layers].index(start.name) :]
+    is_chain = all(layer.is_plain and layer.kind == "linear" and layer.num_positions == 1 for layer in chain)
+    uses = [use for use in recording_of(problem).uses if use.kind in ("linear", "convolution", "other")]
+    if not is_chain or len(uses) != len(layers):
         raise _unsupported(name, "it has convolutions, tokens or shared weights")
     slopes = tuple(_mean_slopes(problem, before, after) for before, after in pairwise(chain))
     return Tail(tuple(problem.named[layer.weight] for layer in chain[1:]), slopes)
@@ -44,20 +47,28 @@ def _mean_slopes(problem: Problem, before: Layer, after: Layer) -> Tensor:
     generator = torch.Generator().manual_seed(0)
     for data, _, weights in problem.batches(4096):
 
-        def entering(perturbation: Tensor, data: Tensor = data) -> Tensor:
-            watch = Watch(weight_names(problem), before.weight, perturbation)
-            with watch:
-                problem.forward(problem.named, data)
-            return next(call.entering for name, call in watch.calls if name == after.weight).reshape(len(data), -1)
+        def entering(perturbation: Tensor, data: Any = data) -> Tensor:
+            found = dict[int, Tensor]()
+            (number, use), (later, _) = before.uses[0], after.uses[0]
 
-        still = torch.zeros(len(data), 1, before.num_outputs, dtype=torch.float64)
-        linearised: Any = vjp(entering, still)
-        values, pull = linearised
+            def at_use(at: int, call: LayerCall) -> Tensor:
+                found[at] = call.inputs
+                outputs = call.outputs()
+                if at != number:
+                    return outputs
+                return outputs + use.row_outputs(perturbation[..., None], tuple(outputs.shape))
+
+            replay(problem, recording_of(problem), data, (number, later), at_use)
+            return found[later].reshape(num_rows(data), -1)
+
+        zero = problem.parameters.new_zeros(num_rows(data), before.num_outputs)
+        linearised: Any = vjp(entering, zero)
+        values, to_layer = linearised
         if values.shape[1] != before.num_outputs:
             raise _unsupported(before.name, f"'{after.name}' takes {values.shape[1]} inputs")
-        slopes = pull(torch.ones_like(values))[0][:, 0]
-        random = torch.randn(values.shape, generator=generator, dtype=torch.float64)
-        if not torch.allclose(pull(random)[0][:, 0], random * slopes, rtol=1e-10, atol=1e-12):
+        slopes = to_layer(torch.ones_like(values))[0]
+        random = torch.randn(values.shape, generator=generator, dtype=torch.float64).to(values)
+        if not torch.allclose(to_layer(random)[0], random * slopes, rtol=1e-10, atol=1e-12):
             raise _unsupported(before.name, f"units are mixed on the way to '{after.name}'")
         total += weights @ slopes
     return total / mass

@@ -13,7 +13,7 @@ from torch import Tensor
 from hessmap.curvature.convolution_geometry import ConvolutionGeometry
 from hessmap.curvature.nested_tensors import Inputs, num_rows
 from hessmap.curvature.problem import Problem
-from hessmap.curvature.recording import LayerCall, LayerUse, Recorder, recording_of
+from hessmap.curvature.recording import LayerCall, LayerUse, Recording, recording_of, replay
 
 Space = Literal["outputs", "weights"]
 
@@ -106,7 +106,7 @@ class Network:
     problem: Problem
     calls: tuple[Call, ...]
     places: dict[int, int]  # of a recorded use among the calls
-    decisions: tuple[int | None, ...]
+    recording: Recording
     matrices: tuple[Tensor | None, ...]
 
     def forward(self, data: Inputs) -> Tensor:
@@ -117,10 +117,18 @@ class Network:
 
         A perturbation (samples, outputs, positions) is added to what leaves its call.
         """
-        listener = _Perturbation(self, num_rows(data), perturbations)
-        with Recorder(self.problem.named, listener):
-            outputs = self.forward(data)
-        return outputs, listener.inputs
+        count, inputs = num_rows(data), list[Tensor]()
+
+        def at_use(number: int, call: LayerCall) -> Tensor:
+            place = self.places[number]
+            if place != len(inputs):
+                raise RuntimeError("the calls of the model depend on its samples")
+            use, perturbation = self.calls[place].use, perturbations[place]
+            inputs.append(use.sample_inputs(call.inputs, count, self.problem.dtype))
+            outputs = call.outputs() if use.geometry is None else _convolution(call, use.geometry, self.matrices[place])
+            return outputs if perturbation is None else outputs + use.row_outputs(perturbation, tuple(outputs.shape))
+
+        return replay(self.problem, self.recording, data, self.places, at_use), inputs
 
     def zero_perturbations(self, data: Inputs, first: int = 0) -> list[Tensor]:
         """Zeros in what leaves the calls, from a call on."""
@@ -128,45 +136,15 @@ class Network:
         return [like.new_zeros(count, call.num_outputs, call.num_positions) for call in self.calls[first:]]
 
 
-class _Perturbation:
-    """Adds perturbations to the outputs of calls and collects their inputs."""
-
-    def __init__(self, network: Network, num_samples: int, perturbations: Sequence[Tensor | None]) -> None:
-        self.network = network
-        self.num_samples = num_samples
-        self.perturbations = perturbations
-        self.inputs: list[Tensor] = []
-        self._ordinal = 0
-
-    def layer_outputs(self, call: LayerCall) -> Tensor:
-        use = self.network.decisions[self._ordinal]
-        self._ordinal += 1
-        place = None if use is None else self.network.places.get(use)
-        if place is None:
-            return call.outputs()
-        if place != len(self.inputs):
-            raise RuntimeError("the calls of the model depend on its samples")
-        perturbation, own = self.perturbations[place], self.network.calls[place].use
-        if call.geometry is not None:
-            self.inputs.append(call.inputs.flatten(1))
-            outputs = self._convolution(call, call.geometry, self.network.matrices[place])
-            return outputs if perturbation is None else outputs + perturbation
-        assert own.samples is not None
-        rows = call.inputs[..., None].to(self.network.problem.dtype) if call.kind == "embedding" else call.inputs
-        self.inputs.append(own.samples.split(rows, self.num_samples).flatten(1))
-        outputs = call.outputs()
-        if perturbation is None:
-            return outputs
-        return outputs + own.samples.join(perturbation.mT, tuple(outputs.shape[:-1]))
-
-    def _convolution(self, call: LayerCall, geometry: ConvolutionGeometry, matrix: Tensor | None) -> Tensor:
-        assert call.weight_value is not None
-        if matrix is None:
-            images = call.inputs.reshape(*call.inputs.shape[:2], *geometry.image)
-            outputs = geometry.convolve(images, call.weight_value)
-        else:
-            outputs = (call.inputs.flatten(1) @ matrix).reshape(len(call.inputs), call.num_outputs, -1)
-        return outputs if call.bias_value is None else outputs + call.bias_value[:, None]
+def _convolution(call: LayerCall, geometry: ConvolutionGeometry, matrix: Tensor | None) -> Tensor:
+    """Outputs (samples, outputs, positions), through operations whose gradients can be pushed forward."""
+    assert call.weight_value is not None
+    if matrix is None:
+        images = call.inputs.reshape(*call.inputs.shape[:2], *geometry.image)
+        outputs = geometry.convolve(images, call.weight_value)
+    else:
+        outputs = (call.inputs.flatten(1) @ matrix).reshape(len(call.inputs), call.num_outputs, -1)
+    return outputs if call.bias_value is None else outputs + call.bias_value[:, None]
 
 
 def lifted_network(problem: Problem) -> Network:
@@ -186,7 +164,7 @@ def lifted_network(problem: Problem) -> Network:
         if call is not None:
             places[number] = len(calls)
             calls.append(call)
-    return Network(problem, tuple(calls), places, recording.decisions, tuple(_matrix(problem, call) for call in calls))
+    return Network(problem, tuple(calls), places, recording, tuple(_matrix(problem, call) for call in calls))
 
 
 def _call(use: LayerUse, known: frozenset[str]) -> Call | None:

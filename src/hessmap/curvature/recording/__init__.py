@@ -3,6 +3,7 @@
 from hessmap.curvature.recording.calls import LayerCall
 from hessmap.curvature.recording.record import record, recording_of
 from hessmap.curvature.recording.recorder import Recorder
+from hessmap.curvature.recording.replay import replay
 from hessmap.curvature.recording.uses import Kind, LayerUse, ParameterPart, Recording, SampleAxis
 
 __all__ = [
@@ -15,4 +16,5 @@ __all__ = [
     "SampleAxis",
     "record",
     "recording_of",
+    "replay",
 ]

@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from hessmap.curvature.convolution_geometry import ConvolutionGeometry
+from hessmap.curvature.matrix_convolution import matrix_convolution
 from hessmap.curvature.recording.uses import Kind, ParameterPart
 
 Parts = Callable[[Any], ParameterPart | None]
@@ -41,6 +42,7 @@ class LayerCall:
     transposed: bool = False
     geometry: ConvolutionGeometry | None = None
     padding_index: int | None = None
+    fast_outputs: Callable[[], Tensor] | None = None  # the same by matrix products, for float64 on CPUs
 
     @property
     def parameters(self) -> frozenset[str]:
@@ -117,6 +119,9 @@ def _convolution(func: Callable[..., Any], given: dict[str, Any], parts: Parts) 
         made: Tensor = func(**given)
         return made.flatten(2)
 
+    def fast_outputs() -> Tensor:
+        return matrix_convolution(**given).flatten(2)
+
     def returned(values: Tensor) -> Tensor:
         num_axes = entering.ndim - 2
         return values.reshape(*values.shape[:2], *geometry.positions[len(geometry.positions) - num_axes :])
@@ -134,6 +139,7 @@ def _convolution(func: Callable[..., Any], given: dict[str, Any], parts: Parts) 
         returned,
         *sizes,
         geometry=geometry,
+        fast_outputs=fast_outputs if func is F.conv2d else None,
     )
 
 

@@ -118,6 +118,31 @@ class LayerUse:
             return patches.reshape(self.num_groups, len(inputs), self.num_positions, self.num_inputs)
         return inputs.reshape(len(inputs), self.num_positions, self.num_groups, -1).permute(2, 0, 1, 3)
 
+    def sample_inputs(self, inputs: Tensor, num_samples: int, dtype: torch.dtype) -> Tensor:
+        """What enters a call, in the order of the samples: (samples, input_size)."""
+        assert self.samples is not None
+        if self.kind == "embedding":
+            inputs = inputs[..., None].to(dtype)
+        rows = inputs.flatten(1) if self.geometry is not None else inputs
+        return self.samples.split(rows, num_samples).flatten(1)
+
+    def sample_outputs(self, outputs: Tensor, num_samples: int) -> Tensor:
+        """What leaves a call as rows, in the order of the samples: (samples, outputs, positions)."""
+        assert self.samples is not None
+        if self.geometry is None:
+            return self.samples.split(outputs, num_samples).mT
+        images = self.samples.split(outputs.flatten(1), num_samples)
+        by_image = images.reshape(num_samples, -1, self.num_outputs, prod(self.geometry.positions))
+        return by_image.transpose(1, 2).flatten(2)
+
+    def row_outputs(self, values: Tensor, shape: tuple[int, ...]) -> Tensor:
+        """The way back: (samples, outputs, positions) in the shape that leaves the call."""
+        assert self.samples is not None
+        if self.geometry is None:
+            return self.samples.join(values.mT, shape[:-1])
+        by_image = values.reshape(len(values), self.num_outputs, self.images_per_sample, -1).transpose(1, 2)
+        return self.samples.join(by_image.flatten(2), shape[:1]).reshape(shape)
+
     def _unit_vectors(self, numbers: Tensor) -> Tensor:
         """Rows of an embedding as unit vectors; torch gives the row of the padding index no gradient."""
         units = F.one_hot(numbers.long(), self.num_inputs).to(numbers.dtype)

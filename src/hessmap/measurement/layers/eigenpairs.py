@@ -71,7 +71,7 @@ def layer_eigenpairs(
 def layer_eigenpairs_bytes(
     hessian: LayerHessian, count: int, *, tolerance: float = 1e-8, block_size: int = BLOCK_SIZE
 ) -> int:
-    """The memory that ``layer_eigenpairs`` will take beside the Hessian itself (``hessian.plan.held_bytes``).
+    """The memory that ``layer_eigenpairs`` will take beside the Hessian itself (``hessian.plan.stored_bytes``).
 
     The largest of its three steps: Rayleigh and Ritz for the start, the iteration, and the vectors found in all
     directions again.
@@ -79,7 +79,7 @@ def layer_eigenpairs_bytes(
     bases = _active_directions(hessian)
     size, width = _size_along(hessian, bases), min(hessian.size, block_size)
     precision = _iteration_precision(hessian, tolerance)
-    copy = hessian.held_bytes if bases is None else hessian.compressed_bytes(*_shape(bases))
+    copy = hessian.stored_bytes if bases is None else hessian.compressed_bytes(*_shape(bases))
     copy = copy * precision.itemsize // 8 if bases is not None or precision == torch.float32 else 0
     small = _shape(_candidates(hessian, bases, count)[0])
     first = hessian.compressed_bytes(*small) * _range_precision(hessian).itemsize // 8
@@ -143,7 +143,7 @@ def _active_directions(hessian: LayerHessian) -> Bases | None:
     bases = _range(shares[0]), _range(shares[1])
     is_smaller = prod(_shape(bases)) <= _WORTH_IT * hessian.size
     # Unfolded patches may take more than the images they come from.
-    return bases if is_smaller and hessian.compressed_bytes(*_shape(bases)) <= hessian.held_bytes else None
+    return bases if is_smaller and hessian.compressed_bytes(*_shape(bases)) <= hessian.stored_bytes else None
 
 
 def _range(matrix: Tensor) -> Tensor:

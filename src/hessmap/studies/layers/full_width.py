@@ -55,8 +55,8 @@ def measure(case: Case) -> dict[str, Any]:
         "is_converged": found.converged,
         "num_products": found.num_products,
         "num_weights": hessian.size,
-        "held_bytes": hessian.held_bytes,
-        "predicted_bytes": hessian.plan.held_bytes + layer_eigenpairs_bytes(hessian, count, tolerance=_TOLERANCE),
+        "held_bytes": hessian.stored_bytes,
+        "predicted_bytes": hessian.plan.stored_bytes + layer_eigenpairs_bytes(hessian, count, tolerance=_TOLERANCE),
         "risk": problem.risk(),
     }
 

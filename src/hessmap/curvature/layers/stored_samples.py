@@ -2,7 +2,7 @@
 
     H = sum sign vec(J) vec(J)^T,    J of shape (outputs, inputs), one per sample and row of its output curvature
 
-A batch is held as rows and inputs ("patches": J is never formed) or as the matrices J themselves ("jacobians"),
+A batch is stored as rows and inputs ("patches": J is never formed) or as the matrices J themselves ("jacobians"),
 whichever multiplies with fewer flops.
 """
 
@@ -15,14 +15,15 @@ import torch
 from torch import Tensor
 
 from hessmap.curvature.layers.batches import LayerBatch
-from hessmap.curvature.layers.watch import Layer
+from hessmap.curvature.layers.layer import Layer
+from hessmap.curvature.recording import LayerUse, ParameterPart
 
 _LARGEST = 2**21  # entries of the largest temporary of a product
 _CACHED = 2**18  # entries that are still in the cache when they are needed once more
 
 
 @dataclass(frozen=True)
-class HeldPatches:
+class StoredPatches:
     """Rows and inputs of some samples; products go through the layer's outputs."""
 
     batch: LayerBatch
@@ -36,9 +37,11 @@ class HeldPatches:
         return sum(_bytes_of(held) for held in (self.batch.rows, self.batch.entering, self.batch.signs))
 
     def compressed_bytes(self, num_outputs: int, num_inputs: int) -> int:
-        """What ``compressed`` holds in float64: patches are then unfolded."""
+        """What ``compressed`` takes in the present format: patches are then unfolded."""
         samples, rank, positions = self.batch.rows.shape[:3]
-        return 8 * samples * positions * (rank * num_outputs + num_inputs) + _bytes_of(self.batch.signs)
+        return self.batch.rows.element_size() * samples * positions * (rank * num_outputs + num_inputs) + _bytes_of(
+            self.batch.signs
+        )
 
     def add_product(self, vectors: Tensor, total: Tensor) -> None:
         """Add H V to the total; V and the total are (inputs, outputs, count)."""
@@ -51,9 +54,10 @@ class HeldPatches:
             curved = rows.mT @ part.signed(rows @ moved)
             out.addmm_(inputs.T, curved.view(len(inputs), outputs * count))
 
-    def compressed(self, outputs: Tensor, inputs: Tensor, precision: torch.dtype = torch.float64) -> HeldPatches:
+    def compressed(self, outputs: Tensor, inputs: Tensor, precision: torch.dtype | None = None) -> StoredPatches:
         """The same for U^T J V: rows and inputs in coordinates along the columns of U and V."""
         samples, rank, positions = self.batch.rows.shape[:3]
+        precision = precision or self.batch.rows.dtype
         entering = torch.empty(samples, positions * inputs.shape[1], dtype=precision)
         rows = torch.empty(samples, rank, positions, outputs.shape[1], dtype=precision)
         start = 0
@@ -63,20 +67,20 @@ class HeldPatches:
             rows[place] = part.rows @ outputs
             start = place.stop
         signs = None if self.batch.signs is None else self.batch.signs.to(precision)
-        layer = seen_along(self.batch.layer, outputs, inputs)
-        return HeldPatches(replace(self.batch, layer=layer, entering=entering, rows=rows, signs=signs))
+        layer = restricted_layer(self.batch.layer, outputs, inputs)
+        return StoredPatches(replace(self.batch, layer=layer, entering=entering, rows=rows, signs=signs))
 
-    def single(self) -> HeldPatches:
+    def single(self) -> StoredPatches:
         """The same in float32."""
         signs = None if self.batch.signs is None else self.batch.signs.float()
-        return HeldPatches(
+        return StoredPatches(
             replace(self.batch, entering=self.batch.entering.float(), rows=self.batch.rows.float(), signs=signs)
         )
 
-    def jacobian_parts(self) -> Iterator[HeldJacobians]:
+    def jacobian_parts(self) -> Iterator[StoredJacobians]:
         """The matrices J, a few samples at a time."""
         for part in parts(self.batch, self.batch.rows.shape[1] * self.batch.layer.size, _LARGEST):
-            yield jacobians(part)
+            yield stored_jacobians(part)
 
     def contracted_inputs(self, matrix: Tensor) -> Tensor:
         """sum sign J C J^T for a matrix C over inputs."""
@@ -106,7 +110,7 @@ class HeldPatches:
 
 
 @dataclass(frozen=True)
-class HeldJacobians:
+class StoredJacobians:
     """The matrices J of some samples, flat, and their signs: one large product."""
 
     layer: Layer
@@ -118,8 +122,8 @@ class HeldJacobians:
         return _bytes_of(self.flat) + _bytes_of(self.signs)
 
     def compressed_bytes(self, num_outputs: int, num_inputs: int) -> int:
-        """What ``compressed`` holds in float64."""
-        return 8 * len(self.flat) * num_outputs * num_inputs + _bytes_of(self.signs)
+        """What ``compressed`` takes in the present format."""
+        return self.flat.element_size() * len(self.flat) * num_outputs * num_inputs + _bytes_of(self.signs)
 
     @property
     def matrices(self) -> Tensor:
@@ -135,28 +139,30 @@ class HeldJacobians:
             product.addmm_(part.flat.T, part.signed(part.flat @ flat))
         total += product.view(*self.layer.weight_shape, -1).transpose(0, 1)
 
-    def compressed(self, outputs: Tensor, inputs: Tensor, precision: torch.dtype = torch.float64) -> HeldJacobians:
-        layer = seen_along(self.layer, outputs, inputs)
+    def compressed(self, outputs: Tensor, inputs: Tensor, precision: torch.dtype | None = None) -> StoredJacobians:
+        precision = precision or self.flat.dtype
+        layer = restricted_layer(self.layer, outputs, inputs)
         flat = torch.empty(len(self.flat), layer.size, dtype=precision)
         start = 0
         for part in self.jacobian_parts(_CACHED):
             place = slice(start, start + len(part.flat))
             flat[place] = (outputs.T @ part.matrices @ inputs).flatten(1)
             start = place.stop
-        return HeldJacobians(layer, flat, None if self.signs is None else self.signs.to(precision))
+        return StoredJacobians(layer, flat, None if self.signs is None else self.signs.to(precision))
 
-    def single(self) -> HeldJacobians:
-        return HeldJacobians(self.layer, self.flat.float(), None if self.signs is None else self.signs.float())
+    def single(self) -> StoredJacobians:
+        return StoredJacobians(self.layer, self.flat.float(), None if self.signs is None else self.signs.float())
 
-    def jacobian_parts(self, entries: int = _LARGEST) -> Iterator[HeldJacobians]:
+    def jacobian_parts(self, entries: int = _LARGEST) -> Iterator[StoredJacobians]:
         """The same matrices, a few at a time."""
         step = max(1, entries // self.layer.size)
         for start in range(0, len(self.flat), step):
             place = slice(start, start + step)
-            yield HeldJacobians(self.layer, self.flat[place], None if self.signs is None else self.signs[place])
+            yield StoredJacobians(self.layer, self.flat[place], None if self.signs is None else self.signs[place])
 
     def contracted_inputs(self, matrix: Tensor) -> Tensor:
-        total = matrix.new_zeros(self.layer.num_outputs, self.layer.num_outputs)
+        size = self.layer.weight_shape[0]
+        total = matrix.new_zeros(size, size)
         for part in self.jacobian_parts(_CACHED):
             total += (part.signed(part.matrices @ matrix) @ part.matrices.mT).sum(0)
         return total
@@ -169,7 +175,7 @@ class HeldJacobians:
         return total
 
 
-Held = HeldPatches | HeldJacobians
+Stored = StoredPatches | StoredJacobians
 
 
 def _bytes_of(values: Tensor | None) -> int:
@@ -181,36 +187,46 @@ def _by_position(values: Tensor) -> Tensor:
     return values.transpose(1, 2).flatten(2)
 
 
-def held_product(held: list[Held], weight_shape: tuple[int, int], penalty: float, vectors: Tensor) -> Tensor:
-    """The product of the sum of some held parts, and of a multiple of the identity, with columns."""
+def stored_product(stored: list[Stored], weight_shape: tuple[int, int], penalty: float, vectors: Tensor) -> Tensor:
+    """The product of the sum of some stored parts, and of a multiple of the identity, with columns."""
     matrices = vectors.reshape(*weight_shape, -1).transpose(0, 1).contiguous()
     total = torch.zeros_like(matrices)
-    for part in held:
+    for part in stored:
         part.add_product(matrices, total)
     product = total.transpose(0, 1).reshape(len(vectors), -1)
     return product + penalty * vectors if penalty else product
 
 
-def seen_along(layer: Layer, outputs: Tensor, inputs: Tensor) -> Layer:
-    """The layer in other coordinates: a linear one over as many positions."""
-    shape = (1, layer.num_positions, inputs.shape[1])
+def restricted_layer(layer: Layer, outputs: Tensor, inputs: Tensor) -> Layer:
+    """The layer restricted to some directions of its outputs and inputs: a linear one over as many positions."""
+    number, use = layer.uses[0]
+    sizes = outputs.shape[1], inputs.shape[1]
+    restricted = LayerUse(
+        "linear",
+        "restricted",
+        use.parameters,
+        ParameterPart(layer.weight),
+        None,
+        sizes,
+        num_inputs=sizes[1],
+        num_outputs=sizes[0],
+        num_positions=layer.num_positions,
+        input_size=layer.num_positions * sizes[1],
+    )
     return replace(
-        layer,
-        kind="linear",
-        num_outputs=outputs.shape[1],
-        num_inputs=inputs.shape[1],
-        input_shape=shape,
-        with_bias=False,
-        patches=None,
+        layer, kind="linear", num_outputs=sizes[0], num_inputs=sizes[1], uses=((number, restricted),), with_bias=False
     )
 
 
-def jacobians(batch: LayerBatch) -> HeldJacobians:
+def stored_jacobians(batch: LayerBatch) -> StoredJacobians:
     """The matrices J of a batch, shape (samples * rank, outputs * inputs)."""
     samples, rank, positions, outputs = batch.rows.shape
-    left = batch.rows.mT.reshape(samples, rank * outputs, positions)
-    flat = (left @ batch.inputs).view(samples * rank, batch.layer.size)
-    return HeldJacobians(batch.layer, flat, None if batch.signs is None else batch.signs.flatten())
+    if batch.layer.is_plain:
+        left = batch.rows.mT.reshape(samples, rank * outputs, positions)
+        flat = (left @ batch.inputs).view(samples * rank, batch.layer.size)
+    else:
+        flat = batch.layer.jacobians(batch.entering, batch.rows[:, :, 0]).view(samples * rank, batch.layer.size)
+    return StoredJacobians(batch.layer, flat, None if batch.signs is None else batch.signs.flatten())
 
 
 def parts(batch: LayerBatch, entries_per_sample: int, largest: int) -> list[LayerBatch]:

@@ -1,0 +1,98 @@
+"""Which second derivative a layer needs, decided by asking autograd instead of reading the modules' names."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.func import grad, vjp
+
+from hessmap.curvature.agreement import disagreement, random_vector, tolerance
+from hessmap.curvature.layers.batches import Curvature, LayerBatch, layer_batch
+from hessmap.curvature.layers.layer import Layer
+from hessmap.curvature.layers.stored_samples import StoredPatches, stored_jacobians
+from hessmap.curvature.problem import Batch, Problem
+from hessmap.errors import UnsupportedNetwork, sentence
+
+_FEW = 16
+
+
+@dataclass(frozen=True)
+class NeededCurvature:
+    """Which second derivative is needed, and the largest rank it had in the outputs of a sample."""
+
+    curvature: Curvature
+    rank: int
+
+
+def needed_curvature(problem: Problem, layer: Layer) -> NeededCurvature:
+    """Gauss-Newton where G^T A G is all there is (piecewise-linear behind the layer), else the full derivative.
+
+    Both are held against one autograd product with a random vector on a few samples, to 1e-10 relative; a layer that
+    fails both has a use of its weight that was not seen.
+    """
+    few = problem.few_samples(_FEW)
+    vector = random_direction(problem, layer)
+    expected = autograd_product(problem, layer, few, vector)
+    errors = {}
+    kinds: tuple[Curvature, ...] = ("gauss_newton", "full")
+    for curvature in kinds:
+        batch = layer_batch(problem, layer, curvature, few)
+        errors[curvature] = disagreement(batch_product(batch, vector), expected)
+        if errors[curvature] <= tolerance(problem.dtype):
+            return NeededCurvature(curvature, batch.rows.shape[1])
+    got = f"for '{layer.name}' they differ by {errors['full']:.1e}"
+    remedy = "Its weight may act in a way that is not seen; use loss_hessian(problem).block instead"
+    must = f"the layer's structure and autograd must agree to {tolerance(problem.dtype):g}"
+    raise UnsupportedNetwork(sentence(must, got, remedy))
+
+
+def batch_product(batch: LayerBatch, vector: Tensor) -> Tensor:
+    """H v on some samples from the structure, as a matrix of the weight's shape."""
+    total = vector.new_zeros(*reversed(batch.layer.weight_shape), 1)
+    stored = StoredPatches(batch) if batch.layer.is_plain else stored_jacobians(batch)
+    stored.add_product(vector.T[:, :, None].contiguous(), total)
+    return total[:, :, 0].T
+
+
+def autograd_product(problem: Problem, layer: Layer, batch: Batch, vector: Tensor) -> Tensor:
+    """H v on some samples by differentiating the risk twice, as a matrix of the weight's shape."""
+    data, targets, weights = batch
+    names = [layer.weight, layer.bias] if layer.with_bias and layer.bias is not None else [layer.weight]
+    values = [problem.named[name] for name in names]
+
+    def slopes(*given: Tensor) -> tuple[Tensor, ...]:
+        def risk(*inner: Tensor) -> Tensor:
+            named = problem.named | dict(zip(names, inner, strict=True))
+            return (weights * problem.loss.value(problem.forward(named, data), targets)).sum()
+
+        found = grad(risk, argnums=tuple(range(len(names))))(*given)
+        # The added zeros keep the slopes functions of the weights where the risk is linear in them.
+        return tuple(slope + 0.0 * value for slope, value in zip(found, given, strict=True))
+
+    linearised: Any = vjp(slopes, *values)
+    parts = linearised[1](tuple(_parts(layer, vector, values)))
+    return _matrix(layer, [part.detach() for part in parts])
+
+
+def _parts(layer: Layer, matrix: Tensor, values: list[Tensor]) -> list[Tensor]:
+    """A matrix of the weight's shape as the weight and, with it, the bias."""
+    if not layer.with_bias:
+        return [matrix.reshape(values[0].shape)]
+    weight, bias = (matrix[:-1], matrix[-1]) if layer.is_transposed else (matrix[:, :-1], matrix[:, -1])
+    return [weight.reshape(values[0].shape), bias.reshape(values[1].shape)]
+
+
+def _matrix(layer: Layer, parts: list[Tensor]) -> Tensor:
+    if not layer.with_bias:
+        return parts[0].reshape(layer.weight_shape)
+    bias = parts[1].flatten()
+    if layer.is_transposed:
+        return torch.cat([parts[0].reshape(-1, layer.num_outputs), bias[None]])
+    return torch.cat([parts[0].reshape(layer.num_outputs, -1), bias[:, None]], 1)
+
+
+def random_direction(problem: Problem, layer: Layer) -> Tensor:
+    return random_vector(layer.size, problem.dtype).reshape(layer.weight_shape)
