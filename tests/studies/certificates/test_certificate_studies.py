@@ -8,16 +8,17 @@ from typing import Any
 import pytest
 import torch
 
-from hessmap.certificates import BASES
+from hessmap import certificates
 from hessmap.errors import InvalidInput
 from hessmap.runs.encoding import decode, encode
 from hessmap.runs.model_cache import use_models_folder
 from hessmap.studies import Row, Study
-from hessmap.studies.certificates import digits, table_1, table_10, variance
-from hessmap.studies.certificates.certificate_record import LABELS, PUBLISHED, published_bound
+from hessmap.studies.certificates import digits, variance
+from hessmap.studies.certificates.certificate_record import BASES, PUBLISHED, published_bound
+from hessmap.studies.certificates.tables import TABLE_1, TABLE_10
 from hessmap.studies.certificates.task import NormalStart, task
 
-TABLES = (table_1.STUDY, table_10.STUDY)
+TABLES = (TABLE_1, TABLE_10)
 TINY: dict[str, Any] = {"data": "digits", "network": "T-3", "iterations": 20, "draws": 500, "seed": 0}
 
 
@@ -100,7 +101,7 @@ def test_published_bounds_are_those_of_the_networks_in_the_tables() -> None:
     networks = [case["network"] for study in TABLES for case in study.cases_on("mnist")]
 
     assert set(networks) == {"T-100", *PUBLISHED}
-    assert set(LABELS) == set(BASES)
+    assert set(BASES) == set(certificates.BASES)
     for study in TABLES:
         for case in study.cases_on("mnist"):
             assert study.seconds_of(case) > 0
@@ -113,7 +114,7 @@ def test_published_bounds_are_those_of_the_networks_in_the_tables() -> None:
 
 
 def test_variance_study_shares_its_posteriors_and_its_verdict_can_fail() -> None:
-    known = [*digits.STUDY.cases_on("digits"), *table_1.STUDY.cases_on("mnist")]
+    known = [*digits.STUDY.cases_on("digits"), *TABLE_1.cases_on("mnist")]
     assert all(case in known for data in ("digits", "mnist") for case in variance.STUDY.cases_on(data))
 
     found = measured(variance.STUDY, basis="approximate", iterations=500)

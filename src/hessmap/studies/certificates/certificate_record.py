@@ -1,77 +1,52 @@
-"""One certificate as a record: fitted once, continued where it was killed, kept beside the trained models."""
+"""One certificate as a record, and how certificates are shown in every study of them.
+
+It is fitted once, continued where it was killed, and stored beside the trained models.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from hessmap.studies import Case
+from hessmap.studies import Case, Cloud, Column, Row
 
 RECIPE_VERSION = 3
-LABELS = {
-    "standard": "standard",
-    "approximate": "approximate",
-    "iterative": "iterative",
-    "iterative_decay": "iterative, decaying",
-    "iterative_weights": "iterative, from weights",
-    "iterative_activity": "iterative, by activity",
-}
-# Wu et al. 2022, Table 10, column "PAC-Bayes Bound"; what the paper has no row for is left out.
-PUBLISHED = {
-    "T-600": {"standard": 0.154, "approximate": 0.1432, "iterative": 0.1198, "iterative_decay": 0.1199},
-    "T-600^2": {"standard": 0.1921, "approximate": 0.1658, "iterative": 0.1456, "iterative_decay": 0.1443},
-    "T-1200": {"standard": 0.1754, "approximate": 0.1725, "iterative": 0.1417, "iterative_decay": 0.1413},
-    "T-300^2": {"standard": 0.1686, "approximate": 0.1434, "iterative": 0.1249, "iterative_decay": 0.1244},
-    "R-600": {"standard": 0.6046, "approximate": 0.5653, "iterative_decay": 0.5681},
-    "T-200^2_10": {"standard": 0.4165, "approximate": 0.2621, "iterative": 0.2145, "iterative_decay": 0.2311},
-    "T-600_10": {"standard": 0.2879, "approximate": 0.2424, "iterative": 0.2132},
-}
-_PUBLISHED_FROM_WEIGHTS = {
-    "T-600": 0.1255,
-    "T-600^2": 0.1502,
-    "T-1200": 0.1493,
-    "T-300^2": 0.1308,
-    "R-600": 0.5616,
-    "T-200^2_10": 0.2728,
-    "T-600_10": 0.2227,
+_FIELDS = (
+    *("bound", "kl", "sampled_error_bound", "training_error", "test_error", "stochastic_test_error"),
+    *("grid_index", "prior_variance", "num_samples", "num_parameters", "ending", "seconds"),
+)
+BASES = ("standard", "approximate", "iterative", "iterative_decay", "iterative_weights", "iterative_activity")
+# Wu et al. 2022, Table 10, column "PAC-Bayes Bound", in the order of the bases; None where the paper has no number.
+PUBLISHED: dict[str, tuple[float | None, ...]] = {
+    "T-600": (0.154, 0.1432, 0.1198, 0.1199, 0.1255),
+    "T-600^2": (0.1921, 0.1658, 0.1456, 0.1443, 0.1502),
+    "T-1200": (0.1754, 0.1725, 0.1417, 0.1413, 0.1493),
+    "T-300^2": (0.1686, 0.1434, 0.1249, 0.1244, 0.1308),
+    "R-600": (0.6046, 0.5653, None, 0.5681, 0.5616),
+    "T-200^2_10": (0.4165, 0.2621, 0.2145, 0.2311, 0.2728),
+    "T-600_10": (0.2879, 0.2424, 0.2132, None, 0.2227),
 }
 
 
 def published_bound(network: str, basis: str) -> float | None:
     """The paper's bound for a network and a basis, None where it gives none."""
-    if basis == "iterative_weights":
-        return _PUBLISHED_FROM_WEIGHTS.get(network)
-    return PUBLISHED.get(network, {}).get(basis)
+    return dict(zip(BASES, PUBLISHED.get(network, ()), strict=False)).get(basis)
 
 
 def measure(case: Case) -> dict[str, Any]:
     """The certificate of a case: data, network, basis, iterations, draws, seed, and an objective if not the usual."""
-    return {**certificate_numbers(case), **_beside(case)}
+    published = published_bound(case["network"], case["basis"])
+    return certificate_numbers(case) | ({} if published is None else {"published": published})
 
 
 def certificate_numbers(case: Case) -> dict[str, Any]:
-    found = kept_certificate(case)
-    return {
-        name: found[name]
-        for name in (
-            "bound",
-            "kl",
-            "sampled_error_bound",
-            "training_error",
-            "test_error",
-            "stochastic_test_error",
-            "grid_index",
-            "prior_variance",
-            "num_samples",
-            "num_parameters",
-            "ending",
-            "seconds",
-        )
-    }
+    found = stored_certificate(case)
+    return {name: found[name] for name in _FIELDS}
 
 
-def kept_certificate(case: Case) -> dict[str, Any]:
+def stored_certificate(case: Case) -> dict[str, Any]:
     """The fields of the certificate, and the log deviations and eigenvalue order of its first layer."""
     from hessmap.certificates import certify
     from hessmap.runs.model_cache import cached_model
@@ -97,8 +72,8 @@ def kept_certificate(case: Case) -> dict[str, Any]:
         return {**plain, "log_deviations": _tensor(found.posterior[first])}
 
     settings = {"recipe": "certificate", "recipe_version": RECIPE_VERSION, **case}
-    kept: dict[str, Any] = cached_model(settings, fit)
-    return kept
+    stored: dict[str, Any] = cached_model(settings, fit)
+    return stored
 
 
 def _tensor(array: Any) -> Any:
@@ -107,6 +82,38 @@ def _tensor(array: Any) -> Any:
     return torch.from_numpy(array.copy())
 
 
-def _beside(case: Case) -> dict[str, Any]:
-    published = published_bound(case["network"], case["basis"])
-    return {} if published is None else {"published": published}
+def bounds_by_seed(rows: Sequence[Row]) -> dict[tuple[str, str, int], dict[str, float]]:
+    """For each data set, network and seed, the bound in every basis."""
+    found: dict[tuple[str, str, int], dict[str, float]] = {}
+    for row in rows:
+        key = (row["data"], row["network"], row["seed"])
+        found.setdefault(key, {})[row["basis"]] = row.number("bound")
+    return found
+
+
+BOUND_AND_TEST_ERROR = Cloud(
+    title="bound and error on test data",
+    x="bound",
+    y="stochastic_test_error",
+    colour="basis",
+    x_label="bound",
+    y_label="error of the stochastic network on test data",
+)
+BOUND = Column("bound", "bound", ".4f")
+PARTS_OF_BOUND = (
+    Column("kl", "KL", ".0f"),
+    Column("sampled_error_bound", "error, samples", ".4f"),
+    Column("stochastic_test_error", "error, test", ".4f"),
+)
+
+
+def what_it_is_made_of(colour: str) -> Cloud:
+    """The two numbers that a bound follows from, coloured by a field of the case."""
+    return Cloud(
+        title="what a bound is made of",
+        x="kl",
+        y="sampled_error_bound",
+        colour=colour,
+        x_label="divergence of the posterior from the prior",
+        y_label="error of the stochastic network on the samples",
+    )

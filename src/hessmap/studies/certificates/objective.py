@@ -6,8 +6,12 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from hessmap.studies import Case, Finding, Row, Study, View, grid
-from hessmap.studies.certificates.bound_view import BOUND, PARTS_OF_BOUND, what_it_is_made_of
-from hessmap.studies.certificates.certificate_record import certificate_numbers
+from hessmap.studies.certificates.certificate_record import (
+    BOUND,
+    PARTS_OF_BOUND,
+    certificate_numbers,
+    what_it_is_made_of,
+)
 
 _BASES = ("standard", "approximate", "iterative")
 

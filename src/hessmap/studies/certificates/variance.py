@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from hessmap.studies import INDEX, Case, Column, Finding, Lines, Row, Series, Study, View, grid
-from hessmap.studies.certificates.certificate_record import kept_certificate
+from hessmap.studies.certificates.certificate_record import stored_certificate
 
 _BASES = ("approximate", "iterative", "iterative_weights", "iterative_activity")
 
@@ -20,7 +20,7 @@ def measure(case: Case) -> dict[str, Any]:
     from hessmap.curvature.layers import kronecker_approximation
     from hessmap.studies.certificates.task import task
 
-    log_deviations = kept_certificate(case)["log_deviations"].double().numpy()
+    log_deviations = stored_certificate(case)["log_deviations"].double().numpy()
     model, _, data, _ = task(case["network"], case["data"], case["seed"])
     problem = Problem(model, "cross_entropy", data.inputs[:2000].double(), data.targets[:2000])
     product = kronecker_approximation(problem, "0")
