@@ -21,7 +21,7 @@ from hessmap.studies.layers import (
     spectra,
     subspace,
 )
-from hessmap.studies.layers.published_moments import PUBLISHED, published_moments
+from hessmap.studies.layers.layer_cases import PUBLISHED, published_moments
 from hessmap.views.study.panels import panels
 
 _MODULES = (autocorrelation, batch_norm, correspondence, kronecker, published_networks, rank_one, spectra, subspace)

@@ -13,7 +13,7 @@ from hessmap.runs.encoding import decode, encode
 from hessmap.runs.model_cache import use_models_folder
 from hessmap.studies import Row, Study
 from hessmap.studies.layers import clusters, full_hessian, overlap, training
-from hessmap.studies.layers import compared_models as models
+from hessmap.studies.layers import trained_layers as models
 from hessmap.studies.layers.trained_layers import Recipe
 
 Numbers = dict[str, float]
@@ -32,8 +32,7 @@ def _models(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 @pytest.fixture
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every network is trained for a moment, on few samples."""
-    for module in ("compared_models", "trained_layers"):
-        monkeypatch.setattr(f"hessmap.studies.layers.{module}.recipe_for", lambda network, data, **changes: SHORT)
+    monkeypatch.setattr(models, "recipe_for", lambda network, data, **changes: SHORT)
 
 
 def measured(study: Study, **case: Any) -> Row:

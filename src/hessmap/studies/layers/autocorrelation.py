@@ -12,14 +12,15 @@ from hessmap.studies.layers.layer_cases import (
     NORMALISED,
     NUM_CLASSES,
     NUM_OUTLIERS,
+    PUBLISHED,
     SHOWN,
     TRAINED,
     Threshold,
     layer_cases,
+    published_moments,
     ranges,
     threshold_findings,
 )
-from hessmap.studies.layers.published_moments import PUBLISHED, published_moments
 
 _NETWORK = "F-100^2"
 _ALL = ("fc1", "fc2", "fc3")

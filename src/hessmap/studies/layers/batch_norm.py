@@ -14,10 +14,10 @@ from hessmap.studies.layers.layer_cases import (
     TRAINED,
     Threshold,
     layer_cases,
+    published_moments,
     seconds_of,
     threshold_findings,
 )
-from hessmap.studies.layers.published_moments import published_moments
 
 if TYPE_CHECKING:
     from hessmap.curvature.layers import LayerHessian

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from hessmap.studies import Case, Cloud, Column, Finding, Row, Study, View, grid
+
+if TYPE_CHECKING:
+    from hessmap.curvature import Problem
+    from hessmap.curvature.layers import LogitGradients
 
 _NETWORK = "F-200^2"
 _MOMENTS = ("initialisation", "minimum")
@@ -19,12 +25,9 @@ def cases(data: str) -> tuple[Case, ...]:
 
 def measure(case: Case) -> dict[str, Any]:
     """Variances between clusters over those within them, and where t-SNE puts the points of every class and logit."""
-    import numpy as np
-
     from hessmap.curvature.layers import logit_gradients
     from hessmap.measurement.layers import cluster_ratios, embedded
     from hessmap.studies.drawn_curves import rounded
-    from hessmap.studies.layers.logit_centres import centre_cosines
     from hessmap.studies.layers.trained_layers import trained_layers, untrained_layers
 
     network, data, seed = case["network"], case["data"], case["seed"]
@@ -42,12 +45,45 @@ def measure(case: Case) -> dict[str, Any]:
         "of_each_logit": rounded(found.of_each_logit),
         "of_each_class": rounded(found.of_each_class),
         "explained": found.explained,
-        "centre_cosine": centre_cosines(problem, case["layer"], gradients),
+        "centre_cosine": _centre_cosines(problem, case["layer"], gradients),
         "horizontal": rounded(places[:, 0]),
         "vertical": rounded(places[:, 1]),
         "logit": logits,
         "class": classes,
     }
+
+
+def _centre_cosines(problem: Problem, layer: str, gradients: LogitGradients) -> dict[str, float]:
+    """Mean squared cosine of the centres of logit gradients with (S^T E[Q]^T)_j, in weights times E[x].
+
+    "weights" takes S as the product of the weights behind the layer, "activities" S_q.
+
+    Reference: Wu et al. 2022, equation 273, corrected: Q is transposed and the Kronecker order reversed.
+    """
+    import torch
+
+    from hessmap.curvature.layers import fully_connected_tail, layer_factors
+    from hessmap.theory.layers import activity_weighted_product, weight_product
+
+    tail = fully_connected_tail(problem, layer)
+    factors = layer_factors(problem, layer)
+    weights, slopes = ([part.numpy() for part in parts] for parts in (tail.weights, tail.slopes))
+    num_outputs = len(factors.output_factor)
+    roots = problem.loss.hessian_root(problem.outputs(), problem.targets).mT
+    mean_root = torch.einsum("n,nab->ab", problem.weights / problem.weights.sum(), roots).numpy()
+    centres = gradients.means.numpy().mean(axis=0)
+    found = {}
+    for name, product in (
+        ("weights", weight_product(weights, num_outputs)),
+        ("activities", activity_weighted_product(weights, slopes, num_outputs)),
+    ):
+        guessed = mean_root @ product
+        if gradients.space == "weights":
+            guessed = np.einsum("jm,a->jma", guessed, factors.mean_input.numpy()).reshape(len(guessed), -1)
+        inner = (guessed * centres).sum(axis=1)
+        sizes = np.square(guessed).sum(axis=1) * np.square(centres).sum(axis=1)
+        found[name] = float(np.mean(inner**2 / sizes))
+    return found
 
 
 def findings(rows: Sequence[Row]) -> Iterator[Finding]:

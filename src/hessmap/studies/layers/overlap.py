@@ -54,7 +54,7 @@ def measure(case: Case) -> dict[str, Any]:
 
     from hessmap.measurement.layers import overlap_curve
     from hessmap.studies.drawn_curves import rounded
-    from hessmap.studies.layers.compared_models import compared_model
+    from hessmap.studies.layers.trained_layers import compared_model
     from hessmap.theory.layers import growth_end, predicted_overlap
 
     settings = (case["network"], case["data"], case["labels"], case["compared"])

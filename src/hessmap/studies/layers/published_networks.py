@@ -6,8 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from hessmap.studies import Case, Column, Finding, Lines, Mark, Row, Series, Study, View, grid
-from hessmap.studies.layers.layer_cases import NUM_CLASSES, NUM_OUTLIERS
-from hessmap.studies.layers.published_moments import PUBLISHED, kind_of
+from hessmap.studies.layers.layer_cases import NUM_CLASSES, NUM_OUTLIERS, PUBLISHED, kind_of
 from hessmap.studies.layers.trained_layers import recipe_for
 
 # Seconds of one core for the training, the longer part.

@@ -7,7 +7,6 @@ from typing import Any
 
 from hessmap.runs.view import INDEX
 from hessmap.studies import Case, Check, Column, Finding, Lines, Mark, Row, Series, Study, View
-from hessmap.studies.layers.compared_models import first_recipe
 from hessmap.studies.layers.layer_cases import (
     DATA,
     NUM_CLASSES,
@@ -21,7 +20,7 @@ from hessmap.studies.layers.layer_cases import (
     recipe_of,
     seconds_of,
 )
-from hessmap.studies.layers.trained_layers import Recipe
+from hessmap.studies.layers.trained_layers import Recipe, first_recipe
 
 _RANDOM_NETWORK = ("F-16", 600)
 _WITHIN = 0.25

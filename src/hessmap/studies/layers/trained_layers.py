@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from hessmap.results.training import TrainingRun
 
 IMAGE_SHAPES = {"digits": (1, 8, 8), "mnist": (1, 28, 28), "fashion_mnist": (1, 28, 28), "cifar10": (3, 32, 32)}
+COMPARED = ("seeds", "recipes", "checkpoints")
+LABELS = ("true", "random")
+_SHARES = (0.25, 0.5, 1.0)
 _BATCH_SIZE = 128
 _SEED_OF_LABELS = 0
 _ACCURACY_EVERY = 5  # epochs between looks at the accuracy, where training ends by it: a look costs as much as an epoch
@@ -144,6 +147,39 @@ def untrained_layers(network: str, data: str, *, seed: int = 0, recipe: Recipe |
     samples = training_samples(data, how.num_train, how.has_random_labels)
     model = ZooNetwork(network, IMAGE_SHAPES[data]).build(seed=seed)
     return Problem(model, "cross_entropy", *(part[: how.num_measured].clone() for part in samples))
+
+
+def compared_model(network: str, data: str, labels: str, compared: str, number: int) -> Problem:
+    """A model of those that differ in their ``seeds``, in seeds and ``recipes``, or are ``checkpoints`` of one.
+
+    There are three recipes, as in the paper: one, a tenth of its learning rate, and momentum 0.9 with weight decay
+    5e-4; and three checkpoints, after a quarter, half and all of the epochs.
+    """
+    recipe = first_recipe(network, data, labels)
+    if compared == "recipes":
+        recipe = _recipes(recipe)[number]
+    elif compared == "checkpoints":
+        recipe = replace(recipe, epochs=round(_SHARES[number] * recipe.epochs))
+    elif compared != "seeds":
+        raise unknown_name("what is compared", compared, COMPARED)
+    seed = 0 if compared == "checkpoints" else number
+    return trained_layers(network, data, seed=seed, recipe=recipe).problem
+
+
+def first_recipe(network: str, data: str, labels: str) -> Recipe:
+    """Random labels need more steps than samples of true ones: 700 digits, 600 epochs at ten times the rate."""
+    if labels not in LABELS:
+        raise unknown_name("labels", labels, LABELS)
+    if labels == "true":
+        return recipe_for(network, data)
+    return recipe_for(
+        network, data, num_train=700, num_measured=700, epochs=600, learning_rate=0.1, has_random_labels=True
+    )
+
+
+def _recipes(first: Recipe) -> tuple[Recipe, Recipe, Recipe]:
+    slow = replace(first, learning_rate=first.learning_rate / 10)
+    return first, slow, replace(first, momentum=0.9, weight_decay=5e-4)
 
 
 def training_samples(data: str, num_train: int, has_random_labels: bool = False) -> Data:
