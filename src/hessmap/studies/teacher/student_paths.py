@@ -1,14 +1,39 @@
-"""Stochastic gradient descent of a two-layer student on fresh normal inputs, in plain numpy."""
+"""Students near their teacher: under exact gradient flow, and under stochastic descent on fresh normal inputs."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 Activation = Callable[[Floats], Floats]
+
+
+def flow(network: Any, teacher: Any, perturbations: Any, times: Any) -> tuple[Any, Any]:
+    """Points (times, students, parameters) and population losses (students, times) of students under the flow."""
+    import numpy as np
+
+    from hessmap.training import gradient_flow
+
+    def gradient(moved: Any) -> Any:
+        return network.population_gradient(network.from_vector(teacher.vector + moved), teacher)
+
+    smallest = 1e-11 * float(np.abs(perturbations).max())
+    moved = gradient_flow(gradient, perturbations, times, relative_tolerance=1e-10, absolute_tolerance=smallest)
+    points = teacher.vector + moved
+    return points, np.stack([population_loss(network, point, teacher) for point in points], axis=1)
+
+
+def population_loss(network: Any, vectors: Any, teacher: Any) -> Any:
+    """The loss of students; of linear ones as |W2 W1 - teacher's|^2 / 2, which keeps its digits when it is tiny."""
+    student = network.from_vector(vectors)
+    if network.activation != "identity":
+        return network.population_loss(student, teacher)
+    gap = student.layers[1] @ student.layers[0] - teacher.layers[1] @ teacher.layers[0]
+    return (gap**2).sum((-2, -1)) / 2
 
 
 def _normal_density(t: Floats) -> Floats:
