@@ -158,11 +158,11 @@ def test_the_claim_about_test_errors_follows_the_rows() -> None:
     generator = np.random.default_rng(0)
     ranks, counts = np.arange(1, 41), generator.integers(1, 100, 40)
 
-    def holding(first: Any, second: Any) -> list[bool]:
+    def holding(first: Any, second: Any) -> list[bool | None]:
         rows = [
             Row(
                 {"data": "digits", "activation": "relu"},
-                {"rank": a, "num_parameters": b, "test_error": 1 / rank, "training_error": 0.5 / rank},
+                {"rank": a, "num_parameters": b, "test_error": 1 / rank, "training_error": 0.5 / rank, "spread": 0.0},
             )
             for a, b, rank in zip(first.tolist(), second.tolist(), ranks.tolist(), strict=False)
         ]
@@ -170,7 +170,8 @@ def test_the_claim_about_test_errors_follows_the_rows() -> None:
 
     assert holding(ranks, counts) == [True] * 3
     assert holding(counts, ranks) == [False] * 3
-    assert holding(ranks, 2 * ranks) == [False] * 3
+    assert holding(ranks, 2 * ranks) == [None] * 3  # one quantity twice
+    assert holding(generator.integers(1, 100, 40), counts) == [None] * 3  # two that say nothing
     assert holding(ranks[:2], counts[:2]) == []
 
 

@@ -126,5 +126,7 @@ def test_the_zoo_measures_what_is_cached_and_tells_contradictions(monkeypatch: p
     assert sorted(row.array("upper_bound")) == [4, 6]
     assert trained_zoo.STUDY.verdict([row]).holds
     assert not trained_zoo.STUDY.verdict([changed(row, num_contradictions=1)]).holds
-    penalised = Row({"family": "penalised"}, {**row.record, "median_share": 1.0})
-    assert not trained_zoo.STUDY.verdict([row, penalised]).holds
+    for share, num_measured, outcome in ((0.1, 3, True), (1.0, 3, False), (0.1, 2, None)):
+        rows = [changed(row, median_share=0.8, num_measured=3)]
+        rows.append(Row({"family": "penalised"}, {**row.record, "median_share": share, "num_measured": num_measured}))
+        assert trained_zoo.STUDY.verdict(rows).findings[-1].holds is outcome

@@ -193,11 +193,23 @@ def _whole(layer: str, seed: int = 0, k9: float = 0.95, **changed: float) -> Row
 @pytest.mark.parametrize(("name", "bad"), [("squared_cosine", 0.31), ("eigenvalue_ratio", 1.6), ("overlap_at_9", 0.5)])
 def test_contrast_of_batch_norm_can_fail(name: str, bad: float) -> None:
     good = {"squared_cosine": 0.1, "eigenvalue_ratio": 1.2, "overlap_at_9": 0.3, "is_normalised": True}
-    rows = [row("fc2", {**good, "are_all_found": True}, network="F-100^2-BN", epochs=60)]
+    good |= {"are_all_found": True, "between_models": np.arange(40.0)}
+    rows = [row("fc2", good, network="F-100^2-BN", epochs=60)]
 
     assert batch_norm.STUDY.verdict(rows).holds
-    rows.append(row("fc3", {**good, "are_all_found": True, name: bad}, network="F-100^2-BN", epochs=60))
-    assert not batch_norm.STUDY.verdict(rows).holds
+    rows.append(row("fc3", {**good, name: bad}, network="F-100^2-BN", epochs=60))
+    assert batch_norm.STUDY.verdict(rows).fails
+
+
+def test_curves_that_end_below_the_outputs_say_nothing_of_their_peak() -> None:
+    record = {"between_models": np.arange(40.0), "is_normalised": True, "are_all_found": True, "overlap_at_9": 0.3}
+    (found,) = [
+        one
+        for one in batch_norm.STUDY.verdict([row("fc2", record, network="LeNet5-BN")]).findings
+        if "peaks at the outputs" in one.claim
+    ]
+    assert found.outcome == "inconclusive"
+    assert found.detail == "the curves end at k = 40 or before, below the outputs; 1 of 1 still rise there"
 
 
 def test_peak_far_from_the_outputs_is_held_against_the_study() -> None:
@@ -222,7 +234,9 @@ def test_other_claims_can_fail() -> None:
     numbers = {"first_nine": {"on_mean": 0.9, "on_outliers": 0.9}, "later": {"on_mean": 0.1}, "are_all_found": 1}
     assert correspondence.STUDY.verdict([row("fc1", numbers)]).holds
     worse = {"first_nine": {"on_mean": 0.4, "on_outliers": 0.4}, "later": {"on_mean": 0.5}, "are_all_found": 1}
-    assert not any(found.holds for found in correspondence.STUDY.verdict([row("fc1", worse)]).findings)
+    assert not any(found.holds for found in correspondence.STUDY.verdict([row("fc1", worse)]).findings[1:])
+    assert finding(correspondence.STUDY, [row("fc1", numbers)], "found to their tolerance")
+    assert not finding(correspondence.STUDY, [row("fc1", {**numbers, "are_all_found": 0})], "found to their tolerance")
 
 
 def test_published_networks_record_every_layer_and_leave_the_first_out_of_the_means() -> None:
@@ -239,7 +253,7 @@ def test_published_networks_record_every_layer_and_leave_the_first_out_of_the_me
     assert "published" not in found["fc"]
 
 
-def test_published_networks_outside_the_papers_range_are_said() -> None:
+def test_one_published_network_outside_the_papers_range_is_inconclusive() -> None:
     def of(cosine: float, ratio: float) -> list[Row]:
         parts = {
             name: {"mean": value, "least": value, "largest": value}
@@ -248,7 +262,7 @@ def test_published_networks_outside_the_papers_range_are_said() -> None:
         return [Row({"data": "mnist", "network": "F-600^2", "size": "large", "seed": 0}, {"fc": parts})]
 
     assert [one.holds for one in published_networks.STUDY.verdict(of(0.999, 12.1)).findings] == [True, True]
-    assert [one.holds for one in published_networks.STUDY.verdict(of(0.99, 5.0)).findings] == [False, False]
+    assert [one.holds for one in published_networks.STUDY.verdict(of(0.99, 5.0)).findings] == [None, None]
 
 
 @pytest.mark.parametrize("study", STUDIES, ids=lambda study: study.name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 from hessmap.studies import Finding, Row, Study, View, grid
 from hessmap.studies.certificates.certificate_record import (
@@ -14,6 +15,7 @@ from hessmap.studies.certificates.certificate_record import (
     measure,
     what_it_is_made_of,
 )
+from hessmap.studies.paired_claims import paired_finding
 
 
 def findings(rows: Sequence[Row]) -> Iterator[Finding]:
@@ -27,12 +29,14 @@ def findings(rows: Sequence[Row]) -> Iterator[Finding]:
     ):
         pairs = [(bounds[one], bounds[other]) for bounds in found.values() if one in bounds and other in bounds]
         if pairs:
-            holds = [first < second + margin for first, second in pairs]
-            numbers = ", ".join(f"{first:.4f} against {second:.4f}" for first, second in pairs)
-            yield Finding(claim, all(holds), numbers)
+            yield paired_finding(claim, pairs, partial(_is_below, margin), ".4f")
     unseen = [(row.number("stochastic_test_error"), row.number("bound")) for row in rows]
     detail = f"largest share of the bound {max(error / bound for error, bound in unseen):.2f}"
     yield Finding("No bound is below the error on test data", all(error < bound for error, bound in unseen), detail)
+
+
+def _is_below(margin: float, first: float, second: float) -> bool:
+    return first < second + margin
 
 
 STUDY = Study(

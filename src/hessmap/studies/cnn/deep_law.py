@@ -196,7 +196,11 @@ def findings(rows: Sequence[Row]) -> Iterator[Finding]:
     """The law is exact, every bound holds, and how often each is reached."""
     num_networks = sum(row["num_networks"] for row in rows)
     right = sum(row["law_right"] for row in rows)
-    yield Finding("The law of H_o is exact on every network", right == num_networks, f"{right:,} of {num_networks:,}")
+    yield Finding(
+        "The law of H_o is right on every network that was tried",
+        right == num_networks,
+        f"{right:,} of {num_networks:,}",
+    )
     for side, words in SIDES.items():
         below = sum(by < 0 for part in PARTS for by in _excess(rows, side, part))
         yield Finding(f"No rank exceeds its bound ({words})", below == 0, f"{below} of {3 * num_networks:,} ranks do")

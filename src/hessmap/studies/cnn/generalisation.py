@@ -31,6 +31,7 @@ _SEEDS = range(2)
 _TRAINING: dict[str, Any] = {"epochs": 60, "batch_size": 20, "learning_rate": 0.05, "record_every": 60}
 _NUM_RESAMPLES, _COVERAGE = 4000, 0.95
 _MATERIAL = 0.01  # a lead below it is none, however certain
+_SAME = 0.99  # two quantities that correlate by more than this cannot be told apart by what they correlate with
 _QUANTITIES = {"rank": "rank at the initialisation", "num_parameters": "parameters"}
 
 
@@ -108,9 +109,20 @@ def findings(rows: Sequence[Row]) -> Iterator[Finding]:
 
 
 def _correlations(rows: Sequence[Row], where: str) -> Iterator[Finding]:
-    """The paper does not say which error and which coefficient: test error, and what it is above the training error."""
+    """The paper does not say which error and which coefficient: test error, and what it is above the training error.
+
+    The intervals come from other choices of networks, not from other trainings, of which there are two: how far these
+    differ is said beside them.
+    """
     ranks, counts = ([row.number(name) for row in rows] for name in _QUANTITIES)
     errors = [row["test_error"] for row in rows]
+    between = float(np.corrcoef(ranks, counts)[0, 1])
+    is_one_quantity = between > _SAME
+    spread = float(np.mean([row["spread"] for row in rows]))
+    evidence = (
+        f"rank and parameters correlate by {between:.3f} with each other; the two trainings of a network differ by "
+        f"{spread:.1%}, the {len(rows)} networks by {float(np.std(errors)):.1%}"
+    )
     gaps = [row["test_error"] - row["training_error"] for row in rows]
     for target, by_order, name in (
         (errors, False, "test error, Pearson"),
@@ -118,9 +130,16 @@ def _correlations(rows: Sequence[Row], where: str) -> Iterator[Finding]:
         (gaps, False, "generalisation gap, Pearson"),
     ):
         found = compared_correlations(ranks, counts, target, by_order=by_order)
-        detail = f"rank {found.first}, parameters {found.second}; the rank leads by {found.lead}, {len(rows)} networks"
+        detail = f"rank {found.first}, parameters {found.second}; the rank leads by {found.lead}; {evidence}"
         claim = f"{where}: the rank correlates more than the parameters, by over {_MATERIAL} ({name})"
-        yield Finding(claim, found.lead.low > _MATERIAL, detail)
+        yield Finding(claim, None if is_one_quantity else _outcome(found.lead), detail)
+
+
+def _outcome(lead: Interval) -> bool | None:
+    """Decided where the interval lies on one side: above what is material, or below zero."""
+    if lead.low > _MATERIAL:
+        return True
+    return False if lead.high < 0 else None
 
 
 class Interval(NamedTuple):

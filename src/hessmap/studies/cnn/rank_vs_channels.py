@@ -98,7 +98,7 @@ def _growth(upper: Sequence[Row]) -> Iterator[Finding]:
         claim = f"ReLU: the rank of H_L grows as the number of parameters ({where})"
         yield Finding(claim, whole.exponent > 0.9, detail)
         return
-    claim = f"Linear: the rank of H_L grows about as the square root of the parameters ({where})"
+    claim = f"Linear: the rank of H_L grows with an exponent of the parameters from 0.4 to 0.6 ({where})"
     far = f"; of the bound at {_FAR[0]} to {_FAR[1]} channels {_far_exponent(first['network'], first['loss']):.3f}"
     yield Finding(claim, 0.4 <= whole.exponent <= 0.6, detail + far)
     steps = {part: _added(upper, part) for part in PARTS}

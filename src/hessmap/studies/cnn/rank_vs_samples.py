@@ -90,7 +90,7 @@ def _on_relu(relu: Sequence[Row]) -> Iterator[Finding]:
         row.number("measured.outer_product") == min(row["sample_bound"], row.number("predicted.outer_product"))
         for row in relu
     )
-    claim = "ReLU: H_o has rank N K up to the bound by rescaling"
+    claim = "ReLU: H_o has rank N K up to the bound by rescaling, in nine of ten cases or more"
     yield Finding(claim, num_equal >= 0.9 * len(relu), f"in {num_equal} of {len(relu)} cases")
     is_above = [row.number("measured.outer_product") > row["printed.outer_product"] for row in relu]
     has_more = [row["num_samples"] > row["num_inputs"] for row in relu]

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from hessmap.datasets import Data
     from hessmap.networks import Convolutional
 
-_TRAINED = {"images": "Linear on {data}", "teacher": "Linear teacher"}
+_TRAINED = {"images": "One linear network on {data}", "teacher": "One linear network, linear teacher"}
 _FILTERS = tuple(range(1, 9))
 _TAPS = 8  # of filters that do not overlap: two positions on 4x4 pixels
 _NUM_SAMPLES = 200

@@ -125,7 +125,7 @@ def all_right(rows: Sequence[Row]) -> Iterator[Finding]:
     for part, name in NAMES.items():
         right = sum(row["right"][part] for row in rows)
         detail = f"{right:,} of {num_networks:,}"
-        yield Finding(f"The formula of {name} is right on every network", right == num_networks, detail)
+        yield Finding(f"The formula of {name} is right on every network that was tried", right == num_networks, detail)
 
 
 def right_columns(field: str, label: str) -> tuple[Column, ...]:

@@ -141,7 +141,7 @@ def findings(rows: Sequence[Row]) -> Iterator[Finding]:
 
 
 def _training_findings(row: Row) -> Iterator[Finding]:
-    name = f"ReLU on {row['data']}" if row["scenario"] == "relu" else "Linear teacher"
+    name = f"One ReLU network on {row['data']}" if row["scenario"] == "relu" else "One linear network, linear teacher"
     yield from collapse(name, row, [min(pair) for pair in pairwise(row["widths"])])
     if row["scenario"] == "teacher":
         yield loss_vanishes(name, row)

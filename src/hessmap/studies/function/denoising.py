@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from operator import gt
 from typing import TYPE_CHECKING, Any
 
 from hessmap.studies import Case, Column, Finding, Plane, Row, Study, View, grid
+from hessmap.studies.paired_claims import paired_finding
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -107,13 +109,13 @@ def findings(rows: Sequence[Row]) -> Iterator[Finding]:
         for shallow, deep_one in comparisons:
             pairs = _pairs([row for row in rows if row["curve"] == curve], shallow, deep_one)
             if pairs:
-                below = sum(deep < flat for flat, deep in pairs)
                 claim = f"{curve}: the network that is {deep_one} leaves less of the noise than that which is {shallow}"
-                yield Finding(claim, below == len(pairs), f"{below} of {len(pairs)}: {_detail(pairs)}")
+                yield paired_finding(claim, pairs, gt, ".2f")
     curved = _pairs([row for row in rows if row["curve"] == "sine"], _NETWORKS[0], _NETWORKS[2])
     if curved:
-        claim = "sine, strongly curved: the deep network leaves more than half of the noise"
-        yield Finding(claim, all(deep > 0.5 for _, deep in curved), _detail(curved))
+        claim = f"sine, strongly curved, {len(curved)} seeds: the deep network leaves more than half of the noise"
+        detail = ", ".join(f"{deep:.2f}" for _, deep in curved)
+        yield Finding(claim, all(deep > 0.5 for _, deep in curved), detail)
 
 
 def _pairs(rows: Sequence[Row], shallow: str, deep: str) -> list[tuple[float, float]]:
@@ -121,10 +123,6 @@ def _pairs(rows: Sequence[Row], shallow: str, deep: str) -> list[tuple[float, fl
     found = {(row["seed"], row["network"]): row.number("mean") for row in rows}
     seeds = [seed for seed, network in found if network == deep and (seed, shallow) in found]
     return [(found[seed, shallow], found[seed, deep]) for seed in seeds]
-
-
-def _detail(pairs: Sequence[tuple[float, float]]) -> str:
-    return ", ".join(f"{flat:.2f} and {deep:.2f}" for flat, deep in pairs)
 
 
 STUDY = Study(

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from operator import lt
 from typing import TYPE_CHECKING, Any
 
 from hessmap.studies import Case, Column, Finding, Heatmap, Row, Study, View, grid
+from hessmap.studies.paired_claims import paired_finding
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -98,8 +100,7 @@ def findings(rows: Sequence[Row]) -> Iterator[Finding]:
         ):
             ones, others = ([row.number(f"held_out.{name}") for row in group] for group in (deep, flat))
             pairs = list(zip(ones, others, strict=False))
-            detail = ", ".join(f"{one:.2f} and {other:.2f}" for one, other in pairs)
-            yield Finding(f"{data}, held-out images: {claim}", all(one < other for one, other in pairs), detail)
+            yield paired_finding(f"{data}, held-out images: {claim}", pairs, lt, ".2f")
 
 
 STUDY = Study(

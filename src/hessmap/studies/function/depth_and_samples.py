@@ -91,7 +91,7 @@ def findings(rows: Sequence[Row]) -> Iterator[Finding]:
     shallow = [row for row in many if row["num_layers"] == _DEPTHS[0]]
     if shallow:
         over = sum(row["narrowest"] > _TRUE_RANK for row in shallow)
-        claim = "Two layers overestimate: the hidden one has a rank above 2 from 6 samples on"
+        claim = "Two layers overestimate in every case: the hidden one has a rank above 2 from 6 samples on"
         yield Finding(claim, over == len(shallow), f"{over} of {len(shallow)}")
     deep = [row for row in many if row["num_layers"] == _DEPTHS[-1] and row["ridge"] == _RIDGES[0]]
     if deep:
@@ -107,7 +107,7 @@ def _too_deep(ridge: float, rows: Sequence[Row]) -> Iterator[Finding]:
     chosen = [row for row in rows if row["num_layers"] > max(2, row["expected.last"])]
     if chosen:
         under = [row for row in chosen if row["narrowest"] < _TRUE_RANK]
-        claim = f"Deeper than recovery is expected at, ridge {ridge:g}: the rank is underestimated"
+        claim = f"Deeper than recovery is expected at, ridge {ridge:g}: the rank is underestimated in every case"
         yield Finding(claim, len(under) == len(chosen), f"{len(under)} of {len(chosen)}")
         others = [row.number("over_built") for row in chosen if row not in under]
         if others:

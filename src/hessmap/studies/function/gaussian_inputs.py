@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from operator import gt
 from typing import TYPE_CHECKING, Any
 
 from hessmap.studies import Case, Cloud, Column, Finding, Mark, Row, Study, View, grid
+from hessmap.studies.paired_claims import paired_finding
 
 if TYPE_CHECKING:
     from torch import nn
@@ -127,8 +129,7 @@ def findings(rows: Sequence[Row]) -> Iterator[Finding]:
     for claim, more, less in claims:
         pairs = list(zip(ratios[more], ratios[less], strict=False))
         if pairs:
-            detail = ", ".join(f"{high:.3f} and {low:.3f}" for high, low in pairs)
-            yield Finding(f"{claim}: s_(k+1) / s_k is larger", all(high > low for high, low in pairs), detail)
+            yield paired_finding(f"{claim}: s_(k+1) / s_k is larger", pairs, gt)
     yield from _local_minima(rows)
     cured = ratios["gaussian 1, a constant input"]
     if cured:
@@ -145,8 +146,7 @@ def _local_minima(rows: Sequence[Row]) -> Iterator[Finding]:
     pairs = [(usual[seed], restarted[seed]) for seed in usual if seed in restarted]
     if pairs:
         claim = "From biases large enough the objective ends lower: the usual start leads to no global minimum"
-        detail = ", ".join(f"{high:.3f} and {low:.3f}" for high, low in pairs)
-        yield Finding(claim, all(high > low for high, low in pairs), detail)
+        yield paired_finding(claim, pairs, gt)
 
 
 STUDY = Study(

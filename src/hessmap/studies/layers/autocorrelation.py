@@ -21,6 +21,7 @@ from hessmap.studies.layers.layer_cases import (
     ranges,
     threshold_findings,
 )
+from hessmap.studies.layers.trained_layers import recipe_for
 
 _NETWORK = "F-100^2"
 _ALL = ("fc1", "fc2", "fc3")
@@ -74,7 +75,8 @@ def findings(rows: Sequence[Row]) -> Iterator[Finding]:
         same = [row for row in rows if "published" in row and (row["data"], row["network"]) == (data, network)]
         found = [row.number("eigenvalue_ratio") for row in same if row["layer"].startswith(kind)]
         if found:
-            claim = f"{network} on {data}, {kind}: mean lambda_1 / lambda_2 lies in the paper's {least} to {largest}"
+            where = f"{network} on {recipe_for(network, data).num_train:,} images of {data}, {kind}"
+            claim = f"{where}: mean lambda_1 / lambda_2 lies in the paper's {least} to {largest}"
             mean = sum(found) / len(found)
             yield Finding(claim, least <= mean <= largest, f"mean {mean:.4g}, {ranges({'all': found})}")
 

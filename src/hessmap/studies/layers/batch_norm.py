@@ -6,13 +6,14 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from hessmap.runs.view import INDEX
-from hessmap.studies import Case, Check, Column, Finding, Lines, Mark, Row, Series, Study, View
+from hessmap.studies import Case, Column, Finding, Lines, Mark, Row, Series, Study, View
 from hessmap.studies.layers.layer_cases import (
     DATA,
     NORMALISED,
     NUM_OUTLIERS,
     TRAINED,
     Threshold,
+    all_eigenpairs_found,
     layer_cases,
     published_moments,
     seconds_of,
@@ -93,6 +94,7 @@ def _eigenpairs(case: Case, hessian: LayerHessian) -> EigenpairsMeasurement:
 
 
 def findings(rows: Sequence[Row]) -> Iterator[Finding]:
+    yield from all_eigenpairs_found(rows)
     for network in _NETWORKS:
         yield from threshold_findings(rows, network, _THRESHOLDS)
     for data in dict.fromkeys(row["data"] for row in rows):
@@ -104,6 +106,7 @@ def findings(rows: Sequence[Row]) -> Iterator[Finding]:
             claim = f"{data}: after batch-norm the Kronecker product explains less at k = 9"
             yield Finding(claim, max(normal) < min(plain), detail)
     yield from _peak([row for row in rows if "peak" in row and row["is_normalised"]])
+    yield from _short_curves(rows)
 
 
 def _peak(rows: Sequence[Row]) -> Iterator[Finding]:
@@ -117,6 +120,17 @@ def _peak(rows: Sequence[Row]) -> Iterator[Finding]:
     each = ", ".join(str(row["peak.at"]) for row in rows)
     claim = "Digits, fc1 of the normalised network: the mean overlap of models peaks within 10 of its 100 outputs"
     yield Finding(claim, abs(at - _NUM_OUTPUTS) <= 10, f"{mean.max():.3f} at k = {at}; of each pair at {each}")
+
+
+def _short_curves(rows: Sequence[Row]) -> Iterator[Finding]:
+    """Where the overlap of two models is not known as far as the output dimension, nothing is said of its peak."""
+    short = [row for row in rows if row["is_normalised"] and "peak" not in row and row["layer"] != "fc3"]
+    if short:
+        curves = [row.array("between_models") for row in short]
+        rising = sum(int(curve.argmax()) == curve.size - 1 for curve in curves)
+        detail = f"the curves end at k = {max(curve.size for curve in curves)} or before, below the outputs; "
+        claim = "In the other hidden layers behind a normalisation the overlap of models peaks at the outputs too"
+        yield Finding(claim, None, f"{detail}{rising} of {len(curves)} still rise there")
 
 
 def _lines(data: str, network: str, epochs: int) -> tuple[Lines, ...]:
@@ -160,7 +174,6 @@ STUDY = Study(
     cases=cases,
     measure=measure,
     data=DATA,
-    checks=(Check("are_all_found", 1.0, "equal"),),
     findings=findings,
     seconds=seconds_of,
     view=View(

@@ -7,6 +7,7 @@ from typing import Any
 
 from hessmap.studies import INDEX, Case, Column, Finding, Lines, Mark, Row, Series, Study, View, grid
 from hessmap.studies.layers.layer_cases import NUM_OUTLIERS
+from hessmap.studies.paired_claims import paired_finding
 
 _COUNT = 50
 _PLACES = (1, 5, 9, 30)
@@ -62,12 +63,19 @@ def findings(rows: Sequence[Row]) -> Iterator[Finding]:
     """The corrected form beside equations 261 to 263, network by network, in every seed."""
     for data, network, epochs in dict.fromkeys((row["data"], row["network"], row["epochs"]) for row in rows):
         chosen = [row for row in rows if (row["data"], row["network"], row["epochs"]) == (data, network, epochs)]
+        where = f"{network} on {data} after {epochs} epochs"
         has_limits = data == "digits" and epochs == _LAST_EPOCH
-        for claim, name, holds in (*(_LIMITS if has_limits else ()), *_COMPARISONS):
-            pairs = [(row.number(f"corrected.{name}"), row.number(f"printed.{name}")) for row in chosen]
+        for claim, name, holds in _LIMITS if has_limits else ():
+            pairs = _pairs(chosen, name)
             detail = ", ".join(f"{corrected:.3f} and {printed:.3f}" for corrected, printed in pairs)
-            where = f"{network} on {data} after {epochs} epochs"
             yield Finding(f"{where}, {claim}", all(holds(*pair) for pair in pairs), detail)
+        for claim, name, holds in _COMPARISONS:
+            yield paired_finding(f"{where}, {claim}", _pairs(chosen, name), holds)
+
+
+def _pairs(rows: Sequence[Row], name: str) -> list[tuple[float, float]]:
+    """The values of the corrected and of the printed form."""
+    return [(row.number(f"corrected.{name}"), row.number(f"printed.{name}")) for row in rows]
 
 
 _Claim = tuple[str, str, Callable[[float, float], bool]]

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from hessmap.runs.view import INDEX
-from hessmap.studies import Case, Check, Column, Finding, Lines, Mark, Row, Series, Study, View
+from hessmap.studies import Case, Column, Finding, Lines, Mark, Row, Series, Study, View
 from hessmap.studies.layers.layer_cases import NUM_CLASSES, NUM_OUTLIERS
 
 _COUNT = 200
@@ -83,7 +83,6 @@ STUDY = Study(
     cases=cases,
     measure=measure,
     data=("cifar10",),
-    checks=(Check("is_converged", 1.0, "equal"),),
     findings=findings,
     seconds=lambda case: _SECONDS.get(case["network"], 60.0),
     view=View(

@@ -6,13 +6,14 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from hessmap.runs.view import INDEX
-from hessmap.studies import Case, Check, Column, Finding, Lines, Mark, Row, Series, Study, View
+from hessmap.studies import Case, Column, Finding, Lines, Mark, Row, Series, Study, View
 from hessmap.studies.layers.layer_cases import (
     DATA,
     NUM_OUTLIERS,
     SHOWN,
     TRAINED,
     Threshold,
+    all_eigenpairs_found,
     by_network,
     layer_cases,
     ranges,
@@ -65,6 +66,7 @@ def measure(case: Case) -> dict[str, Any]:
 
 
 def findings(rows: Sequence[Row]) -> Iterator[Finding]:
+    yield from all_eigenpairs_found(rows)
     yield from threshold_findings(rows, _NETWORK, _THRESHOLDS)
     for data, network, chosen in by_network(rows):
         long = [row for row in chosen if "overlap_at.k20" in row and row["layer"].startswith("fc")]
@@ -106,7 +108,6 @@ STUDY = Study(
     cases=cases,
     measure=measure,
     data=DATA,
-    checks=(Check("are_all_found", 1.0, "equal"),),
     findings=findings,
     seconds=seconds_of,
     view=View(

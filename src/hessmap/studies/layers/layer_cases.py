@@ -147,3 +147,10 @@ def by_network(rows: Sequence[Row]) -> Iterator[tuple[str, str, list[Row]]]:
 def ranges(values: dict[str, list[float]]) -> str:
     """Smallest and largest value under each name: "fc1 0.85 to 0.89"."""
     return ", ".join(f"{name} {min(some):.4g} to {max(some):.4g}" for name, some in values.items() if some)
+
+
+def all_eigenpairs_found(rows: Sequence[Row]) -> Iterator[Finding]:
+    """What every statement on eigenvectors stands on."""
+    found = sum(bool(row["are_all_found"]) for row in rows)
+    claim = "The eigenpairs of every layer were found to their tolerance"
+    yield Finding(claim, found == len(rows), f"of {found} of {len(rows)}")

@@ -17,10 +17,13 @@ _MORE_PAIRS = tuple(pair for pair in combinations(range(7), 2) if pair not in _P
 _RANDOM = {"network": "F-16", "labels": "random"}
 _WIDE = {"network": "F-200^2", "labels": "true"}
 _LENET = {"network": "LeNet5", "labels": "true"}
+# As far as twice the 200 outputs: 60 dimensions do not show whether the overlap peaks at them.
+_LONG = grid(network=["F-200^2"], labels=["true"], layer=["fc1", "fc2"], count=[400], compared=["seeds"], pair=_PAIRS)
 
 
 def cases(data: str) -> tuple[Case, ...]:
-    """Every pair among three models, of small ones among seven; of the digits also other recipes and checkpoints."""
+    """Every pair among three models, of small ones among seven; of the digits also other recipes, checkpoints, and
+    longer curves of two layers."""
     layers: dict[str, tuple[Case, ...]] = {
         "digits": (
             *({**_WIDE, "layer": layer, "count": 60} for layer in ("fc1", "fc2", "fc3")),
@@ -35,7 +38,8 @@ def cases(data: str) -> tuple[Case, ...]:
     compared = ("seeds", "recipes", "checkpoints") if data == "digits" else ("seeds",)
     few = [{**layer, **pair} for layer in layers[data] for pair in grid(compared=compared, pair=_PAIRS)]
     narrow = [layer for layer in layers[data] if layer["network"] == "F-16"]
-    return (*few, *({**layer, "compared": "seeds", "pair": pair} for layer in narrow for pair in _MORE_PAIRS))
+    more = [{**layer, "compared": "seeds", "pair": pair} for layer in narrow for pair in _MORE_PAIRS]
+    return (*few, *more, *(_LONG if data == "digits" else ()))
 
 
 class _Seen(NamedTuple):
@@ -109,11 +113,14 @@ def _seen(problem: Problem, case: Case) -> _Seen:
     return _Seen(found.eigenvectors, bool(found.converged), spectra, num_live, is_output)
 
 
-def _figure(data: str, network: str, labels: str, layer: str, compared: str = "seeds") -> Lines:
+def _figure(
+    data: str, network: str, labels: str, layer: str, compared: str = "seeds", count: int | None = None
+) -> Lines:
+    which = {} if count is None else {"count": count}
     named = f"{layer} of {network}, {data}" + (", random labels" if labels == "random" else "")
     return Lines(
         title=named + ("" if compared == "seeds" else f", {compared}"),
-        where={"data": data, "network": network, "labels": labels, "layer": layer, "compared": compared},
+        where={"data": data, "network": network, "labels": labels, "layer": layer, "compared": compared, **which},
         x=INDEX,
         series=(
             Series("measured", points="overlap"),
@@ -129,7 +136,8 @@ def _figure(data: str, network: str, labels: str, layer: str, compared: str = "s
 
 _FIGURES = (
     *(_figure("digits", *setting) for setting in (("F-16", "random", "fc1"), ("F-16", "random", "fc2"))),
-    *(_figure("digits", "F-200^2", "true", layer) for layer in ("fc1", "fc2", "fc3")),
+    *(_figure("digits", "F-200^2", "true", layer, count=60) for layer in ("fc1", "fc2", "fc3")),
+    *(_figure("digits", "F-200^2", "true", layer, count=400) for layer in ("fc1", "fc2")),
     *(_figure("digits", "F-16", "random", "fc1", compared) for compared in ("recipes", "checkpoints")),
     *(_figure("digits", "F-200^2", "true", "fc2", compared) for compared in ("recipes", "checkpoints")),
     *(_figure("mnist", "F-200^2", "true", layer) for layer in ("fc1", "fc2", "fc3")),
@@ -147,7 +155,7 @@ STUDY = Study(
     measure=measure,
     data=("digits", "mnist", "cifar10"),
     findings=findings,
-    seconds=lambda case: _SECONDS[case["data"]],
+    seconds=lambda case: _SECONDS[case["data"]] if case["count"] < 400 else 60.0,
     view=View(
         figures=_FIGURES,
         table=(
@@ -157,6 +165,7 @@ STUDY = Study(
             "layer",
             "compared",
             Column("num_outputs", "m"),
+            Column("count", "to k"),
             Column("num_live", "live"),
             Column("growth_end", "k*"),
             Column("peak", "peak at"),
@@ -165,6 +174,6 @@ STUDY = Study(
             Column("at_twice", "at 2m", ".3f"),
             Column("input_overlap", "(t.t')^2", ".3f"),
         ),
-        group_by=("data", "network", "labels", "layer", "compared"),
+        group_by=("data", "network", "labels", "layer", "compared", "count"),
     ),
 )

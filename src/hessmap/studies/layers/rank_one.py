@@ -6,12 +6,13 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from hessmap.runs.view import INDEX
-from hessmap.studies import Case, Check, Column, Finding, Lines, Mark, Row, Series, Study, View
+from hessmap.studies import Case, Column, Finding, Lines, Mark, Row, Series, Study, View
 from hessmap.studies.layers.layer_cases import (
     DATA,
     SHOWN,
     TRAINED,
     Threshold,
+    all_eigenpairs_found,
     by_layer,
     by_network,
     layer_cases,
@@ -54,6 +55,7 @@ def _ratio_of_random(shape: tuple[int, int]) -> float:
 
 
 def findings(rows: Sequence[Row]) -> Iterator[Finding]:
+    yield from all_eigenpairs_found(rows)
     yield from threshold_findings(rows, _NETWORK, _THRESHOLDS)
     for data, network, chosen in by_network(rows):
         means = by_layer(chosen, "mean_of_all")
@@ -82,7 +84,6 @@ STUDY = Study(
     cases=cases,
     measure=measure,
     data=DATA,
-    checks=(Check("are_all_found", 1.0, "equal"),),
     findings=findings,
     seconds=seconds_of,
     view=View(

@@ -17,6 +17,7 @@ from hessmap.studies.layers.layer_cases import (
     recipe_of,
     threshold_findings,
 )
+from hessmap.studies.layers.trained_layers import recipe_for
 
 _NETWORK = "F-100^2"
 _HIDDEN = ("fc1", "fc2")
@@ -111,7 +112,8 @@ def findings(rows: Sequence[Row]) -> Iterator[Finding]:
             if same:
                 found = {"ours": [row.number("centred") for row in same]}
                 published = PUBLISHED[key][layer]
-                claim = f"{key[1]} on {key[0]}, {layer}: the overlap reaches the paper's {published}"
+                where = f"{key[1]} on {recipe_for(key[1], key[0]).num_train:,} images of {key[0]}, {layer}"
+                claim = f"{where}: the overlap reaches the paper's {published}"
                 yield Finding(claim, min(found["ours"]) >= published, ranges(found))
 
 

@@ -117,7 +117,6 @@ def trained_layers(network: str, data: str, *, seed: int = 0, recipe: Recipe | N
 
     ``recipe`` is by default ``recipe_for(network, data)``.
     """
-    from hessmap.curvature import Problem
     from hessmap.studies.trained_networks import trained_network
 
     how = recipe or recipe_for(network, data)
@@ -135,18 +134,25 @@ def trained_layers(network: str, data: str, *, seed: int = 0, recipe: Recipe | N
         options["drop_rate_after"] = how.drop_rate_after
     architecture = ZooNetwork(network, IMAGE_SHAPES[data])
     model, run = trained_network(architecture, samples, seed=seed, init="glorot", **options)
-    measured = (part[: how.num_measured].clone() for part in samples)
-    return TrainedLayers(Problem(model, "cross_entropy", *measured), run)
+    return TrainedLayers(_problem(model, samples, how), run)
 
 
 def untrained_layers(network: str, data: str, *, seed: int = 0, recipe: Recipe | None = None) -> Problem:
     """The same network before its first step, on the same samples."""
-    from hessmap.curvature import Problem
-
     how = recipe or recipe_for(network, data)
     samples = training_samples(data, how.num_train, how.has_random_labels)
     model = ZooNetwork(network, IMAGE_SHAPES[data]).build(seed=seed)
-    return Problem(model, "cross_entropy", *(part[: how.num_measured].clone() for part in samples))
+    return _problem(model, samples, how)
+
+
+def _problem(model: nn.Module, samples: Data, recipe: Recipe) -> Problem:
+    """In float64 also above a million parameters, where a problem keeps the model's own precision by default."""
+    import torch
+
+    from hessmap.curvature import Problem
+
+    measured = (part[: recipe.num_measured].clone() for part in samples)
+    return Problem(model, "cross_entropy", *measured, dtype=torch.float64)
 
 
 def compared_model(network: str, data: str, labels: str, compared: str, number: int) -> Problem:

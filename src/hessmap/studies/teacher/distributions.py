@@ -65,7 +65,9 @@ def findings(rows: Sequence[Row]) -> Iterator[Finding]:
                 f"{wide[smallest]:.4f} at (10, 20), {wide[largest]:.4f} at (90, 180)" if largest == 90 else str(wide)
             )
             yield Finding(
-                f"For Ni < Nh the law is approached with the size, {name}", wide[largest] < wide[smallest], detail
+                f"For Ni < Nh the largest teachers are nearer to the law than the smallest, {name}",
+                wide[largest] < wide[smallest],
+                detail,
             )
     for name in _FOURTH_MOMENTS:
         kept = [row for row in rows if row["distribution"] == name != "normal" and row["inputs"] > row["hidden"]]
@@ -75,7 +77,9 @@ def findings(rows: Sequence[Row]) -> Iterator[Finding]:
             closes_in = abs(far["distance"] - limit) < abs(near["distance"] - limit)
             detail = f"{near['distance']:.3f}, {far['distance']:.3f}, limit {limit:.3f}"
             yield Finding(
-                f"For Ni > Nh the distance tends to that of the atoms and not to zero, {name}", closes_in, detail
+                f"For Ni > Nh the larger teachers are nearer to the distance of the atoms, which is not zero, {name}",
+                closes_in,
+                detail,
             )
     small = [row for row in rows if (row["inputs"], row["hidden"]) == (30, 10) and row["distribution"] != "normal"]
     if small:
