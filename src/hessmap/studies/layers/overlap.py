@@ -17,8 +17,9 @@ _MORE_PAIRS = tuple(pair for pair in combinations(range(7), 2) if pair not in _P
 _RANDOM = {"network": "F-16", "labels": "random"}
 _WIDE = {"network": "F-200^2", "labels": "true"}
 _LENET = {"network": "LeNet5", "labels": "true"}
+_FAR = 400
 # As far as twice the 200 outputs: 60 dimensions do not show whether the overlap peaks at them.
-_LONG = grid(network=["F-200^2"], labels=["true"], layer=["fc1", "fc2"], count=[400], compared=["seeds"], pair=_PAIRS)
+_LONG = grid(network=["F-200^2"], labels=["true"], layer=["fc1", "fc2"], count=[_FAR], compared=["seeds"], pair=_PAIRS)
 
 
 def cases(data: str) -> tuple[Case, ...]:
@@ -119,7 +120,7 @@ def _figure(
     which = {} if count is None else {"count": count}
     named = f"{layer} of {network}, {data}" + (", random labels" if labels == "random" else "")
     return Lines(
-        title=named + ("" if compared == "seeds" else f", {compared}"),
+        title=named + ("" if compared == "seeds" else f", {compared}") + (f", to {count}" if count == _FAR else ""),
         where={"data": data, "network": network, "labels": labels, "layer": layer, "compared": compared, **which},
         x=INDEX,
         series=(
@@ -137,7 +138,7 @@ def _figure(
 _FIGURES = (
     *(_figure("digits", *setting) for setting in (("F-16", "random", "fc1"), ("F-16", "random", "fc2"))),
     *(_figure("digits", "F-200^2", "true", layer, count=60) for layer in ("fc1", "fc2", "fc3")),
-    *(_figure("digits", "F-200^2", "true", layer, count=400) for layer in ("fc1", "fc2")),
+    *(_figure("digits", "F-200^2", "true", layer, count=_FAR) for layer in ("fc1", "fc2")),
     *(_figure("digits", "F-16", "random", "fc1", compared) for compared in ("recipes", "checkpoints")),
     *(_figure("digits", "F-200^2", "true", "fc2", compared) for compared in ("recipes", "checkpoints")),
     *(_figure("mnist", "F-200^2", "true", layer) for layer in ("fc1", "fc2", "fc3")),
@@ -155,7 +156,7 @@ STUDY = Study(
     measure=measure,
     data=("digits", "mnist", "cifar10"),
     findings=findings,
-    seconds=lambda case: _SECONDS[case["data"]] if case["count"] < 400 else 60.0,
+    seconds=lambda case: _SECONDS[case["data"]] if case["count"] < _FAR else 60.0,
     view=View(
         figures=_FIGURES,
         table=(

@@ -106,7 +106,7 @@ class ZooNetwork:
 
 
 class TrainedLayers(NamedTuple):
-    """A trained network on the samples on which its Hessians are taken, and the course of its training."""
+    """A trained network on the samples on which its Hessians are taken, and the history of its training."""
 
     problem: Problem
     run: TrainingRun

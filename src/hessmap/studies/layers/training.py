@@ -155,7 +155,7 @@ def _figures(data: str) -> tuple[Lines, ...]:
         )
         for name, words, places in eigenvalues
     )
-    courses = (
+    over_epochs = (
         Lines(
             title=f"{network}, {data}: {words}",
             where={"data": data},
@@ -169,7 +169,7 @@ def _figures(data: str) -> tuple[Lines, ...]:
         )
         for name, words, scale in numbers
     )
-    return (*spectra, *courses)
+    return (*spectra, *over_epochs)
 
 
 STUDY = Study(

@@ -46,8 +46,8 @@ def measure(case: Case) -> dict[str, Any]:
     teacher = TeacherStudent(INPUTS, TEACHER, activation).draw(100 + case["seed"])
     times, points = _flow(student, student.draw(case["seed"]).vector, teacher)
     effective = effective_parameters(INPUTS, case["student"], activation).value
-    course = [_hessians(student, student.from_vector(point), teacher, effective) for point in points]
-    record: dict[str, Any] = {name: np.array([found[name] for found in course]) for name in course[0]}
+    along = [_hessians(student, student.from_vector(point), teacher, effective) for point in points]
+    record: dict[str, Any] = {name: np.array([found[name] for found in along]) for name in along[0]}
     has_reached = bool(record["functional_norm"][-1] < _REACHED)
     ranks = {
         "outer_product_from": int(record["outer_product_rank"].min()),
@@ -117,7 +117,7 @@ def _hessians(student: Any, weights: Any, teacher: Any, effective: int) -> dict[
 def findings(rows: Sequence[Row]) -> Iterator[Finding]:
     excess = max(row["largest_excess"] for row in rows)
     claim = "The (N_eff + 1)-th eigenvalue never exceeds the norm of H_f"
-    detail = f"at most by {max(excess, 0.0):.1e} of the norm of H_L, in {len(rows)} courses of 34 times"
+    detail = f"at most by {max(excess, 0.0):.1e} of the norm of H_L, in {len(rows)} trainings of 34 times"
     yield Finding(claim, excess < 1e-14, detail)
     curved = [row for row in rows if row["activation"] != "identity"]
     if curved:
