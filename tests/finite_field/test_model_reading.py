@@ -7,6 +7,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch import nn
 
 from hessmap.curvature import Problem
@@ -123,3 +125,24 @@ def test_outputs_that_cancel_to_rounding_are_still_those_of_the_model() -> None:
         require_outputs(chain, inputs.numpy(), outputs + 1e-2, np.finfo(float).eps, "")
     with pytest.raises(UnsupportedNetwork, match="its outputs differ from theirs"):
         require_outputs(chain, inputs.numpy(), outputs[:, :0], np.finfo(float).eps, "")
+
+
+@settings(deadline=None, max_examples=80)
+@given(st.data())
+def test_a_pool_of_any_options_computes_what_torch_computes(data: st.DataObject) -> None:
+    num_axes = data.draw(st.integers(1, 3))
+
+    def sizes(least: int, most: int) -> tuple[int, ...]:
+        return tuple(data.draw(st.integers(least, most)) for _ in range(num_axes))
+
+    kernel, stride, rounded_up = sizes(2, 3), sizes(1, 3), data.draw(st.booleans())
+    padding, lengths = sizes(0, 1), sizes(5, 7)
+    if data.draw(st.booleans()):
+        kind = (nn.MaxPool1d, nn.MaxPool2d, nn.MaxPool3d)[num_axes - 1]
+        pool = kind(kernel, stride, padding, dilation=sizes(1, 2), ceil_mode=rounded_up)
+    else:
+        kind = (nn.AvgPool1d, nn.AvgPool2d, nn.AvgPool3d)[num_axes - 1]
+        pool = kind(kernel, stride, padding, ceil_mode=rounded_up, count_include_pad=data.draw(st.booleans()))
+    inputs = torch.randn(2, 2, *lengths, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    found = float_outputs(read_chain(nn.Sequential(pool), Layout(()), (2, *lengths)), inputs.numpy().reshape(2, -1))
+    np.testing.assert_allclose(found, pool(inputs).numpy().reshape(2, -1), rtol=1e-13, atol=1e-13)
