@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
+from hessmap.results.map_estimates import CurvatureEstimates
 from hessmap.results.maps import CurvatureMap
 from hessmap.views.cli import app
 
@@ -77,11 +78,17 @@ def test_a_model_and_data_of_the_users_own_are_mapped_as_they_are() -> None:
     assert "training" not in done.stderr
 
 
-def test_a_network_too_large_to_map_is_refused_before_it_is_trained() -> None:
-    done = runner.invoke(app, ["map", "--widths", "64-20000-10"])
-    assert done.exit_code == 2
-    assert "a map of 1,480,000 parameters must fit the memory" in done.stderr
-    assert "training" not in done.stderr
+def test_a_network_too_large_for_dense_hessians_is_estimated(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hessmap.maps.curvature_map.network.available_bytes", lambda: 1000)
+    done = mapped(*SMALL, "--name", "large")
+    for shown in ("64-4-10 relu", "Estimates from products, without ranks: it needs", "sharpest direction", "Verdicts"):
+        assert shown in " ".join(done.stdout.split())
+    assert "Stored as" not in done.stderr
+    written = folder / "hessmap-runs" / "map-large"
+    assert [path.name for path in written.iterdir()] == ["map.json"]
+    found = CurvatureEstimates.from_json((written / "map.json").read_text())
+    assert found.num_parameters == 296
+    assert CurvatureEstimates.from_json(mapped(*SMALL, "--json").stdout).eigenpairs == found.eigenpairs
 
 
 def test_widths_follow_the_data_unless_given() -> None:

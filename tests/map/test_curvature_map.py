@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from hessmap.curvature import Problem, loss_hessian, outer_product_hessian
-from hessmap.errors import InvalidInput, TooLarge
+from hessmap.errors import InvalidInput
 from hessmap.maps.curvature_map import curvature_map, linear_twin
 from hessmap.networks import FullyConnected
 from hessmap.results.maps import CurvatureMap
@@ -229,12 +229,6 @@ def test_exact_arithmetic_is_asked_where_the_measured_rank_is_in_doubt() -> None
     assert part.certificate is not None
     assert part.agrees
     assert "by exact arithmetic" in found.verdicts[0]
-
-
-def test_a_model_too_large_is_refused_with_the_bytes() -> None:
-    model = FullyConnected((3000, 3000, 10), activation="relu").build()
-    with pytest.raises(TooLarge, match=r"GiB|TiB"):
-        curvature_map(model, labelled(4, 3000, 10))
 
 
 def test_a_flat_network_has_rank_zero_everywhere() -> None:

@@ -16,6 +16,7 @@ from tracked import network, samples, train
 
 import hessmap as hm
 from hessmap.errors import InvalidInput, UnknownName
+from hessmap.maps.comparison import track_verdicts
 from hessmap.maps.track.pace import Pace
 from hessmap.results import CurvatureTrack, Record
 from hessmap.runs.store import Store, StoreError, load_track, track_summaries
@@ -210,6 +211,26 @@ def test_a_store_that_cannot_be_written_leaves_the_track_as_it_was(store: Path) 
     assert tracker.track.num_points == 1
     assert tracker(2) is not None
     assert [point.step for point in stored(store, "run").points] == [0, 2]
+
+
+@pytest.mark.parametrize(
+    ("steps", "gaps"),
+    [
+        ((0, 640, 700, 760, 820), ((0, 640),)),
+        ((0, 10, 20, 100, 110, 400, 410), ((20, 100), (110, 400))),
+        ((0, 10, 20, 50), ()),
+        ((0, 640), ()),
+        ((5,), ()),
+    ],
+)
+def test_what_was_not_measured_is_a_gap_and_is_said(steps: tuple[int, ...], gaps: tuple[tuple[int, int], ...]) -> None:
+    tracker = hm.Tracker(network(), "cross_entropy", samples(), share=None, quantities=())
+    for step in steps:
+        tracker(step)
+    assert tracker.track.gaps == gaps
+    said = [text for text in track_verdicts(tracker.track) if text.startswith("Nothing was measured between")]
+    assert len(said) == (1 if gaps else 0)
+    assert all(f"{left:,} and {right:,}" in said[0] for left, right in gaps)
 
 
 def test_fewer_quantities_cost_fewer_products() -> None:

@@ -13,14 +13,16 @@ from hessmap.results.estimates import (
     ShiftedSolution,
     SpectralEstimate,
 )
-from hessmap.results.functions import (
+from hessmap.results.function_layers import (
     BalanceMeasurement,
     BottleneckView,
     ClassRegions,
     DenoisingScore,
+    LayerRepresentation,
+)
+from hessmap.results.functions import (
     FunctionRank,
     FunctionRankCertificate,
-    LayerRepresentation,
     RankInterval,
     RankRange,
     SchattenMeasurement,
@@ -35,6 +37,7 @@ from hessmap.results.layers import (
     OverlapSummary,
 )
 from hessmap.results.map_comparison import Change, FactorChange, LayerChange, MapComparison, MapIdentity, PartChange
+from hessmap.results.map_estimates import CurvatureEstimates, LayerEstimate
 from hessmap.results.maps import CurvatureMap, FactorCurvature, LayerCurvature, NetworkCurvature, PartCurvature
 from hessmap.results.provenance import Provenance, data_hash, provenance
 from hessmap.results.ranks import (
@@ -69,6 +72,7 @@ __all__ = [
     "ClusterMeasurement",
     "CostBound",
     "CountTruth",
+    "CurvatureEstimates",
     "CurvatureMap",
     "CurvatureTrack",
     "DataRanks",
@@ -89,6 +93,7 @@ __all__ = [
     "KroneckerFit",
     "LayerChange",
     "LayerCurvature",
+    "LayerEstimate",
     "LayerRepresentation",
     "LinearSolution",
     "MapComparison",

@@ -105,6 +105,7 @@ class NetworkCurvature(Record):
 
     ``effective_dimension`` is that of the outer-product Hessian at one over the number of samples, as under a
     Gaussian prior of unit precision.
+    ``data_ranks`` is None where the inputs are not one tensor.
     ``prediction`` is None where no formula covers the network; ``prediction_gap`` then says why, as ``factors_gap``
     does for layers without factors.
     """
@@ -119,7 +120,7 @@ class NetworkCurvature(Record):
     parts: tuple[PartCurvature, ...]
     layers: tuple[LayerCurvature, ...]
     effective_dimension: EffectiveDimension
-    data_ranks: DataRankMeasurement
+    data_ranks: DataRankMeasurement | None
     prediction: RankPrediction | None = None
     prediction_gap: str = ""
     notes: tuple[str, ...] = ()

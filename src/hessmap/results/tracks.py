@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import pairwise
 from math import inf
 from typing import ClassVar
 
@@ -15,6 +16,7 @@ from hessmap.results.ranks import Part
 from hessmap.results.record import Record
 
 Floats = NDArray[np.float64]
+_LONG = 3  # times the usual distance between points makes a gap
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -88,6 +90,16 @@ class CurvatureTrack(Record):
     def share_reached(self) -> float:
         """The part of the time that went into measuring."""
         return self.spent / self.seconds if self.seconds > 0 else 0.0
+
+    @property
+    def gaps(self) -> tuple[tuple[int, int], ...]:
+        """Neighbouring steps more than three times as far apart as usual: nothing is known of what lies between."""
+        steps = [point.step for point in self.points]
+        distances = sorted(right - left for left, right in pairwise(steps))
+        if len(distances) < 2:
+            return ()
+        usual = distances[(len(distances) - 1) // 2]
+        return tuple((left, right) for left, right in pairwise(steps) if right - left > _LONG * usual)
 
     def column(self, name: str) -> Floats:
         """One number of every point, nan where a point has none: "risk", "sharpness", "trace", "gradient_overlap"."""

@@ -18,6 +18,7 @@ def track_verdicts(track: CurvatureTrack) -> tuple[str, ...]:
         _edge(track.points),
         _trace(track.points),
         _overlap(track.points),
+        _gaps(track),
         _doubt(track.points),
         _cost(track),
     )
@@ -89,6 +90,13 @@ def _overlap(points: tuple[TrackPoint, ...]) -> str:
         f"At the end {last.value:.0%} of the gradient (of its squared norm) lies along the {last.num_vectors} sharpest "
         f"directions; of a random vector it would be {last.chance:.2g}."
     )
+
+
+def _gaps(track: CurvatureTrack) -> str:
+    if not track.gaps:
+        return ""
+    named = ", ".join(f"{left:,} and {right:,}" for left, right in track.gaps[:3]) + (", .." if track.gaps[3:] else "")
+    return f"Nothing was measured between steps {named}: what is said of the track is about its points alone."
 
 
 def _doubt(points: tuple[TrackPoint, ...]) -> str:

@@ -1,43 +1,53 @@
-"""The map in one call: ranks predicted and measured, spectra, layers, verdicts."""
+"""The map in one call: ranks predicted and measured, spectra, layers, verdicts; above the dense limit, estimates."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
-from torch import Tensor, nn
+import torch
+from torch import nn
 
 from hessmap.curvature import Problem
 from hessmap.curvature.losses import AnyLoss
+from hessmap.errors import require
+from hessmap.maps.curvature_map.estimates import curvature_estimates
 from hessmap.maps.curvature_map.linear_twin import linear_twin
-from hessmap.maps.curvature_map.network import Progress, network_curvature
+from hessmap.maps.curvature_map.network import MapPlan, Progress, network_curvature
 from hessmap.maps.curvature_map.verdicts import verdicts
+from hessmap.results.map_estimates import CurvatureEstimates
 from hessmap.results.maps import CurvatureMap
 
 
 def curvature_map(
-    model: nn.Module,
-    data: tuple[Tensor, Tensor] | Iterable[Any],
-    loss: AnyLoss = "cross_entropy",
+    model: nn.Module | Problem,
+    data: Any = None,
+    loss: AnyLoss | None = None,
     *,
     twin: bool = True,
     certify: bool | None = None,
     title: str = "",
     progress: Progress | None = None,
-) -> CurvatureMap:
-    """Measure the three Hessians of a model on data, beside what theory predicts of them.
+    seed: int = 0,
+) -> CurvatureMap | CurvatureEstimates:
+    """Measure the three Hessians of a model on data, or of a Problem, beside what theory predicts of them.
 
     Where the model is a chain of linear layers with activations, its linear twin (same weights and data, no
     activations) is mapped too unless ``twin`` is False: the ranks of the twin are a theorem, and the measured
-    ones must equal them. All Hessians are formed densely; a model too large for it is refused with the bytes.
+    ones must equal them. All Hessians are formed densely, in float64. Where they do not fit the memory, or the problem
+    is in another number format, the result is a ``CurvatureEstimates``: sharpness, trace, density and the layers, from
+    products with random vectors of ``seed``.
 
     ``certify`` asks for ranks in exact arithmetic as well, which networks of linear layers with identity, ReLU
     or polynomial activations under squared loss have: True for all, None for those whose measured value is not
     decidable while the network is small, False for none.
-    ``data`` is (inputs, targets) or a loader; ``progress`` is told in words what is done next.
+    ``data`` is all that a Problem takes; the ``loss`` is cross-entropy unless another is given. ``progress`` gets in
+    words what is done next.
     """
-    say = progress or _silent
-    problem = _problem(model, loss, data)
+    say = progress or _no_progress
+    problem = _problem(model, data, loss)
+    reason = _why_not_dense(problem)
+    if reason:
+        return curvature_estimates(problem, reason, title, say, seed)
     network = network_curvature(problem, "network", say, certify)
     twin_problem = linear_twin(problem) if twin else None
     other = None
@@ -52,12 +62,22 @@ def curvature_map(
     )
 
 
-def _problem(model: nn.Module, loss: AnyLoss, data: tuple[Tensor, Tensor] | Iterable[Any]) -> Problem:
-    """A pair of tensors is inputs and targets; anything else is read as a loader."""
-    if isinstance(data, tuple | list) and len(data) == 2 and all(isinstance(item, Tensor) for item in data):
-        return Problem(model, loss, *data)
-    return Problem(model, loss, data)
+def _problem(model: nn.Module | Problem, data: Any, loss: AnyLoss | None) -> Problem:
+    if not isinstance(model, Problem):
+        require(data is not None, "a map needs a Problem, or a model and data", "data is missing")
+        return Problem(model, "cross_entropy" if loss is None else loss, data)
+    given = " and ".join(name for name, value in (("data", data), ("loss", loss)) if value is not None)
+    require(not given, "a Problem has its own data and loss", f"{given} was given as well", "Leave it out")
+    return model
 
 
-def _silent(text: str) -> None:
-    pass
+def _why_not_dense(problem: Problem) -> str:
+    """Why the Hessians are not formed; empty where they are."""
+    if problem.dtype != torch.float64:
+        number_format = str(problem.dtype).removeprefix("torch.")
+        return f"the problem is in {number_format}, and dense Hessians are in float64"
+    return MapPlan(problem.num_parameters, problem.num_samples).excess
+
+
+def _no_progress(text: str) -> None:
+    """Nobody asked for it."""

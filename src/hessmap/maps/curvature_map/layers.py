@@ -27,6 +27,15 @@ def layer_places(layout: Layout) -> dict[str, list[int]]:
     return places
 
 
+def layer_shape(layout: Layout, layer: str) -> str:
+    """The shapes of a layer's parameters.
+
+    >>> layer_shape(Layout((("0.weight", (2, 1)), ("0.bias", (2,)), ("2.weight", (1, 2)))), "0")
+    '2×1 + 2'
+    """
+    return " + ".join("×".join(map(str, shape)) for name, shape in layout.shapes if _module(name) == layer)
+
+
 def layer_spectra(layout: Layout, loss: Tensor, scale: float) -> dict[str, Spectrum]:
     """The spectrum of each layer's block of the dense loss Hessian, ranks being relative to ``scale``."""
     return {
@@ -43,9 +52,7 @@ def layer_rows(
         found = spectra[name]
         yield LayerCurvature(
             name=name,
-            shape=" + ".join(
-                "×".join(map(str, shape)) for parameter, shape in layout.shapes if _module(parameter) == name
-            ),
+            shape=layer_shape(layout, name),
             num_parameters=len(indices),
             rank=numerical_rank(found),
             top_eigenvalue=float(found.eigenvalues[0]),

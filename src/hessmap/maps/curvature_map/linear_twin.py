@@ -5,16 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from hessmap.curvature import Problem
 from hessmap.errors import UnsupportedNetwork
+from hessmap.maps.curvature_map.network import beyond_formulas
 from hessmap.networks import describe
 
 
 def linear_twin(problem: Problem) -> Problem | None:
     """The problem with every activation replaced by the identity and the outputs scaled to unit mean square; None
-    where the network is linear already, is none that ``describe`` knows, or has frozen parameters.
+    where the network is linear already, is none that ``describe`` knows, or the formulas do not speak of the problem.
 
     The rank formulas are theorems for the twin, and its weights are generic: it is not the twin that was trained,
     so neither its residual nor its gradient is small. The outputs are scaled by one factor common to all layers,
@@ -25,7 +26,7 @@ def linear_twin(problem: Problem) -> Problem | None:
         network = describe(problem.model)
     except UnsupportedNetwork:
         return None
-    if network.is_linear or network.num_parameters != problem.num_parameters:
+    if network.is_linear or beyond_formulas(problem) or not isinstance(problem.inputs, Tensor):
         return None
     twin = replace(network, activation="identity").build()
     inputs = problem.inputs.flatten(1)

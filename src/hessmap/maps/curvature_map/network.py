@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from hessmap.curvature import Problem, functional_hessian, loss_hessian, outer_product_hessian
 from hessmap.curvature.finite_field import certified_rank
-from hessmap.curvature.memory import readable_bytes, require_memory
-from hessmap.errors import InvalidInput, UnsupportedNetwork
+from hessmap.curvature.memory import available_bytes, readable_bytes
+from hessmap.errors import InvalidInput, TooLarge, UnsupportedNetwork
 from hessmap.maps.curvature_map.layers import layer_rows, layer_spectra, measured_factors
 from hessmap.maps.data_ranks import measured_data_ranks
 from hessmap.measurement import effective_dimension, numerical_rank, spectrum
@@ -48,13 +48,13 @@ class MapPlan:
         """Products over the samples, 2 N p^2, and the reduction to tridiagonal form, 4/3 p^3, three times."""
         return 3 * (2.0 * self.num_samples * self.num_parameters**2 + 4 / 3 * self.num_parameters**3)
 
-    def require_room(self) -> None:
-        """Refuse what does not fit the memory, with the bytes and what to do instead."""
-        require_memory(
-            f"a map of {self.num_parameters:,} parameters",
-            self.num_bytes,
-            "Map a smaller network or freeze some layers; products (loss_hessian(problem) @ v) need no dense matrix",
-        )
+    @property
+    def excess(self) -> str:
+        """Why the Hessians cannot be formed, with the bytes; empty where they can."""
+        available = available_bytes()
+        if self.num_bytes <= available:
+            return ""
+        return f"it needs {readable_bytes(self.num_bytes)}, and {readable_bytes(available)} are free"
 
     def __str__(self) -> str:
         size = f"{self.num_parameters:,} parameters, {readable_bytes(8 * self.num_parameters**2)} each"
@@ -64,13 +64,11 @@ class MapPlan:
 def network_curvature(
     problem: Problem, name: str, say: Progress, certify: bool | None = None, with_factors: bool = True
 ) -> NetworkCurvature:
-    """Everything the map holds of one network; ``say`` is told in words what is done next."""
-    plan = MapPlan(problem.num_parameters, problem.num_samples)
-    plan.require_room()
-    say(f"{name}: {plan}")
+    """Everything the map holds of one network; ``say`` gets in words what is done next."""
+    say(f"{name}: {MapPlan(problem.num_parameters, problem.num_samples)}")
     spectra, layers, factors_gap, notes = _measured(problem, lambda text: say(f"{name}: {text}"), with_factors)
-    ranks = measured_data_ranks(problem)
-    prediction, gap = predicted_ranks(problem, ranks)
+    ranks, why_no_ranks = _data_ranks(problem)
+    prediction, gap = predicted_ranks(problem, ranks) if ranks is not None else (None, why_no_ranks)
     measured = {part: numerical_rank(spectra[part]) for part in PARTS}
     certificates, refusal = certified_parts(problem, measured, certify, lambda text: say(f"{name}: {text}"))
     return NetworkCurvature(
@@ -155,15 +153,26 @@ def certified_parts(
     return found, ""
 
 
+def _data_ranks(problem: Problem) -> tuple[DataRankMeasurement | None, str]:
+    """What the formulas need of the data, or None and why it cannot be had."""
+    try:
+        is_tensor = isinstance(problem.inputs, Tensor)
+    except TooLarge as error:  # a stream that does not fit the memory
+        return None, str(error)
+    if not is_tensor:
+        return None, "the formulas are about inputs that are one tensor"
+    return measured_data_ranks(problem), ""
+
+
 def predicted_ranks(problem: Problem, ranks: DataRankMeasurement) -> tuple[RankPrediction | None, str]:
     """The predicted ranks for the measured data, or None and why there are none.
 
     The residual enters only where the formula is a theorem: for a network with activations the moment of residuals
     and inputs says nothing about the functional Hessian, and the generic value stands in.
     """
-    frozen = [name for name, _ in problem.model.named_parameters() if name not in problem.layout.names]
-    if frozen:
-        return None, f"the formulas are about all weights, and {frozen[0]} is frozen"
+    reason = beyond_formulas(problem)
+    if reason:
+        return None, reason
     try:
         network = describe(problem.model)
         given: dict[str, Any] = {"input_rank": ranks.input_rank.value}
@@ -176,6 +185,16 @@ def predicted_ranks(problem: Problem, ranks: DataRankMeasurement) -> tuple[RankP
         return predict_ranks(network, loss=problem.loss.name, **given), ""
     except (UnsupportedNetwork, InvalidInput) as error:
         return None, str(error)
+
+
+def beyond_formulas(problem: Problem) -> str:
+    """Why the rank formulas do not speak of a problem, whatever its network is; empty where they may."""
+    fixed = [name for name, _ in problem.model.named_parameters() if name not in problem.layout.names]
+    if fixed:
+        return f"the formulas are about all weights, and {fixed[0]} is frozen or left out"
+    if problem.l2:
+        return f"the formulas are about the risk without a penalty, and l2 is {problem.l2:g}"
+    return "" if problem.user_forward is None else "the formulas are about a model that is called with its inputs alone"
 
 
 def description(model: nn.Module) -> str:

@@ -85,16 +85,20 @@ def map_curvature(
     their ranks against the formulas. The linear twin (the same weights
     without activations) is where the formulas are theorems. Figures and
     the record are written into a folder that is named at the end, and the
-    record into the store.
+    record into the store. A network whose Hessians do not fit the memory
+    gets estimates of its spectrum and its layers instead of ranks.
     """
     from rich.console import Console
 
     from hessmap.errors import require
+    from hessmap.results import CurvatureEstimates
     from hessmap.runs.store import Store, add_map
     from hessmap.views.cli.references import referenced_model
-    from hessmap.views.cli.run_folder import new_folder, new_name, write_map
+    from hessmap.views.cli.run_folder import new_folder, new_name, write_map, write_record
     from hessmap.views.cli.subject import chosen_data, chosen_network, trained_model
     from hessmap.views.progress import TerminalProgress
+    from hessmap.views.tables import map_view
+    from hessmap.views.tables.map_estimates import map_estimates_view
 
     require(
         model is None or widths is None,
@@ -118,17 +122,19 @@ def map_curvature(
         title, steps = name or "", shown.start
         found = curvature_map(mapped, mapped_on, loss, twin=twin, certify=certify, title=title, progress=steps)
         shown.start("writing the record and the figures")
-        paths = write_map(found, folder)
-        with Store(store, create=True) as opened:
-            add_map(opened, stored_as, found, typed_command(context), replace)
+        if isinstance(found, CurvatureEstimates):
+            paths = [write_record(found, folder)]
+        else:
+            paths = write_map(found, folder)
+            with Store(store, create=True) as opened:
+                add_map(opened, stored_as, found, typed_command(context), replace)
     if as_json:
         typer.echo(found.to_json())
     else:
-        from hessmap.views.tables import map_view
-
-        Console().print(map_view(found))
+        Console().print(map_estimates_view(found) if isinstance(found, CurvatureEstimates) else map_view(found))
     aside.print(f"Written to {folder}: {', '.join(path.name for path in paths)}", highlight=False)
-    aside.print(f"Stored as {stored_as} in {store}: hessmap map show {stored_as}", highlight=False)
+    if not isinstance(found, CurvatureEstimates):  # a store holds maps with ranks, which can be compared
+        aside.print(f"Stored as {stored_as} in {store}: hessmap map show {stored_as}", highlight=False)
 
 
 map_app = typer.Typer(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from hessmap.errors import InvalidInput, require, sentence
 
 if TYPE_CHECKING:
+    from hessmap.results.map_estimates import CurvatureEstimates
     from hessmap.results.maps import CurvatureMap
 
 
@@ -47,11 +48,17 @@ def new_folder(output: Path | None, name: str) -> Path:
     return folder
 
 
+def write_record(found: CurvatureMap | CurvatureEstimates, folder: Path) -> Path:
+    """The record alone."""
+    path = folder / "map.json"
+    path.write_text(found.to_json(), encoding="utf-8")
+    return path
+
+
 def write_map(curvature_map: CurvatureMap, folder: Path) -> list[Path]:
     """The record and the figures; the paths that were written."""
     from hessmap.views.plots import layers_figure, save_figure, spectrum_figure
 
-    record = folder / "map.json"
-    record.write_text(curvature_map.to_json(), encoding="utf-8")
+    record = write_record(curvature_map, folder)
     spectra = save_figure(spectrum_figure(curvature_map), folder, "spectrum")
     return [record, *spectra, *save_figure(layers_figure(curvature_map), folder, "layers")]

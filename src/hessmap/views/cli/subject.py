@@ -54,10 +54,8 @@ def trained_model(
     network: FullyConnected, data: Any, loss: str, epochs: int, seed: int, progress: Progress
 ) -> nn.Module:
     """The network after training by Adam, as good a minimum as a practitioner would stop at."""
-    from hessmap.maps.curvature_map import MapPlan
     from hessmap.training import train
 
-    MapPlan(network.num_parameters, num_samples=0).require_room()  # before the training, not after it
     progress.start(f"training {network} ({network.num_parameters:,} parameters) for {epochs} epochs, {loss} loss")
     model = network.build(seed=seed, init="kaiming")
     train(model, data, loss, optimiser="adam", learning_rate=3e-3, batch_size=64, epochs=epochs, seed=seed)
