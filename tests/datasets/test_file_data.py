@@ -14,7 +14,7 @@ import torch
 
 from hessmap import datasets
 from hessmap.datasets import images as loaders
-from hessmap.datasets.catalogue import CIFAR10, MNIST, DataFile, data_folders, found_file, unpacked
+from hessmap.datasets.catalogue import CIFAR10, MNIST, DataFile, data_folders, found_file, unpacked_bytes
 from hessmap.datasets.image_files import labelled_images
 from hessmap.errors import DataFileError, InvalidInput, UnknownName
 from hessmap.results import Record
@@ -98,7 +98,7 @@ def test_the_first_bytes_decide_how_a_file_is_packed_whatever_its_name(folder, p
     packed = path.with_name(path.name + name)
     packed.write_bytes(PACK[packing](content))
     assert found_file("tiny-idx", path.name) == packed
-    assert unpacked(packed) == content
+    assert unpacked_bytes(packed) == content
 
 
 def assert_refused(message, folder, content, file="tiny-idx/train-images-idx3-ubyte"):
@@ -181,7 +181,7 @@ def test_a_missing_file_is_named_with_the_places_searched_and_where_to_have_it(f
 
 def test_a_file_that_cannot_be_read_is_a_data_file_error(tmp_path):
     with pytest.raises(DataFileError, match="must be readable"):
-        unpacked(tmp_path)
+        unpacked_bytes(tmp_path)
 
 
 def test_the_users_cache_is_searched_after_the_environment_variable(monkeypatch, tmp_path):

@@ -43,14 +43,14 @@ def found_file(folder: str, stem: str) -> Path | None:
     return None
 
 
-def unpacked(path: Path) -> bytes:
+def unpacked_bytes(path: Path) -> bytes:
     """The content of a plain, gzip or xz file; the first bytes decide, not the name.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     path = Path(folder) / "misnamed.xz"
     ...     _ = path.write_bytes(gzip.compress(b"pixels"))
-    ...     unpacked(path)
+    ...     unpacked_bytes(path)
     b'pixels'
     """
     try:
@@ -137,7 +137,7 @@ class ImageFiles:
         for file in (*self.train, *self.test):
             path = found_file(self.folder, file.stem)
             try:
-                if path is None or not file.is_original(unpacked(path)):
+                if path is None or not file.is_original(unpacked_bytes(path)):
                     return False
             except DataFileError:
                 return False

@@ -17,7 +17,7 @@ from hessmap.datasets.catalogue import (
     data_folders,
     found_file,
     require_split,
-    unpacked,
+    unpacked_bytes,
 )
 from hessmap.errors import DataFileError, sentence
 
@@ -121,7 +121,7 @@ def _content(source: ImageFiles, file: DataFile) -> bytes:
                 f"{source.folder}",
             )
         )
-    return unpacked(path)
+    return unpacked_bytes(path)
 
 
 def _check_count(source: ImageFiles, file: DataFile, found: int, expected: int) -> None:

@@ -58,8 +58,8 @@ def digits(
     bunch = load_digits()
     images = torch.from_numpy(bunch.images).reshape(-1, 1, 8, 8)
     parts = iter([Data(images, torch.from_numpy(bunch.target).long())])
-    chosen, num_classes = _chosen(parts, 10, classes, num_samples, seed)
-    return _finished(chosen, 16, side, False, num_classes if one_hot else None, standardise)
+    chosen, num_classes = _wanted_samples(parts, 10, classes, num_samples, seed)
+    return _rows_and_targets(chosen, 16, side, False, num_classes if one_hot else None, standardise)
 
 
 def mnist(
@@ -137,11 +137,11 @@ def image_data(
     parts = (
         Data(torch.tensor(images), torch.tensor(labels).long()) for images, labels in labelled_images(source, split)
     )
-    chosen, num_classes = _chosen(parts, source.num_classes, classes, num_samples, seed)
-    return _finished(chosen, 255, side, grayscale, num_classes if one_hot else None, standardise)
+    chosen, num_classes = _wanted_samples(parts, source.num_classes, classes, num_samples, seed)
+    return _rows_and_targets(chosen, 255, side, grayscale, num_classes if one_hot else None, standardise)
 
 
-def _chosen(
+def _wanted_samples(
     parts: Iterator[Data],
     num_classes: int,
     classes: Iterable[int] | None,
@@ -165,7 +165,7 @@ def _chosen(
     return preprocessing.subsample(whole, num_samples, seed), len(wanted)
 
 
-def _finished(
+def _rows_and_targets(
     chosen: Data, white: int, side: int | None, grayscale: bool, num_classes: int | None, standardise: bool
 ) -> Data:
     """Float64 rows from images with ``white`` as brightest value; one-hot targets if num_classes is given."""

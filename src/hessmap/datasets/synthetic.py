@@ -137,7 +137,7 @@ def _full_rank(num_rows: int, num_columns: int, bits: int, is_centred: bool, gen
     for _ in range(_ATTEMPTS):
         matrix = _integers((num_rows, num_columns), bits, generator)
         if is_centred:
-            matrix = _centred(matrix, generator)
+            matrix = _centred_columns(matrix, generator)
         if _rank_modulo_prime(matrix) == min(num_rows - is_centred, num_columns):
             return matrix
     raise InvalidInput(
@@ -159,7 +159,7 @@ def _integers(shape: tuple[int, int], bits: int, generator: torch.Generator) -> 
     return torch.randint(-(2**bits), 2**bits + 1, shape, generator=generator).double()
 
 
-def _centred(matrix: Tensor, generator: torch.Generator) -> Tensor:
+def _centred_columns(matrix: Tensor, generator: torch.Generator) -> Tensor:
     """Take each column's sum away from it in near-equal integers, the odd ones from rows chosen at random."""
     num_rows = len(matrix)
     shares, odd = matrix.sum(dim=0) // num_rows, matrix.sum(dim=0) % num_rows

@@ -25,7 +25,7 @@ class Evaluation(NamedTuple):
 
 
 class Moment(NamedTuple):
-    """What a progress callback is told: how much is done, of how much at most, and how the model does.
+    """What a progress callback gets: how much is done, of how much at most, and how the model does.
 
     ``done`` and ``total`` count epochs, or evaluations for a method without epochs.
     """
@@ -127,7 +127,7 @@ class Objective:
 
 
 def objective(model: nn.Module, data: Data, loss: str | PerSample, weight_decay: float = 0.0) -> Objective:
-    """The objective of training a model on (inputs, targets), both brought to the model's number format."""
+    """The objective of training a model on (inputs, targets), both in the model's number format."""
     inputs, targets = data
     must, got = "training needs tensors", f"got {type(inputs).__name__} and {type(targets).__name__}"
     require(isinstance(inputs, Tensor) and isinstance(targets, Tensor), must, got, "Use torch.from_numpy for arrays")
@@ -165,5 +165,5 @@ def _require_single_samples(loss: PerSample, model: nn.Module, inputs: Tensor, t
     )
 
 
-def diverged(value: float, where: str, remedy: str) -> TrainingDiverged:
+def divergence_error(value: float, where: str, remedy: str) -> TrainingDiverged:
     return TrainingDiverged(sentence("the loss must stay finite", f"it became {value} in {where}", remedy))

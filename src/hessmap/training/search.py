@@ -13,7 +13,7 @@ from scipy.optimize import minimize
 from scipy.sparse.linalg import LinearOperator, minres
 from torch import Tensor
 
-from hessmap.training.objective import Evaluation, History, Moment, Objective, diverged
+from hessmap.training.objective import Evaluation, History, Moment, Objective, divergence_error
 
 Floats = NDArray[np.float64]
 
@@ -130,7 +130,7 @@ class Search:
         return _flat(product) + self.goal.weight_decay * vector
 
     def _accept(self, place: Floats) -> None:
-        """Told the present point after each iteration, also of one whose step was rejected."""
+        """Called with the present point after each iteration, also of one whose step was rejected."""
         self._num_rejected = self._num_rejected + 1 if np.array_equal(place, self._point) else 0
         if self._num_rejected >= _MAX_REJECTED:
             raise _Ended
@@ -143,7 +143,8 @@ class Search:
     def _record(self) -> None:
         evaluation = self.goal.evaluate()
         if not isfinite(evaluation.loss):
-            raise diverged(evaluation.loss, f"evaluation {self.num_evaluations}", "Start from smaller parameters")
+            where = f"evaluation {self.num_evaluations}"
+            raise divergence_error(evaluation.loss, where, "Start from smaller parameters")
         self.history.append((self.num_evaluations, evaluation))
         if self.progress is not None:
             self.progress(Moment(self.num_evaluations, self.max_evaluations, self.latest))

@@ -10,7 +10,7 @@ import torch
 from hessmap.errors import unknown_name
 from hessmap.results.provenance import data_hash
 from hessmap.training.checkpoints import Location, check_same_settings, load_checkpoint, save_checkpoint
-from hessmap.training.objective import Evaluation, History, Objective, diverged
+from hessmap.training.objective import Evaluation, History, Objective, divergence_error
 
 OPTIMISERS: tuple[str, ...] = ("sgd", "adam")
 
@@ -42,7 +42,7 @@ class TrainingState:
         """Evaluate the model on all samples and add it to the history."""
         evaluation = self.goal.evaluate()
         if not math.isfinite(evaluation.loss):
-            raise diverged(evaluation.loss, f"epoch {self.epoch}", self._remedy)
+            raise divergence_error(evaluation.loss, f"epoch {self.epoch}", self._remedy)
         self.history.append((self.epoch, evaluation))
         return evaluation
 
@@ -56,7 +56,7 @@ class TrainingState:
             loss = self.goal.batch_loss(inputs[batch], targets[batch])
             if not math.isfinite(loss.item()):
                 step = start // self.batch_size + 1
-                raise diverged(loss.item(), f"epoch {self.epoch + 1}, step {step}", self._remedy)
+                raise divergence_error(loss.item(), f"epoch {self.epoch + 1}, step {step}", self._remedy)
             self.optimiser.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]
             self.optimiser.step()

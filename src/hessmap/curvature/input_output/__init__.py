@@ -2,7 +2,7 @@
 
 from hessmap.curvature.input_output.exact_jacobians import ExactFunction, exact_function
 from hessmap.curvature.input_output.jacobians import JacobianGram, input_jacobians, jacobian_chunks
-from hessmap.curvature.input_output.kinks import off_kinks
+from hessmap.curvature.input_output.kinks import function_off_kinks
 from hessmap.curvature.input_output.network_function import NetworkFunction, plain_layers
 from hessmap.curvature.input_output.representations import Representation, affine_layers, is_chain, representations
 
@@ -13,10 +13,10 @@ __all__ = [
     "Representation",
     "affine_layers",
     "exact_function",
+    "function_off_kinks",
     "input_jacobians",
     "is_chain",
     "jacobian_chunks",
-    "off_kinks",
     "plain_layers",
     "representations",
 ]

@@ -14,7 +14,7 @@ from hessmap.curvature.finite_field.layer_maps import gradients_by_inputs, layer
 from hessmap.curvature.finite_field.model_reading import read_chain
 from hessmap.curvature.finite_field.prime_field import PrimeField
 from hessmap.curvature.finite_field.signs import Mask, Signs, signs
-from hessmap.curvature.input_output.kinks import beside
+from hessmap.curvature.input_output.kinks import points_beside
 from hessmap.curvature.input_output.network_function import NetworkFunction
 from hessmap.curvature.layout import Layout
 
@@ -60,7 +60,7 @@ def exact_function(function: NetworkFunction, field: PrimeField, seed: int = 0) 
     num_ties, is_moved = found.num_ties, _kinked_points(chain, found, len(inputs))
     is_on_kink = is_moved
     if is_moved.any():
-        inputs = np.where(is_moved[:, None], beside(function.inputs, seed).numpy().reshape(inputs.shape), inputs)
+        inputs = np.where(is_moved[:, None], points_beside(function.inputs, seed).numpy().reshape(inputs.shape), inputs)
         found = signs(chain, inputs)
         is_on_kink = _kinked_points(chain, found, len(inputs))
     exact = in_field(chain, field)

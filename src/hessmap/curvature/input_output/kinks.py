@@ -18,11 +18,11 @@ _JUMP = 1e-4
 _AT_ONCE = 2**11  # samples
 
 
-def beside(points: Tensor, seed: int, step: float = _STEP) -> Tensor:
+def points_beside(points: Tensor, seed: int, step: float = _STEP) -> Tensor:
     """The points, each moved in a random direction by about ``step`` times its largest entry.
 
     >>> points = torch.tensor([[4.0, 0.0]], dtype=torch.float64)
-    >>> (beside(points, seed=0) - points).abs().max().item() < 1e-6
+    >>> (points_beside(points, seed=0) - points).abs().max().item() < 1e-6
     True
     """
     generator = torch.Generator().manual_seed(seed)
@@ -51,13 +51,13 @@ def is_on_kink(function: NetworkFunction, seed: int = 0) -> Tensor:
     return found
 
 
-def off_kinks(function: NetworkFunction, seed: int = 0) -> tuple[NetworkFunction, int]:
+def function_off_kinks(function: NetworkFunction, seed: int = 0) -> tuple[NetworkFunction, int]:
     """The same function at the same points, but for those on a kink, which are moved beside it; and their number."""
     found = is_on_kink(function, seed)
     if not found.any():
         return function, 0
     points = function.inputs.clone()
-    points[found] = beside(function.inputs, seed)[found]
+    points[found] = points_beside(function.inputs, seed)[found]
     return function.at(points), int(found.sum())
 
 
@@ -65,7 +65,7 @@ def _jumps(function: NetworkFunction, points: Tensor, seed: int, step: float) ->
     """By how much the gradient at each point differs from that beside it, on the worse side, and its size there."""
     generator = torch.Generator().manual_seed(seed + 1)
     mixture = torch.randn(len(points), function.output_dim, generator=generator, dtype=torch.float64)
-    ahead = beside(points, seed, step)
+    ahead = points_beside(points, seed, step)
     here, one, other = (function.vjp(values, mixture) for values in (points, ahead, 2 * points - ahead))
     jumps = torch.maximum((here - one).norm(dim=1), (here - other).norm(dim=1))
     return jumps, torch.stack([part.norm(dim=1) for part in (here, one, other)]).amax(dim=0)

@@ -25,7 +25,7 @@ def track_verdicts(track: CurvatureTrack) -> tuple[str, ...]:
     return tuple(text for text in sentences if text)
 
 
-def _moved(old: float, new: float) -> str:
+def _change_text(old: float, new: float) -> str:
     if old == new:
         return f"stayed at {old:.3g}"
     return f"{'fell' if new < old else 'rose'} from {old:.3g} to {new:.3g}"
@@ -35,7 +35,7 @@ def _risk(points: tuple[TrackPoint, ...]) -> str:
     first, last = points[0], points[-1]
     if len(points) == 1:
         return f"At step {first.step:,} the risk is {first.risk:.3g}; a track needs another point."
-    return f"From step {first.step:,} to {last.step:,} the risk {_moved(first.risk, last.risk)}."
+    return f"From step {first.step:,} to {last.step:,} the risk {_change_text(first.risk, last.risk)}."
 
 
 def _sharpness(points: tuple[TrackPoint, ...]) -> str:
@@ -44,7 +44,7 @@ def _sharpness(points: tuple[TrackPoint, ...]) -> str:
         return ""
     steps = list(values)
     sharpest = max(steps, key=lambda step: values[step] or 0.0)
-    change = f"The sharpness (largest eigenvalue) {_moved(values[steps[0]] or 0.0, values[steps[-1]] or 0.0)}"
+    change = f"The sharpness (largest eigenvalue) {_change_text(values[steps[0]] or 0.0, values[steps[-1]] or 0.0)}"
     if sharpest in (steps[0], steps[-1]):
         return f"{change}."
     return f"{change}; it was largest, {values[sharpest]:.3g}, at step {sharpest:,}."

@@ -83,7 +83,7 @@ def measured_factors(problem: Problem, loss: Tensor) -> tuple[dict[str, FactorCu
     for name in layer_names(problem):
         try:
             if _is_curved(problem, name, loss):
-                found[name] = _measured(problem, name, loss)
+                found[name] = _factor_curvature(problem, name, loss)
         except HessmapError as error:  # a weight that acts in a way that is not seen: the other layers have factors
             gap = str(error)
     return found, "" if found else gap
@@ -99,7 +99,7 @@ def _is_curved(problem: Problem, name: str, loss: Tensor) -> bool:
     return bool(_block(problem, name, loss).abs().max() > 0)
 
 
-def _measured(problem: Problem, name: str, loss: Tensor) -> FactorCurvature:
+def _factor_curvature(problem: Problem, name: str, loss: Tensor) -> FactorCurvature:
     num_classes = problem.output_dim
     block = _block(problem, name, loss)
     factors = layer_factors(problem, name)

@@ -65,12 +65,16 @@ def network_curvature(
     problem: Problem, name: str, say: Progress, certify: bool | None = None, with_factors: bool = True
 ) -> NetworkCurvature:
     """Everything the map holds of one network; ``say`` gets in words what is done next."""
-    say(f"{name}: {MapPlan(problem.num_parameters, problem.num_samples)}")
-    spectra, layers, factors_gap, notes = _measured(problem, lambda text: say(f"{name}: {text}"), with_factors)
+
+    def say_of_network(text: str) -> None:
+        say(f"{name}: {text}")
+
+    say_of_network(str(MapPlan(problem.num_parameters, problem.num_samples)))
+    spectra, layers, factors_gap, notes = _spectra_and_layers(problem, say_of_network, with_factors)
     ranks, why_no_ranks = _data_ranks(problem)
     prediction, gap = predicted_ranks(problem, ranks) if ranks is not None else (None, why_no_ranks)
     measured = {part: numerical_rank(spectra[part]) for part in PARTS}
-    certificates, refusal = certified_parts(problem, measured, certify, lambda text: say(f"{name}: {text}"))
+    certificates, refusal = certified_parts(problem, measured, certify, say_of_network)
     return NetworkCurvature(
         name=name,
         description=description(problem.model),
@@ -99,7 +103,7 @@ def network_curvature(
     )
 
 
-def _measured(
+def _spectra_and_layers(
     problem: Problem, say: Progress, with_factors: bool
 ) -> tuple[dict[Part, Spectrum], tuple[LayerCurvature, ...], str, tuple[str, ...]]:
     """The three spectra, the layers, why there are no factors where there are none, and how the matrices were found;

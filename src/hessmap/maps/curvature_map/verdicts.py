@@ -15,35 +15,35 @@ _NEARLY_STATIONARY = 1e-6
 
 def verdicts(network: NetworkCurvature, twin: NetworkCurvature | None) -> tuple[str, ...]:
     """The sentences of a map, most important first."""
-    sentences = [held_against_theory(twin) if twin is not None else ""]
-    sentences += [held_against_theory(network), bulk(network), curvature_sign(network)]
+    sentences = [agreement_with_theory(twin) if twin is not None else ""]
+    sentences += [agreement_with_theory(network), bulk(network), curvature_sign(network)]
     sentences += [heaviest_layer(network), factors(network), effective_dimension(network)]
     return tuple(text for text in sentences if text)
 
 
-def held_against_theory(network: NetworkCurvature) -> str:
+def agreement_with_theory(network: NetworkCurvature) -> str:
     """Whether every rank is what a theorem says of it; empty where no theorem speaks."""
-    held = [part for part in network.parts if part.agrees is not None]
-    if not held:
+    judged = [part for part in network.parts if part.agrees is not None]
+    if not judged:
         return ""
     texts = [
         f"{HESSIAN_SYMBOLS[part.part]} has rank {part.rank:,}, predicted {part.prediction.value:,}"
-        for part in held
+        for part in judged
         if part.prediction is not None and not part.agrees
     ]
     if texts:
         return f"The {network.name} departs from the theorem: {'; '.join(texts)}. {_why_it_departs(network)}"
-    ranks = ", ".join(f"{HESSIAN_SYMBOLS[part.part]} {part.rank:,}" for part in held)
+    ranks = ", ".join(f"{HESSIAN_SYMBOLS[part.part]} {part.rank:,}" for part in judged)
     return (
         f"The {network.name} obeys the theorem: its ranks ({ranks} of {network.num_parameters:,}) are the "
-        f"predicted ones, {_why_to_believe(held)}."
+        f"predicted ones, {_why_to_believe(judged)}."
     )
 
 
-def _why_to_believe(held: Sequence[PartCurvature]) -> str:
-    doubtful = [part for part in held if not part.measurement.decidable]
+def _why_to_believe(judged: Sequence[PartCurvature]) -> str:
+    doubtful = [part for part in judged if not part.measurement.decidable]
     if not doubtful:
-        return f"with a gap of at least {min(part.measurement.gap for part in held):.1e} at every cut"
+        return f"with a gap of at least {min(part.measurement.gap for part in judged):.1e} at every cut"
     if all(part.certificate is not None for part in doubtful):
         return "by exact arithmetic where the spectrum has no clear cut"
     return "though not every cut is clear"

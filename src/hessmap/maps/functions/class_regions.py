@@ -124,7 +124,7 @@ def tripoints(logits: Floats, points: Floats, triangles: Integers) -> tuple[Floa
     if not positions:
         return np.zeros((0, 2)), np.zeros((0, 3), dtype=np.int64)
     cell = float(np.abs(points[triangles[:, 1]] - points[triangles[:, 0]]).max(initial=0.0)) if len(triangles) else 1.0
-    return _distinct(np.concatenate(positions), np.concatenate(classes), 10 * _SAME_POINT * cell)
+    return _distinct_points(np.concatenate(positions), np.concatenate(classes), 10 * _SAME_POINT * cell)
 
 
 def boundary_segments(logits: Floats, points: Floats, triangles: Integers) -> Floats:
@@ -138,7 +138,7 @@ def boundary_segments(logits: Floats, points: Floats, triangles: Integers) -> Fl
         if not len(corners):
             continue
         ends, values = _crossings(corners, difference, is_positive, points, logits)
-        low, high = _clipped(values, one)
+        low, high = _visible_part(values, one)
         is_there = high > low
         start, step = ends[is_there, 0], ends[is_there, 1] - ends[is_there, 0]
         found.append(np.stack([start + low[is_there, None] * step, start + high[is_there, None] * step], axis=1))
@@ -161,7 +161,7 @@ def _crossings(
     return np.stack(ends, axis=1), np.stack(values, axis=1)
 
 
-def _clipped(values: Floats, one: int) -> tuple[Floats, Floats]:
+def _visible_part(values: Floats, one: int) -> tuple[Floats, Floats]:
     """The part of each segment, in 0..1, on which no third class is above ``one``; low >= high if there is none."""
     margin = values[:, :, one, None] - values  # (segments, 2 ends, classes), affine along the segment
     start, end = margin[:, 0], margin[:, 1]
@@ -174,7 +174,7 @@ def _clipped(values: Floats, one: int) -> tuple[Floats, Floats]:
     return np.where(is_hidden, 1.0, low), np.where(is_hidden, 0.0, high)
 
 
-def _distinct(positions: Floats, classes: Integers, distance: float) -> tuple[Floats, Integers]:
+def _distinct_points(positions: Floats, classes: Integers, distance: float) -> tuple[Floats, Integers]:
     """One of each group of near points of the same three classes."""
     kept: list[int] = []
     for place, (position, triple) in enumerate(zip(positions, classes, strict=True)):

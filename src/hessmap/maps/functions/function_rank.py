@@ -19,9 +19,9 @@ from hessmap.curvature.input_output import (
     NetworkFunction,
     Representation,
     exact_function,
+    function_off_kinks,
     is_chain,
     jacobian_chunks,
-    off_kinks,
     representations,
 )
 from hessmap.errors import UnsupportedNetwork, require
@@ -59,7 +59,7 @@ def function_rank(
     >>> function_rank(nn.Sequential(nn.Linear(3, 1), nn.Linear(1, 2)), torch.eye(3)).value
     1
     """
-    function, num_kinks = off_kinks(NetworkFunction(model, inputs), seed)
+    function, num_kinks = function_off_kinks(NetworkFunction(model, inputs), seed)
     small, large = sorted((function.input_dim, function.output_dim))
     is_complete = 24 * small * large <= memory_budget
     values, method = _singular_values(function) if is_complete else _top_singular_values(function, count, seed)

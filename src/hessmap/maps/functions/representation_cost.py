@@ -64,7 +64,7 @@ def representation_cost(
     notes_of: list[str] = []
     if _is_linear(function.model):
         bounds.append(_of_linear_map(model, inputs, depth))
-    path = _tried(notes_of, "path", lambda: _rank_one_bound(function))
+    path = _result_or_note(notes_of, "path", lambda: _rank_one_bound(function))
     if path is not None:
         bounds.append(_from_path(path, depth))
     found = RepresentationCost(depth, total, tuple(bounds), notes=tuple(notes_of), provenance=function.provenance)
@@ -92,7 +92,7 @@ def _of_linear_map(model: nn.Module, inputs: Any, depth: int) -> CostBound:
     return CostBound("linear", cost, depth, "lower_bound", "theorem", which, f"{_PAPER}, section 1")
 
 
-def _tried(notes: list[str], name: str, work: Callable[[], Any]) -> Any:
+def _result_or_note(notes: list[str], name: str, work: Callable[[], Any]) -> Any:
     """What the work gives, or None and a note that says why there is nothing."""
     try:
         return work()
@@ -132,7 +132,9 @@ def _with_construction(
     plain = as_layers([(layer.weight.numpy(), None if layer.bias is None else layer.bias.numpy()) for layer in layers])
     given, notes = _flat(function), list(found.notes)
     box = given.min(axis=0), given.max(axis=0)
-    fitted = None if path is None else _tried(notes, "rank-1 fits", lambda: _fitted(function, num_directions, seed))
+    fitted = None
+    if path is not None:
+        fitted = _result_or_note(notes, "rank-1 fits", lambda: _rank_one_constant(function, num_directions, seed))
 
     def depths(network: Sequence[functions.Layer], rank: int) -> tuple[float, functions.RecoveryDepths | None]:
         constant = functions.cost_constant(network, rank, *box)
@@ -154,7 +156,7 @@ def _with_construction(
     if not rank.value or not rank.decidable:
         why = "a weight matrix is zero" if not rank.value else _no_cut(rank, tolerance)
         return replace(made, notes=(*notes, f"no inner rank, and no depths at which it is expected: {why}"))
-    truncated = [_truncated(layer, rank.value, tolerance) for layer in plain]
+    truncated = [_low_rank_layer(layer, rank.value, tolerance) for layer in plain]
     constant, expected = depths(truncated, rank.value)
     return replace(
         made,
@@ -178,7 +180,7 @@ def _deeper_network(layers: Sequence[functions.Layer], low: Floats, high: Floats
     return CostBound("deeper", cost, depth, "upper_bound", "construction", which, f"{_PAPER}, proof of Theorem 1")
 
 
-def _fitted(function: NetworkFunction, num_directions: int, seed: int) -> float:
+def _rank_one_constant(function: NetworkFunction, num_directions: int, seed: int) -> float:
     """The constant of the cheapest interpolator of rank 1 that was built."""
     given, outputs = _flat(function), function.outputs(function.inputs).numpy()
     directions = list(np.random.default_rng(seed).normal(size=(num_directions, given.shape[1])))
@@ -199,7 +201,7 @@ def _no_cut(rank: RankMeasurement, tolerance: float) -> str:
     )
 
 
-def _truncated(layer: functions.Layer, rank: int, tolerance: float) -> functions.Layer:
+def _low_rank_layer(layer: functions.Layer, rank: int, tolerance: float) -> functions.Layer:
     """The layer without the singular values below the tolerance, if so many are left; else as it is."""
     left, values, right = np.linalg.svd(layer.weight, full_matrices=False)
     if rank == len(values) or int((values > tolerance * values[0]).sum()) != rank:

@@ -13,8 +13,9 @@ class Pace:
     """A clock that counts the time of a training and what measuring takes of it.
 
     The first measurement is due at once. Each later one is due when, if it costs what the last one did, all of them
-    together stay within the share; and not before the last one is paid for, so that a training that was paused is not
-    followed by a burst. ``seconds`` and ``spent`` may start where an interrupted training left them.
+    together stay within the share, and when the share of the time since the last one is as long as that one took: a
+    training that was paused is not followed by a burst. ``seconds`` and ``spent`` may start where an interrupted
+    training left them.
     """
 
     def __init__(

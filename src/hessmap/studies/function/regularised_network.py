@@ -176,7 +176,7 @@ def _place(descent: ReluDescent, model: nn.Sequential, data: Data, settings: dic
     import torch
 
     from hessmap.training.losses import fitting_targets, per_sample
-    from hessmap.training.objective import diverged
+    from hessmap.training.objective import divergence_error
 
     descent.write_to(model)
     outputs = model(data.inputs.double())
@@ -188,7 +188,7 @@ def _place(descent: ReluDescent, model: nn.Sequential, data: Data, settings: dic
     )
     objective = risk + settings["ridge"] * weights + settings["bias_ridge"] * biases
     if not isfinite(objective.item()):
-        raise diverged(objective.item(), "a regularised training", "Lower the learning rate")
+        raise divergence_error(objective.item(), "a regularised training", "Lower the learning rate")
     gradient = torch.autograd.grad(objective, list(model.parameters()))
     return {
         "risk": risk.item(),
