@@ -180,5 +180,6 @@ def explained_error(error: Exception, inputs: Inputs) -> Exception:
     )
     if not isinstance(error, HessmapError) and any(word in str(error) for word in ("shape", "size", "dtype")):
         return InvalidInput(sentence("the inputs must fit the model", f"inputs of shape {shapes} gave: {error}"))
-    error.add_note(f"raised in the forward pass of the model, on inputs of shape {shapes}")
+    if not isinstance(error, HessmapError):
+        error.add_note(f"raised in the forward pass of the model, on inputs of shape {shapes}")
     return error

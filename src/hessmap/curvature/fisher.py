@@ -8,7 +8,7 @@ from hessmap.curvature.layers.diagonal import exact_diagonal
 from hessmap.curvature.layout import Layout
 from hessmap.curvature.losses import CrossEntropy, Squared, TorchCrossEntropy
 from hessmap.curvature.operator import SymmetricOperator
-from hessmap.curvature.problem import Problem
+from hessmap.curvature.problem import Problem, require_problem
 from hessmap.curvature.products import BlockProducts
 from hessmap.errors import InvalidInput, sentence
 from hessmap.results import Provenance
@@ -46,6 +46,7 @@ def fisher(problem: Problem) -> FisherOperator:
     cross-entropy, or squared (a Gaussian of unit variance). There it equals the outer-product Hessian, for any targets
     (Martens 2020, "New insights and perspectives on the natural gradient method", section 9).
     """
+    require_problem(problem)
     if not isinstance(problem.loss, CrossEntropy | TorchCrossEntropy | Squared):
         must = "the Fisher information needs a loss that is minus a log-likelihood with the outputs as parameters"
         remedy = "Use outer_product_hessian(problem), or empirical_fisher(problem)"
@@ -56,4 +57,5 @@ def fisher(problem: Problem) -> FisherOperator:
 def empirical_fisher(problem: Problem) -> FisherOperator:
     """E[g g^T] of the gradients g of each sample's loss at its GIVEN target: not the Fisher information, and no
     approximation of the Hessian away from a well-specified optimum (Kunstner, Balles & Hennig 2019)."""
+    require_problem(problem)
     return FisherOperator(problem, "empirical_fisher")

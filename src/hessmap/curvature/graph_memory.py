@@ -19,6 +19,7 @@ _MIN_BYTES = 256
 def bytes_per_sample(problem: Problem) -> int:
     """What autograd keeps of one more sample for the gradient and for its derivative; counted once per problem."""
 
+    @torch.inference_mode(False)
     def count() -> int:
         inputs, targets, weights = next(iter(problem.batches(2)))
         both = _saved_bytes(problem, inputs, targets, weights)

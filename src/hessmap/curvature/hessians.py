@@ -12,7 +12,7 @@ from torch import Tensor
 from hessmap.curvature.layers.diagonal import exact_diagonal
 from hessmap.curvature.lifted import DenseHessian, dense_hessian
 from hessmap.curvature.operator import SymmetricOperator
-from hessmap.curvature.problem import Problem
+from hessmap.curvature.problem import Problem, require_problem
 from hessmap.curvature.products import BlockProducts
 from hessmap.results import Part, Provenance
 
@@ -21,6 +21,7 @@ class Hessian(SymmetricOperator):
     """One of the three Hessians. Products are matrix-free until ``to_dense`` was called, then they use the matrix."""
 
     def __init__(self, problem: Problem, part: Part) -> None:
+        require_problem(problem)
         self.problem = problem
         self.part = part
         self.layout = problem.layout

@@ -9,19 +9,22 @@ from torch import Tensor
 from torch.func import vmap
 
 from hessmap.curvature.memory import require_memory
-from hessmap.curvature.problem import Problem
+from hessmap.curvature.nested_tensors import Inputs, map_tensors, num_rows, take_rows
+from hessmap.curvature.problem import Problem, require_problem
 from hessmap.curvature.pullback import pullback
 from hessmap.errors import InvalidInput, require, sentence
 
 Kernel = Literal["full", "trace", "single_output"]
 
 
+@torch.inference_mode(False)
 def output_jacobian(problem: Problem) -> Tensor:
     """doutput/dparameters of every sample, shape (num_samples, output_dim, num_parameters).
 
-    One pull-back per output and sample: the gradient of every output in every sample's own copy of the parameters.
+    One vector-Jacobian product per output and sample: the gradient of every output in every sample's own copy of the parameters.
     """
-    size = 8 * problem.num_samples * problem.output_dim * problem.num_parameters
+    require_problem(problem)
+    size = problem.dtype.itemsize * problem.num_samples * problem.output_dim * problem.num_parameters
     require_memory("the output Jacobian", size, "Use fewer samples, or products with outer_product_hessian")
     rows = [_rows(problem, inputs) for inputs, _, _ in problem.batches(_samples_at_once(problem))]
     return torch.cat(rows)
@@ -48,19 +51,21 @@ def tangent_kernel(problem: Problem, kind: Kernel = "full", output: int = 0) -> 
     raise InvalidInput(sentence("kind must be one of full, trace, single_output", got))
 
 
-def _rows(problem: Problem, inputs: Tensor) -> Tensor:
-    def one(sample: Tensor) -> Tensor:
-        _, pull = pullback(problem.function(sample[None]), problem.parameters)
-        rows: Tensor = vmap(pull)(torch.eye(problem.output_dim, dtype=torch.float64)[:, None])
+def _rows(problem: Problem, inputs: Inputs) -> Tensor:
+    units = torch.eye(problem.output_dim, dtype=problem.dtype)[:, None]
+
+    def one(sample: Inputs) -> Tensor:
+        _, vjp = pullback(problem.function(map_tensors(lambda values: values[None], sample)), problem.parameters)
+        rows: Tensor = vmap(vjp)(units)
         return rows
 
     try:
         jacobian: Tensor = vmap(one)(inputs)
     except (RuntimeError, InvalidInput):  # modules that write in place or branch on values: one sample at a time
-        jacobian = torch.stack([one(sample) for sample in inputs])
+        jacobian = torch.stack([one(take_rows(inputs, number)) for number in range(num_rows(inputs))])
     return jacobian.detach()
 
 
 def _samples_at_once(problem: Problem) -> int:
-    per_sample = 8 * 3 * problem.output_dim * problem.num_parameters
+    per_sample = problem.dtype.itemsize * 3 * problem.output_dim * problem.num_parameters
     return max(1, problem.memory_budget // per_sample)

@@ -33,6 +33,8 @@ class LinearOperator(ABC):
 
     def __matmul__(self, vectors: Tensor) -> Tensor:
         require(isinstance(vectors, Tensor), "an operator multiplies tensors", f"got {type(vectors).__name__}")
+        is_real = not vectors.is_complex() and vectors.layout == torch.strided
+        require(is_real, "an operator multiplies real, dense vectors", f"got {vectors.dtype}, {vectors.layout}")
         rows = self.shape[1]
         require(
             vectors.ndim in (1, 2) and vectors.shape[0] == rows,

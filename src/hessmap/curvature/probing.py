@@ -38,6 +38,8 @@ def require_function(forward: Callable[[Inputs], Tensor], inputs: Inputs) -> Non
 def require_separate_losses(loss: Loss, outputs: Tensor, targets: Tensor) -> None:
     """The loss of a sample is the same alone and among others: no mean over the batch, no broadcasting."""
     together = loss.value(outputs, targets)
+    must, got = "the loss must be finite", f"'{loss.name}' gives NaN or inf on the first samples"
+    require(bool(torch.isfinite(together).all()), must, got)
     alone = torch.cat([loss.value(outputs[n : n + 1], targets[n : n + 1]) for n in range(len(outputs))])
     if not _agree(together, alone, alone):
         shapes = f"outputs of shape {tuple(outputs.shape)} with targets of shape {tuple(targets.shape)}"

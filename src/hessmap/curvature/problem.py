@@ -55,6 +55,7 @@ class Problem:
     ``notes`` says in words whatever was done.
     """
 
+    @torch.inference_mode(False)
     def __init__(
         self,
         model: nn.Module,
@@ -78,7 +79,7 @@ class Problem:
         self.memory_budget, budget_notes = checked_budget(memory_budget)
         self.dtype, format_notes = chosen_format(model, dtype)
         self.device = checked_device(model, device)
-        with torch.inference_mode(False), torch.no_grad():
+        with torch.no_grad():
             self.model, model_notes = private_copy(model, self.dtype, self.device)
             self.samples, data_notes = samples_of(data, targets, self.dtype, self.device, self.memory_budget)
         self.user_forward = forward
@@ -143,6 +144,7 @@ class Problem:
         return self.layout.size
 
     @cached_property
+    @torch.inference_mode(False)
     def parameters(self) -> Tensor:
         """The differentiated parameters as one flat vector, in the order of ``layout``."""
         return torch.cat([value.reshape(-1) for value in self.named.values()])
@@ -158,11 +160,13 @@ class Problem:
         return self._in_memory.targets
 
     @cached_property
+    @torch.inference_mode(False)
     def weights(self) -> Tensor:
         """The weight of every sample in the mean, in the order of ``inputs``."""
         return (self._raw_weights(0, self.num_samples) / self.mass).to(self.device, self.dtype)
 
     @cached_property
+    @torch.inference_mode(False)
     def _in_memory(self) -> HeldSamples:
         if isinstance(self.samples, HeldSamples):
             return self.samples
@@ -207,8 +211,11 @@ class Problem:
             returned = evaluate(
                 self.model, tensors, inputs, self.user_forward, self._evaluation_notes, fast_convolutions
             )
-        except (RuntimeError, ValueError, TypeError) as error:
-            raise explained_error(error, inputs) from error
+        except Exception as error:
+            explained = explained_error(error, inputs)
+            if explained is error:
+                raise
+            raise explained from error
         outputs, note = main_output(returned)
         if note:
             self._evaluation_notes.add(note)
@@ -257,6 +264,7 @@ class Problem:
             total += float(weights @ self.loss.value(self.forward(self.named, inputs), targets).to(weights.dtype))
         return total
 
+    @torch.inference_mode(False)
     def gradient(self) -> Tensor:
         """Gradient of the risk, flat."""
         total = 2 * self.l2 * self.parameters
@@ -266,6 +274,7 @@ class Problem:
             total = total + vjp(slope.to(outputs.dtype))
         return total
 
+    @torch.inference_mode(False)
     def in_single_precision(self) -> Problem | None:
         """The same risk in float32, for iterations that make sure of their result in float64: a copy of the model and
         the loss; data and weights are shared.
@@ -297,3 +306,9 @@ class Problem:
     def __repr__(self) -> str:
         sizes = f"{self.num_parameters} parameters, {self.num_samples} samples, {self.output_dim} outputs"
         return f"Problem({type(self.model).__name__}, loss '{self.loss.name}', {sizes})"
+
+
+def require_problem(problem: object) -> None:
+    """Raise unless it is a Problem: what every function that differentiates asks first."""
+    remedy = "Build one with hm.Problem(model, loss, data)"
+    require(isinstance(problem, Problem), "this needs a Problem", f"got a {type(problem).__name__}", remedy)

@@ -12,6 +12,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from hessmap.curvature.agreement import disagreement, random_vector, tolerance
 from hessmap.curvature.batch_graph import PRODUCTS, BatchGraph, RowProduct
 from hessmap.curvature.chain import Link, chain_of
 from hessmap.curvature.chain_products import CHAIN_PARTS, chain_columns, chain_product
@@ -21,10 +22,10 @@ from hessmap.curvature.problem import Problem
 
 _BLOCK = 64
 _SMALL_CHAIN = 20_000  # parameters up to which a product is so short that its calls cost more than its numbers
-_FEW_SAMPLES, _AGREEMENT = 8, 1e4  # the check of products by hand: samples, and units of rounding allowed
+_FEW_SAMPLES = 8  # that products by hand are checked on
 _SMALL_OUTPUT = 64  # outputs up to which the Hessian of the loss in them is written down
 _COPIES = 6  # of a block of vectors that a product holds at once
-_SMALL_GRAPH = 2**20  # bytes of a batch up to which many vectors are pulled back together
+_SMALL_GRAPH = 2**20  # bytes of a batch up to which many vectors are multiplied together
 _LARGE_GRAPH = 2**26  # bytes of a batch above which its tensors are slow to be had from the system
 
 
@@ -42,6 +43,7 @@ class BlockProducts:
         self._stored: list[RowProduct] | None = None
 
     @cached_property
+    @torch.inference_mode(False)
     def _chain(self) -> tuple[Link, ...] | None:
         links = chain_of(self.problem) if self._by_hand else None
         if links is None:
@@ -50,18 +52,17 @@ class BlockProducts:
         by_hand = chain_product(self.problem, links, few, self.kind)
         if by_hand is None:
             return None
-        generator = torch.Generator().manual_seed(0)
-        row = torch.randn(1, self.problem.num_parameters, generator=generator, dtype=torch.float64)
-        row = row.to(self.problem.parameters)
+        row = random_vector(self.problem.num_parameters)[None].to(self.problem.parameters)
         expected = PRODUCTS[self.kind](BatchGraph(self.problem, few, together=False))(row)
-        allowed = _AGREEMENT * torch.finfo(row.dtype).eps * float(expected.abs().max())
-        return links if float((by_hand(row) - expected).abs().max()) <= allowed else None
+        return links if disagreement(by_hand(row), expected) <= tolerance(self.problem.dtype) else None
 
+    @torch.inference_mode(False)
     def __call__(self, vectors: Tensor) -> Tensor:
-        """With the columns of ``vectors``, in the problem's number format and on its device, and brought back."""
+        """With the columns of ``vectors``, in the problem's number format and on its device, and moved back."""
         problem = self.problem
         point = problem.parameters
         given = vectors.T.to(point.device, point.dtype).contiguous()
+        given = given.clone() if given.is_inference() else given
         total = 2 * problem.l2 * given if self.kind == "loss" else torch.zeros_like(given)
         width = min(max(1, len(given)), columns_at_once(problem))
         if self._chain:

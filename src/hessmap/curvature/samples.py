@@ -14,10 +14,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hessmap.curvature.batch_formats import Pair, batch_pair, checked_pair
+from hessmap.curvature.batch_formats import Pair, as_tensor, batch_pair, checked_pair
 from hessmap.curvature.nested_tensors import Inputs, take_rows, tensors_with_paths
 from hessmap.curvature.random_state import iterate_seeded
-from hessmap.errors import NotReproducible, require, sentence
+from hessmap.errors import HessmapError, NotReproducible, require, sentence
 
 _FIRST = 16
 
@@ -110,7 +110,7 @@ class StreamedSamples:
         sampler = getattr(self._loader, "sampler", None)
         generators = getattr(self._loader, "generator", None), getattr(sampler, "generator", None)
         start = 0
-        for batch in iterate_seeded(self._loader, seed, *generators):
+        for batch in _noting_errors(iterate_seeded(self._loader, seed, *generators)):
             inputs, targets = checked_pair(*batch_pair(batch), start)
             start += len(targets)
             yield inputs, targets
@@ -127,11 +127,25 @@ class StreamedSamples:
 Samples = HeldSamples | StreamedSamples
 
 
+def _noting_errors(batches: Iterator[Any]) -> Iterator[Any]:
+    """The batches; what the user's loader raises passes through with a note of where it happened."""
+    count = 0
+    try:
+        for batch in batches:
+            yield batch
+            count += 1
+    except HessmapError:
+        raise
+    except Exception as error:
+        error.add_note(f"raised while the data were read, after {count} batches")
+        raise
+
+
 def sample_weights(weights: Any, count: int) -> Tensor | None:
     """Weights as a checked float64 vector; None if none were given."""
     if weights is None:
         return None
-    values: Tensor = torch.as_tensor(weights, dtype=torch.float64).detach().to("cpu", copy=True)
+    values = as_tensor(weights, "weights").detach().to("cpu", torch.float64, copy=True)
     shape = tuple(values.shape)
     require(shape == (count,), f"weights must be one per sample, {count} of them", f"got shape {shape}")
     valid = bool(torch.isfinite(values).all() and (values >= 0).all() and 0 < values.sum() < torch.inf)

@@ -20,7 +20,7 @@ def selected(patterns: str | Sequence[str] | None, names: Sequence[str], frozen:
     """
     if patterns is None:
         return tuple(names)
-    wanted = [patterns] if isinstance(patterns, str) else list(patterns)
+    wanted = [patterns] if isinstance(patterns, str) or not isinstance(patterns, Sequence) else list(patterns)
     require(bool(wanted), "parameters must name at least one parameter", "the list is empty")
     for pattern in wanted:
         require(isinstance(pattern, str), "parameters are named by text", f"got a {type(pattern).__name__}")
@@ -50,7 +50,7 @@ def chosen_parameters(model: nn.Module, patterns: str | Sequence[str] | None) ->
 
     ``num_left_out`` counts the trainable ones that no pattern means.
     """
-    everything = dict(model.named_parameters())
+    everything = {name: value for name, value in model.named_parameters() if value.numel()}
     trainable = [name for name, value in everything.items() if value.requires_grad]
     must = "the model must have a parameter to differentiate"
     require(bool(trainable), must, "all are frozen, or there is none")

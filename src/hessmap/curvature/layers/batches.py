@@ -82,6 +82,7 @@ def layer_jacobian(problem: Problem, layer: Layer, inputs: Inputs) -> LayerJacob
     return LayerJacobian(outputs, entering.detach(), jacobian)
 
 
+@torch.inference_mode(False)
 @torch.no_grad()
 def layer_batch(problem: Problem, layer: Layer, curvature: Curvature, batch: Batch) -> LayerBatch:
     """What a layer sees of a batch."""

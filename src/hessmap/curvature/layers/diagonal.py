@@ -29,6 +29,7 @@ _CACHED = 2**18  # entries of the matrices J that are formed at once
 _ROWS = 16
 
 
+@torch.inference_mode(False)
 def exact_diagonal(problem: Problem, kind: str = "loss", *, max_products: float | None = None) -> Tensor | None:
     """The diagonal of a curvature matrix over the parameters of ``problem.layout``, float64, exact up to rounding.
 

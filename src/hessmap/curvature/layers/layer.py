@@ -16,7 +16,7 @@ from torch import Tensor
 
 from hessmap.curvature.layout import Layout
 from hessmap.curvature.nested_tensors import Inputs, num_rows
-from hessmap.curvature.problem import Problem
+from hessmap.curvature.problem import Problem, require_problem
 from hessmap.curvature.recording import Kind, LayerCall, LayerUse, Recording, recording_of, replay
 from hessmap.errors import UnsupportedNetwork, sentence, unknown_name
 
@@ -126,6 +126,7 @@ class Layer:
 
 def layer_names(problem: Problem) -> tuple[str, ...]:
     """The layers that ``layer_factors`` and ``layer_hessian`` can treat, in order of execution."""
+    require_problem(problem)
     recording = recording_of(problem)
     weights = (use.weight.name for use in recording.uses if use.weight is not None)
     return tuple(name_of_layer(weight) for weight in dict.fromkeys(weights) if _why_no_layer(recording, weight) == "")
@@ -133,6 +134,7 @@ def layer_names(problem: Problem) -> tuple[str, ...]:
 
 def find_layer(problem: Problem, name: str, with_bias: bool = False) -> Layer:
     """The layer of that name, or a sentence that says why it is none."""
+    require_problem(problem)
     recording, modules = recording_of(problem), dict(problem.model.named_modules())
     weight = next((known for known in problem.named if name_of_layer(known) == name), None)
     if weight is None and name not in modules:

@@ -57,6 +57,7 @@ def batch_product(batch: LayerBatch, vector: Tensor) -> Tensor:
     return total[:, :, 0].T
 
 
+@torch.inference_mode(False)
 def autograd_product(problem: Problem, layer: Layer, batch: Batch, vector: Tensor) -> Tensor:
     """H v on some samples by differentiating the risk twice, as a matrix of the weight's shape."""
     data, targets, weights = batch

@@ -39,6 +39,7 @@ class DenseHessian:
     notes: tuple[str, ...] = ()
 
 
+@torch.inference_mode(False)
 def dense_hessian(problem: Problem, part: Part) -> DenseHessian:
     """One of the three Hessians as a dense matrix in the layout and the number format of the problem."""
     size = problem.num_parameters

@@ -10,7 +10,7 @@ from hessmap.curvature.losses.loss import Loss
 from hessmap.curvature.losses.squared import Squared
 from hessmap.curvature.losses.torch_cross_entropy import TorchCrossEntropy
 from hessmap.curvature.losses.user_losses import FunctionLoss, ModuleLoss, PerSample
-from hessmap.errors import unknown_name
+from hessmap.errors import InvalidInput, sentence, unknown_name
 
 LOSSES: dict[str, type[Loss]] = {loss.name: loss for loss in (Squared, CrossEntropy, LogCosh)}
 
@@ -29,6 +29,9 @@ def as_loss(loss: AnyLoss) -> Loss:
         if loss not in LOSSES:
             raise unknown_name("loss", loss, LOSSES)
         return LOSSES[loss]()
+    if isinstance(loss, type):
+        must, got = "a loss must be an object, not its class", f"got the class {loss.__name__}"
+        raise InvalidInput(sentence(must, got, f"Write {loss.__name__}()"))
     if isinstance(loss, nn.Module):
         return TorchCrossEntropy(loss) if TorchCrossEntropy.fits(loss) else ModuleLoss(loss)
     if callable(loss):

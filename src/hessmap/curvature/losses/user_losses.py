@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.func import grad, jacrev, vmap
 
 from hessmap.curvature.losses.loss import Loss, checked_labels
-from hessmap.errors import require
+from hessmap.errors import HessmapError, require
 
 PerSample = Callable[[Tensor, Tensor], Tensor]
 
@@ -24,7 +24,14 @@ class FunctionLoss(Loss):
         self.name = name or str(getattr(function, "__name__", type(function).__name__))
 
     def value(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        values = self.function(outputs, targets)
+        try:
+            values = self.function(outputs, targets)
+        except HessmapError:
+            raise
+        except Exception as error:
+            shapes = f"outputs of shape {tuple(outputs.shape)} and targets of shape {tuple(targets.shape)}"
+            error.add_note(f"raised in the loss '{self.name}', on {shapes}")
+            raise
         require(
             isinstance(values, Tensor) and values.shape == (len(outputs),),
             f"the loss '{self.name}' must return one value per sample, shape ({len(outputs)},)",

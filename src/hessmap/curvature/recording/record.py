@@ -32,6 +32,7 @@ def recording_of(problem: Problem) -> Recording:
     return problem.find_once("recording", lambda: record(problem))
 
 
+@torch.inference_mode(False)
 def record(problem: Problem) -> Recording:
     """Record some samples together, then each alone, to see where the samples lie in what enters the calls."""
     given = problem.samples.first[0] if problem.samples.is_held else next(iter(problem.batches(_SAMPLES)))[0]

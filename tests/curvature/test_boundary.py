@@ -1,0 +1,184 @@
+"""The same mistake gets the same sentence everywhere; what the user's own code raises passes through with a note."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, TensorDataset
+
+import hessmap as hm
+from hessmap.errors import InvalidInput
+
+INPUTS = torch.randn(10, 4, generator=torch.Generator().manual_seed(0))
+LABELS = torch.arange(10) % 3
+
+
+def network() -> nn.Module:
+    return nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 3))
+
+
+def problem(**options: object) -> hm.Problem:
+    given = {"model": network(), "loss": "squared", "data": INPUTS, "targets": LABELS} | options
+    return hm.Problem(**given)
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"model": None}, "model must be a torch.nn.Module; got NoneType"),
+        ({"data": None, "targets": None}, "data must be tensors with targets, a data set.*; got a NoneType"),
+        ({"data": "mnist", "targets": None}, "data must be tensors with targets, a data set.*; got a str"),
+        ({"targets": "labels"}, "targets must be a tensor or an array; got a str"),
+        ({"data": INPUTS.to_sparse()}, "inputs must be plain dense tensors; got torch.sparse_coo"),
+        ({"data": INPUTS.to(torch.complex64)}, "the inputs must fit the model; inputs of shape .* type complex64"),
+        ({"data": INPUTS > 0}, "the inputs must fit the model; inputs of shape .* type bool"),
+        ({"loss": None}, "loss must be one of squared, cross_entropy, log_cosh; got None"),
+        ({"loss": nn.MSELoss}, r"a loss must be an object, not its class; got the class MSELoss. Write MSELoss\(\)"),
+        ({"loss": lambda out, target: out.sum(1) * float("nan")}, "the loss must be finite"),
+        ({"l2": "a"}, "l2 must be finite and not negative; got 'a'"),
+        ({"memory_budget": "1GB"}, "memory_budget must be at least 1 MiB; got '1GB'"),
+        ({"device": "cuda:99"}, "device must be one that torch has here; 'cuda:99' gave"),
+        ({"device": 3.5}, "device must be one that torch has here; 3.5 gave"),
+        ({"dtype": "float32"}, "dtype must be torch.float32 or torch.float64; got float32"),
+        ({"model": nn.Sequential(nn.LazyLinear(3))}, "belongs to a lazy module that has not seen an input"),
+        ({"model": nn.Linear(4, 3, device="meta")}, "parameter 'weight' is on the meta device"),
+        ({"parameters": 3}, "parameters are named by text; got a int"),
+        ({"weights": "a"}, "weights must be a tensor or an array; got a str"),
+        ({"weights": [None] * 10}, "weights must be a tensor or an array; got a list"),
+        ({"forward": "x"}, r"forward must be a function \(model, inputs\); got 'x'"),
+    ],
+)
+def test_bad_input_gets_a_sentence(options: dict[str, object], sentence: str) -> None:
+    with pytest.raises(InvalidInput, match=sentence):
+        problem(**options)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        *(hm.loss_hessian, hm.outer_product_hessian, hm.functional_hessian, hm.fisher, hm.empirical_fisher),
+        *(hm.output_jacobian, hm.tangent_kernel, hm.layer_names),
+        *(lambda given: hm.layer_factors(given, "0"), lambda given: hm.layer_hessian(given, "0")),
+        lambda given: hm.kronecker_approximation(given, "0"),
+    ],
+)
+@pytest.mark.parametrize("given", [None, INPUTS, network()], ids=["None", "tensor", "model"])
+def test_what_is_no_problem_is_refused(function, given: object) -> None:
+    with pytest.raises(InvalidInput, match=rf"this needs a Problem; got a {type(given).__name__}"):
+        function(given)
+
+
+class Raising(nn.Linear):
+    def forward(self, inputs: Tensor) -> Tensor:
+        raise KeyError("mine")
+
+
+class Broken:
+    def __iter__(self):
+        yield INPUTS[:4], LABELS[:4]
+        raise OSError("the disk is gone")
+
+
+def dividing(outputs: Tensor, targets: Tensor) -> Tensor:
+    raise ZeroDivisionError("by zero")
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "note"),
+    [
+        ({"model": Raising(4, 3)}, KeyError, "raised in the forward pass of the model, on inputs of shape"),
+        ({"loss": dividing}, ZeroDivisionError, r"raised in the loss 'dividing', on outputs of shape \(10, 3\)"),
+        ({"data": Broken(), "targets": None}, OSError, "raised while the data were read, after 1 batches"),
+    ],
+)
+def test_the_users_own_exceptions_pass_through_with_a_note(options, error: type[Exception], note: str) -> None:
+    with pytest.raises(error, match=note) as caught:
+        problem(**options)
+    assert type(caught.value) is error
+
+
+@pytest.mark.parametrize(
+    ("vectors", "sentence"),
+    [
+        ("a", "an operator multiplies tensors; got str"),
+        (torch.zeros(43, dtype=torch.complex64), "real, dense vectors; got torch.complex64"),
+        (torch.zeros(43).to_sparse(), "real, dense vectors; got torch.float32, torch.sparse_coo"),
+        (torch.zeros(42), "needs vectors with 43 entries"),
+    ],
+)
+def test_vectors_that_cannot_be_multiplied_are_refused(vectors: object, sentence: str) -> None:
+    with pytest.raises(InvalidInput, match=sentence):
+        hm.loss_hessian(problem()) @ vectors
+
+
+def test_empty_parameters_are_left_out() -> None:
+    model = network()
+    model.register_parameter("empty", nn.Parameter(torch.zeros(0)))
+    model.register_parameter("flat", nn.Parameter(torch.zeros(0, 3)))
+    found = hm.loss_hessian(problem(model=model))
+    assert found.to_dense().shape == (43, 43)
+    assert (found @ torch.ones(43)).shape == (43,)
+
+
+def test_everything_works_under_inference_mode() -> None:
+    outside = problem()
+    expected = hm.loss_hessian(outside).to_dense()
+    with torch.inference_mode():
+        inside = problem(model=outside.model.requires_grad_())
+        assert torch.equal(hm.loss_hessian(inside).to_dense(), expected)
+        vector = torch.ones(43, dtype=torch.float64)
+        torch.testing.assert_close(hm.loss_hessian(inside) @ vector, expected @ vector)
+        assert hm.layer_hessian(inside, "0").size == 20
+        assert hm.layer_factors(inside, "2").output_factor.shape == (3, 3)
+        torch.testing.assert_close(hm.loss_hessian(inside).exact_diagonal(), expected.diagonal())
+        torch.testing.assert_close(inside.gradient(), outside.gradient())
+        assert hm.output_jacobian(inside).shape == (10, 3, 43)
+
+
+def test_threads_leave_the_states_of_the_process_alone_and_agree() -> None:
+    model = network()
+    expected = hm.loss_hessian(problem(model=model)).to_dense()
+    before = torch.get_rng_state(), torch.backends.mha.get_fastpath_enabled(), torch.backends.cuda.flash_sdp_enabled()
+    wrong: list[object] = []
+
+    def work() -> None:
+        for _ in range(3):
+            loader = DataLoader(TensorDataset(INPUTS, LABELS), batch_size=4, shuffle=True)
+            try:
+                found = hm.loss_hessian(hm.Problem(model, "squared", loader)).to_dense()
+            except Exception as error:
+                wrong.append(error)
+            else:
+                if not torch.allclose(found, expected, atol=1e-12):
+                    wrong.append(found)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+    after = torch.get_rng_state(), torch.backends.mha.get_fastpath_enabled(), torch.backends.cuda.flash_sdp_enabled()
+    assert torch.equal(before[0], after[0])
+    assert before[1:] == after[1:]
+
+
+def test_large_models_keep_their_own_precision_and_say_so() -> None:
+    model = nn.Sequential(nn.Linear(4, 130_000), nn.Linear(130_000, 3))
+    found = hm.Problem(model, "squared", INPUTS, LABELS)
+    assert found.dtype == torch.float32
+    assert any("computed in float32, because there are 1,040,003 trainable parameters" in note for note in found.notes)
+    assert hm.Problem(model, "squared", INPUTS, LABELS, dtype=torch.float64).dtype == torch.float64
+
+
+def test_the_memory_budget_is_said_and_shared(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hessmap.curvature.memory.available_bytes", lambda: 2**34)
+    alone = problem()
+    assert alone.memory_budget == 2**32
+    assert "the memory budget is 4.0 GiB, from what was free" in alone.notes
+    monkeypatch.setenv("HESSMAP_WORKERS", "4")
+    assert problem().memory_budget == 2**30
+    assert not any("memory budget" in note for note in problem(memory_budget=2**30).notes)
