@@ -21,7 +21,7 @@ Kernel = Literal["full", "trace", "single_output"]
 def output_jacobian(problem: Problem) -> Tensor:
     """doutput/dparameters of every sample, shape (num_samples, output_dim, num_parameters).
 
-    One vector-Jacobian product per output and sample: the gradient of every output in every sample's own copy of the parameters.
+    One vector-Jacobian product per output and sample, in the sample's own copy of the parameters.
     """
     require_problem(problem)
     size = problem.dtype.itemsize * problem.num_samples * problem.output_dim * problem.num_parameters

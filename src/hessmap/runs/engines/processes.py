@@ -26,6 +26,7 @@ _BYTES_AHEAD = 32_000  # stays below the buffer of the pipe, so that sending nev
 _ATTEMPTS = 2
 _START_ATTEMPTS = 3  # workers in a row that die before they are ready; after that, none is replaced
 _POLL_SECONDS = 0.2
+_WORKERS = "HESSMAP_WORKERS"  # how many processes share the memory: problems take their part of it
 
 
 class WorkerError(HessmapError, RuntimeError):
@@ -35,7 +36,7 @@ class WorkerError(HessmapError, RuntimeError):
 class Worker:
     """One worker process, the pipe to it, and the keys that it was given, in the order in which it takes them."""
 
-    def __init__(self, address: str, threads: int, models: Path) -> None:
+    def __init__(self, address: str, threads: int, models: Path, lanes: int) -> None:
         self.connection, theirs = Pipe()
         lifeline, self._lifeline = os.pipe()
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the worker
@@ -47,7 +48,7 @@ class Worker:
                 stdin=subprocess.DEVNULL,
                 stdout=self._log,
                 stderr=self._log,
-                env={**os.environ, **_python_path(), **thread_environment(threads)},
+                env={**os.environ, **_python_path(), **thread_environment(threads), _WORKERS: str(lanes)},
                 process_group=0,  # Ctrl-C in the terminal reaches the parent alone, which lets cases finish
             )
         except OSError:
@@ -132,7 +133,7 @@ class Processes:
 
     def _new_worker(self) -> Worker:
         try:
-            return Worker(self._address, self._study.threads, self._models)
+            return Worker(self._address, self._study.threads, self._models, self.lanes)
         except OSError as error:
             raise WorkerError(sentence("worker processes must start", f"the system refused one ({error})")) from error
 
