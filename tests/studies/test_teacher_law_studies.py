@@ -17,7 +17,7 @@ from hessmap.studies.teacher import (
     erf_full_rank,
     linear_law,
 )
-from hessmap.studies.teacher.simulated_law import drawn_weights
+from hessmap.studies.teacher.simulated_law import random_weights
 
 # Kolmogorov-Smirnov distances of 4e5 and more teachers, as they were published with the correction of the scale.
 PUBLISHED = {(2, 4): (0.0420, 0.257), (10, 20): (0.0135, 0.691), (4, 2): (0.0131, 0.146), (10, 5): (0.0070, 0.210)}
@@ -65,7 +65,7 @@ def test_the_verdict_on_the_linear_law_can_fail() -> None:
 
 @pytest.mark.parametrize("distribution", ["normal", "uniform", "laplace", "two-point", "student"])
 def test_drawn_weights_have_mean_zero_and_variance_one(distribution: str) -> None:
-    weights = drawn_weights(distribution, (200_000,), np.random.default_rng(0))
+    weights = random_weights(distribution, (200_000,), np.random.default_rng(0))
     assert abs(weights.mean()) < 0.01
     assert weights.var() == pytest.approx(1, abs=0.02)
 

@@ -9,8 +9,8 @@ import numpy as np
 
 from hessmap.results import PARTS
 from hessmap.studies import Finding, Lines, Row, Series
-from hessmap.studies.drawn_curves import rounded
 from hessmap.studies.hessian_ranks import SYMBOLS, hessian_spectra
+from hessmap.studies.plotted_curves import four_digits
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -55,7 +55,7 @@ def checkpoints_along_training(
     from hessmap.runs.model_cache import cached_model
 
     settings = {**_settings("course", network, data, seed), "along": along, **_SGD}
-    stored = cached_model(settings, lambda _: _trained(network, data, seed, along))
+    stored = cached_model(settings, lambda _: _train(network, data, seed, along))
     models = tuple(_with_weights(network, weights) for weights in stored["weights"])
     return Checkpoints(tuple(stored["moments"]), models, stored["ending"])
 
@@ -86,7 +86,7 @@ def _settings(recipe: str, network: Architecture, data: Data, seed: int) -> dict
     }
 
 
-def _trained(network: Architecture, data: Data, seed: int, along: str) -> dict[str, Any]:
+def _train(network: Architecture, data: Data, seed: int, along: str) -> dict[str, Any]:
     from hessmap.training import train, train_to_stationary_point
 
     model = network.build(seed=seed, init="glorot")
@@ -108,7 +108,7 @@ def _trained(network: Architecture, data: Data, seed: int, along: str) -> dict[s
         record_every=5,
         progress=lambda at: take(epochs + at.done, at.evaluation),
     ).ending
-    chosen = _evenly(taken)
+    chosen = _evenly_spread(taken)
     return {"moments": [at.moment for at in chosen], "weights": [at.weights for at in chosen], "ending": ending}
 
 
@@ -122,7 +122,7 @@ def _with_weights(network: Architecture, weights: dict[str, Tensor]) -> nn.Modul
     return model
 
 
-def _evenly(taken: list[Snapshot]) -> list[Snapshot]:
+def _evenly_spread(taken: list[Snapshot]) -> list[Snapshot]:
     """The first snapshots at or below each of some sizes, even in their logarithm, and the last one."""
     smallest = min(at.size for at in taken)
     levels = np.geomspace(taken[0].size, smallest, _NUM_MOMENTS) if smallest > 0 else [taken[0].size, 0.0]
@@ -136,13 +136,13 @@ def ranks_along_training(checkpoints: Checkpoints, problems: Sequence[Problem]) 
     ``problems`` holds the models of the checkpoints with their data. ``functional_share`` is ||H_f|| / ||H_L||: the
     rank of H_f is relative to ||H_L||, as that of H_L.
     """
-    measured = [_measured(problem) for problem in problems]
+    measured = [_hessian_ranks(problem) for problem in problems]
     return {
         "num_parameters": problems[0].num_parameters,
         "moments": np.array(checkpoints.moments),
-        "risk": rounded(np.array([problem.risk() for problem in problems])),
-        "gradient_norms": rounded(np.array([float(problem.gradient().norm()) for problem in problems])),
-        "functional_share": rounded(np.array([at["functional_share"] for at in measured])),
+        "risk": four_digits(np.array([problem.risk() for problem in problems])),
+        "gradient_norms": four_digits(np.array([float(problem.gradient().norm()) for problem in problems])),
+        "functional_share": four_digits(np.array([at["functional_share"] for at in measured])),
         "ranks": {part: np.array([at["ranks"][part].value for at in measured]) for part in PARTS},
         "num_undecidable": sum(not rank.decidable for at in measured for rank in at["ranks"].values()),
         "weight_ranks": _weight_ranks(checkpoints.models),
@@ -154,7 +154,7 @@ def ranks_along_training(checkpoints: Checkpoints, problems: Sequence[Problem]) 
     }
 
 
-def _measured(problem: Problem) -> dict[str, Any]:
+def _hessian_ranks(problem: Problem) -> dict[str, Any]:
     from hessmap.measurement import numerical_rank
 
     spectra = hessian_spectra(problem)
@@ -175,7 +175,7 @@ def _weight_ranks(models: Sequence[nn.Module]) -> dict[str, Any]:
     }
 
 
-def collapse(name: str, row: Row, full_ranks: Sequence[int]) -> Iterator[Finding]:
+def collapse_findings(name: str, row: Row, full_ranks: Sequence[int]) -> Iterator[Finding]:
     """The weights keep their ranks ``full_ranks``, and H_f vanishes at the end, so that H_L has the rank of H_o."""
     weights = [row.array(f"weight_ranks.layer_{number}") for number in range(1, len(full_ranks) + 1)]
     lost = sum(int((ranks < rank).sum()) for ranks, rank in zip(weights, full_ranks, strict=True))
@@ -188,12 +188,12 @@ def collapse(name: str, row: Row, full_ranks: Sequence[int]) -> Iterator[Finding
     yield Finding(claim, bool(collapses), detail)
 
 
-def loss_vanishes(name: str, row: Row) -> Finding:
+def vanishing_loss_finding(name: str, row: Row) -> Finding:
     detail = f"{row['final_risk']:.1e}, with a gradient norm of {row['gradient_norm']:.1e}"
     return Finding(f"{name}: the loss falls to 1e-30", row["final_risk"] <= 1e-30, detail)
 
 
-def starts_as_predicted(name: str, row: Row, predicted: str, source: str = "the formulas") -> Finding:
+def start_finding(name: str, row: Row, predicted: str, source: str = "the formulas") -> Finding:
     pairs = [(row.number(f"initial.{part}"), row.number(f"{predicted}.{part}")) for part in PARTS]
     detail = ", ".join(f"{measured:.0f} of {wanted:.0f}" for measured, wanted in pairs)
     holds = all(measured == wanted for measured, wanted in pairs)

@@ -64,7 +64,7 @@ def data_ranks(problem: Problem, bias: bool) -> tuple[dict[str, Any], bool]:
     return known, all(rank.decidable for rank in ranks.values())
 
 
-def decidability(rows: Sequence[Row]) -> Iterator[Finding]:
+def decidability_findings(rows: Sequence[Row]) -> Iterator[Finding]:
     """How many of the cases a threshold cannot decide, and whether the predictions stand on firm ranks of the data."""
     is_undecidable = [not all(row[f"measured.{part}.decidable"] for part in PARTS) for row in rows]
     smallest = min(row[f"measured.{part}.gap"] for row in rows for part in PARTS)
@@ -75,7 +75,7 @@ def decidability(rows: Sequence[Row]) -> Iterator[Finding]:
     yield Finding("The ranks of the data are decidable", num_firm == len(rows), detail)
 
 
-def numerical_below_certified(rows: Sequence[Row]) -> Iterator[Finding]:
+def certified_rank_findings(rows: Sequence[Row]) -> Iterator[Finding]:
     """A numerical rank counts eigenvalues above a threshold, and cannot count more than are not zero."""
     certified = [row for row in rows if "certified" in row]
     if certified:

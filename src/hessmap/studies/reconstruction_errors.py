@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from hessmap.results import Part
 from hessmap.studies import Finding, Row
-from hessmap.studies.drawn_curves import few_places, rounded
+from hessmap.studies.plotted_curves import few_places, four_digits
 
 if TYPE_CHECKING:
     from hessmap.results import Spectrum
@@ -24,12 +24,12 @@ def error_curves(spectra: Mapping[Part, Spectrum]) -> dict[str, Any]:
     places = few_places(len(errors["loss"]))
     return {
         "kept": places,
-        "error": {part: rounded(errors[part][places - 1]) for part in errors},
+        "error": {part: four_digits(errors[part][places - 1]) for part in errors},
         "kept_for_one_percent": {part: 1 + int((errors[part] > SMALL).sum()) for part in errors},
     }
 
 
-def dearer_if_standardised(symbol: str, name: str, plain: Sequence[Row], standardised: Sequence[Row]) -> Finding:
+def standardised_inputs_finding(symbol: str, name: str, plain: Sequence[Row], standardised: Sequence[Row]) -> Finding:
     """Images as they are have one large eigenvalue, their mean, that hides what is missed behind the norm."""
     twins = {_setting(row): row[name] for row in plain}
     pairs = [(twins[_setting(row)], row[name]) for row in standardised if _setting(row) in twins]

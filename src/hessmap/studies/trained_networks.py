@@ -131,7 +131,7 @@ def stored_networks(family: Family) -> Iterator[StoredNetwork | None]:
     for path in sorted(models_folder().glob("*/settings.json")):
         settings = json.loads(path.read_text())["settings"]
         if family_of(settings) == family:
-            yield _rebuilt(path.parent, family, settings)
+            yield _rebuild(path.parent, family, settings)
 
 
 def family_of(settings: dict[str, Any]) -> Family | None:
@@ -144,7 +144,7 @@ def family_of(settings: dict[str, Any]) -> Family | None:
     return "penalised" if kind and "ridge" in settings else kind
 
 
-def _rebuilt(place: Path, family: Family, settings: dict[str, Any]) -> StoredNetwork | None:
+def _rebuild(place: Path, family: Family, settings: dict[str, Any]) -> StoredNetwork | None:
     import torch
 
     inputs = _stored_samples(settings["data"])
@@ -153,14 +153,14 @@ def _rebuilt(place: Path, family: Family, settings: dict[str, Any]) -> StoredNet
     text, seed = settings["architecture"], int(settings["seed"])
     stored = torch.load(place / "model.pt", weights_only=True)
     try:
-        model = _built(text, seed)
+        model = _build(text, seed)
         model.load_state_dict(stored["parameters"])
     except (HessmapError, KeyError, TypeError, RuntimeError):  # of another version, or another record
         return None
     return StoredNetwork(place.name, family, text, seed, model.double().eval(), inputs.double())
 
 
-def _built(text: str, seed: int) -> nn.Module:
+def _build(text: str, seed: int) -> nn.Module:
     """The model of an architecture that is written as a call with plain values."""
     call = ast.parse(text, mode="eval").body
     assert isinstance(call, ast.Call)

@@ -122,14 +122,14 @@ def growing(activation: str, ranks: dict[int, int]) -> list[Row]:
 def test_growth_as_the_square_root_is_told_from_growth_as_the_parameters() -> None:
     study = rank_vs_channels.STUDY
     linear = growing("identity", {channels: 40 * channels + 159 for channels in range(6, 12)})
-    root = finding(study, linear, "Linear: the rank of H_L grows about as the square root")
+    root = finding(study, linear, "Linear: the rank of H_L grows with an exponent")
     assert root.holds
     assert root.detail.startswith("exponent of H_L 0.447 (0.425 to 0.469), of H_f 0.628 (0.593 to 0.663); of the bound")
     assert finding(study, linear, "Linear: H_o has stopped").detail == "added: H_o 0, H_f 40, H_L 40"
     bent = [*linear[:-1], changed(linear[-1], "functional", 1)]
     assert not finding(study, bent, "Linear: H_o has stopped").holds
     full = {channels: 7 * channels**2 + 47 * channels for channels in range(6, 12)}
-    assert not finding(study, growing("identity", full), "Linear: the rank of H_L grows about").holds
+    assert not finding(study, growing("identity", full), "Linear: the rank of H_L grows with an exponent").holds
     assert finding(study, growing("relu", full), "ReLU: the rank of H_L grows as").holds
     slow = {channels: 40 * channels for channels in range(6, 12)}
     assert not finding(study, growing("relu", slow), "ReLU: the rank of H_L grows as").holds

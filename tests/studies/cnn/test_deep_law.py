@@ -9,7 +9,7 @@ import pytest
 from hessmap.errors import UnknownName
 from hessmap.studies import Row
 from hessmap.studies.cnn import deep_law
-from hessmap.studies.cnn.deep_law import FAMILIES, every_small_chain, input_length, random_chain, rounds
+from hessmap.studies.cnn.deep_law import FAMILIES, has_rounding, input_length, random_chain, small_chains
 from hessmap.theory.convolutional import deep_law as deep_convolutional_law
 from hessmap.theory.convolutional.filter_chains import FilterChain
 
@@ -38,8 +38,8 @@ def test_a_thousand_fresh_networks_and_every_small_one() -> None:
 
 
 def test_all_small_networks_are_different_and_as_many_as_the_case_says() -> None:
-    assert len(set(every_small_chain(2, 1, 2, 3))) == 81
-    assert len(set(every_small_chain(3, 1, 2, 3))) == 216
+    assert len(set(small_chains(2, 1, 2, 3))) == 81
+    assert len(set(small_chains(3, 1, 2, 3))) == 216
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -48,7 +48,7 @@ def test_a_drawn_chain_belongs_to_its_family(family: str) -> None:
     chains = [random_chain(draw, family, num_hidden=2) for _ in range(10)]
     assert all(chain.num_layers == 3 for chain in chains)
     assert any(max(chain.strides) > 1 for chain in chains) == (family == "strides")
-    assert family != "rounding" or all(rounds(chain) for chain in chains)
+    assert family != "rounding" or all(has_rounding(chain) for chain in chains)
 
 
 def test_an_unknown_family_is_refused() -> None:
@@ -57,8 +57,8 @@ def test_an_unknown_family_is_refused() -> None:
 
 
 def test_rounding_is_seen_where_it_takes_a_dimension() -> None:
-    assert rounds(FilterChain((1, 3, 5), (8, 2)))
-    assert not rounds(FilterChain((1, 3, 4), (8, 2)))
+    assert has_rounding(FilterChain((1, 3, 5), (8, 2)))
+    assert not has_rounding(FilterChain((1, 3, 4), (8, 2)))
     assert input_length(FilterChain((1, 1, 1), (3, 4), (2, 1))) == 9
 
 

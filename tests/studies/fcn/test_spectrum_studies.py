@@ -16,12 +16,12 @@ from hessmap.results import PARTS
 from hessmap.runs.encoding import decode, encode
 from hessmap.runs.model_cache import use_models_folder
 from hessmap.studies import Row, Study
-from hessmap.studies.along_training import Snapshot, _evenly
-from hessmap.studies.drawn_curves import few_places
+from hessmap.studies.along_training import Snapshot, _evenly_spread
 from hessmap.studies.fcn import nonlinear_spectrum, ntk, reconstruction, relu_bounds, spectrum_plateaus, training
 from hessmap.studies.fcn.bottleneck_point import bottleneck_critical_point
 from hessmap.studies.fcn.relu_bounds import activation_patterns
-from hessmap.studies.fcn.training import _along_training
+from hessmap.studies.fcn.training import _record_along_training
+from hessmap.studies.plotted_curves import few_places
 
 SMALL: dict[str, Any] = {"data": "digits", "network": "16-6-5-4", "loss": "squared", "inputs": "as they are", "seed": 0}
 
@@ -250,7 +250,7 @@ def test_a_linear_teacher_is_learned_to_rounding_and_its_hessian_collapses(tmp_p
     before = use_models_folder(tmp_path)
     try:
         network = FullyConnected((4, 6, 5, 3))
-        record = _along_training(network, linear_teacher(60, 4, 3), seed=0)
+        record = _record_along_training(network, linear_teacher(60, 4, 3), seed=0)
     finally:
         use_models_folder(before)
     case = {"data": "digits", "scenario": "teacher", "widths": network.widths, "num_samples": 60, "seed": 0}
@@ -272,5 +272,5 @@ def test_a_linear_teacher_is_learned_to_rounding_and_its_hessian_collapses(tmp_p
 
 def test_snapshots_are_chosen_evenly_over_the_logarithm_of_their_size() -> None:
     taken = [Snapshot(moment, 10.0**-moment, {}) for moment in range(31)]
-    chosen = [snapshot.moment for snapshot in _evenly(taken)]
+    chosen = [snapshot.moment for snapshot in _evenly_spread(taken)]
     assert chosen == list(range(0, 31, 2))

@@ -37,7 +37,7 @@ def test_balanced_factors_attain_the_cost_and_the_verdict_can_fail() -> None:
 def test_other_factors_of_a_map_give_the_same_map() -> None:
     generator = np.random.default_rng(0)
     factors = [generator.normal(size=size) for size in ((3, 4), (3, 3), (2, 3))]
-    others = linear_cost._regauged(factors, generator)
+    others = linear_cost._other_factors(factors, generator)
     assert np.allclose(linear_cost._product(others), factors[2] @ factors[1] @ factors[0], atol=1e-12)
     assert not np.allclose(others[0], factors[0])
 
@@ -120,7 +120,7 @@ def test_the_zoo_measures_what_is_cached_and_tells_contradictions(monkeypatch: p
         for widths in ((64, 6, 10), (64, 4, 10)):
             trained_network(FullyConnected(widths, bias=True, activation="relu"), data, epochs=1, learning_rate=0.01)
 
-    monkeypatch.setattr(trained_zoo, "_dense", small)
+    monkeypatch.setattr(trained_zoo, "_train_dense", small)
     (row,) = measured(trained_zoo.STUDY, family="fully connected")
     assert row["num_cached"] == row["num_measured"] == 2
     assert sorted(row.array("upper_bound")) == [4, 6]

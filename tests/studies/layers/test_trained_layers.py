@@ -13,11 +13,11 @@ from hessmap.errors import InvalidInput
 from hessmap.runs.model_cache import use_models_folder
 from hessmap.studies.layers import measured_layer
 from hessmap.studies.layers.layer_cases import layer_cases, layers_of
-from hessmap.studies.layers.measured_layer import hessian_of, kept_eigenpairs
+from hessmap.studies.layers.measured_layer import hessian_of, stored_eigenpairs
 from hessmap.studies.layers.trained_layers import (
     IMAGE_SHAPES,
     ZooNetwork,
-    _standardised,
+    _standardise,
     recipe_for,
     trained_layers,
     training_samples,
@@ -80,7 +80,7 @@ def test_colours_are_standardised_each_by_itself() -> None:
     generator = torch.Generator().manual_seed(0)
     images = torch.randn(50, 3, 16, generator=generator) * torch.tensor([1.0, 2.0, 5.0])[:, None] + 7
 
-    found = _standardised(images.reshape(50, -1), 3).reshape(50, 3, 16)
+    found = _standardise(images.reshape(50, -1), 3).reshape(50, 3, 16)
 
     torch.testing.assert_close(found.mean(dim=(0, 2)), torch.zeros(3), atol=1e-5, rtol=0)
     torch.testing.assert_close(found.std(dim=(0, 2), correction=0), torch.ones(3))
@@ -116,12 +116,12 @@ def test_eigenpairs_are_found_once_and_belong_to_the_weights(monkeypatch: pytest
     from hessmap.measurement import layers
 
     hessian = hessian_of(CASE)
-    first = kept_eigenpairs(hessian, 5)
+    first = stored_eigenpairs(hessian, 5)
     residual = hessian.to_dense().numpy() @ first.eigenvectors - first.eigenvectors * first.eigenvalues
 
     assert np.abs(residual).max() < 1e-5 * first.eigenvalues[0]
     monkeypatch.setattr(layers, "layer_eigenpairs", None)  # a second search would fail
-    again = measured_layer.kept_eigenpairs(hessian_of(CASE), 5)
+    again = measured_layer.stored_eigenpairs(hessian_of(CASE), 5)
     np.testing.assert_array_equal(first.eigenvectors, again.eigenvectors)
     with pytest.raises(TypeError, match="not callable"):
-        kept_eigenpairs(hessian_of(CASE | {"seed": 1}), 5)
+        stored_eigenpairs(hessian_of(CASE | {"seed": 1}), 5)

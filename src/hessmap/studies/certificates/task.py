@@ -90,10 +90,10 @@ def _samples(name: str, is_random: bool, is_binary: bool) -> tuple[Data, Data]:
     from hessmap.datasets import by_name, random_labels, subsample, two_halves
 
     if name == "digits":
-        shuffled = subsample(_scaled(by_name(name), name), None, seed=_SEED_OF_SPLIT)
+        shuffled = subsample(_scale(by_name(name), name), None, seed=_SEED_OF_SPLIT)
         parts = [type(shuffled)(*(part[some] for part in shuffled)) for some in _split()]
     else:
-        parts = [_scaled(by_name(name, split=split), name) for split in ("train", "test")]
+        parts = [_scale(by_name(name, split=split), name) for split in ("train", "test")]
     if is_binary:
         parts = [two_halves(part) for part in parts]
     if is_random:
@@ -105,7 +105,7 @@ def _split() -> tuple[slice, slice]:
     return slice(None, _NUM_TRAIN_DIGITS), slice(_NUM_TRAIN_DIGITS, None)
 
 
-def _scaled(data: Data, name: str) -> Data:
+def _scale(data: Data, name: str) -> Data:
     """The inputs centred and scaled, in single precision, in which posteriors are fitted."""
     centre, spread = _CENTRE_AND_SPREAD[name]
     inputs: torch.Tensor = ((data.inputs - centre) / spread).float()

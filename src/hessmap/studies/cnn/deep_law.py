@@ -5,9 +5,10 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Sequence
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hessmap.errors import unknown_name
+from hessmap.networks import Convolutional
 from hessmap.results import PARTS
 from hessmap.runs.encoding import case_key
 from hessmap.studies import Case, Check, Cloud, Column, Finding, Row, Study, View, grid
@@ -16,9 +17,6 @@ from hessmap.theory.convolutional import deep_bounds, deep_columns, deep_law
 from hessmap.theory.convolutional.deep_law import is_free, product_dimension
 from hessmap.theory.convolutional.filter_chains import FilterChain
 from hessmap.theory.convolutional.printed_formulas import theorem_6
-
-if TYPE_CHECKING:
-    from hessmap.networks import Convolutional
 
 _MOST_PARAMETERS = {"random": 110, "strides": 110, "rounding": 260}
 FAMILIES = tuple(_MOST_PARAMETERS)
@@ -70,13 +68,13 @@ def measure(case: Case) -> dict[str, Any]:
 
 def _chains(case: Case, draw: random.Random) -> Iterator[FilterChain]:
     if case["family"] == "all small":
-        yield from every_small_chain(*(case[name] for name in ("num_hidden", "input_channels", "outputs", "positions")))
+        yield from small_chains(*(case[name] for name in ("num_hidden", "input_channels", "outputs", "positions")))
         return
     for _ in range(case["num_networks"]):
         yield random_chain(draw, case["family"], case["num_hidden"])
 
 
-def every_small_chain(num_hidden: int, input_channels: int, outputs: int, positions: int) -> Iterator[FilterChain]:
+def small_chains(num_hidden: int, input_channels: int, outputs: int, positions: int) -> Iterator[FilterChain]:
     """All networks of up to three channels and, for two hidden layers, three taps; two taps for more."""
     taps = range(1, 4 if num_hidden == 2 else 3)
     for hidden, kernels in product(product(range(1, 4), repeat=num_hidden), product(taps, repeat=num_hidden)):
@@ -88,27 +86,21 @@ def random_chain(draw: random.Random, family: str, num_hidden: int) -> FilterCha
     if family not in FAMILIES:
         raise unknown_name("family", family, FAMILIES)
     while True:
-        chain = _drawn(draw, family, num_hidden)
-        if chain.num_parameters <= _MOST_PARAMETERS[family] and (family != "rounding" or rounds(chain)):
+        chain = _random_draw(draw, family, num_hidden)
+        if chain.num_parameters <= _MOST_PARAMETERS[family] and (family != "rounding" or has_rounding(chain)):
             return chain
 
 
-def _drawn(draw: random.Random, family: str, num_hidden: int) -> FilterChain:
+def _random_draw(draw: random.Random, family: str, num_hidden: int) -> FilterChain:
     is_long = family == "rounding"
-    channels = [
-        draw.randint(1, 3),
-        *(draw.randint(1, 5) for _ in range(num_hidden)),
-        draw.randint(1, 10 if is_long else 5),
-    ]
-    kernels = [
-        *(draw.randint(1, 10 if is_long else 5) for _ in range(num_hidden)),
-        draw.randint(1, 3 if is_long else 5),
-    ]
+    most, last = (10, 3) if is_long else (5, 5)
+    channels = [draw.randint(1, 3), *(draw.randint(1, 5) for _ in range(num_hidden)), draw.randint(1, most)]
+    kernels = [*(draw.randint(1, most) for _ in range(num_hidden)), draw.randint(1, last)]
     strides = [draw.randint(1, 3) if family == "strides" else 1 for _ in range(num_hidden)]
     return FilterChain(tuple(channels), tuple(kernels), (*strides, 1))
 
 
-def rounds(chain: FilterChain) -> bool:
+def has_rounding(chain: FilterChain) -> bool:
     """Whether some part of the chain has a smaller dimension than the count of its weights less its gauge."""
     last = chain.num_layers
     return any(
@@ -136,8 +128,6 @@ def input_length(chain: FilterChain) -> int:
 
 def _network(chain: FilterChain, loss: str) -> Convolutional:
     """The network of a chain; a softmax needs one output more than the chain has."""
-    from hessmap.networks import Convolutional
-
     *channels, outputs = chain.channels
     outputs += loss == "cross_entropy"
     return Convolutional(input_length(chain), channels, chain.kernels[:-1], chain.strides[:-1], outputs)

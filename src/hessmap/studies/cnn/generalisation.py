@@ -149,9 +149,6 @@ class Interval(NamedTuple):
     low: float
     high: float
 
-    def excludes_zero(self) -> bool:
-        return self.low > 0 or self.high < 0
-
     def __str__(self) -> str:
         return f"{self.value:+.2f} [{self.low:+.2f}, {self.high:+.2f}]"
 

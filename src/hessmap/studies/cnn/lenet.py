@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from hessmap.results import PARTS, Part
 from hessmap.studies import Case, Check, Column, Finding, Lines, Row, Series, Study, View
 from hessmap.studies.cnn.small_lenet import SmallLeNet, ToeplitzChain, toeplitz_chain
-from hessmap.studies.hessian_ranks import NAMES, SYMBOLS, certified_ranks, measured_ranks, numerical_below_certified
+from hessmap.studies.hessian_ranks import NAMES, SYMBOLS, certified_rank_findings, certified_ranks, measured_ranks
 
 if TYPE_CHECKING:
     from hessmap.curvature import Problem
@@ -122,7 +122,7 @@ def findings(rows: Sequence[Row]) -> Iterator[Finding]:
         names = [f"{NAMES[part]} in {number}" for part, number in zip(PARTS, above, strict=True)]
         detail = f"{', '.join(names)} of {len(relu)} cases, by exact arithmetic"
         yield Finding("ReLU: ranks are above the bounds of the linear network", all(above), detail)
-    yield from numerical_below_certified(rows)
+    yield from certified_rank_findings(rows)
 
 
 def _of_linear(rows: Sequence[Row]) -> Iterator[Finding]:

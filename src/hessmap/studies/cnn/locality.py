@@ -10,7 +10,7 @@ from hessmap.networks import LocallyConnected
 from hessmap.results import PARTS
 from hessmap.studies import Case, Finding, Lines, Row, Series, Study, View
 from hessmap.studies.cnn import ranks
-from hessmap.studies.hessian_ranks import NAMES, RANK_CHECKS, SYMBOLS, decidability
+from hessmap.studies.hessian_ranks import NAMES, RANK_CHECKS, SYMBOLS, decidability_findings
 from hessmap.theory.convolutional import printed_formulas as printed
 
 FULL, LOCAL, SHARED = "fully connected", "locally connected", "shared weights"
@@ -39,7 +39,7 @@ def cases(data: str) -> tuple[Case, ...]:
             "filters": filters,
             "activation": activation,
             "loss": "squared",
-            "network": network_text(kind, size, filters, outputs) + ranks.words_of(activation),
+            "network": network_text(kind, size, filters, outputs) + ranks.network_suffix(activation),
             "seed": 0,
         }
         for activation, filters, kind, size in product(ranks.ACTIVATIONS, counts, (FULL, LOCAL, SHARED), _PATCH_SIZES)
@@ -62,19 +62,19 @@ def measure(case: Case) -> dict[str, Any]:
 
 
 def findings(rows: Sequence[Row]) -> Iterator[Finding]:
-    yield from decidability(rows)
-    linear = ranks.of_activation(rows, "identity")
+    yield from decidability_findings(rows)
+    linear = ranks.rows_with_activation(rows, "identity")
     local, shared = ([row for row in linear if row["kind"] == kind] for kind in (LOCAL, SHARED))
     for part in ("outer_product", "functional"):
         claim = f"Linear: Theorems 9 and 10 are equalities for {NAMES[part]}"
-        yield from ranks.equality(claim, local + shared, f"measured.{part}", f"printed.{part}")
-    yield from ranks.equality("Linear: Fact 13 is right", local, "measured.loss", "fact")
-    yield from ranks.equality("Linear: Fact 14 is wrong", shared, "measured.loss", "fact", fails=True)
-    yield from _on_order(linear)
-    yield from ranks.linear_bounds_under_relu(rows)
+        yield from ranks.equality_findings(claim, local + shared, f"measured.{part}", f"printed.{part}")
+    yield from ranks.equality_findings("Linear: Fact 13 is right", local, "measured.loss", "fact")
+    yield from ranks.equality_findings("Linear: Fact 14 is wrong", shared, "measured.loss", "fact", fails=True)
+    yield from _order_findings(linear)
+    yield from ranks.relu_findings(rows)
 
 
-def _on_order(linear: Sequence[Row]) -> Iterator[Finding]:
+def _order_findings(linear: Sequence[Row]) -> Iterator[Finding]:
     """Fewer connections leave less rank, and fewer free weights still less, for every patch size."""
     by_size: dict[tuple[Any, ...], dict[str, float]] = {}
     for row in linear:

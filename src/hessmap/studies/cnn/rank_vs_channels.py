@@ -12,7 +12,7 @@ from hessmap.networks import Convolutional
 from hessmap.results import PARTS
 from hessmap.studies import Case, Finding, Lines, Row, Series, Study, View
 from hessmap.studies.cnn import ranks
-from hessmap.studies.hessian_ranks import NAMES, RANK_CHECKS, curves_of, decidability
+from hessmap.studies.hessian_ranks import NAMES, RANK_CHECKS, curves_of, decidability_findings
 from hessmap.theory import effective_output_dim, predict_ranks
 
 # Inputs, filter size and channels: at most 1,482 parameters on the embedded data, 3,726 elsewhere. Four classes: with K
@@ -28,7 +28,7 @@ def cases(data: str) -> tuple[Case, ...]:
 
     def network(count: int, activation: str) -> str:
         layer = f"{count}x{kernel}"
-        return f"conv-1x{length}-{layer}-{layer}-{_OUTPUTS}{ranks.words_of(activation)}"
+        return f"conv-1x{length}-{layer}-{layer}-{_OUTPUTS}{ranks.network_suffix(activation)}"
 
     return tuple(
         {"channels": count, **setting, "network": network(count, setting["activation"]), "seed": 0}
@@ -69,17 +69,17 @@ def power_law(x: Sequence[float], y: Sequence[float]) -> PowerLaw:
 
 def findings(rows: Sequence[Row]) -> Iterator[Finding]:
     """Growth is judged by the upper half of each curve, where the channels are no bottleneck any more."""
-    yield from decidability(rows)
-    yield from ranks.bounds_hold(rows)
-    linear = ranks.of_activation(rows, "identity")
+    yield from decidability_findings(rows)
+    yield from ranks.printed_bound_findings(rows)
+    linear = ranks.rows_with_activation(rows, "identity")
     for part in PARTS:
         claim = f"Linear: our law or bound of {NAMES[part]} is the rank"
-        yield from ranks.equality(claim, linear, f"measured.{part}", f"predicted.{part}")
-    yield from ranks.linear_bounds_under_relu(rows)
+        yield from ranks.equality_findings(claim, linear, f"measured.{part}", f"predicted.{part}")
+    yield from ranks.relu_findings(rows)
     for curve in curves_of(rows, "channels", by=("activation", "loss", "data")):
         judged = [row for row in curve if row["activation"] == "identity" or _has_samples(row)]
         if len(judged) >= 3:
-            yield from _growth(judged[-max(3, len(judged) - len(judged) // 2) :])
+            yield from _growth_findings(judged[-max(3, len(judged) - len(judged) // 2) :])
 
 
 def _has_samples(row: Row) -> bool:
@@ -87,8 +87,8 @@ def _has_samples(row: Row) -> bool:
     return bool(ranks.NUM_SAMPLES * effective_output_dim(_OUTPUTS, row["loss"]) >= row["num_parameters"])
 
 
-def _growth(upper: Sequence[Row]) -> Iterator[Finding]:
-    """Square root of the parameters for linear networks; under ReLU as the parameters themselves."""
+def _growth_findings(upper: Sequence[Row]) -> Iterator[Finding]:
+    """About the square root of the parameters for linear networks; under ReLU as the parameters themselves."""
     first = upper[0]
     channels = f"{first['channels']} to {upper[-1]['channels']} channels"
     where = f"{ranks.LOSSES[first['loss']]}, {first['data'].replace('_', '-')}, {channels}"
@@ -101,7 +101,7 @@ def _growth(upper: Sequence[Row]) -> Iterator[Finding]:
     claim = f"Linear: the rank of H_L grows with an exponent of the parameters from 0.4 to 0.6 ({where})"
     far = f"; of the bound at {_FAR[0]} to {_FAR[1]} channels {_far_exponent(first['network'], first['loss']):.3f}"
     yield Finding(claim, 0.4 <= whole.exponent <= 0.6, detail + far)
-    steps = {part: _added(upper, part) for part in PARTS}
+    steps = {part: _added_per_channel(upper, part) for part in PARTS}
     added = ", ".join(f"{NAMES[part]} {'/'.join(f'{step:g}' for step in steps[part])}" for part in PARTS)
     claim = f"Linear: H_o has stopped growing, and each further channel adds the same to H_f ({where})"
     yield Finding(claim, steps["outer_product"] == [0] and len(steps["functional"]) == 1, f"added: {added}")
@@ -119,7 +119,7 @@ def _far_exponent(text: str, loss: str) -> float:
     return log(large[0] / small[0]) / log(large[1] / small[1])
 
 
-def _added(curve: Sequence[Row], part: str) -> list[float]:
+def _added_per_channel(curve: Sequence[Row], part: str) -> list[float]:
     """What one more channel adds to a rank: the different values at the steps."""
     name = f"measured.{part}"
     return sorted(

@@ -7,7 +7,7 @@ from itertools import product
 
 from hessmap.studies import Case, Finding, Row, Study, View
 from hessmap.studies.cnn import ranks
-from hessmap.studies.hessian_ranks import RANK_CHECKS, decidability
+from hessmap.studies.hessian_ranks import RANK_CHECKS, decidability_findings
 
 # Inputs, filter sizes and numbers of filters: at most 1,449 parameters on the embedded data, 3,012 elsewhere.
 _SMALL = (16, tuple(range(1, 17)), (2, 4, 9))
@@ -22,7 +22,7 @@ def cases(data: str) -> tuple[Case, ...]:
             "filter_size": kernel,
             "filters": count,
             **setting,
-            "network": f"conv-1x{length}-{count}x{kernel}-10{ranks.words_of(setting['activation'])}",
+            "network": f"conv-1x{length}-{count}x{kernel}-10{ranks.network_suffix(setting['activation'])}",
             "seed": 0,
         }
         for setting, count, kernel in product(ranks.settings(data), filters, kernels)
@@ -30,17 +30,21 @@ def cases(data: str) -> tuple[Case, ...]:
 
 
 def findings(rows: Sequence[Row]) -> Iterator[Finding]:
-    yield from decidability(rows)
-    linear, relu = ranks.of_activation(rows, "identity"), ranks.of_activation(rows, "relu")
-    yield from ranks.bounds_hold(rows)
-    yield from ranks.equality("Linear: Theorem 8 is an equality", linear, "measured.functional", "printed.functional")
-    yield from _on_theorem_7(linear)
-    yield from _on_slack(linear)
-    yield from ranks.linear_bounds_under_relu(rows)
-    yield from ranks.equality("ReLU: Theorem 8 is an equality", relu, "measured.functional", "printed.functional")
+    yield from decidability_findings(rows)
+    linear, relu = ranks.rows_with_activation(rows, "identity"), ranks.rows_with_activation(rows, "relu")
+    yield from ranks.printed_bound_findings(rows)
+    yield from ranks.equality_findings(
+        "Linear: Theorem 8 is an equality", linear, "measured.functional", "printed.functional"
+    )
+    yield from _theorem_7_findings(linear)
+    yield from _slack_findings(linear)
+    yield from ranks.relu_findings(rows)
+    yield from ranks.equality_findings(
+        "ReLU: Theorem 8 is an equality", relu, "measured.functional", "printed.functional"
+    )
 
 
-def _on_theorem_7(linear: Sequence[Row]) -> Iterator[Finding]:
+def _theorem_7_findings(linear: Sequence[Row]) -> Iterator[Finding]:
     """Section 6.1 calls it exact."""
     if linear:
         loose = [row for row in linear if row.number("measured.outer_product") < row["printed.outer_product"]]
@@ -49,7 +53,7 @@ def _on_theorem_7(linear: Sequence[Row]) -> Iterator[Finding]:
         yield Finding("Linear: Theorem 7, called exact, is not always an equality", bool(loose), detail)
 
 
-def _on_slack(linear: Sequence[Row]) -> Iterator[Finding]:
+def _slack_findings(linear: Sequence[Row]) -> Iterator[Finding]:
     """Figure 9: the sum of both theorems exceeds the rank of H_L, and less so for many filters."""
     if linear:
         slack = max(row["printed.loss"] / row.number("measured.loss") - 1 for row in linear)

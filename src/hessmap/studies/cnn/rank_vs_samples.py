@@ -9,7 +9,7 @@ from typing import Any
 from hessmap.results import PARTS
 from hessmap.studies import Case, Check, Column, Finding, Mark, Row, Study, View
 from hessmap.studies.cnn import ranks
-from hessmap.studies.hessian_ranks import NAMES, RANK_CHECKS, RANKS, curves_of, decidability
+from hessmap.studies.hessian_ranks import NAMES, RANK_CHECKS, RANKS, curves_of, decidability_findings
 
 _NUM_SAMPLES = (1, 2, 4, 6, 8, 10, 12, 14, 16, 20, 25, 30, 60, 100, 200, 300)
 # One and two hidden layers; at most 930 parameters on the embedded data, 1,432 elsewhere.
@@ -24,7 +24,7 @@ def cases(data: str) -> tuple[Case, ...]:
             "num_samples": count,
             "num_hidden": num_hidden,
             **setting,
-            "network": f"{network}{ranks.words_of(setting['activation'])}",
+            "network": f"{network}{ranks.network_suffix(setting['activation'])}",
             "seed": 0,
         }
         for (num_hidden, network), setting, count in product(networks.items(), ranks.settings(data), _NUM_SAMPLES)
@@ -43,15 +43,15 @@ def measure(case: Case) -> dict[str, Any]:
 
 
 def findings(rows: Sequence[Row]) -> Iterator[Finding]:
-    yield from decidability(rows)
-    linear = ranks.of_activation(rows, "identity")
+    yield from decidability_findings(rows)
+    linear = ranks.rows_with_activation(rows, "identity")
     for num_hidden in sorted({row["num_hidden"] for row in linear}):
-        yield _reached([row for row in linear if row["num_hidden"] == num_hidden], num_hidden)
-    yield from _unchanged(linear)
-    yield from _on_relu(ranks.of_activation(rows, "relu"))
+        yield _reached_finding([row for row in linear if row["num_hidden"] == num_hidden], num_hidden)
+    yield from _unchanged_findings(linear)
+    yield from _relu_findings(ranks.rows_with_activation(rows, "relu"))
 
 
-def _reached(linear: Sequence[Row], num_hidden: int) -> Finding:
+def _reached_finding(linear: Sequence[Row], num_hidden: int) -> Finding:
     """How many measured ranks are what is predicted, where that is only a bound as well."""
     counts = {
         part: sum(row.number(f"measured.{part}") == row.number(f"predicted.{part}") for row in linear) for part in PARTS
@@ -62,7 +62,7 @@ def _reached(linear: Sequence[Row], num_hidden: int) -> Finding:
     return Finding(claim, holds, f"of {len(linear)} cases reach the prediction: {detail}")
 
 
-def _unchanged(linear: Sequence[Row]) -> Iterator[Finding]:
+def _unchanged_findings(linear: Sequence[Row]) -> Iterator[Finding]:
     """Figure 6: once the ranks of the data are full, further samples change nothing, and H_f far earlier."""
     steps = [
         step for curve in curves_of(linear, "num_samples", by=("data", "network", "loss")) for step in pairwise(curve)
@@ -82,7 +82,7 @@ def _is_equal(step: tuple[Row, Row], part: str) -> bool:
     return step[0].number(f"measured.{part}") == step[1].number(f"measured.{part}")
 
 
-def _on_relu(relu: Sequence[Row]) -> Iterator[Finding]:
+def _relu_findings(relu: Sequence[Row]) -> Iterator[Finding]:
     """Under ReLU each sample brings K new directions, until all but the rescalings of the filters are taken."""
     if not relu:
         return

@@ -65,7 +65,7 @@ def settings(data: str) -> tuple[dict[str, str], ...]:
     return tuple({"activation": activation, "loss": loss} for activation, loss in product(ACTIVATIONS, losses))
 
 
-def words_of(activation: str) -> str:
+def network_suffix(activation: str) -> str:
     """What stands behind the sizes of a network in its text."""
     return "" if activation == "identity" else f" {activation}"
 
@@ -205,20 +205,22 @@ def sweep_figures(
             )
 
 
-def of_activation(rows: Sequence[Row], activation: str) -> list[Row]:
+def rows_with_activation(rows: Sequence[Row], activation: str) -> list[Row]:
     return [row for row in rows if row["activation"] == activation]
 
 
-def equality(claim: str, rows: Sequence[Row], measured: str, printed: str, fails: bool = False) -> Iterator[Finding]:
+def equality_findings(
+    claim: str, rows: Sequence[Row], measured: str, printed: str, fails: bool = False
+) -> Iterator[Finding]:
     """Whether a measured rank is the printed one in every row, or with ``fails`` that it is not."""
     if rows:
         num_equal = sum(row.number(measured) == row.number(printed) for row in rows)
         yield Finding(claim, (num_equal < len(rows)) == fails, f"right in {num_equal} of {len(rows)} cases")
 
 
-def bounds_hold(rows: Sequence[Row]) -> Iterator[Finding]:
+def printed_bound_findings(rows: Sequence[Row]) -> Iterator[Finding]:
     """Linear networks are within the paper's bounds; how many ranks reach them."""
-    linear = of_activation(rows, "identity")
+    linear = rows_with_activation(rows, "identity")
     if linear:
         pairs = [(row.number(f"measured.{part}"), row[f"printed.{part}"]) for row in linear for part in PARTS]
         num_within, num_reached = (sum(relation(*pair) for pair in pairs) for relation in (le, eq))
@@ -226,9 +228,9 @@ def bounds_hold(rows: Sequence[Row]) -> Iterator[Finding]:
         yield Finding("Linear: the paper's bounds hold", num_within == len(pairs), detail)
 
 
-def linear_bounds_under_relu(rows: Sequence[Row]) -> Iterator[Finding]:
+def relu_findings(rows: Sequence[Row]) -> Iterator[Finding]:
     """ReLU networks are not within them; ``error_at_printed`` says how much of the Hessian is beyond."""
-    relu = of_activation(rows, "relu")
+    relu = rows_with_activation(rows, "relu")
     if relu:
         beyond = {
             part: [row for row in relu if row.number(f"measured.{part}") > row[f"printed.{part}"]] for part in PARTS

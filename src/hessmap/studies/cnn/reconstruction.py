@@ -17,13 +17,13 @@ from hessmap.studies.cnn.ranks import printed_bounds
 from hessmap.studies.hessian_ranks import (
     NAMES,
     SYMBOLS,
+    certified_rank_findings,
     certified_ranks,
     data_ranks,
     hessian_spectra,
     measured_ranks,
-    numerical_below_certified,
 )
-from hessmap.studies.reconstruction_errors import INPUTS, SMALL, dearer_if_standardised, error_curves
+from hessmap.studies.reconstruction_errors import INPUTS, SMALL, error_curves, standardised_inputs_finding
 
 if TYPE_CHECKING:
     from hessmap.curvature import Problem
@@ -130,13 +130,13 @@ def findings(rows: Sequence[Row]) -> Iterator[Finding]:
             yield Finding(claim, max(errors) < SMALL, detail)
         if plain and standardised:
             name = f"error_at.linear_rank.{part}"
-            yield dearer_if_standardised(f"{symbol} at the linear rank", name, plain, standardised)
+            yield standardised_inputs_finding(f"{symbol} at the linear rank", name, plain, standardised)
     for part in PARTS:
-        yield _canopy(part, rows)
-    yield from numerical_below_certified(rows)
+        yield _printed_bound_finding(part, rows)
+    yield from certified_rank_findings(rows)
 
 
-def _canopy(part: str, rows: Sequence[Row]) -> Finding:
+def _printed_bound_finding(part: str, rows: Sequence[Row]) -> Finding:
     above = [row for row in rows if row.number(f"rank.{part}") > row.number(f"printed.{part}")]
     certified = sum("certified" in row for row in above)
     detail = f"above in {len(above)} of {len(rows)} cases, {certified} of these by exact arithmetic"

@@ -10,12 +10,12 @@ from hessmap.results import PARTS
 from hessmap.studies import Case, Check, Column, Finding, Lines, Row, Series, Study, View
 from hessmap.studies.along_training import (
     checkpoints_along_training,
-    collapse,
-    loss_vanishes,
+    collapse_findings,
     ranks_along_training,
-    starts_as_predicted,
+    start_finding,
     stationary_network,
     training_figures,
+    vanishing_loss_finding,
 )
 from hessmap.studies.hessian_ranks import NAMES, SYMBOLS, measured_ranks
 
@@ -50,7 +50,7 @@ def measure(case: Case) -> dict[str, Any]:
     data = _samples(case, network)
     if case["scenario"] == "minimum":
         return _minimum(network, data, case["seed"])
-    return _along_training(network, data, case)
+    return _record_along_training(network, data, case)
 
 
 def _samples(case: Case, network: Convolutional) -> Data:
@@ -63,7 +63,7 @@ def _samples(case: Case, network: Convolutional) -> Data:
     return by_name(case["data"], num_samples=_NUM_SAMPLES, side=side, standardise=True, one_hot=True)
 
 
-def _along_training(network: Convolutional, data: Data, case: Case) -> dict[str, Any]:
+def _record_along_training(network: Convolutional, data: Data, case: Case) -> dict[str, Any]:
     """Ranks along training; at its start the exact ranks of the generic network, at its end those without H_f.
 
     For inputs of full rank the generic network's ranks are those of almost all weights and residuals. Where the map is
@@ -130,16 +130,16 @@ def findings(rows: Sequence[Row]) -> Iterator[Finding]:
 
 
 def _training_findings(row: Row, name: str) -> Iterator[Finding]:
-    yield from collapse(name, row, row["full_ranks"])
+    yield from collapse_findings(name, row, row["full_ranks"])
     outer, functional = row.array("ranks.outer_product"), row.array("ranks.functional")
     changed = int((outer != outer[0]).sum())
     detail = f"{changed} of {outer.size} moments differ from the first"
     yield Finding(f"{name}: the rank of H_o does not change along training", changed == 0, detail)
     rises = int((functional[1:] > functional[:-1]).sum())
     yield Finding(f"{name}: the rank of H_f never rises along training", rises == 0, f"{rises} rises")
-    yield starts_as_predicted(name, row, "generic", "the generic network")
+    yield start_finding(name, row, "generic", "the generic network")
     if row["scenario"] == "teacher":
-        yield loss_vanishes(name, row)
+        yield vanishing_loss_finding(name, row)
     else:
         claim = f"{name}: H_f vanishes where the loss does not"
         holds = row["final_risk"] > 1e-3 and functional[-1] == 0

@@ -14,7 +14,7 @@ from hessmap.results import PARTS
 from hessmap.studies import Case, Column, Finding, Lines, Mark, Row, Series, Study, View, grid
 from hessmap.studies.fcn.random_settings import Setting, printed_ranks
 from hessmap.studies.fcn.rank_sweeps import DATA, LOSSES, network_and_problem, rank_record, seconds
-from hessmap.studies.hessian_ranks import FRACTIONS, RANK_CHECKS, RANKS, SYMBOLS, decidability
+from hessmap.studies.hessian_ranks import FRACTIONS, RANK_CHECKS, RANKS, SYMBOLS, decidability_findings
 
 if TYPE_CHECKING:
     from hessmap.curvature import Problem
@@ -80,7 +80,7 @@ def _with_stationary_last_bias(case: Case, network: FullyConnected, problem: Pro
 
 
 def findings(rows: Sequence[Row]) -> Iterator[Finding]:
-    yield from decidability(rows)
+    yield from decidability_findings(rows)
     covered, others = ([row for row in rows if _is_covered(row) is wanted] for wanted in (True, False))
     if covered:
         claim = "The printed formulas hold for hidden layers without bottleneck and inputs that centring costs no rank"

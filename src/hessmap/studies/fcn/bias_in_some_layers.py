@@ -8,7 +8,7 @@ from typing import Any
 from hessmap.results import PARTS
 from hessmap.runs.encoding import case_key
 from hessmap.studies import Case, Column, Heatmap, Study, View, grid
-from hessmap.studies.fcn.random_settings import RIGHT_CHECKS, Setting, all_right, random_setting, right_columns
+from hessmap.studies.fcn.random_settings import RIGHT_CHECKS, Setting, all_right_findings, random_setting, right_columns
 from hessmap.studies.hessian_ranks import NAMES
 
 
@@ -22,7 +22,7 @@ def measure(case: Case) -> dict[str, Any]:
         setting = random_setting(draw, family, case["inputs"], case["residual"], case["loss"])
         layers = range(1, len(setting.widths))
         biased = tuple(sorted(draw.sample(layers, draw.randint(1, len(layers)))))
-        exact, claimed = _exact(setting, biased, draw.randrange(2**32)), _claimed(setting, biased)
+        exact, claimed = _exact_ranks(setting, biased, draw.randrange(2**32)), _claimed_ranks(setting, biased)
         for part in PARTS:
             right[part] += exact[part] == claimed[part]
         if exact != claimed:
@@ -30,7 +30,7 @@ def measure(case: Case) -> dict[str, Any]:
     return {"right": right, "counterexamples": counterexamples}
 
 
-def _exact(setting: Setting, biased: tuple[int, ...], seed: int) -> dict[str, int]:
+def _exact_ranks(setting: Setting, biased: tuple[int, ...], seed: int) -> dict[str, int]:
     from hessmap.curvature.finite_field import generic_rank
     from hessmap.studies.fcn.special_networks import PartlyBiased
 
@@ -38,7 +38,7 @@ def _exact(setting: Setting, biased: tuple[int, ...], seed: int) -> dict[str, in
     return {part: generic_rank(network, part, setting.loss, **setting.data_ranks, seed=seed).value for part in PARTS}
 
 
-def _claimed(setting: Setting, biased: tuple[int, ...]) -> dict[str, int]:
+def _claimed_ranks(setting: Setting, biased: tuple[int, ...]) -> dict[str, int]:
     from hessmap.theory.fully_connected import partial_bias
 
     residual = setting.data_ranks
@@ -67,7 +67,7 @@ STUDY = Study(
     ),
     measure=measure,
     checks=RIGHT_CHECKS,
-    findings=all_right,
+    findings=all_right_findings,
     view=View(
         figures=tuple(
             Heatmap(title=f"${name}$: right of 25", value=f"right.{part}", x="residual", y="inputs", limits=(0, 25))

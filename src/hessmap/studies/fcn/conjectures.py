@@ -34,7 +34,7 @@ def measure(case: Case) -> dict[str, Any]:
     wrong: dict[str, list[dict[str, Any]]] = {"ours": [], "paper": []}
     doubt = 0.0
     for setting in sorted(settings, key=lambda setting: setting.num_parameters):
-        ours, paper = _predicted(setting), printed_ranks(setting)
+        ours, paper = _predicted_ranks(setting), printed_ranks(setting)
         for part in PARTS:
             exact, bound = _exact_rank(setting, part, draw.randrange(2**32))
             doubt = max(doubt, bound)
@@ -53,7 +53,7 @@ def measure(case: Case) -> dict[str, Any]:
     }
 
 
-def _predicted(setting: Setting) -> dict[str, int]:
+def _predicted_ranks(setting: Setting) -> dict[str, int]:
     from hessmap.networks import FullyConnected
     from hessmap.theory import predict_ranks
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from hessmap.results import PARTS
 from hessmap.runs.encoding import case_key
 from hessmap.studies import Case, Column, Lines, Series, Study, View, grid
-from hessmap.studies.fcn.random_settings import RIGHT_CHECKS, Setting, all_right, printed_ranks, right_columns
+from hessmap.studies.fcn.random_settings import RIGHT_CHECKS, Setting, all_right_findings, printed_ranks, right_columns
 from hessmap.studies.hessian_ranks import NAMES
 
 if TYPE_CHECKING:
@@ -29,8 +29,8 @@ def measure(case: Case) -> dict[str, Any]:
         setting = Setting(
             network.widths, False, case["loss"], network.widths[0], network.widths[0], residual_rank, False
         )
-        exact = _exact(network, setting, draw.randrange(2**32))
-        claimed, printed = _claimed(network, setting), printed_ranks(setting)
+        exact = _exact_ranks(network, setting, draw.randrange(2**32))
+        claimed, printed = _claimed_ranks(network, setting), printed_ranks(setting)
         for part in PARTS:
             right[part] += exact[part] == claimed[part]
             printed_right[part] += exact[part] in printed[part]
@@ -52,13 +52,13 @@ def _random_network(draw: random.Random, num_layers: int) -> SumOfIntervals:
             return network
 
 
-def _exact(network: SumOfIntervals, setting: Setting, seed: int) -> dict[str, int]:
+def _exact_ranks(network: SumOfIntervals, setting: Setting, seed: int) -> dict[str, int]:
     from hessmap.curvature.finite_field import generic_rank
 
     return {part: generic_rank(network, part, setting.loss, **setting.data_ranks, seed=seed).value for part in PARTS}
 
 
-def _claimed(network: SumOfIntervals, setting: Setting) -> dict[str, int]:
+def _claimed_ranks(network: SumOfIntervals, setting: Setting) -> dict[str, int]:
     from hessmap.theory.fully_connected import deficient_products
 
     *rows, last = network.product_ranks
@@ -83,7 +83,7 @@ STUDY = Study(
     ),
     measure=measure,
     checks=RIGHT_CHECKS,
-    findings=all_right,
+    findings=all_right_findings,
     view=View(
         figures=tuple(
             Lines(

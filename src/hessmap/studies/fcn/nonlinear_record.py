@@ -36,7 +36,7 @@ def networks_on(data: str) -> tuple[str, str]:
     return DIGITS_NETWORKS if data == "digits" else PAPERS_NETWORKS
 
 
-def measured_case(case: Case) -> tuple[dict[str, Any], dict[Part, Spectrum]]:
+def case_record(case: Case) -> tuple[dict[str, Any], dict[Part, Spectrum]]:
     """The record that both studies keep, and the spectra of the three Hessians.
 
     ``rank`` is what is held against the theorem: the certified rank where there is one (ReLU with squared loss), else

@@ -8,7 +8,6 @@ from typing import Any
 
 from hessmap.results import PARTS
 from hessmap.studies import Case, Column, Finding, Lines, Mark, Row, Series, Study, View, grid
-from hessmap.studies.drawn_curves import few_places, rounded
 from hessmap.studies.fcn.nonlinear_record import (
     ACTIVATIONS,
     CHECKS,
@@ -16,11 +15,12 @@ from hessmap.studies.fcn.nonlinear_record import (
     DIGITS_NETWORKS,
     LOSSES,
     PAPERS_NETWORKS,
-    measured_case,
+    case_record,
     networks_on,
     seconds,
 )
-from hessmap.studies.hessian_ranks import NAMES, SYMBOLS, numerical_below_certified
+from hessmap.studies.hessian_ranks import NAMES, SYMBOLS, certified_rank_findings
+from hessmap.studies.plotted_curves import few_places, four_digits
 
 _SMALL = 0.01  # of the norm: what the text calls tiny
 
@@ -35,13 +35,13 @@ def cases(data: str) -> tuple[Case, ...]:
 def measure(case: Case) -> dict[str, Any]:
     import numpy as np
 
-    record, spectra = measured_case(case)
+    record, spectra = case_record(case)
     norm = spectra["loss"].norm
     places = few_places(record["num_parameters"])
     magnitudes = {part: np.sort(np.abs(spectra[part].eigenvalues))[::-1] for part in PARTS}
     return record | {
         "place": places,
-        "magnitude": {part: rounded(magnitudes[part][places - 1] / norm) for part in PARTS},
+        "magnitude": {part: four_digits(magnitudes[part][places - 1] / norm) for part in PARTS},
         "first_beyond_formula": {
             part: float(magnitudes[part][record["linear_formula"][part]] / magnitudes[part][0]) for part in PARTS
         },
@@ -60,11 +60,11 @@ def findings(rows: Sequence[Row]) -> Iterator[Finding]:
         yield Finding(claim, max(heights) < _SMALL, detail)
     certified = [row for row in curved if "certified" in row]
     if certified:
-        yield _inflated(certified)
-    yield from numerical_below_certified(rows)
+        yield _inflation_finding(certified)
+    yield from certified_rank_findings(rows)
 
 
-def _inflated(rows: Sequence[Row]) -> Finding:
+def _inflation_finding(rows: Sequence[Row]) -> Finding:
     above = [row for row in rows if row.number("certified.outer_product") > row["linear_formula.outer_product"]]
     ratios = [row.number("certified.outer_product") / row["linear_formula.outer_product"] for row in rows]
     detail = f"{len(above)} of {len(rows)} cases, by a factor of {min(ratios):.2g} to {max(ratios):.2g}"

@@ -34,12 +34,12 @@ def measure(case: Case) -> dict[str, Any]:
         "num_parameters": network.num_parameters,
         "input_rank": input_rank,
         "centred_input_rank": centred_rank,
-        "predicted": _predicted(case, input_rank, centred_rank),
+        "predicted": _predicted_ranks(case, input_rank, centred_rank),
         "measured": {kind: numerical_rank(tangent_kernel(problem, kind)) for kind in _KERNELS},
     }
 
 
-def _predicted(case: Case, input_rank: int, centred_rank: int) -> dict[str, int]:
+def _predicted_ranks(case: Case, input_rank: int, centred_rank: int) -> dict[str, int]:
     from hessmap.theory.fully_connected import tangent_kernel as theory
 
     if case["bias"]:

@@ -60,14 +60,14 @@ def random_setting(draw: random.Random, family: str, inputs: str, residual: str,
     ``residual`` is "generic", "low rank" (any rank below the generic one) or "zero mean" (any possible rank).
     """
     while True:
-        setting = _drawn(draw, family, inputs, residual, loss)
+        setting = _random_draw(draw, family, inputs, residual, loss)
         if setting is not None and setting.num_parameters <= _MOST_PARAMETERS:
             is_deep = len(setting.widths) > 2
             if not is_deep or setting.has_bottleneck == family.endswith(", bottleneck"):
                 return setting
 
 
-def _drawn(draw: random.Random, family: str, inputs: str, residual: str, loss: str) -> Setting | None:
+def _random_draw(draw: random.Random, family: str, inputs: str, residual: str, loss: str) -> Setting | None:
     """One draw; None where its residual cannot be of the kind that is asked for."""
     num_layers = 1 if family.startswith("one layer") else draw.randint(2, _MOST_LAYERS)
     widths = tuple(draw.randint(1, _WIDEST) for _ in range(num_layers + 1))
@@ -119,7 +119,7 @@ def printed_ranks(setting: Setting) -> dict[str, tuple[int, ...]]:
     }
 
 
-def all_right(rows: Sequence[Row]) -> Iterator[Finding]:
+def all_right_findings(rows: Sequence[Row]) -> Iterator[Finding]:
     """One claim for each Hessian: its formula is right on every network of every row."""
     num_networks = sum(row["num_networks"] for row in rows)
     for part, name in NAMES.items():

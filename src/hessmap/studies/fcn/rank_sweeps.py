@@ -22,7 +22,7 @@ from hessmap.studies.hessian_ranks import (
     RANKS,
     curves_of,
     data_ranks,
-    decidability,
+    decidability_findings,
     measured_ranks,
 )
 
@@ -129,7 +129,7 @@ def seconds(case: Case) -> float:
 
 def width_findings(rows: Sequence[Row]) -> Iterator[Finding]:
     """The text beside Figure 4a, where the hidden layers are at least as wide as the output."""
-    yield from decidability(rows)
+    yield from decidability_findings(rows)
     steps = [
         (narrow["measured_fraction.loss"], wide["measured_fraction.loss"])
         for curve in curves_of(rows, "width")
@@ -145,7 +145,7 @@ def width_findings(rows: Sequence[Row]) -> Iterator[Finding]:
 
 def depth_findings(rows: Sequence[Row]) -> Iterator[Finding]:
     """The text beside Figures 4b and 5: the fraction levels off at what one more layer adds, rank over parameters."""
-    yield from decidability(rows)
+    yield from decidability_findings(rows)
     steps = [
         (_distance(shallow), _distance(deep))
         for curve in curves_of(rows, "num_hidden")
@@ -166,7 +166,7 @@ def _distance(row: Row) -> float:
 
 def samples_findings(rows: Sequence[Row]) -> Iterator[Finding]:
     """The text beside Figure 3a: the samples have no say but through the ranks of the data."""
-    yield from decidability(rows)
+    yield from decidability_findings(rows)
     steps = [step for curve in curves_of(rows, "num_samples") for step in pairwise(curve)]
     compared = [(fewer, more) for fewer, more in steps if fewer["data_ranks"] == more["data_ranks"]]
     if compared:

@@ -14,12 +14,12 @@ from hessmap.studies.fcn.nonlinear_record import (
     DIGITS_NETWORKS,
     LOSSES,
     PAPERS_NETWORKS,
-    measured_case,
+    case_record,
     networks_on,
     seconds,
 )
-from hessmap.studies.hessian_ranks import NAMES, SYMBOLS, numerical_below_certified
-from hessmap.studies.reconstruction_errors import INPUTS, SMALL, dearer_if_standardised, error_curves
+from hessmap.studies.hessian_ranks import NAMES, SYMBOLS, certified_rank_findings
+from hessmap.studies.reconstruction_errors import INPUTS, SMALL, error_curves, standardised_inputs_finding
 
 
 def cases(data: str) -> tuple[Case, ...]:
@@ -28,7 +28,7 @@ def cases(data: str) -> tuple[Case, ...]:
 
 
 def measure(case: Case) -> dict[str, Any]:
-    record, spectra = measured_case(case)
+    record, spectra = case_record(case)
     return record | error_curves(spectra)
 
 
@@ -44,8 +44,8 @@ def findings(rows: Sequence[Row]) -> Iterator[Finding]:
             detail = f"{min(errors):.2%} to {max(errors):.2%} in {len(plain)} cases"
             yield Finding(claim, max(errors) < SMALL, detail)
         if plain and standardised:
-            yield dearer_if_standardised(symbol, f"error_at_formula.{part}", plain, standardised)
-    yield from numerical_below_certified(rows)
+            yield standardised_inputs_finding(symbol, f"error_at_formula.{part}", plain, standardised)
+    yield from certified_rank_findings(rows)
 
 
 def _figure(network: str, loss: str, part: str) -> Lines:

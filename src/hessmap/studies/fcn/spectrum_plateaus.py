@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
+from hessmap.networks import FullyConnected
 from hessmap.studies import INDEX, Case, Check, Column, Finding, Lines, Row, Series, Study, View, grid
-from hessmap.studies.drawn_curves import rounded
+from hessmap.studies.plotted_curves import four_digits
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -16,9 +17,6 @@ if TYPE_CHECKING:
 
     from hessmap.curvature import Problem
     from hessmap.datasets import Data
-    from hessmap.networks import FullyConnected
-
-    Floats = NDArray[np.float64]
 
 _NUM_SAMPLES = 300
 _MIXTURE = {"source": "mixture", "input_dim": 5}
@@ -56,7 +54,6 @@ def _functional(source: Case, hidden_width: int) -> list[Case]:
 def measure(case: Case) -> dict[str, Any]:
     from hessmap.curvature import Problem, functional_hessian
     from hessmap.measurement import spectrum
-    from hessmap.networks import FullyConnected
 
     widths = (case["input_dim"], *case["hidden"], case["penultimate_width"], case["output_dim"])
     network = FullyConnected(widths, case["bias"], case["activation"])
@@ -72,7 +69,7 @@ def measure(case: Case) -> dict[str, Any]:
         Problem(FullyConnected(widths, activation=activation).build(seed=0), "squared", *data)
         for activation in ("identity", "relu")
     )
-    with_relu = rounded(spectrum(functional_hessian(curved)).eigenvalues)
+    with_relu = four_digits(spectrum(functional_hessian(curved)).eigenvalues)
     return {"network": name, "with_relu": with_relu, **functional_record(network, problem)}
 
 
@@ -106,8 +103,8 @@ def outer_product_record(network: FullyConnected, problem: Problem) -> dict[str,
     distances = np.abs(values[:, None] - levels) / found.norm
     counts = (distances <= _EQUAL).sum(0)
     return {
-        "single": rounded(np.where(distances.min(1) > _EQUAL, values, np.nan)),
-        "repeated": rounded(np.where(distances.min(1) <= _EQUAL, values, np.nan)),
+        "single": four_digits(np.where(distances.min(1) > _EQUAL, values, np.nan)),
+        "repeated": four_digits(np.where(distances.min(1) <= _EQUAL, values, np.nan)),
         "expected_plateaus": expected.num_plateaus,
         "num_plateaus": int((counts >= expected.multiplicity).sum()),
         "printed": network.output_dim - network.widths[-2],
@@ -125,14 +122,8 @@ def unrepeated_record(problem: Problem) -> dict[str, Any]:
 
     found = spectrum(outer_product_hessian(problem))
     runs = _runs(found.eigenvalues[: numerical_rank(found).value], found.norm)
-    return {
-        "expected_plateaus": 0,
-        "num_plateaus": sum(length > 1 for length in runs),
-        "smallest": 1,
-        "largest": 1,
-        "fewest": min(runs),
-        "most": max(runs),
-    }
+    plateaus = {"expected_plateaus": 0, "num_plateaus": sum(length > 1 for length in runs)}
+    return plateaus | {"smallest": 1, "largest": 1, "fewest": min(runs), "most": max(runs)}
 
 
 def functional_record(network: FullyConnected, problem: Problem) -> dict[str, Any]:
@@ -153,8 +144,8 @@ def functional_record(network: FullyConnected, problem: Problem) -> dict[str, An
     counts = (np.abs(found.eigenvalues[:, None] - levels) <= _EQUAL * found.norm).sum(0)
     eigenvalues = np.repeat([level.value for level in predicted], [level.multiplicity for level in predicted])
     return {
-        "eigenvalues": rounded(found.eigenvalues),
-        "predicted": rounded(eigenvalues),
+        "eigenvalues": four_digits(found.eigenvalues),
+        "predicted": four_digits(eigenvalues),
         "deviation": float(np.abs(found.eigenvalues - eigenvalues).max() / found.norm),
         "residual_rank": residual_rank,
         "expected_plateaus": 2 * residual_rank,
@@ -184,7 +175,7 @@ def _moment(inner: Tensor, problem: Problem, bias: bool) -> Tensor:
     return inner.T @ (problem.weights[:, None] * inner)
 
 
-def _runs(values: Floats, norm: float) -> list[int]:
+def _runs(values: NDArray[np.float64], norm: float) -> list[int]:
     """The lengths of the runs of equal neighbours in a descending list; 1 for an eigenvalue that stands alone."""
     breaks = np.flatnonzero(np.abs(np.diff(values)) > _EQUAL * norm) + 1
     return [int(length) for length in np.diff([0, *breaks, len(values)])]

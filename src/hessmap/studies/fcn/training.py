@@ -12,11 +12,11 @@ from hessmap.studies import Case, Check, Column, Finding, Lines, Row, Series, St
 from hessmap.studies.along_training import (
     TOLERANCE,
     checkpoints_along_training,
-    collapse,
-    loss_vanishes,
+    collapse_findings,
     ranks_along_training,
-    starts_as_predicted,
+    start_finding,
     training_figures,
+    vanishing_loss_finding,
 )
 from hessmap.studies.hessian_ranks import NAMES, SYMBOLS, data_ranks, measured_ranks
 
@@ -51,7 +51,7 @@ def measure(case: Case) -> dict[str, Any]:
     if case["scenario"] == "bottleneck":
         return _critical_point(FullyConnected(case["widths"]), data, case["point"], case["seed"])
     activation = {"relu": "relu", "teacher": "identity"}[case["scenario"]]
-    return _along_training(FullyConnected(case["widths"], activation=activation), data, case["seed"])
+    return _record_along_training(FullyConnected(case["widths"], activation=activation), data, case["seed"])
 
 
 def _samples(case: Case) -> Data:
@@ -64,7 +64,7 @@ def _samples(case: Case) -> Data:
     return by_name(case["data"], num_samples=count, side=isqrt(input_dim), standardise=True, one_hot=True)
 
 
-def _along_training(network: FullyConnected, data: Data, seed: int) -> dict[str, Any]:
+def _record_along_training(network: FullyConnected, data: Data, seed: int) -> dict[str, Any]:
     """Ranks of the weights and of the Hessians at each moment, and what theory says of the first and the last."""
     from hessmap.curvature import Problem
     from hessmap.theory import predict_ranks
@@ -142,10 +142,10 @@ def findings(rows: Sequence[Row]) -> Iterator[Finding]:
 
 def _training_findings(row: Row) -> Iterator[Finding]:
     name = f"One ReLU network on {row['data']}" if row["scenario"] == "relu" else "One linear network, linear teacher"
-    yield from collapse(name, row, [min(pair) for pair in pairwise(row["widths"])])
+    yield from collapse_findings(name, row, [min(pair) for pair in pairwise(row["widths"])])
     if row["scenario"] == "teacher":
-        yield loss_vanishes(name, row)
-        yield starts_as_predicted(name, row, "initial_theorem")
+        yield vanishing_loss_finding(name, row)
+        yield start_finding(name, row, "initial_theorem")
 
 
 def _setting(row: Row) -> tuple[Any, ...]:

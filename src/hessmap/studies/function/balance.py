@@ -21,10 +21,10 @@ def cases() -> tuple[Case, ...]:
 
 
 def measure(case: Case) -> dict[str, Any]:
-    return _flow(case) if case["item"] == "flow" else _trained(case)
+    return _flow_record(case) if case["item"] == "flow" else _trained_record(case)
 
 
-def _trained(case: Case) -> dict[str, Any]:
+def _trained_record(case: Case) -> dict[str, Any]:
     """A ReLU network on a target of rank 2, by descent whose steps shrink, or by Adam: the defects where it ends."""
     from hessmap.maps.functions import balance
     from hessmap.studies.function.low_rank_data import low_rank_data
@@ -46,7 +46,7 @@ def _trained(case: Case) -> dict[str, Any]:
     }
 
 
-def _flow(case: Case) -> dict[str, Any]:
+def _flow_record(case: Case) -> dict[str, Any]:
     """Gradient flow of mean ||f - y||^2 + ridge ||W||^2 in Runge-Kutta steps, and the defects over those at the start.
 
     Flows slide along the kinks of ReLUs, where an adaptive integrator would stall: the steps are fixed, and halved.

@@ -56,7 +56,7 @@ def measure(case: Case) -> dict[str, Any]:
         "squared_norm": net.squared_norm,
         "risk": net.risk,
         "constants": constants,
-        "expected": _expected(constants),
+        "expected": _expected_depths(constants),
         "over_built": net.objectives[-1] / (ridge * built),
     }
 
@@ -76,7 +76,7 @@ def _constants(inputs: NDArray[Any], outputs: NDArray[Any], matrix: NDArray[Any]
     }
 
 
-def _expected(constants: dict[str, float]) -> dict[str, int]:
+def _expected_depths(constants: dict[str, float]) -> dict[str, int]:
     """The first and the last depth at which recovery is expected; 0 where there is none."""
     from hessmap.theory.functions import recovery_depths
 

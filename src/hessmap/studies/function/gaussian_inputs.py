@@ -43,13 +43,13 @@ def measure(case: Case) -> dict[str, Any]:
     variant, seed = case["variant"], case["seed"]
     start = None
     if variant == _RESTARTED:
-        start = _with_constant_in_biases(_trained("gaussian 1, a constant input", seed)[1].model)
-    data, net = _trained(variant, seed, start)
+        start = _with_constant_in_biases(_train("gaussian 1, a constant input", seed)[1].model)
+    data, net = _train(variant, seed, start)
     record = middle_record(net, data.inputs, _TRUE_RANK)
     return {**record, "first": _first_layer(net.model, data), "extra": _extra_direction(net.model, data)}
 
 
-def _trained(variant: str, seed: int, start: nn.Sequential | None = None) -> tuple[Data, RegularisedNetwork]:
+def _train(variant: str, seed: int, start: nn.Sequential | None = None) -> tuple[Data, RegularisedNetwork]:
     from hessmap.studies.function.low_rank_data import low_rank_data
     from hessmap.studies.function.regularised_network import regularised_network
 
@@ -98,14 +98,14 @@ def _extra_direction(model: nn.Sequential, data: Data) -> dict[str, float]:
     true, others = inputs[:, :_TRUE_RANK], inputs[:, _TRUE_RANK:]
     products = [true[:, i] * true[:, j] for i in range(_TRUE_RANK) for j in range(i, _TRUE_RANK)]
     return {
-        "by_true_coordinates": _explained(left[:, _TRUE_RANK], np.column_stack([true, *products])),
-        "by_true_linearly": _explained(left[:, _TRUE_RANK], true),
-        "by_other_coordinates": _explained(left[:, _TRUE_RANK], others),
+        "by_true_coordinates": _explained_share(left[:, _TRUE_RANK], np.column_stack([true, *products])),
+        "by_true_linearly": _explained_share(left[:, _TRUE_RANK], true),
+        "by_other_coordinates": _explained_share(left[:, _TRUE_RANK], others),
         "cosine_with_mean": float(abs(right[_TRUE_RANK] @ mean) / np.linalg.norm(mean)),
     }
 
 
-def _explained(values: Any, regressors: Any) -> float:
+def _explained_share(values: Any, regressors: Any) -> float:
     import numpy as np
 
     columns = np.column_stack([regressors, np.ones(len(values))])

@@ -18,7 +18,7 @@ def cases() -> tuple[Case, ...]:
 
 
 def measure(case: Case) -> dict[str, Any]:
-    return {"factors": _factors, "trained": _trained}[case["item"]](case)
+    return {"factors": _factors, "trained": _train}[case["item"]](case)
 
 
 def _factors(case: Case) -> dict[str, Any]:
@@ -35,7 +35,7 @@ def _factors(case: Case) -> dict[str, Any]:
         factors = balanced_factors(matrix, depth)
         excess.append(abs(_squared_norm(factors) / cost - 1))
         products.append(float(np.abs(_product(factors) - matrix).max() / np.abs(matrix).max()))
-        others += [_squared_norm(_regauged(factors, generator)) / cost - 1 for _ in range(_NUM_FACTORISATIONS)]
+        others += [_squared_norm(_other_factors(factors, generator)) / cost - 1 for _ in range(_NUM_FACTORISATIONS)]
     return {
         "balanced_excess": max(excess),
         "product_error": max(products),
@@ -53,7 +53,7 @@ def _random_map(generator: Any) -> Any:
     return product * 10.0 ** generator.uniform(-1, 1)
 
 
-def _regauged(factors: Sequence[Any], generator: Any) -> list[Any]:
+def _other_factors(factors: Sequence[Any], generator: Any) -> list[Any]:
     """Other factors of the same map: an invertible matrix and its inverse between every two layers, near or far from
     a rotation."""
     import numpy as np
@@ -69,7 +69,7 @@ def _regauged(factors: Sequence[Any], generator: Any) -> list[Any]:
     return found
 
 
-def _trained(case: Case) -> dict[str, Any]:
+def _train(case: Case) -> dict[str, Any]:
     """Gradient descent on ||W_L .. W_1 - A||^2 + ridge ||W||^2 from random weights of hidden width 6."""
     import numpy as np
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hessmap.studies.drawn_curves import rounded
+from hessmap.studies.plotted_curves import four_digits
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -45,7 +45,7 @@ def middle_record(
             "num_carried": min(int((layer.weight_singular_values > _LARGE).sum()) for layer in chosen),
         },
         "narrowest": min(layer.centred_rank for layer in view.layers[:-1]),
-        "singular_values": rounded(half[:_NUM_SHOWN] / half[0]),
+        "singular_values": four_digits(half[:_NUM_SHOWN] / half[0]),
         "cost_per_layer": net.squared_norm / len(view.layers),
         "risk": net.risk,
         "objective": net.objectives[-1],

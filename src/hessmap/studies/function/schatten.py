@@ -24,10 +24,12 @@ def cases() -> tuple[Case, ...]:
 
 
 def measure(case: Case) -> dict[str, Any]:
-    return {"random": _random, "trained": _trained, "path": _path, "growth": _growth}[case["item"]](case)
+    return {"random": _random_record, "trained": _trained_record, "path": _path_record, "growth": _growth_record}[
+        case["item"]
+    ](case)
 
 
-def _random(case: Case) -> dict[str, Any]:
+def _random_record(case: Case) -> dict[str, Any]:
     """||W||^2 / L over the largest quasi-norm of a Jacobian, of random networks with slopes a in (-1, 1)."""
     import numpy as np
     from torch import nn
@@ -64,7 +66,7 @@ def _linear(weight: Any, generator: Any) -> Any:
     return layer
 
 
-def _trained(case: Case) -> dict[str, Any]:
+def _trained_record(case: Case) -> dict[str, Any]:
     """The same of networks trained with a penalty on targets of a known rank, at the training inputs."""
     from hessmap.maps.functions import function_rank
 
@@ -91,7 +93,7 @@ def trained_on_rank(true_rank: int, seed: int) -> tuple[Any, Any]:
     return regularised_network(_WIDTHS, data, seed=seed, **_TRAINING).model, data.inputs
 
 
-def _path(case: Case) -> dict[str, Any]:
+def _path_record(case: Case) -> dict[str, Any]:
     """Interpolators of bottleneck rank 1 that are built: their norm and steepest Jacobian over the bounds."""
     import numpy as np
 
@@ -131,7 +133,7 @@ def _steepest(inputs: Any, outputs: Any, direction: Any) -> float:
     return float((lengths / np.diff(times[order])).max())
 
 
-def _growth(case: Case) -> dict[str, Any]:
+def _growth_record(case: Case) -> dict[str, Any]:
     """How the path through N points of a k-dimensional cube grows: that of the spanning tree, which bounds it."""
     import numpy as np
 

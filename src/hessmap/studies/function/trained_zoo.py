@@ -22,7 +22,12 @@ def measure(case: Case) -> dict[str, Any]:
 
     from hessmap.studies.trained_networks import stored_networks
 
-    {"fully connected": _dense, "convolutional": _convolutional, "zoo": _zoo, "penalised": _penalised}[case["family"]]()
+    {
+        "fully connected": _train_dense,
+        "convolutional": _train_convolutional,
+        "zoo": _train_zoo,
+        "penalised": _train_penalised,
+    }[case["family"]]()
     cached = list(stored_networks(case["family"]))
     every = [network for network in cached if network is not None]
     chosen = every[:: -(-len(every) // _MOST)]
@@ -67,7 +72,7 @@ def _ranks(network: StoredNetwork) -> dict[str, int]:
     }
 
 
-def _dense() -> None:
+def _train_dense() -> None:
     from hessmap.datasets import digits
     from hessmap.networks import FullyConnected
     from hessmap.studies.trained_networks import trained_network
@@ -78,7 +83,7 @@ def _dense() -> None:
         trained_network(network, digits(num_samples=1000), **options)
 
 
-def _convolutional() -> None:
+def _train_convolutional() -> None:
     from hessmap.datasets import digits
     from hessmap.networks import Convolutional
     from hessmap.studies.trained_networks import trained_network
@@ -89,14 +94,14 @@ def _convolutional() -> None:
         trained_network(network, data, init="glorot", epochs=30, learning_rate=0.1, record_every=30)
 
 
-def _zoo() -> None:
+def _train_zoo() -> None:
     from hessmap.studies.layers.trained_layers import recipe_for, trained_layers
 
     for name in ("F-100^2", "F-200^2-BN"):
         trained_layers(name, "digits", recipe=recipe_for(name, "digits", epochs=60))
 
 
-def _penalised() -> None:
+def _train_penalised() -> None:
     """As function/schatten and function/rank-recovery have them."""
     from hessmap.studies.function import schatten
 

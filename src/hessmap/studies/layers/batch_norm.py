@@ -13,7 +13,7 @@ from hessmap.studies.layers.layer_cases import (
     NUM_OUTLIERS,
     TRAINED,
     Threshold,
-    all_eigenpairs_found,
+    convergence_findings,
     layer_cases,
     published_moments,
     seconds_of,
@@ -86,15 +86,15 @@ def _is_first_of_digits(case: Case) -> bool:
 
 
 def _eigenpairs(case: Case, hessian: LayerHessian) -> EigenpairsMeasurement:
-    from hessmap.studies.layers.measured_layer import eigenpairs_of, kept_eigenpairs
+    from hessmap.studies.layers.measured_layer import eigenpairs_of, stored_eigenpairs
 
     if _is_first_of_digits(case):
-        return kept_eigenpairs(hessian, min(_MANY, hessian.size))
+        return stored_eigenpairs(hessian, min(_MANY, hessian.size))
     return eigenpairs_of(case, hessian)
 
 
 def findings(rows: Sequence[Row]) -> Iterator[Finding]:
-    yield from all_eigenpairs_found(rows)
+    yield from convergence_findings(rows)
     for network in _NETWORKS:
         yield from threshold_findings(rows, network, _THRESHOLDS)
     for data in dict.fromkeys(row["data"] for row in rows):

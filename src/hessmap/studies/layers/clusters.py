@@ -27,8 +27,8 @@ def measure(case: Case) -> dict[str, Any]:
     """Variances between clusters over those within them, and where t-SNE puts the points of every class and logit."""
     from hessmap.curvature.layers import logit_gradients
     from hessmap.measurement.layers import cluster_ratios, embedded
-    from hessmap.studies.drawn_curves import rounded
     from hessmap.studies.layers.trained_layers import trained_layers, untrained_layers
+    from hessmap.studies.plotted_curves import four_digits
 
     network, data, seed = case["network"], case["data"], case["seed"]
     if case["moment"] == "initialisation":
@@ -42,12 +42,12 @@ def measure(case: Case) -> dict[str, Any]:
     return {
         "by_logit": found.by_logit,
         "by_class": found.by_class,
-        "of_each_logit": rounded(found.of_each_logit),
-        "of_each_class": rounded(found.of_each_class),
+        "of_each_logit": four_digits(found.of_each_logit),
+        "of_each_class": four_digits(found.of_each_class),
         "explained": found.explained,
         "centre_cosine": _centre_cosines(problem, case["layer"], gradients),
-        "horizontal": rounded(places[:, 0]),
-        "vertical": rounded(places[:, 1]),
+        "horizontal": four_digits(places[:, 0]),
+        "vertical": four_digits(places[:, 1]),
         "logit": logits,
         "class": classes,
     }

@@ -10,9 +10,9 @@ from hessmap.studies.layers.layer_cases import (
     DATA,
     NUM_OUTLIERS,
     TRAINED,
-    all_eigenpairs_found,
     by_layer,
     by_network,
+    convergence_findings,
     layer_cases,
     layers_of,
     ranges,
@@ -75,7 +75,7 @@ def _pattern(index: Any) -> Any:
 
 def findings(rows: Sequence[Row]) -> Iterator[Finding]:
     """The paper's words: a horizontal stripe at v_1, a diagonal over u_i, both of which stop at c - 1."""
-    yield from all_eigenpairs_found(rows)
+    yield from convergence_findings(rows)
     linear = [row for row in rows if row["layer"].startswith("fc")]
     for data, network, chosen in by_network(linear):
         hidden = [row for row in chosen if row["layer"] != layers_of(network)[-1]]

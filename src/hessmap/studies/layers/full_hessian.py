@@ -29,8 +29,8 @@ def measure(case: Case) -> dict[str, Any]:
     from hessmap.curvature.layers import full_factors
     from hessmap.measurement import top_eigenpairs
     from hessmap.measurement.layers import overlap_curve
-    from hessmap.studies.drawn_curves import rounded
     from hessmap.studies.layers.measured_layer import problem_of
+    from hessmap.studies.plotted_curves import four_digits
     from hessmap.theory.layers import full_eigenpairs, printed_full_eigenpairs
 
     problem = problem_of(case)
@@ -42,7 +42,7 @@ def measure(case: Case) -> dict[str, Any]:
     sizes = [layer.num_outputs for layer in factors.layers]
     record: dict[str, Any] = {
         "num_parameters": problem.num_parameters,
-        "eigenvalues": rounded(true.eigenvalues),
+        "eigenvalues": four_digits(true.eigenvalues),
         "first_ratio": float(true.eigenvalues[0] / true.eigenvalues[1]),
         "converged": true.converged,
     }
@@ -51,8 +51,8 @@ def measure(case: Case) -> dict[str, Any]:
         guessed = factors.in_layout(problem, torch.from_numpy(found.eigenvectors))
         overlap = overlap_curve(true.eigenvectors, guessed).values
         record[name] = {
-            "eigenvalues": rounded(found.eigenvalues),
-            "overlap": rounded(overlap),
+            "eigenvalues": four_digits(found.eigenvalues),
+            "overlap": four_digits(overlap),
             "largest": float(found.eigenvalues[0] / true.eigenvalues[0]),
             **{f"at_{place}": float(overlap[place - 1]) for place in _PLACES if place <= count},
         }

@@ -13,8 +13,8 @@ from hessmap.studies.layers.layer_cases import (
     SHOWN,
     TRAINED,
     Threshold,
-    all_eigenpairs_found,
     by_network,
+    convergence_findings,
     layer_cases,
     ranges,
     seconds_of,
@@ -66,7 +66,7 @@ def measure(case: Case) -> dict[str, Any]:
 
 
 def findings(rows: Sequence[Row]) -> Iterator[Finding]:
-    yield from all_eigenpairs_found(rows)
+    yield from convergence_findings(rows)
     yield from threshold_findings(rows, _NETWORK, _THRESHOLDS)
     for data, network, chosen in by_network(rows):
         long = [row for row in chosen if "overlap_at.k20" in row and row["layer"].startswith("fc")]

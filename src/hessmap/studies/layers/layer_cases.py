@@ -149,7 +149,7 @@ def ranges(values: dict[str, list[float]]) -> str:
     return ", ".join(f"{name} {min(some):.4g} to {max(some):.4g}" for name, some in values.items() if some)
 
 
-def all_eigenpairs_found(rows: Sequence[Row]) -> Iterator[Finding]:
+def convergence_findings(rows: Sequence[Row]) -> Iterator[Finding]:
     """What every statement on eigenvectors stands on."""
     found = sum(bool(row["are_all_found"]) for row in rows)
     claim = "The eigenpairs of every layer were found to their tolerance"

@@ -38,10 +38,10 @@ def hessian_of(case: Case, recipe: Recipe | None = None) -> LayerHessian:
 def eigenpairs_of(case: Case, hessian: LayerHessian) -> EigenpairsMeasurement:
     """The top 60 eigenpairs of the layer Hessian of a case (40 for photographs and MNIST), all if there are fewer."""
     count = min(hessian.size, _MOST.get(case["data"], _MOST_OF_IMAGES))
-    return kept_eigenpairs(hessian, count)
+    return stored_eigenpairs(hessian, count)
 
 
-def kept_eigenpairs(hessian: LayerHessian, count: int) -> EigenpairsMeasurement:
+def stored_eigenpairs(hessian: LayerHessian, count: int) -> EigenpairsMeasurement:
     """Top eigenpairs of a layer Hessian, kept beside the trained networks by parameters, samples and layer."""
     import torch
 

@@ -43,7 +43,7 @@ def cases(data: str) -> tuple[Case, ...]:
     return (*few, *more, *(_LONG if data == "digits" else ()))
 
 
-class _Seen(NamedTuple):
+class _LayerOfModel(NamedTuple):
     """Of one model: eigenvectors of its layer's Hessian, the spectra of its factors, and its live output units."""
 
     eigenvectors: Any
@@ -58,12 +58,12 @@ def measure(case: Case) -> dict[str, Any]:
     import numpy as np
 
     from hessmap.measurement.layers import overlap_curve
-    from hessmap.studies.drawn_curves import rounded
     from hessmap.studies.layers.trained_layers import compared_model
+    from hessmap.studies.plotted_curves import four_digits
     from hessmap.theory.layers import growth_end, predicted_overlap
 
     settings = (case["network"], case["data"], case["labels"], case["compared"])
-    first, second = (_seen(compared_model(*settings, number), case) for number in case["pair"])
+    first, second = (_layer_of_model(compared_model(*settings, number), case) for number in case["pair"])
     curve = overlap_curve(first.eigenvectors, second.eigenvectors)
     predicted = predicted_overlap(first.spectra, second.spectra, case["count"])
     ends = [growth_end(seen.spectra.output_values, seen.spectra.input_values) for seen in (first, second)]
@@ -71,9 +71,9 @@ def measure(case: Case) -> dict[str, Any]:
     means = float(first.spectra.input_vectors[:, 0] @ second.spectra.input_vectors[:, 0]) ** 2
     twice = min(2 * units, case["count"])
     record = {
-        "overlap": rounded(curve.values),
-        "chance": rounded(curve.chance),
-        "predicted": rounded(predicted),
+        "overlap": four_digits(curve.values),
+        "chance": four_digits(curve.chance),
+        "predicted": four_digits(predicted),
         "peak": int(np.argmax(curve.values)) + 1,
         "peak_value": float(curve.values.max()),
         "predicted_peak": int(np.argmax(predicted)) + 1,
@@ -87,7 +87,7 @@ def measure(case: Case) -> dict[str, Any]:
     }
     if case["compared"] == "checkpoints":  # of one model, whose units keep their order
         return record
-    return record | {"theorem": rounded(_theorem(units, means, min(*ends, case["count"]), first.is_output))}
+    return record | {"theorem": four_digits(_theorem(units, means, min(*ends, case["count"]), first.is_output))}
 
 
 def _theorem(num_outputs: int, input_overlap: float, end: int, is_output: bool) -> Any:
@@ -99,19 +99,19 @@ def _theorem(num_outputs: int, input_overlap: float, end: int, is_output: bool) 
     return np.full(end, input_overlap) if is_output else linear_growth(num_outputs, input_overlap, end)
 
 
-def _seen(problem: Problem, case: Case) -> _Seen:
+def _layer_of_model(problem: Problem, case: Case) -> _LayerOfModel:
     from hessmap.curvature.layers import layer_hessian, layer_names
-    from hessmap.studies.layers.measured_layer import kept_eigenpairs
+    from hessmap.studies.layers.measured_layer import stored_eigenpairs
     from hessmap.theory.layers import FactorSpectra
 
     hessian = layer_hessian(problem, case["layer"])
-    found = kept_eigenpairs(hessian, case["count"])
+    found = stored_eigenpairs(hessian, case["count"])
     factors = hessian.factors["uncorrelated_patches"]
     curvatures = factors.output_factor.diagonal()
     num_live = int((curvatures > 1e-12 * curvatures.max()).sum())
     spectra = FactorSpectra.of(factors.output_factor, factors.input_factor)
     is_output = case["layer"] == layer_names(problem)[-1]
-    return _Seen(found.eigenvectors, bool(found.converged), spectra, num_live, is_output)
+    return _LayerOfModel(found.eigenvectors, bool(found.converged), spectra, num_live, is_output)
 
 
 def _figure(

@@ -41,7 +41,7 @@ def measure(case: Case) -> dict[str, Any]:
     for kind in _KINDS:
         later = [numbers for name, numbers in layers.items() if kind_of(name) == kind and name != first]
         if later:
-            record[kind] = {"number": len(later), **_summary(later)} | _published(case, kind)
+            record[kind] = {"number": len(later), **_summary(later)} | _published_means(case, kind)
     return record
 
 
@@ -68,10 +68,10 @@ def _layer(problem: Any, name: str) -> dict[str, Any]:
 def _fit(problem: Any, name: str) -> dict[str, float]:
     from hessmap.curvature.layers import layer_hessian
     from hessmap.measurement.layers import overlap_curve, rank_one_ratios
-    from hessmap.studies.layers.measured_layer import kept_eigenpairs
+    from hessmap.studies.layers.measured_layer import stored_eigenpairs
 
     hessian = layer_hessian(problem, name)
-    found = kept_eigenpairs(hessian, min(20, hessian.size))
+    found = stored_eigenpairs(hessian, min(20, hessian.size))
     product = hessian.kronecker_approximation()
     assert found.eigenvectors is not None
     leading = product.eigenvectors(product.leading(len(found.eigenvalues)))
@@ -91,7 +91,7 @@ def _summary(layers: Sequence[dict[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _published(case: Case, kind: str) -> dict[str, Any]:
+def _published_means(case: Case, kind: str) -> dict[str, Any]:
     known = PUBLISHED.get((case["data"], case["network"], kind))
     return {} if known is None else {"published": {"squared_cosine": known.squared_cosine[0], "ratio": known.ratio[0]}}
 

@@ -12,9 +12,9 @@ from hessmap.studies.layers.layer_cases import (
     SHOWN,
     TRAINED,
     Threshold,
-    all_eigenpairs_found,
     by_layer,
     by_network,
+    convergence_findings,
     layer_cases,
     ranges,
     seconds_of,
@@ -55,7 +55,7 @@ def _ratio_of_random(shape: tuple[int, int]) -> float:
 
 
 def findings(rows: Sequence[Row]) -> Iterator[Finding]:
-    yield from all_eigenpairs_found(rows)
+    yield from convergence_findings(rows)
     yield from threshold_findings(rows, _NETWORK, _THRESHOLDS)
     for data, network, chosen in by_network(rows):
         means = by_layer(chosen, "mean_of_all")

@@ -12,9 +12,9 @@ from hessmap.studies.layers.layer_cases import (
     NUM_CLASSES,
     NUM_OUTLIERS,
     TRAINED,
-    all_eigenpairs_found,
     by_layer,
     by_network,
+    convergence_findings,
     layer_cases,
     layers_of,
     ranges,
@@ -68,7 +68,7 @@ def measure(case: Case) -> dict[str, Any]:
 
 
 def findings(rows: Sequence[Row]) -> Iterator[Finding]:
-    yield from all_eigenpairs_found(rows)
+    yield from convergence_findings(rows)
     true = [row for row in rows if row["labels"] == "true"]
     for data, network, chosen in by_network(true):
         tops = by_layer([row for row in chosen if row["layer"].startswith("fc")], "top_ratio")

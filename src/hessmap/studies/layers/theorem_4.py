@@ -37,7 +37,7 @@ def measure(case: Case) -> dict[str, Any]:
         printed_output_factor_limit,
     )
 
-    first, second, problem = _drawn(case)
+    first, second, problem = _random_problem(case)
     measured = layer_factors(problem, "0").output_factor
     middle = mean_output_hessian(problem)
     active = (problem.inputs @ first.T > 0).to(torch.float64)
@@ -82,7 +82,7 @@ def _layer_hessian(problem: Problem) -> dict[str, Any]:
     }
 
 
-def _drawn(case: Case) -> tuple[Tensor, Tensor, Problem]:
+def _random_problem(case: Case) -> tuple[Tensor, Tensor, Problem]:
     """W1 with entries N(0, 1/d), W2 with N(0, 1/n), inputs max(0, N(0, I)); d grows a little faster than n."""
     import torch
     from torch import nn

@@ -197,11 +197,11 @@ def training_samples(data: str, num_train: int, has_random_labels: bool = False)
     options: dict[str, Any] = {"grayscale": False} if data == "cifar10" else {}
     samples = by_name(data, num_samples=num_train, **options)
     if data != "digits":
-        samples = Data(_standardised(samples.inputs, IMAGE_SHAPES[data][0]), samples.targets)
+        samples = Data(_standardise(samples.inputs, IMAGE_SHAPES[data][0]), samples.targets)
     return random_labels(samples, 10, seed=_SEED_OF_LABELS) if has_random_labels else samples
 
 
-def _standardised(inputs: Any, num_channels: int) -> Any:
+def _standardise(inputs: Any, num_channels: int) -> Any:
     """Each colour minus its mean over all pixels and samples, over its deviation."""
     colours = inputs.reshape(len(inputs), num_channels, -1)
     centred = colours - colours.mean(dim=(0, 2), keepdim=True)

@@ -39,13 +39,13 @@ def measure(case: Case) -> dict[str, Any]:
     import numpy as np
 
     from hessmap.measurement.layers import overlap_curve
-    from hessmap.studies.drawn_curves import rounded
     from hessmap.studies.layers.layer_cases import layers_of
+    from hessmap.studies.plotted_curves import four_digits
 
     epochs = _epochs(case)
-    own = [_seen(case, epoch) for epoch in epochs]
+    own = [_layer_at(case, epoch) for epoch in epochs]
     neighbour = {**case, "seed": (case["seed"] + 1) % _NUM_MODELS}
-    others = [_seen(neighbour, epoch)["space"] for epoch in epochs]
+    others = [_layer_at(neighbour, epoch)["space"] for epoch in epochs]
     spaces = [seen["space"] for seen in own]
     numbers = {name: [seen[name] for seen in own] for name in own[0] if name != "space"}
     numbers["with_final"] = [overlap_curve(space, spaces[-1]).values[-1] for space in spaces]
@@ -54,7 +54,7 @@ def measure(case: Case) -> dict[str, Any]:
         del numbers["gap"]  # E[M] has rank c - 1 there
     return {
         "moments": np.array(epochs),
-        "course": {name: rounded(np.array(values)) for name, values in numbers.items()},
+        "course": {name: four_digits(np.array(values)) for name, values in numbers.items()},
         **{when: {name: float(numbers[name][place]) for name in numbers} for when, place in _ENDS.items()},
         "chance": float(NUM_OUTLIERS / len(spaces[0])),
     }
@@ -77,15 +77,15 @@ def _problem(case: Case, epochs: int) -> Problem:
     return made.problem
 
 
-def _seen(case: Case, epochs: int) -> dict[str, Any]:
+def _layer_at(case: Case, epochs: int) -> dict[str, Any]:
     """Numbers of a layer at a checkpoint, and the top c - 1 eigenvectors of its Hessian."""
     from hessmap.curvature.layers import layer_hessian
     from hessmap.measurement.layers import autocorrelation, class_outliers, overlap_curve
-    from hessmap.studies.layers.measured_layer import kept_eigenpairs
+    from hessmap.studies.layers.measured_layer import stored_eigenpairs
 
     problem = _problem(case, epochs)
     hessian = layer_hessian(problem, case["layer"])
-    found = kept_eigenpairs(hessian, NUM_OUTLIERS)
+    found = stored_eigenpairs(hessian, NUM_OUTLIERS)
     assert found.eigenvectors is not None
     product = hessian.kronecker_approximation()
     factors = hessian.factors["uncorrelated_patches"]

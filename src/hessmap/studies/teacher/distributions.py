@@ -24,13 +24,13 @@ def measure(case: Case) -> dict[str, Any]:
     """Distances of the spectra from the law for normal weights, and from that with the true law of ||W2||^2."""
     import numpy as np
 
-    from hessmap.studies.teacher.simulated_law import drawn_weights, grid_of, squared_singular_values
+    from hessmap.studies.teacher.simulated_law import grid_of, random_weights, squared_singular_values
     from hessmap.theory.teacher_student import LinearSpectrumLaw
 
     inputs, hidden, name, count = case["inputs"], case["hidden"], case["distribution"], case["num_teachers"]
     law = LinearSpectrumLaw(inputs, hidden)
     squares = squared_singular_values(inputs, hidden, count, seed=inputs, distribution=name)
-    norms = (drawn_weights(name, (_NUM_NORMS, hidden), np.random.default_rng(hidden)) ** 2).mean(1)
+    norms = (random_weights(name, (_NUM_NORMS, hidden), np.random.default_rng(hidden)) ** 2).mean(1)
     values = np.sort((norms[:count, None] + squares).ravel())
     points = grid_of(law)
     simulated = np.searchsorted(values, points, side="right") / values.size

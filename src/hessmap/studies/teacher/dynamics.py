@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import numpy as np
+
 from hessmap.studies import Case, Check, Column, Finding, Lines, Mark, Row, Series, Study, View, grid
 from hessmap.studies.teacher.student_paths import descend, flow, population_loss
 
@@ -35,8 +37,6 @@ def measure(case: Case) -> dict[str, Any]:
 
 def _flow(case: Case) -> dict[str, Any]:
     """The mean loss of many students under exact gradient flow over that of their own quadratic forms."""
-    import numpy as np
-
     network, teacher, dynamics = _problem(case)
     times = np.linspace(0.0, 8.0, 33)
     generator = np.random.default_rng(7)
@@ -63,8 +63,6 @@ def _flow(case: Case) -> dict[str, Any]:
 
 def _shifted_excess(network: Any, ends: Any, dynamics: Any, time: float) -> float:
     """The mean of e^{-2 (own - teacher's) t}, own the smallest eigenvalue where a student ends: its own minimum."""
-    import numpy as np
-
     from hessmap.theory.teacher_student import linear_eigenvalues
 
     reached = network.from_vector(ends)
@@ -74,8 +72,6 @@ def _shifted_excess(network: Any, ends: Any, dynamics: Any, time: float) -> floa
 
 def _late(case: Case) -> dict[str, Any]:
     """The rate at which the loss of one student falls in the end, against twice the smallest non-zero eigenvalue."""
-    import numpy as np
-
     network, teacher, dynamics = _problem(case)
     times = np.linspace(0.0, min(10 / dynamics.exponent, _LONGEST), 41)
     perturbation = case["deviation"] * np.random.default_rng(3).normal(size=(1, network.num_parameters))
@@ -94,23 +90,14 @@ def _late(case: Case) -> dict[str, Any]:
 
 def _steps(case: Case) -> dict[str, Any]:
     """Stochastic descent with fresh inputs at every step, time = steps x step size, against flow and forms."""
-    import numpy as np
-
     network, teacher, dynamics = _problem(case)
     counts = np.arange(0, round(8.0 / _STEP) + 1, 10)
     perturbations = case["deviation"] * np.random.default_rng(11).normal(size=(20, network.num_parameters))
     descended = []
     for seed, delta in enumerate(perturbations):
-        path = descend(
-            case["network"],
-            _pair(teacher),
-            _pair(network.from_vector(teacher.vector + delta)),
-            step=_STEP,
-            batch=_BATCH,
-            num_steps=int(counts[-1]),
-            every=10,
-            seed=seed,
-        )
+        student = _pair(network.from_vector(teacher.vector + delta))
+        options: dict[str, Any] = {"step": _STEP, "batch": _BATCH, "num_steps": int(counts[-1]), "every": 10}
+        path = descend(case["network"], _pair(teacher), student, seed=seed, **options)
         vectors = np.stack([np.concatenate([first.ravel(), second]) for first, second in path])
         descended.append(population_loss(network, vectors, teacher))
     times, scale = _STEP * counts, case["deviation"] ** 2
@@ -129,8 +116,6 @@ def _steps(case: Case) -> dict[str, Any]:
 
 
 def _at_times(times: Any, values: Any) -> dict[str, float]:
-    import numpy as np
-
     return {f"t{time:g}": float(values[np.searchsorted(times, time - 1e-9)]) for time in (1, 2, 4, 8)}
 
 

@@ -43,7 +43,7 @@ def measure(case: Case) -> dict[str, Any]:
     """The rank of every cell of a row, as predicted and in GF(P)."""
     from hessmap.curvature.finite_field import generic_rank
     from hessmap.networks import Polynomial
-    from hessmap.studies.teacher.drawn_teachers import PolynomialTeacher
+    from hessmap.studies.teacher.polynomial_teachers import PolynomialTeacher
     from hessmap.theory import effective_parameters
 
     activation, inputs, bias = Polynomial(_COEFFICIENTS[case["activation"]]), case["inputs"], case["bias"]

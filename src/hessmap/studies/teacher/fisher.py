@@ -29,7 +29,7 @@ def measure(case: Case) -> dict[str, Any]:
     teacher = network.draw(0)
     student = network.from_vector(teacher.vector + case["distance"] * network.draw(1).vector)
     hessian, fisher = network.population_hessian(student, teacher), network.outer_product_hessian(student)
-    sampled, empirical = _sampled(network, student, teacher)
+    sampled, empirical = _sampled_fishers(network, student, teacher)
     error = sampled.std(axis=0, ddof=1) / np.sqrt(len(sampled))
     upper = np.triu_indices(len(fisher))
     gap = float(np.linalg.norm(hessian - fisher) / np.linalg.norm(fisher))
@@ -45,7 +45,7 @@ def measure(case: Case) -> dict[str, Any]:
     }
 
 
-def _sampled(network: Any, student: Any, teacher: Any) -> tuple[Any, Any]:
+def _sampled_fishers(network: Any, student: Any, teacher: Any) -> tuple[Any, Any]:
     """E[score score^T] with drawn labels on each of some batches, and with the labels of the teacher on all of them."""
     import numpy as np
     import torch

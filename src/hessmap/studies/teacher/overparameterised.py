@@ -38,8 +38,8 @@ def measure(case: Case) -> dict[str, Any]:
     cells = [(i, h, e) for i in _INPUTS for h in _HIDDEN for e in _EXTRA if _is_known(name, i)]
     if (name, way) == _EXCEPTION[:2]:
         cells.append(_EXCEPTION[2])
-    predicted = np.array([_predicted(name, way, *cell) for cell in cells])
-    found = _exact_rank if name in POLYNOMIALS else _seen
+    predicted = np.array([_predicted_rank(name, way, *cell) for cell in cells])
+    found = _exact_rank if name in POLYNOMIALS else _numerical_rank
     measured = np.array([found(name, way, *cell) for cell in cells])
     teacher, student = _spectra(name, way)
     return {
@@ -64,7 +64,7 @@ def _is_known(name: str, inputs: int) -> bool:
     return name in POLYNOMIALS or inputs > 1
 
 
-def _predicted(name: str, way: str, inputs: int, hidden: int, extra: int) -> int:
+def _predicted_rank(name: str, way: str, inputs: int, hidden: int, extra: int) -> int:
     """Polynomials: `wider_student_rank`. Otherwise a new unit is a new function, and so are the linear ones (erf)."""
     from hessmap.theory import effective_parameters
     from hessmap.theory.teacher_student.wider_student import wider_student_rank
@@ -76,7 +76,7 @@ def _predicted(name: str, way: str, inputs: int, hidden: int, extra: int) -> int
     return effective_parameters(inputs, hidden, name).value + more
 
 
-def wider(rows: Any, outer: Any, extra: int, way: str, fresh: Any) -> tuple[Any, Any]:
+def wider_student(rows: Any, outer: Any, extra: int, way: str, fresh: Any) -> tuple[Any, Any]:
     """The weights of a student with ``extra`` more units and the teacher's function; ``fresh`` are rows to take."""
     import numpy as np
 
@@ -100,11 +100,11 @@ def _exact_rank(name: str, way: str, inputs: int, hidden: int, extra: int) -> in
     rows, fresh = (generator.integers(-20, 21, size=(number, inputs)) for number in (hidden, extra))
     outer = (extra + 1) * generator.integers(1, 21, size=hidden)
     student = TeacherStudent(inputs, hidden + extra, POLYNOMIALS[name])
-    hessian = student.population_hessian(*wider(rows, outer, extra, way, fresh))
+    hessian = student.population_hessian(*wider_student(rows, outer, extra, way, fresh))
     return int(flint.fmpz_mat([[int(value) for value in row] for row in hessian]).rank())
 
 
-def _seen(name: str, way: str, inputs: int, hidden: int, extra: int) -> int:
+def _numerical_rank(name: str, way: str, inputs: int, hidden: int, extra: int) -> int:
     """The numerical rank for normal weights."""
     import numpy as np
 
@@ -113,7 +113,7 @@ def _seen(name: str, way: str, inputs: int, hidden: int, extra: int) -> int:
 
     teacher = TeacherStudent(inputs, hidden, name).draw(7)
     fresh = np.random.default_rng(8).normal(size=(extra, inputs)) / np.sqrt(inputs)
-    weights = wider(teacher.layers[0], teacher.layers[1][0], extra, way, fresh)
+    weights = wider_student(teacher.layers[0], teacher.layers[1][0], extra, way, fresh)
     hessian = TeacherStudent(inputs, hidden + extra, name).population_hessian(*weights)
     return int(numerical_rank(hessian).value)
 
@@ -129,7 +129,7 @@ def _spectra(name: str, way: str) -> tuple[Any, Any]:
     network, wide = TeacherStudent(inputs, hidden, activation), TeacherStudent(inputs, hidden + extra, activation)
     teacher = network.draw(0)
     fresh = np.random.default_rng(8).normal(size=(extra, inputs)) / np.sqrt(inputs)
-    student = wider(teacher.layers[0], teacher.layers[1][0], extra, way, fresh)
+    student = wider_student(teacher.layers[0], teacher.layers[1][0], extra, way, fresh)
     return (
         np.linalg.eigvalsh(network.population_hessian(teacher))[::-1],
         np.linalg.eigvalsh(wide.population_hessian(*student))[::-1],

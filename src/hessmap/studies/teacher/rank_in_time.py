@@ -75,20 +75,20 @@ def _flow(student: Any, start: Any, teacher: Any) -> tuple[Any, Any]:
     import numpy as np
     from scipy.integrate import BDF
 
-    def falls(_: float, point: Any) -> Any:
+    def velocity(_: float, point: Any) -> Any:
         return -student.population_gradient(student.from_vector(point), teacher)
 
-    def bends(_: float, point: Any) -> Any:
+    def velocity_jacobian(_: float, point: Any) -> Any:
         return -student.population_hessian(student.from_vector(point), teacher)
 
     times = np.concatenate([[0.0], np.logspace(-2, 6, 33)])
-    solver = BDF(falls, 0.0, start, times[-1], jac=bends, rtol=1e-8, atol=1e-14)
+    solver = BDF(velocity, 0.0, start, times[-1], jac=velocity_jacobian, rtol=1e-8, atol=1e-14)
     points = [start]
     for _ in range(_MOST_STEPS):
         solver.step()
         between = solver.dense_output()
         points += [between(time) for time in times[len(points) :] if time <= solver.t]
-        if solver.status != "running" or np.linalg.norm(falls(0.0, solver.y)) < _AT_REST:
+        if solver.status != "running" or np.linalg.norm(velocity(0.0, solver.y)) < _AT_REST:
             break
     return times, np.array(points + [solver.y] * (len(times) - len(points)))
 

@@ -13,7 +13,7 @@ _NUM_POINTS = 801
 _NUM_BATCHES = 10
 
 
-def drawn_weights(distribution: str, shape: tuple[int, ...], generator: np.random.Generator) -> Floats:
+def random_weights(distribution: str, shape: tuple[int, ...], generator: np.random.Generator) -> Floats:
     """Independent entries of mean 0 and variance 1.
 
     ``distribution`` is "normal", "uniform", "laplace", "two-point" (plus or minus one) or "student" (10 degrees).
@@ -39,7 +39,7 @@ def squared_singular_values(inputs: int, hidden: int, num_teachers: int, seed: i
     values = np.zeros((num_teachers, inputs))
     for start in range(0, num_teachers, 2000):
         count = min(2000, num_teachers - start)
-        weights = drawn_weights(distribution, (count, hidden, inputs), generator) / np.sqrt(inputs)
+        weights = random_weights(distribution, (count, hidden, inputs), generator) / np.sqrt(inputs)
         gram = weights @ weights.mT if hidden <= inputs else weights.mT @ weights
         values[start : start + count, :small] = np.maximum(np.linalg.eigvalsh(gram), 0.0)
     return values

@@ -1,4 +1,4 @@
-"""Arrays of a record that are there to be drawn: few places and few digits, so that results stay small."""
+"""Arrays of a record that are there to be plotted: few places and few digits, so that results stay small."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 _NUM_PLACES = 100
 
 
-def rounded(values: Floats) -> Floats:
+def four_digits(values: Floats) -> Floats:
     """The values in four digits.
 
-    >>> rounded(np.array([1.23456e-7, np.nan]))
+    >>> four_digits(np.array([1.23456e-7, np.nan]))
     array([1.235e-07,       nan])
     """
     return np.array([float(f"{value:.3e}") for value in values])
