@@ -73,8 +73,8 @@ def test_checkpoint_is_written_and_read_again(folder: Path) -> None:
         (["own_certificate:trained", "--data", "own_certificate:data"], "--initial is missing. Keep a copy before"),
         (["own_certificate:trained", "--initial", "own_certificate:untrained"], "--data is missing"),
         (["--initial", "own_certificate:untrained"], "go with a model of your own; --initial came without"),
-        ([*SUBJECT, "--save", "own_certificate.py/x.npz"], "where a file can be written; got own_certificate.py/x.npz"),
-        ([*SUBJECT, "--save", "."], "where a file can be written; got ."),
+        ([*SUBJECT, "--save", "own_certificate.py/x.npz"], "own_certificate.py/x.npz does not"),
+        ([*SUBJECT, "--save", "."], "a file must be named; . is a folder"),
         ([*SUBJECT, "--delta", "2"], "delta must lie strictly between 0 and 1; got 2.0"),
     ],
 )

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from hessmap.errors import InvalidInput
-from hessmap.views.cli.references import referenced_data, referenced_model
+from hessmap.views.cli.subject import referenced_data, referenced_model
 
 SOURCE = """
 import torch

@@ -112,10 +112,13 @@ def results_path(study: Study, folder: Path = DEFAULT_RESULTS) -> Path:
 def write_results(study: Study, stored: StoredRecords, folder: Path = DEFAULT_RESULTS) -> Path:
     """Write the results file of a study; equal records give equal bytes, whenever and in whatever order they came."""
     path = results_path(study, folder)
-    path.parent.mkdir(parents=True, exist_ok=True)
     fresh = path.with_suffix(".json.new")
-    fresh.write_text(results_text(study, stored), encoding="utf-8")
-    fresh.replace(path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        fresh.write_text(results_text(study, stored), encoding="utf-8")
+        fresh.replace(path)
+    except OSError as error:
+        raise DataFileError(sentence("a results file must be writable", f"{path} is not ({error.strerror})")) from error
     return path
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hessmap.errors import InvalidInput, sentence, unknown_name
+from hessmap.errors import InvalidInput, require, sentence, unknown_name
 
 if TYPE_CHECKING:
     from hessmap.runs.study import Study
@@ -52,6 +52,8 @@ def _study_at(address: str) -> Study:
     from hessmap.runs.study import Study
 
     module_name, _, attribute = address.partition(":")
+    must = "an address must be written as package.module:attribute"
+    require(all(module_name.split(".")) and attribute.isidentifier(), must, f"got {address!r}")
     try:
         study = getattr(importlib.import_module(module_name), attribute, None)
     except ModuleNotFoundError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -69,11 +70,17 @@ class Study:
     def cases_on(self, data: str) -> tuple[dict[str, Any], ...]:
         """The cases on a data set, in the order in which they are run and listed."""
         cases = self.cases(data) if callable(self.cases) else self.cases
+        must = f"the cases of study {self.name} must be a sequence of dictionaries"
+        is_sequence = isinstance(cases, Sequence)
+        require(is_sequence and all(isinstance(case, Mapping) for case in cases), must, f"got {cases!r:.80}")
         return tuple({"data": data, **case} if data else dict(case) for case in cases)
 
     def seconds_of(self, case: Case) -> float:
         """The predicted seconds of a case on one core."""
-        return float(self.seconds(case) if callable(self.seconds) else self.seconds)
+        seconds = self.seconds(case) if callable(self.seconds) else self.seconds
+        is_number = isinstance(seconds, int | float) and math.isfinite(seconds)
+        require(is_number, f"the seconds of a case of study {self.name} must be a number", f"got {seconds!r}")
+        return float(seconds)
 
     def verdict(self, rows: Sequence[Row], num_failed: int = 0) -> Verdict:
         """How far these rows agree with what was predicted."""

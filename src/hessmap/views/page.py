@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import re
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -13,7 +12,6 @@ from matplotlib import rc_context
 from matplotlib.figure import Figure
 
 from hessmap import __version__
-from hessmap.errors import InvalidInput, sentence
 from hessmap.views.plots.style import BAR_COLOURS, FAINT, GRID, INK, PAPER, SHADE
 
 # What is drawn in these colours follows the page, light or dark.
@@ -60,13 +58,3 @@ def inline_svg(figure: Figure, salt: str) -> str:
     for drawn, of_the_page in _OF_THE_PAGE.items():
         svg = svg.replace(drawn, of_the_page)
     return svg
-
-
-def write_page(text: str, path: Path) -> Path:
-    """Write a page, with the folder it lies in."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise InvalidInput(sentence("a page must have a writable file", f"{path} is not ({error.strerror})")) from error
-    return path

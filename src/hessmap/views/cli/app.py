@@ -1,17 +1,19 @@
-"""The commands under one roof: errors are one sentence and exit code 2, ``--debug`` shows the traceback."""
+"""The program: its commands under one roof, errors in one sentence, threads that leave busy cores alone."""
 
 from __future__ import annotations
 
+import os
+import traceback
+from pathlib import Path
 from typing import Any
 
 import typer
 from typer.core import TyperGroup
 
-from hessmap.errors import HessmapError
+from hessmap.errors import HessmapError, sentence
 from hessmap.views.cli import certify, data, function, predict
 from hessmap.views.cli.map import map_app
 from hessmap.views.cli.study import study_app
-from hessmap.views.cli.threads import leave_busy_cores_alone
 from hessmap.views.cli.track import track_app
 
 _EXAMPLES = """
@@ -30,18 +32,43 @@ _EXAMPLES = """
 Every command has --help with examples of its own, and --json for programs.
 """
 
+_THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+
 
 class Roof(TyperGroup):
-    """A group that turns a HessmapError of any command into one sentence and exit code 2."""
+    """A group that turns an error of any command into one sentence; ``--debug`` shows the traceback.
+
+    The exit code is 2 for what hessmap refuses, and 1 for what nobody foresaw: a mistake of hessmap, or an error of
+    the user's own model or data.
+    """
 
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
-        except HessmapError as error:
-            if ctx.params.get("debug"):
+        except Exception as error:
+            is_for_typer = hasattr(error, "exit_code") or isinstance(error, typer.Abort | BrokenPipeError)
+            if is_for_typer or ctx.params.get("debug"):
                 raise
-            typer.echo(f"hessmap: {error}", err=True)
-            raise typer.Exit(2) from error
+            is_refusal = isinstance(error, HessmapError)
+            typer.echo(f"hessmap: {error if is_refusal else _unforeseen(error)}", err=True)
+            raise typer.Exit(2 if is_refusal else 1) from error
+
+
+def _unforeseen(error: Exception) -> str:
+    """What was raised and where, in one line: by code of the user's own that was called, else by hessmap."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if _is_users(Path(frame.filename))]
+    place = (own or frames)[-1]
+    must = "code of your own must run without an error" if own else "hessmap must not fail like this"
+    text = " ".join(str(error).split()) or "no message"
+    got = f"{type(error).__name__}: {text} ({Path(place.filename).name}, line {place.lineno})"
+    return sentence(must, got, "hessmap --debug with the same words shows the traceback")
+
+
+def _is_users(file: Path) -> bool:
+    """Whether a file lies in the current folder, and not among what is installed."""
+    is_installed = file.is_relative_to(Path(__file__).parents[2]) or "site-packages" in file.parts
+    return file.is_relative_to(Path.cwd()) and not is_installed
 
 
 app = typer.Typer(
@@ -87,3 +114,17 @@ def main() -> None:
     """The ``hessmap`` program."""
     leave_busy_cores_alone()
     app()
+
+
+def leave_busy_cores_alone() -> None:
+    """Limit the threads to the cores that are free, before the libraries that read the limit are loaded.
+
+    Threads of OpenBLAS wait for each other by spinning: on two cores that others keep busy, eigenvalues with two
+    threads took ten times as long as with one. Whoever sets one of the variables decides alone.
+    """
+    if not hasattr(os, "getloadavg") or any(name in os.environ for name in _THREAD_VARIABLES):
+        return
+    num_cores = os.cpu_count() or 1
+    num_free = max(1, num_cores - round(os.getloadavg()[0]))
+    if num_free < num_cores:
+        os.environ.update(dict.fromkeys(_THREAD_VARIABLES, str(num_free)))

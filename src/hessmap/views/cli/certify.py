@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from hessmap.views.cli.options import AsJson
+from hessmap.views.cli.options import AsJson, Seed, console, require_writable
 
 EXAMPLES = """
 [bold]Examples[/bold]
@@ -45,7 +45,7 @@ def certify(
     iterations: Annotated[int, typer.Option(help="Steps of the fit: more give a tighter bound.")] = 3000,
     delta: Annotated[float, typer.Option(help="How often the samples may mislead.")] = 0.025,
     draws: Annotated[int, typer.Option(help="Draws of weights and samples that estimate the error.")] = 100_000,
-    seed: Annotated[int, typer.Option(help="Seed of the fit and the draws.")] = 0,
+    seed: Seed = 0,
     checkpoint: Annotated[Path | None, typer.Option(help="Store the fit here as it goes, and go on from it.")] = None,
     save: Annotated[Path | None, typer.Option(help="Write certificate and posterior to this file (.npz).")] = None,
     as_json: AsJson = False,
@@ -57,14 +57,12 @@ def certify(
     initial weights (PAC-Bayes). The bound holds for the network that draws
     its weights from the posterior, with the confidence that is printed.
     """
-    from rich.console import Console
-
     from hessmap.certificates import FitMoment
     from hessmap.certificates import certify as fit_certificate
     from hessmap.views.progress import TerminalProgress
 
-    if save is not None:
-        _require_place(save)
+    require_writable(save)
+    require_writable(checkpoint)
     trained, untrained, samples, tests = _subject(model, initial, data, test)
     with TerminalProgress() as shown:
 
@@ -96,26 +94,15 @@ def certify(
         return
     from hessmap.views.tables import certificate_view
 
-    Console().print(certificate_view(found))
+    console().print(certificate_view(found))
     if save is not None:
-        Console(stderr=True).print(f"Written to {save}: Certificate.load(path).verify(model, data) checks it again")
-
-
-def _require_place(path: Path) -> None:
-    """Say before the fit, and not after it, that a file cannot be written."""
-    import os
-
-    from hessmap.errors import require
-
-    folder = next(place for place in path.absolute().parents if place.exists())
-    can_be = folder.is_dir() and os.access(folder, os.W_OK) and not path.is_dir()
-    require(can_be, "a certificate must be saved where a file can be written", f"got {path}")
+        console(stderr=True).print(f"Written to {save}: Certificate.load(path).verify(model, data) checks it again")
 
 
 def _subject(model: str | None, initial: str | None, data: str | None, test: str | None) -> tuple[Any, Any, Any, Any]:
     """The trained network, the untrained one, the samples and the test samples."""
     from hessmap.errors import require
-    from hessmap.views.cli.references import referenced_data, referenced_model
+    from hessmap.views.cli.subject import referenced_data, referenced_model
 
     if model is None:
         given = [name for name, value in (("--initial", initial), ("--data", data), ("--test", test)) if value]

@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from hessmap.views.cli.options import AsJson, console, echo_json
+
 EXAMPLES = """
 [bold]Examples[/bold]
 
@@ -17,7 +19,7 @@ EXAMPLES = """
 
 def data(
     verify: Annotated[bool, typer.Option("--verify", help="Hash the content of every file.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, nothing else.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """List the data sets: what is here, and how to get the rest."""
     from hessmap.datasets import available, data_folders
@@ -25,13 +27,8 @@ def data(
     statuses = available(verify=verify)
     folders = [str(folder) for folder in data_folders()]
     if as_json:
-        import json
-
-        listing = {"folders": folders, "data_sets": [status.to_dict() for status in statuses]}
-        typer.echo(json.dumps(listing, indent=2))
+        echo_json({"folders": folders, "data_sets": [status.to_dict() for status in statuses]})
         return
-    from rich.console import Console
-
     from hessmap.views.tables import data_view
 
-    Console().print(data_view(statuses, folders))
+    console().print(data_view(statuses, folders))

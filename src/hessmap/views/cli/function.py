@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hessmap.views.cli.options import AsJson, echo_json
+from hessmap.views.cli.options import FIGURES, AsJson, Seed, console, echo_json, echo_written, require_writable
 
 if TYPE_CHECKING:
     from hessmap.progress import Progress
@@ -53,8 +53,8 @@ def function(
     certify: Annotated[
         bool, typer.Option("--certify", help="Ranks in exact arithmetic too, for linear and ReLU networks.")
     ] = False,
-    epochs: Annotated[int, typer.Option(help="Passes over the data when a network is trained.")] = 20,
-    seed: Annotated[int, typer.Option(help="Seed of weights and batches.")] = 0,
+    epochs: Annotated[int, typer.Option(min=0, help="Passes over the data when a network is trained.")] = 20,
+    seed: Seed = 0,
     figure: Annotated[Path | None, typer.Option(help="Draw the layers into this file (.png, .pdf, .svg).")] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -64,13 +64,11 @@ def function(
     representations behind every layer, and bounds on the squared norm of
     the weights; nothing of the model is changed.
     """
-    from rich.console import Console
-
     from hessmap.errors import require
     from hessmap.views.progress import TerminalProgress
 
     require(samples >= 2, "the rank of a function needs at least two samples", f"got --samples {samples}")
-    aside = Console(stderr=True)
+    require_writable(figure, FIGURES)
     with TerminalProgress(keeps_steps=True) as shown:
         shown.start(f"loading torch and the data ({data})")
         from hessmap.maps.functions import bottleneck_view, function_rank
@@ -91,15 +89,14 @@ def function(
     else:
         from hessmap.views.tables.function import function_view
 
-        Console().print(function_view(rank, view, cost))
+        console().print(function_view(rank, view, cost))
     if figure is not None:
-        aside.print(f"Written: {figure}", highlight=False)
+        echo_written(figure)
 
 
 def _subject(model: str | None, data: str, samples: int, epochs: int, seed: int, shown: Progress) -> tuple[Any, Any]:
     """The network and the inputs it is looked at."""
-    from hessmap.views.cli.references import referenced_model
-    from hessmap.views.cli.subject import chosen_data
+    from hessmap.views.cli.subject import chosen_data, referenced_model
 
     given = chosen_data(data, None, None)
     if model is not None:

@@ -1,15 +1,21 @@
-"""``hessmap map``: train a small network or take the user's own, map its curvature, and keep the map."""
+"""``hessmap map``: train a small network or take the user's own, map its curvature, and store the map."""
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
-from hessmap.views.cli.default_command import DEFAULT, DefaultCommand, MapGroup, typed_command
-from hessmap.views.cli.options import STORE, StorePath
+from hessmap.errors import InvalidInput, unknown_name
+from hessmap.views.cli.options import STORE, Samples, Seed, Side, StorePath, console
 from hessmap.views.cli.stored_maps import compare, list_maps, show
+
+_DEFAULT = "measure"
+_WORDS = "hessmap.words"
+_PLACES = ("--store", "--output")
 
 EXAMPLES = """
 [bold]Stored maps[/bold]
@@ -49,16 +55,16 @@ def map_curvature(
             "(inputs, targets), a loader, or a function that returns one."
         ),
     ] = "digits",
-    samples: Annotated[int | None, typer.Option(help="Use that many samples of a listed data set.")] = None,
-    side: Annotated[int | None, typer.Option(help="Scale listed images down to side x side pixels.")] = None,
+    samples: Samples = None,
+    side: Side = None,
     loss: Annotated[str, typer.Option(help="cross_entropy, squared or log_cosh.")] = "cross_entropy",
     widths: Annotated[
         str | None, typer.Option(help="Widths of the trained network; unless given, two hidden layers, 30-20.")
     ] = None,
     activation: Annotated[str, typer.Option(help="Activation of the trained network.")] = "relu",
     bias: Annotated[bool, typer.Option("--bias", help="The trained network has biases.")] = False,
-    epochs: Annotated[int, typer.Option(help="Passes over the data in training.")] = 40,
-    seed: Annotated[int, typer.Option(help="Seed of weights and batches.")] = 0,
+    epochs: Annotated[int, typer.Option(min=0, help="Passes over the data in training.")] = 40,
+    seed: Seed = 0,
     twin: Annotated[
         bool, typer.Option("--twin/--no-twin", help="Also map the network without its activations.")
     ] = True,
@@ -88,14 +94,11 @@ def map_curvature(
     record into the store. A network whose Hessians do not fit the memory
     gets estimates of its spectrum and its layers instead of ranks.
     """
-    from rich.console import Console
-
     from hessmap.errors import require
     from hessmap.results import CurvatureEstimates
     from hessmap.runs.store import Store, add_map
-    from hessmap.views.cli.references import referenced_model
-    from hessmap.views.cli.run_folder import new_folder, new_name, write_map, write_record
-    from hessmap.views.cli.subject import chosen_data, chosen_network, trained_model
+    from hessmap.views.cli.stored_maps import new_folder, new_name, write_map
+    from hessmap.views.cli.subject import chosen_data, chosen_network, referenced_model, trained_model
     from hessmap.views.progress import TerminalProgress
     from hessmap.views.tables import map_view
     from hessmap.views.tables.map_estimates import map_estimates_view
@@ -108,7 +111,6 @@ def map_curvature(
     )
     stored_as = new_name(store, name, replace)
     folder = new_folder(output, stored_as)
-    aside = Console(stderr=True)
     with TerminalProgress(keeps_steps=True) as shown:
         shown.start(f"loading torch and the data ({data})")
         from hessmap.maps.curvature_map import curvature_map
@@ -122,19 +124,57 @@ def map_curvature(
         title, steps = name or "", shown.start
         found = curvature_map(mapped, mapped_on, loss, twin=twin, certify=certify, title=title, progress=steps)
         shown.start("writing the record and the figures")
-        if isinstance(found, CurvatureEstimates):
-            paths = [write_record(found, folder)]
-        else:
-            paths = write_map(found, folder)
+        paths = write_map(found, folder)
+        if not isinstance(found, CurvatureEstimates):  # a store holds maps with ranks, which can be compared
             with Store(store, create=True) as opened:
-                add_map(opened, stored_as, found, typed_command(context), replace)
+                add_map(opened, stored_as, found, typed_command(context.meta[_WORDS]), replace)
     if as_json:
         typer.echo(found.to_json())
     else:
-        Console().print(map_estimates_view(found) if isinstance(found, CurvatureEstimates) else map_view(found))
-    aside.print(f"Written to {folder}: {', '.join(path.name for path in paths)}", highlight=False)
-    if not isinstance(found, CurvatureEstimates):  # a store holds maps with ranks, which can be compared
-        aside.print(f"Stored as {stored_as} in {store}: hessmap map show {stored_as}", highlight=False)
+        console().print(map_estimates_view(found) if isinstance(found, CurvatureEstimates) else map_view(found))
+    aside = console(stderr=True)
+    aside.print(f"Written to {folder}: {', '.join(path.name for path in paths)}")
+    if not isinstance(found, CurvatureEstimates):
+        aside.print(f"Stored as {stored_as} in {store}: hessmap map show {stored_as}")
+
+
+class MapGroup(TyperGroup):
+    """Commands of which one may be left out: unless the first word is one about stored maps, a map is made."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        first = args[0] if args else ""
+        if first in self.commands:
+            return super().parse_args(ctx, args)
+        if first and not first.startswith("-") and ":" not in first:
+            known = [name for name in self.commands if name != _DEFAULT]
+            refused = unknown_name("a command of hessmap map", first, known)
+            raise InvalidInput(f"{refused} A model of your own has a colon: package.module:attribute.")
+        return super().parse_args(ctx, [_DEFAULT, *args])
+
+
+class DefaultCommand(TyperCommand):
+    """The command that may be left out: it speaks of itself as the group, and keeps the words it was given."""
+
+    def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
+        words = list(args)
+        context = super().make_context(parent.info_name, args, parent=parent.parent, **extra)
+        context.meta[_WORDS] = words
+        return context
+
+
+def typed_command(words: list[str]) -> str:
+    """The command as one would type it to make the map again: without the places of this machine that it wrote to.
+
+    >>> typed_command(["--seed", "3", "--store", "/home/me/a.sqlite", "--output=/tmp/b", "--json"])
+    'hessmap map --seed 3'
+    """
+    shared: list[str] = []
+    is_place = False
+    for word in words:
+        if not is_place and word.partition("=")[0] not in (*_PLACES, "--json"):
+            shared.append(word)
+        is_place = word in _PLACES
+    return shlex.join(["hessmap", "map", *shared])
 
 
 map_app = typer.Typer(
@@ -143,7 +183,7 @@ map_app = typer.Typer(
     help="Map the curvature of a network; list, show and compare stored maps.",
     rich_markup_mode="rich",
 )
-map_app.command(DEFAULT, cls=DefaultCommand, epilog=EXAMPLES)(map_curvature)
+map_app.command(_DEFAULT, cls=DefaultCommand, epilog=EXAMPLES)(map_curvature)
 map_app.command("list")(list_maps)
 map_app.command("show")(show)
 map_app.command("compare")(compare)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 
 from hessmap.errors import InvalidInput, sentence
+from hessmap.views.cli.options import AsJson, console
 
 if TYPE_CHECKING:
     from hessmap.networks import Architecture
@@ -54,7 +55,7 @@ def predict(
     kind: Annotated[
         str | None, typer.Option(help="exact, upper_bound or numerical; unless given, the strongest there is.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the record as JSON, nothing else.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Predict the ranks of the Hessians from the architecture.
 
@@ -81,11 +82,9 @@ def predict(
     if as_json:
         typer.echo(prediction.to_json(indent=2))
         return
-    from rich.console import Console
-
     from hessmap.views.tables import prediction_view
 
-    Console().print(prediction_view(prediction, title=f"{described}, {loss} loss"))
+    console().print(prediction_view(prediction, title=f"{described}, {loss} loss"))
 
 
 

@@ -1,16 +1,33 @@
-"""``hessmap map list | show | compare``: the maps of a store."""
+"""``hessmap map list | show | compare``: the maps of a store, and the place of a new one."""
 
 from __future__ import annotations
 
+import re
+import time
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hessmap.views.cli.options import STORE, AsJson, StorePath, echo_json
+from hessmap.errors import require
+from hessmap.views.cli.options import (
+    FIGURES,
+    STORE,
+    AsJson,
+    Html,
+    StorePath,
+    can_be_written,
+    console,
+    echo_json,
+    echo_written,
+    require_writable,
+    write_text,
+)
+
+if TYPE_CHECKING:
+    from hessmap.results import CurvatureEstimates, CurvatureMap
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The name of a stored map; hessmap map list shows them.")]
-Html = Annotated[Path | None, typer.Option(help="Write a self-contained page to this file.")]
 
 
 def list_maps(store: StorePath = STORE, as_json: AsJson = False) -> None:
@@ -24,34 +41,31 @@ def list_maps(store: StorePath = STORE, as_json: AsJson = False) -> None:
     if as_json:
         echo_json([summary.__dict__ for summary in summaries])
         return
-    from rich.console import Console
-
     from hessmap.views.tables.map import stored_maps_view
 
-    Console().print(stored_maps_view(summaries, store))
+    console().print(stored_maps_view(summaries, store))
 
 
 def show(name: Name, store: StorePath = STORE, html: Html = None, as_json: AsJson = False) -> None:
     """Show a stored map: ranks, layers, verdicts, and the command that made it."""
     from hessmap.runs.store import Store, load_map
 
+    require_writable(html)
     with Store(store) as opened:
         stored = load_map(opened, name)
     if html is not None:
         from hessmap.views.map_page import map_page
-        from hessmap.views.page import write_page
 
-        _say_written(write_page(map_page(stored), html))
+        echo_written(write_text(html, map_page(stored)))
     if as_json:
         typer.echo(stored.record.to_json())
         return
-    from rich.console import Console
     from rich.text import Text
 
     from hessmap.views.tables import map_view
 
     command = f": {stored.command}" if stored.command else ""
-    Console().print(Text.assemble((stored.name, "bold"), command), map_view(stored.record), sep="\n")
+    console().print(Text.assemble((stored.name, "bold"), command), map_view(stored.record), sep="\n")
 
 
 def compare(
@@ -66,6 +80,8 @@ def compare(
 
     Where architecture, data or loss differ, it is said what cannot be compared.
     """
+    require_writable(html)
+    require_writable(figure, FIGURES)
     from hessmap.maps.comparison import compare_maps
     from hessmap.runs.store import Store, load_map
 
@@ -74,22 +90,61 @@ def compare(
     comparison = compare_maps(before.record, after.record, old, new)
     if html is not None:
         from hessmap.views.map_page import comparison_page
-        from hessmap.views.page import write_page
 
-        _say_written(write_page(comparison_page(comparison, before, after), html))
+        echo_written(write_text(html, comparison_page(comparison, before, after)))
     if figure is not None:
         from hessmap.views.plots import comparison_figure, write_figure
 
-        _say_written(write_figure(comparison_figure(comparison), figure, salt="comparison"))
+        echo_written(write_figure(comparison_figure(comparison), figure, salt="comparison"))
     if as_json:
         typer.echo(comparison.to_json(indent=2))
         return
-    from rich.console import Console
-
     from hessmap.views.tables import comparison_view
 
-    Console().print(comparison_view(comparison))
+    console().print(comparison_view(comparison))
 
 
-def _say_written(path: Path) -> None:
-    typer.echo(f"Written: {path}", err=True)
+def new_name(store: Path, name: str | None, replace: bool) -> str:
+    """The name to store a map under: the given one, which must be free unless it is replaced, or the time.
+
+    It is asked for before any work is done, so that a wrong name or store costs nothing.
+    """
+    require(
+        name is None or re.fullmatch(r"[\w.-]+", name) is not None,
+        "a name of a run must be made of letters, digits, '.', '-' and '_'",
+        f"got {name!r}",
+        "Use --output for a path",
+    )
+    from hessmap.runs.store import Store, free_name, require_free_map
+
+    wanted = time.strftime("%Y%m%d-%H%M%S") if name is None else name
+    if not store.exists():
+        require_writable(store)
+        return wanted
+    with Store(store) as opened:
+        opened.require_sound()
+        if name is None:
+            return free_name(opened, "map", wanted)
+        if not replace:
+            require_free_map(opened, name)
+    return wanted
+
+
+def new_folder(output: Path | None, name: str) -> Path:
+    """The folder of a map, in which files can be written; it is made when they are."""
+    folder = output or Path("hessmap-runs") / f"map-{name}"
+    is_writable = can_be_written(folder) and not folder.is_file()
+    require(is_writable, "the output folder must be writable", f"{folder} is not", "Give --output")
+    return folder
+
+
+def write_map(found: CurvatureMap | CurvatureEstimates, folder: Path) -> list[Path]:
+    """The record and, of a map, the figures; the paths that were written."""
+    from hessmap.results import CurvatureMap
+    from hessmap.views.plots import layers_figure, save_figure, spectrum_figure
+
+    record = write_text(folder / "map.json", found.to_json())
+    if not isinstance(found, CurvatureMap):
+        return [record]
+    spectra = save_figure(spectrum_figure(found), folder, "spectrum")
+    return [record, *spectra, *save_figure(layers_figure(found), folder, "layers")]

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from hessmap.views.cli.options import STORE, AsJson, StorePath, echo_json
+from hessmap.views.cli.options import (
+    FIGURES,
+    STORE,
+    AsJson,
+    Html,
+    StorePath,
+    console,
+    echo_json,
+    require_writable,
+    write_text,
+)
 
 if TYPE_CHECKING:
     from hessmap.runs.engines import EngineName
@@ -64,7 +73,7 @@ def describe(name: Name, data: Data = None, store: StorePath = STORE, as_json: A
     """Say what a study asks, the paper's item, its cases, the data it wants and the predicted cost."""
     from hessmap.runs.description import study_description
 
-    description = study_description(_found(name), data, store)
+    description = study_description(_study_of(name), data, store)
     if as_json:
         typer.echo(description.to_json(indent=2))
         return
@@ -96,7 +105,7 @@ def run(
     from hessmap.views.progress import TerminalProgress
     from hessmap.views.study.text import summary_view
 
-    _found(name)
+    _study_of(name)
     with TerminalProgress() as shown:
         summary = run_study(
             name,
@@ -127,8 +136,8 @@ def show(
     store: StorePath = STORE,
     results: Results = None,
     figure: Annotated[Path | None, typer.Option(help="Write the figures to this .png, .svg or .pdf file.")] = None,
-    html: Annotated[Path | None, typer.Option(help="Write a self-contained page to this file.")] = None,
-    rows: Annotated[int, typer.Option(help="Lines of the table to print; 0 for all.")] = 40,
+    html: Html = None,
+    rows: Annotated[int, typer.Option(min=0, help="Lines of the table to print; 0 for all.")] = 40,
     as_json: AsJson = False,
 ) -> None:
     """Show the verdict and the table of a study, from the store or from exported results.
@@ -137,7 +146,9 @@ def show(
     """
     from hessmap.runs.collection import results_text, study_collection
 
-    study = _found(name)
+    require_writable(figure, FIGURES)
+    require_writable(html)
+    study = _study_of(name)
     found = study_collection(study, store, results, data)
     written: list[Path] = []
     if figure is not None:
@@ -145,9 +156,9 @@ def show(
 
         written.append(write_study_figure(found, figure))
     if html is not None:
-        from hessmap.views.study.page import write_study_page
+        from hessmap.views.study.page import study_page
 
-        written.append(write_study_page(found, html, name))
+        written.append(write_text(html, study_page(found, name)))
     if as_json:
         content = json.loads(results_text(study, found.stored))
         echo_json({**content, "verdict": found.verdict.to_dict(), "source": found.source})
@@ -168,7 +179,7 @@ def export(
     """Write the records of a study to results/NAME.json, in a stable order, to be committed."""
     from hessmap.runs.collection import collection_from_store, write_results
 
-    study = _found(name)
+    study = _study_of(name)
     found = collection_from_store(study, store, data)
     path = write_results(study, found.stored, results)
     if as_json:
@@ -177,17 +188,16 @@ def export(
     _print(f"{len(found.stored.rows)} records written to {path}.", *found.notes)
 
 
-def _found(name: str) -> Study:
+def _study_of(name: str) -> Study:
     """The study, with modules of the current folder within reach, as for ``python -m``."""
     from hessmap.runs.registry import find
 
-    here = str(Path.cwd())
-    if ":" in name and here not in sys.path:
-        sys.path.insert(0, here)
+    if ":" in name:
+        from hessmap.views.cli.subject import imported_module
+
+        imported_module(name.partition(":")[0])  # a module that cannot be imported is said in one sentence
     return find(name)
 
 
 def _print(*parts: Any) -> None:
-    from rich.console import Console
-
-    Console().print(*parts, sep="\n")
+    console().print(*parts, sep="\n")

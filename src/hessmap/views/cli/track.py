@@ -7,7 +7,18 @@ from typing import Annotated
 
 import typer
 
-from hessmap.views.cli.options import STORE, AsJson, StorePath, echo_json
+from hessmap.views.cli.options import (
+    FIGURES,
+    STORE,
+    AsJson,
+    Samples,
+    Side,
+    StorePath,
+    console,
+    echo_json,
+    echo_written,
+    require_writable,
+)
 
 EXAMPLES = """
 [bold]Examples[/bold]
@@ -41,21 +52,20 @@ def list_tracks(store: StorePath = STORE, as_json: AsJson = False) -> None:
     if as_json:
         echo_json([summary.__dict__ for summary in summaries])
         return
-    from rich.console import Console
-
     from hessmap.views.tables.tracks import stored_tracks_view
 
-    Console().print(stored_tracks_view(summaries, store))
+    console().print(stored_tracks_view(summaries, store))
 
 
 @track_app.command("show")
 def show(
     name: Annotated[str, typer.Argument(metavar="NAME", help="A stored track; hessmap track list shows them.")],
     store: StorePath = STORE,
-    figure: Annotated[Path | None, typer.Option(help="Draw the course to this .png, .svg or .pdf file.")] = None,
+    figure: Annotated[Path | None, typer.Option(help="Draw it to this .png, .svg or .pdf file.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Show a stored track: its points, what to make of them, and on request the figure."""
+    require_writable(figure, FIGURES)
     from hessmap.runs.store import Store, load_track
 
     with Store(store) as opened:
@@ -63,15 +73,13 @@ def show(
     if figure is not None:
         from hessmap.views.plots import track_figure, write_figure
 
-        typer.echo(f"Written: {write_figure(track_figure(track), figure, salt='track')}", err=True)
+        echo_written(write_figure(track_figure(track), figure, salt="track"))
     if as_json:
         typer.echo(track.to_json(indent=2))
         return
-    from rich.console import Console
-
     from hessmap.views.tables.tracks import track_view
 
-    Console().print(track_view(track))
+    console().print(track_view(track))
 
 
 @track_app.command("checkpoints", epilog=EXAMPLES)
@@ -81,8 +89,8 @@ def checkpoints(
     ],
     files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Checkpoints: state_dicts, or of train.")],
     data: Annotated[str, typer.Option(help="As for hessmap map: a name, or PACKAGE.MODULE:ATTRIBUTE.")] = "digits",
-    samples: Annotated[int | None, typer.Option(help="Use that many samples of a listed data set.")] = None,
-    side: Annotated[int | None, typer.Option(help="Scale listed images down to side x side pixels.")] = None,
+    samples: Samples = None,
+    side: Side = None,
     loss: Annotated[str, typer.Option(help="cross_entropy, squared or log_cosh.")] = "cross_entropy",
     count: Annotated[int, typer.Option(help="How many of the largest eigenvalues.")] = 5,
     name: Annotated[
@@ -96,13 +104,9 @@ def checkpoints(
 
     Each point is stored when it is made; the same command goes on where it was interrupted.
     """
-    from rich.console import Console
-
-    from hessmap.views.cli.references import referenced_model
-    from hessmap.views.cli.subject import chosen_data
+    from hessmap.views.cli.subject import chosen_data, referenced_model
     from hessmap.views.progress import TerminalProgress
 
-    aside = Console(stderr=True)
     with TerminalProgress(keeps_steps=True) as shown:
         shown.start(f"loading torch and the data ({data})")
         from hessmap.maps.track import TrackSettings, track_checkpoints
@@ -124,5 +128,5 @@ def checkpoints(
         return
     from hessmap.views.tables.tracks import track_view
 
-    Console().print(track_view(track))
-    aside.print(f"Stored as {track.name} in {store}: hessmap track show {track.name}", highlight=False)
+    console().print(track_view(track))
+    console(stderr=True).print(f"Stored as {track.name} in {store}: hessmap track show {track.name}")

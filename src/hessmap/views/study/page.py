@@ -4,25 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from hessmap.runs.collection import Collection
 from hessmap.runs.encoding import case_key
 from hessmap.runs.verdict import Judgement, Verdict
-from hessmap.views.page import page, write_page
+from hessmap.views.page import page
 from hessmap.views.study.figure import inline_drawings
 from hessmap.views.study.table import study_table
 
 _MAX_LINES = 500
 
 
-def write_study_page(collection: Collection, path: Path, address: str) -> Path:
-    """Write the page of a study; ``address`` is what the commands on it call the study."""
-    return write_page(study_page(collection, address), path)
-
-
 def study_page(collection: Collection, address: str) -> str:
+    """The page of a study; ``address`` is what the commands on it call the study."""
     verdict, table = collection.verdict, study_table(collection)
     failures = collection.stored.failures
     return page(

@@ -1,0 +1,232 @@
+"""Odd command lines: each ends in one sentence and an exit code, none in a traceback, and none leaves a file behind."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from hessmap.views.cli import app
+
+FILES = {
+    "mine.py": r"""
+import torch
+from torch import nn
+net = nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2)).double()
+lazy, meta = nn.LazyLinear(2), nn.Linear(4, 2, device="meta")
+inputs, labels = torch.ones(20, 4).double(), torch.arange(20) % 2
+data, wide, empty = (inputs, labels), (torch.ones(20, 7).double(), labels), (inputs[:0], labels[:0])
+broken_numbers, strings, number, nothing = (inputs * float("nan"), labels), ("a", "b"), 3, None
+def needs(argument): return argument
+def raises(): raise RuntimeError("no\nway [/b]")
+def exits(): raise SystemExit(3)
+class Failing(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(3))
+    def forward(self, x): raise KeyError("my own")
+failing = Failing()
+""",
+    "odd_studies.py": r"""
+from hessmap.studies import Lines, Series, Study, View, grid
+def study(name, **changes):
+    view = View(figures=(Lines(title="t", x="width", series=(Series("a", points="value"),)),), table=("width", "value"))
+    fields = {"cases": grid(width=[1, 2]), "measure": lambda case: {"value": 1}, "view": view, **changes}
+    return Study(name=f"odd/{name}", question="Why?", reference="none", **fields)
+GOOD, CASES, NUMBER = study("good"), study("cases", cases=lambda data: 1 / 0), study("number", cases=5)
+OBJECT, SECONDS = study("object", cases=({"width": object()},)), study("seconds", seconds=lambda case: "x")
+DATA, CLASS = study("data", data=("nowhere",)), Study
+""",
+    "no_python.py": "def broken(:\n",
+    "failing.py": "raise ValueError('at import [/red]')\n",
+    "leaving.py": "import sys; sys.exit(3)\n",
+    "wanting.py": "import not_there_at_all\n",
+    "lying.py": "def __getattr__(name): raise RuntimeError('odd')\n",
+    "a_file": "text",
+    "other.sqlite": "no database",
+    "junk.pt": "junk",
+}
+OWN = "--data mine:data"
+LINES = f"""
+map --widths 5-5
+map --widths 64-5-5
+map --widths 64
+map --widths 64-x-10
+map --widths ''
+map --widths 64-0-10
+map --widths 64-99999999999-10
+map --seed -1
+map --seed 99999999999999999999999999
+map --seed 1.5
+map --epochs -1
+map --samples 0
+map --samples 999999999
+map --side 0
+map --side 99999
+map --data nowhere
+map --data mine:absent
+map --data mine:strings
+map --data mine:number
+map --data mine:nothing
+map --data :
+map --data mine:
+map --data mine:raises
+map --data mine:exits
+map --data mine:needs
+map --loss nope {OWN}
+map --activation nope
+map mine:net
+map mine:net {OWN} --widths 4-3-2
+map mine:net {OWN} --name 'a b'
+map mine:net {OWN} --name ''
+map mine:net {OWN} --output a_file
+map mine:net {OWN} --output a_file/folder
+map mine:net {OWN} --store a_file
+map mine:net {OWN} --store a_folder
+map mine:net {OWN} --store other.sqlite
+map mine:net {OWN} --store a_file/x.sqlite
+map mine:net {OWN} --store ''
+map mine:net {OWN} --samples 5
+map mine:net --data mine:wide
+map mine:net --data mine:empty
+map mine:net --data mine:broken_numbers
+map mine:lazy {OWN}
+map mine:meta {OWN}
+map mine:failing {OWN}
+map mine:raises {OWN}
+map mine:exits {OWN}
+map mine:number {OWN}
+map mine:net.absent {OWN}
+map no_python:net {OWN}
+map failing:net {OWN}
+map leaving:net {OWN}
+map wanting:net {OWN}
+map lying:net {OWN}
+map absent:net {OWN}
+map .relative:net {OWN}
+map word
+map --no-such-option
+map show
+map show absent
+map show absent --html a_folder
+map list --store other.sqlite
+map compare one
+map compare one two --figure x.gif
+map compare one two --figure a_file/x.png
+track show absent
+track show absent --figure a_folder
+track checkpoints mine:net
+track checkpoints mine:net absent.pt {OWN}
+track checkpoints mine:net junk.pt {OWN}
+track checkpoints mine:net a_folder {OWN}
+track checkpoints mine:net junk.pt --samples 0
+predict
+predict ''
+predict 5
+predict 5-5 --loss nope
+predict 5-5 --input-rank -1
+predict 5-5 --input-rank x
+predict 5-5 --kind nope
+predict '5-5 nope'
+predict conv-1x2-8x30-10
+predict local-5x4-3-10 --bias
+function --samples 1
+function --seed -3
+function --figure x.gif
+function --figure a_folder
+function mine:net --data mine:wide
+function mine:net --data mine:strings
+function mine:net --data mine:number
+function mine:failing --data mine:inputs
+function --data mine:inputs
+certify --seed -1
+certify --save a_folder
+certify --save a_file/x.npz
+certify --checkpoint a_folder
+certify --data mine:data
+certify mine:net --data mine:data
+certify mine:net --initial mine:net --data mine:strings
+study list --store other.sqlite
+study describe absent
+study describe ''
+study describe ../x
+study describe odd_studies:GOOD --data x
+study describe odd_studies:CASES
+study describe odd_studies:NUMBER
+study describe odd_studies:SECONDS
+study describe odd_studies:CLASS
+study describe odd_studies:
+study describe no_python:STUDY
+study run no_python:STUDY
+study run failing:STUDY
+study run leaving:STUDY
+study run wanting:STUDY
+study run lying:STUDY
+study run absent:STUDY
+study run :STUDY
+study run odd_studies:GOOD --engine inline --case '{{'
+study run odd_studies:GOOD --engine inline --store a_folder
+study run odd_studies:GOOD --engine inline --store a_file/x
+study show odd_studies:GOOD
+study show odd_studies:GOOD --figure x.gif
+study show odd_studies:GOOD --rows -1
+study export odd_studies:GOOD
+data --no-such-option
+absent
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("odd")
+    for name, text in FILES.items():
+        (made / name).write_text(text)
+    (made / "a_folder").mkdir()
+    return made
+
+
+@pytest.fixture(autouse=True)
+def _in_the_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HESSMAP_STORE", "HESSMAP_MODELS", "HESSMAP_DATA"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(folder)
+    monkeypatch.syspath_prepend(folder)
+
+
+def files(folder: Path) -> set[str]:
+    return {path.name for path in folder.rglob("*") if "__pycache__" not in path.parts}
+
+
+@pytest.mark.parametrize("line", LINES.strip().splitlines())
+def test_an_odd_command_line_ends_in_one_sentence(line: str, folder: Path) -> None:
+    before = files(folder)
+    result = CliRunner().invoke(app, shlex.split(line), env={"COLUMNS": "200"})
+    assert result.exception is None or isinstance(result.exception, SystemExit), repr(result.exception)
+    assert result.exit_code in (1, 2)
+    assert "Traceback" not in result.output
+    said = [text for text in result.stderr.splitlines() if text.startswith("hessmap:")]
+    assert len(said) == 1 or (not said and "Usage:" in result.stderr)
+    assert "hessmap must not fail like this" not in result.stderr
+    assert result.exit_code == (1 if said and "code of your own" in said[0] else 2)
+    assert files(folder) == before
+
+
+def test_what_nobody_foresaw_is_one_sentence_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise ZeroDivisionError("two\nlines")
+
+    monkeypatch.setattr("hessmap.datasets.available", fail)
+    result = CliRunner().invoke(app, ["data"])
+    assert result.exit_code == 1
+    (line,) = result.stderr.splitlines()
+    assert line.startswith("hessmap: hessmap must not fail like this; ZeroDivisionError: two lines (")
+    shown = CliRunner().invoke(app, ["--debug", "data"])
+    assert isinstance(shown.exception, ZeroDivisionError)
+
+
+def test_an_error_of_the_users_model_names_the_line_of_the_users_file() -> None:
+    result = CliRunner().invoke(app, ["map", "mine:failing", "--data", "mine:data"])
+    line = FILES["mine.py"].splitlines().index('    def forward(self, x): raise KeyError("my own")') + 1
+    assert f"code of your own must run without an error; KeyError: 'my own' (mine.py, line {line})" in result.stderr
