@@ -9,12 +9,12 @@ from typing import Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from hessmap.curvature.convolution_geometry import Indices
 from hessmap.curvature.finite_field.field_array import FieldArray, from_floats, quotient
 from hessmap.curvature.finite_field.prime_field import PrimeField
 from hessmap.networks import Polynomial
 
 Floats = NDArray[np.float64]
-Indices = NDArray[np.int64]
 Weights = TypeVar("Weights", Floats, FieldArray)
 
 

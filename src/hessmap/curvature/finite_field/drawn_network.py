@@ -7,8 +7,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from hessmap.curvature.convolution_geometry import ConvolutionGeometry
-from hessmap.curvature.finite_field.chain import Affine, Chain, ExactActivation, Identity, Indices, Patches
+from hessmap.curvature.convolution_geometry import ConvolutionGeometry, Indices
+from hessmap.curvature.finite_field.chain import Affine, Chain, ExactActivation, Identity, Patches
 from hessmap.curvature.finite_field.field_array import FieldArray, random_array
 from hessmap.curvature.finite_field.prime_field import PrimeField
 from hessmap.errors import UnsupportedNetwork, sentence

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from hessmap.curvature.finite_field.chain import Chain, ExactActivation, Floats, Identity, Indices, LeakyRelu, MaxPool
+from hessmap.curvature.convolution_geometry import Indices
+from hessmap.curvature.finite_field.chain import Chain, ExactActivation, Floats, Identity, LeakyRelu, MaxPool
 from hessmap.curvature.finite_field.field_array import (
     FieldArray,
     from_floats,

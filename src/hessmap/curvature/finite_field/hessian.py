@@ -26,7 +26,8 @@ from operator import add
 
 import numpy as np
 
-from hessmap.curvature.finite_field.chain import Chain, Indices
+from hessmap.curvature.convolution_geometry import Indices
+from hessmap.curvature.finite_field.chain import Chain
 from hessmap.curvature.finite_field.evaluation import Evaluation
 from hessmap.curvature.finite_field.field_array import FieldArray, Height, ones
 from hessmap.curvature.finite_field.jacobians import Jacobians, jacobians

@@ -8,7 +8,7 @@ from math import lcm, prod
 import numpy as np
 from torch import nn
 
-from hessmap.curvature.convolution_geometry import ConvolutionGeometry
+from hessmap.curvature.convolution_geometry import ConvolutionGeometry, Indices
 from hessmap.curvature.finite_field import pools
 from hessmap.curvature.finite_field.chain import (
     Affine,
@@ -16,7 +16,6 @@ from hessmap.curvature.finite_field.chain import (
     ExactActivation,
     Floats,
     Identity,
-    Indices,
     LeakyRelu,
     MaxPool,
     Patches,
@@ -24,7 +23,7 @@ from hessmap.curvature.finite_field.chain import (
 from hessmap.curvature.layout import Layout
 from hessmap.errors import UnsupportedNetwork, sentence
 from hessmap.networks import PolynomialActivation
-from hessmap.networks.module_tree import Rules, Unreadable, sequential_layers, shape_after
+from hessmap.networks.module_tree import Rules, Shape, Unreadable, sequential_layers, shape_after
 
 RULES = Rules(
     "exact arithmetic needs an nn.Sequential of linear, convolution, pooling and reshaping layers with identity, ReLU,"
@@ -32,7 +31,6 @@ RULES = Rules(
     "Use numerical_rank for this network, or generic_rank for the generic linear network of its sizes",
 )
 
-Shape = tuple[int, ...]
 Convolution = nn.Conv1d | nn.Conv2d | nn.Conv3d
 _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 # A Problem holds no dropout that is on.

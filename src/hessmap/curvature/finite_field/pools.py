@@ -10,8 +10,7 @@ import torch
 from torch import nn
 
 from hessmap.curvature.convolution_geometry import ConvolutionGeometry, Indices, crossed_axes, in_every_channel
-
-Shape = tuple[int, ...]
+from hessmap.networks.module_tree import Shape
 
 AVERAGES: dict[type[nn.Module], int] = {
     nn.AvgPool1d: 1,

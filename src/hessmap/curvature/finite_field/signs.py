@@ -8,16 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from hessmap.curvature.finite_field.chain import (
-    Affine,
-    Chain,
-    ExactActivation,
-    Floats,
-    Identity,
-    Indices,
-    LeakyRelu,
-    MaxPool,
-)
+from hessmap.curvature.convolution_geometry import Indices
+from hessmap.curvature.finite_field.chain import Affine, Chain, ExactActivation, Floats, Identity, LeakyRelu, MaxPool
 from hessmap.curvature.finite_field.field_array import Integers, scaled_integers
 from hessmap.curvature.finite_field.layer_maps import layer_outputs, layer_patches
 from hessmap.networks import Polynomial
