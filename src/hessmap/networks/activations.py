@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import SupportsFloat
 
@@ -27,8 +27,15 @@ class Polynomial:
 
     coefficients: tuple[float, ...]
 
-    def __init__(self, coefficients: Sequence[SupportsFloat]) -> None:
-        values = [float(value) for value in coefficients]
+    def __init__(self, coefficients: Iterable[SupportsFloat]) -> None:
+        must = "a polynomial activation needs a sequence of real numbers, its coefficients in ascending order"
+        require(isinstance(coefficients, Iterable), must, f"got {coefficients!r}")
+        given = list(coefficients)
+        require(all(isinstance(value, SupportsFloat) for value in given), must, f"got {coefficients!r}")
+        try:
+            values = [float(value) for value in given]
+        except (TypeError, ValueError, OverflowError):  # an array of many numbers, an integer beyond float64
+            raise InvalidInput(sentence(must, f"got {coefficients!r}")) from None
         for place, value in enumerate(values):
             require(
                 math.isfinite(value),
@@ -40,7 +47,7 @@ class Polynomial:
         require(
             len(values) >= 2,
             "a polynomial activation must have degree at least 1",
-            f"the coefficients (ascending) are {tuple(coefficients)}",
+            f"the coefficients (ascending) are {tuple(given)}",
             "Give for example Polynomial((0, 1, 0.5)) for x + x^2/2",
         )
         # Adding 0.0 turns -0.0 into 0.0: the two are one coefficient and must print alike.

@@ -17,7 +17,7 @@ def parse_network(text: str) -> Architecture:
     >>> print(parse_network("conv-1x20-8x3-16x3-10"), "|", parse_network("local-5x4-3-10 shared"))
     conv-1x20-8x3-16x3-10 | local-5x4-3-10 shared
     """
-    start = text.lstrip()
+    start = text.lstrip() if isinstance(text, str) else ""
     if start.startswith("conv"):
         return Convolutional.parse(text)
     if start.startswith("local"):

@@ -6,7 +6,21 @@ import operator
 from collections.abc import Iterable, Sequence
 from typing import SupportsIndex
 
-from hessmap.errors import require
+from hessmap.errors import InvalidInput, require, sentence
+
+
+def integer_or_none(value: object) -> int | None:
+    """A whole number as a plain int; None for anything else, for bools too.
+
+    >>> integer_or_none(3), integer_or_none(3.0), integer_or_none(True)
+    (3, None, None)
+    """
+    if isinstance(value, bool) or not isinstance(value, SupportsIndex):
+        return None
+    try:
+        return operator.index(value)
+    except TypeError:  # an array or tensor of many numbers
+        return None
 
 
 def checked_count(name: str, value: object, at_least: int = 1) -> int:
@@ -16,11 +30,23 @@ def checked_count(name: str, value: object, at_least: int = 1) -> int:
     3
     """
     must = f"{name} must be an integer of at least {at_least}"
-    is_integer = isinstance(value, SupportsIndex) and not isinstance(value, bool)
-    require(is_integer, must, f"got {value!r}")
-    count = operator.index(value)  # type: ignore[arg-type]
-    require(count >= at_least, must, f"got {count}")
+    count = integer_or_none(value)
+    if count is None or count < at_least:
+        raise InvalidInput(sentence(must, f"got {value!r}"))
     return count
+
+
+def checked_seed(seed: object) -> int:
+    """A seed that every random generator takes.
+
+    >>> checked_seed(-1)
+    Traceback (most recent call last):
+        ...
+    hessmap.errors.InvalidInput: seed must be an integer of at least 0; got -1.
+    """
+    checked = checked_count("seed", seed, 0)
+    require(checked < 2**63, "seed must lie below 2^63", f"got {checked}")
+    return checked
 
 
 def checked_counts(name: str, values: object, at_least: int = 1) -> tuple[int, ...]:
@@ -43,6 +69,7 @@ def read_words(text: str, flags: Sequence[str]) -> tuple[str, str, frozenset[str
     >>> read_words("64-30-10 relu bias", flags=("bias",))
     ('64-30-10', 'relu', frozenset({'bias'}))
     """
+    require(isinstance(text, str), "a network is written as a text, as '64-30-10 relu'", f"got {text!r}")
     first, *rest = text.replace(", ", ",").split() or [""]
     others = [word for word in rest if word not in flags]
     require(len(others) <= 1, "a network has at most one activation", f"got {' and '.join(others)}")

@@ -11,6 +11,8 @@ from typing import TypeVar
 import torch
 from torch import nn
 
+from hessmap.errors import require
+from hessmap.networks.arguments import checked_seed
 from hessmap.networks.convolutional import Convolutional
 from hessmap.networks.fully_connected import FullyConnected
 from hessmap.networks.initialisation import initialise
@@ -29,10 +31,10 @@ def build_fully_connected(
     >>> model[0].weight.dtype, model[1]
     (torch.float64, ReLU())
     """
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(checked_seed(seed))
     layers: list[nn.Module] = []
     for before, after in pairwise(net.widths):
-        linear = nn.Linear(before, after, bias=net.bias, device="meta", dtype=dtype or torch.float64)
+        linear = nn.Linear(before, after, bias=net.bias, device="meta", dtype=_real_format(dtype))
         layers += [_initialised(linear, init, generator), activation_module(net.activation)]
     return nn.Sequential(*layers[:-1])
 
@@ -46,8 +48,8 @@ def build_convolutional(
     >>> model(torch.zeros(7, 16, dtype=torch.float64)).shape
     torch.Size([7, 5])
     """
-    generator = torch.Generator().manual_seed(seed)
-    dtype = dtype or torch.float64
+    generator = torch.Generator().manual_seed(checked_seed(seed))
+    dtype = _real_format(dtype)
     layers: list[nn.Module] = [nn.Unflatten(1, (net.channels[0], net.input_length))]
     sizes = zip(pairwise(net.channels), net.kernels, net.strides, net.paddings, strict=True)
     for (before, after), kernel, stride, padding in sizes:
@@ -66,8 +68,8 @@ def build_locally_connected(
     >>> model[1], model(torch.zeros(7, 20, dtype=torch.float64)).shape
     (Linear(in_features=4, out_features=3, bias=False), torch.Size([7, 2]))
     """
-    generator = torch.Generator().manual_seed(seed)
-    dtype = dtype or torch.float64
+    generator = torch.Generator().manual_seed(checked_seed(seed))
+    dtype = _real_format(dtype)
     patches, size, filters = net.patches, net.patch_size, net.filters
     first: nn.Module
     if net.shared_weights or patches == 1:
@@ -90,3 +92,13 @@ def _initialised(layer: Layer, init: str, generator: torch.Generator) -> Layer:
     layer.to_empty(device="cpu")
     initialise(layer, init, generator)
     return layer
+
+
+def _real_format(dtype: object) -> torch.dtype:
+    """float64 unless another format of real numbers is given."""
+    if dtype is None:
+        return torch.float64
+    is_real = isinstance(dtype, torch.dtype) and dtype.is_floating_point
+    require(is_real, "dtype must be a torch.dtype of real numbers", f"got {dtype!r}")
+    assert isinstance(dtype, torch.dtype)
+    return dtype

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, SupportsIndex
+from typing import TYPE_CHECKING
 
 from hessmap.errors import InvalidInput, require, sentence
 from hessmap.networks.activations import Activation, activation_of
-from hessmap.networks.arguments import read_words
+from hessmap.networks.arguments import integer_or_none, read_words
 
 if TYPE_CHECKING:
     import torch
@@ -122,8 +121,9 @@ def _checked_widths(given: Iterable[int]) -> tuple[int, ...]:
         if type(width) is int and width >= 1:  # the quick way, for networks of a million layers
             widths.append(width)
             continue
-        is_integer = isinstance(width, SupportsIndex) and not isinstance(width, bool)
-        require(is_integer and operator.index(width) >= 1, must, f"widths[{place}] is {width!r}")
-        widths.append(operator.index(width))
+        checked = integer_or_none(width)
+        if checked is None or checked < 1:
+            raise InvalidInput(sentence(must, f"widths[{place}] is {width!r}"))
+        widths.append(checked)
     require(len(widths) >= 2, "widths must hold an input and an output", f"got {tuple(widths)}")
     return tuple(widths)

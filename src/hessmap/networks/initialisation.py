@@ -8,7 +8,7 @@ from math import sqrt
 import torch
 from torch import Tensor, nn
 
-from hessmap.errors import unknown_name
+from hessmap.errors import require, unknown_name
 
 Law = Callable[[Tensor, int, int, torch.Generator], None]
 
@@ -68,7 +68,9 @@ def initialise(layer: nn.Linear | nn.Conv1d | nn.Conv2d, init: str, generator: t
     and N(0, 1 / fan_in) under all others: never zero, because rank formulas speak of generic parameters and
     a zero bias is not generic.
     """
-    if init not in _LAWS:
+    is_layer = isinstance(layer, nn.Linear | nn.Conv1d | nn.Conv2d)
+    require(is_layer, "a linear or convolutional layer can be initialised", f"got a {type(layer).__name__}")
+    if not isinstance(init, str) or init not in _LAWS:
         raise unknown_name("init", init, INITIALISATIONS)
     groups = 1 if isinstance(layer, nn.Linear) else layer.groups
     for weight in layer.weight.chunk(groups):

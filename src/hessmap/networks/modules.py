@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from hessmap.networks.activations import Activation, Polynomial
+from hessmap.networks.activations import Activation, Polynomial, activation_of
 
 
 class Erf(nn.Module):
@@ -53,11 +53,10 @@ MODULES: dict[str, type[nn.Module]] = {
 
 
 def activation_module(activation: Activation) -> nn.Module:
-    """A fresh module for a checked activation.
+    """A fresh module for an activation, by its name or its object.
 
     >>> activation_module("leaky_relu")
     LeakyReLU(negative_slope=0.01)
     """
-    if isinstance(activation, Polynomial):
-        return PolynomialActivation(activation)
-    return MODULES[activation]()
+    known = activation_of(activation)
+    return PolynomialActivation(known) if isinstance(known, Polynomial) else MODULES[known]()

@@ -27,7 +27,8 @@ from hessmap.curvature.finite_field.rank import failure_bound, field_rank
 from hessmap.curvature.finite_field.signs import signs
 from hessmap.curvature.losses import Squared
 from hessmap.curvature.problem import Problem
-from hessmap.errors import UnsupportedNetwork, require, sentence, unknown_name
+from hessmap.errors import InvalidInput, UnsupportedNetwork, require, sentence, unknown_name
+from hessmap.networks.arguments import checked_seed
 from hessmap.results import PARTS, DataRanks, Part, RankCertificate, provenance
 
 _PASS = 4096  # samples of a forward pass at once
@@ -47,9 +48,9 @@ def certified_rank(problem: Problem, part: Part = "loss", *, seed: int = 0) -> R
     the first of the equals), and ties are counted. The empty patches of an image tie by themselves: their units are
     equal for all weights, so that the choice among them changes nothing.
     """
-    if part not in PARTS:
+    if not isinstance(part, str) or part not in PARTS:
         raise unknown_name("part", part, PARTS)
-    generator = np.random.default_rng(seed)
+    generator = np.random.default_rng(checked_seed(seed))
     field = random_prime_field(generator)
     exact = exact_problem(problem, field)
     rank = field_rank(exact.hessian(part), generator)
@@ -60,7 +61,7 @@ def certified_rank(problem: Problem, part: Part = "loss", *, seed: int = 0) -> R
 
 def certified_data_ranks(problem: Problem, *, seed: int = 0) -> DataRanks:
     """The ranks of these inputs and residuals that the rank formulas ask for, certified in the same way."""
-    generator = np.random.default_rng(seed)
+    generator = np.random.default_rng(checked_seed(seed))
     field = random_prime_field(generator)
     exact = exact_problem(problem, field)
     second_moment, residual_moment = _moments(exact)
@@ -93,7 +94,7 @@ def certified_matrix_rank(matrix: NDArray[np.float64], *, seed: int = 0) -> Rank
     1
     """
     values = _exact_matrix(matrix)
-    generator = np.random.default_rng(seed)
+    generator = np.random.default_rng(checked_seed(seed))
     field = random_prime_field(generator)
     rank = field_rank(from_floats(field, values), generator)
     origin = provenance(f"GF({field.prime})", seed)
@@ -103,7 +104,10 @@ def certified_matrix_rank(matrix: NDArray[np.float64], *, seed: int = 0) -> Rank
 
 def _exact_matrix(matrix: object) -> Floats:
     """The matrix in float64, or a refusal where that would round it."""
-    given = np.asarray(matrix.detach().cpu() if isinstance(matrix, Tensor) else matrix)
+    try:
+        given = np.asarray(matrix.detach().cpu() if isinstance(matrix, Tensor) else matrix)
+    except ValueError:
+        raise InvalidInput(sentence("a rank needs a matrix", "its rows have different lengths")) from None
     require(given.dtype.kind in "fiub", "an exact rank needs real numbers", f"got {given.dtype}")
     require(given.ndim == 2, "a rank needs a matrix", f"got an array of shape {given.shape}")
     values = given.astype(np.float64)

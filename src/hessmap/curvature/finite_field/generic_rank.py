@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import SupportsIndex
-
 import numpy as np
 
 from hessmap.curvature.finite_field.drawn_network import drawn_network
@@ -18,7 +16,9 @@ from hessmap.curvature.finite_field.hessian import field_hessian
 from hessmap.curvature.finite_field.prime_field import random_prime_field
 from hessmap.curvature.finite_field.rank import field_rank
 from hessmap.curvature.losses import LOSSES
+from hessmap.curvature.memory import require_memory
 from hessmap.errors import require, unknown_name
+from hessmap.networks.arguments import checked_seed, integer_or_none
 from hessmap.results import PARTS, Part, RankCertificate, provenance
 
 
@@ -47,17 +47,17 @@ def generic_rank(
     needs no more samples than the ranks do; with a polynomial activation the rank can grow with ``num_samples``
     (default: the number of parameters).
     """
-    if part not in PARTS:
+    if not isinstance(part, str) or part not in PARTS:
         raise unknown_name("part", part, PARTS)
-    if loss not in LOSSES:
+    if not isinstance(loss, str) or loss not in LOSSES:
         raise unknown_name("loss", loss, LOSSES)
     is_bool = isinstance(mean_residual_is_zero, bool)
     require(is_bool, "mean_residual_is_zero must be True or False", f"got {mean_residual_is_zero!r}")
     counts = {"input_rank": input_rank, "residual_rank": residual_rank, "centred_input_rank": centred_input_rank}
     for name, count in {**counts, "num_samples": num_samples}.items():
-        is_integer = count is None or isinstance(count, SupportsIndex)
+        is_integer = count is None or integer_or_none(count) is not None
         require(is_integer, f"{name} must be an integer", f"got {count!r}")
-    generator = np.random.default_rng(seed)
+    generator = np.random.default_rng(checked_seed(seed))
     field = random_prime_field(generator)
     chain = drawn_network(net, field, generator)
     is_softmax = loss == "cross_entropy"
@@ -70,6 +70,8 @@ def generic_rank(
         mean_residual_is_zero=mean_residual_is_zero,
         num_samples=num_samples,
     )
+    needed = 16 * ranks.num_samples * max(chain.input_dim, chain.output_dim)
+    require_memory(f"{ranks.num_samples} drawn samples", needed, "Use fewer samples")
     inputs = drawn_inputs(ranks, chain.input_dim, field, generator)
     residuals = drawn_residuals(ranks, chain.output_dim, is_softmax, field, generator)
     derivatives = drawn_derivatives(loss, field, generator, residuals)

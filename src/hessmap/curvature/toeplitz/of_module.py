@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from hessmap.curvature.convolution_geometry import ConvolutionGeometry
 from hessmap.curvature.toeplitz.layer import ToeplitzLayer
 from hessmap.errors import UnsupportedNetwork, require, sentence
+from hessmap.networks.arguments import checked_counts
 from hessmap.networks.module_tree import Rules, sequential_layers
 
 _CONVOLUTIONS: dict[type[nn.Module], int] = {nn.Conv1d: 1, nn.Conv2d: 2, nn.Conv3d: 3}
@@ -38,9 +39,11 @@ def toeplitz_layer(module: nn.Module, input_shape: Sequence[int]) -> ToeplitzLay
     >>> layer.matrix.shape, layer.derivative.shape
     (torch.Size([3, 8]), torch.Size([24, 4]))
     """
+    if not isinstance(module, nn.Module):
+        raise UnsupportedNetwork(sentence(_RULES.must, f"got a {type(module).__name__}"))
     must = "the shape of an input must be a sequence of integers, as (channels, length)"
     require(isinstance(input_shape, Sequence), must, f"got {input_shape!r}")
-    shape = tuple(input_shape)
+    shape = checked_counts("input_shape", input_shape)
     sequential_layers(module, _RULES)  # refuses what may compute something else than its kind says
     if type(module) in _POOLINGS:
         return _of_pooling(module, shape)
