@@ -34,7 +34,8 @@ def convolutional_networks(draw):
         strides.append(draw(st.integers(1, 3)))
         current = (current + 2 * paddings[-1] - kernels[-1]) // strides[-1] + 1
     channels = draw(st.lists(st.integers(1, 4), min_size=depth + 1, max_size=depth + 1))
-    outputs, bias, activation = draw(st.integers(1, 5)), draw(st.booleans()), draw(activations)
+    outputs, activation = draw(st.integers(1, 5)), draw(activations)
+    bias = draw(st.booleans() | st.lists(st.booleans(), min_size=depth + 1, max_size=depth + 1))
     return Convolutional(length, channels, kernels, strides, outputs, bias, activation, paddings)
 
 
@@ -248,13 +249,13 @@ REFUSED = {
         lambda: conv(nn.Conv1d(1, 2, 3), nn.Conv1d(3, 2, 3), nn.Flatten(), nn.Linear(4, 2)),
         "takes 3 channels, the layer before gives 2",
     ),
-    "mixed bias": (
-        lambda: conv(nn.Conv1d(1, 2, 3), nn.Flatten(), nn.Linear(8, 2, bias=False)),
-        "layers 1 have one and layers 3 have none",
-    ),
     "local bias": (
         lambda: nn.Sequential(nn.Unflatten(1, (2, 3)), nn.Linear(3, 2), nn.Flatten(), nn.Linear(4, 2)),
-        "has a bias, and a locally connected network has none",
+        r"layer 1 \(Linear\) has a bias, and a locally connected network has none",
+    ),
+    "bias behind patches": (
+        lambda: nn.Sequential(nn.Unflatten(1, (2, 3)), nn.Linear(3, 2, bias=False), nn.Flatten(), nn.Linear(4, 2)),
+        r"layer 3 \(Linear\) has a bias, and a locally connected network has none",
     ),
     "patches of another size": (
         lambda: nn.Sequential(

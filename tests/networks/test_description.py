@@ -1,5 +1,7 @@
 """From a model back to its architecture, and every reason to refuse."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -13,15 +15,23 @@ from hessmap.networks import ACTIVATIONS, FullyConnected, Polynomial, describe
 networks = st.builds(
     FullyConnected,
     st.lists(st.integers(1, 5), min_size=2, max_size=5),
-    bias=st.booleans(),
     activation=st.sampled_from((*ACTIVATIONS, Polynomial((0, 1, 0.5)), Polynomial((1, -2)))),
 )
 
 
 @settings(deadline=None, max_examples=80)
-@given(networks, st.sampled_from([torch.float32, torch.float64]))
-def test_describing_a_built_network_gives_the_network(net, dtype):
+@given(networks, st.data(), st.sampled_from([torch.float32, torch.float64]))
+def test_describing_a_built_network_gives_the_network(net, data, dtype):
+    biases = data.draw(st.lists(st.booleans(), min_size=net.num_layers, max_size=net.num_layers))
+    net = replace(net, bias=biases)
     assert describe(net.build(dtype=dtype)) == net
+    assert net.biases == tuple(biases)
+
+
+def test_a_bias_in_some_layers_is_described_layer_by_layer():
+    model = nn.Sequential(nn.Linear(3, 2), nn.ReLU(), nn.Linear(2, 1, bias=False))
+    assert describe(model) == FullyConnected((3, 2, 1), bias=(True, False), activation="relu")
+    assert str(describe(model)) == "3-2b-1 relu"
 
 
 def test_nesting_flatten_identity_and_idle_dropout_are_seen_through():
@@ -133,10 +143,6 @@ REFUSED = {
         r"layer 1 \(Tanh\) follows the last nn.Linear\. Leave it out, or make it part of the loss",
     ),
     "final softmax": (lambda: nn.Sequential(nn.Linear(3, 2), nn.Softmax(dim=1)), r"layer 1 \(Softmax\)"),
-    "mixed bias": (
-        lambda: nn.Sequential(nn.Linear(3, 2), nn.ReLU(), nn.Linear(2, 1, bias=False)),
-        "layers 0 have one and layers 2 have none",
-    ),
     "mixed activations": (
         lambda: nn.Sequential(nn.Linear(3, 2), nn.ReLU(), nn.Linear(2, 2), nn.Tanh(), nn.Linear(2, 1)),
         "they have relu, tanh",

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -21,8 +22,14 @@ networks = st.builds(
 )
 
 
+@st.composite
+def networks_with_biases(draw):
+    net = draw(networks)
+    return replace(net, bias=draw(st.lists(st.booleans(), min_size=net.num_layers, max_size=net.num_layers)))
+
+
 @settings(deadline=None, max_examples=60)
-@given(networks)
+@given(networks | networks_with_biases())
 def test_number_of_parameters_is_that_of_the_built_model(net):
     model = net.build()
     assert sum(parameter.numel() for parameter in model.parameters()) == net.num_parameters
@@ -30,9 +37,23 @@ def test_number_of_parameters_is_that_of_the_built_model(net):
 
 
 @settings(deadline=None, max_examples=200)
-@given(networks)
+@given(networks | networks_with_biases())
 def test_a_network_reads_back_from_its_own_text(net):
     assert FullyConnected.parse(str(net)) == net
+
+
+def test_a_bias_in_some_layers_is_written_behind_their_widths():
+    assert FullyConnected.parse("64-30b-10") == FullyConnected((64, 30, 10), bias=(True, False))
+    assert FullyConnected.parse("64-30b-10b relu") == FullyConnected((64, 30, 10), bias=True, activation="relu")
+    assert FullyConnected((3, 2, 1), bias=[False, False]).bias is False
+    with pytest.raises(InvalidInput, match=r"'64b' is the input and has none"):
+        FullyConnected.parse("64b-30-10")
+    with pytest.raises(InvalidInput, match=r"or as b behind the width of each layer that has one; got both"):
+        FullyConnected.parse("64-30b-10 bias")
+    with pytest.raises(InvalidInput, match=r"bias of 2 layers must be True or False for each; got \(True,\)"):
+        FullyConnected((3, 2, 1), bias=[True])
+    with pytest.raises(InvalidInput, match=r"bias of 2 layers must be True or False for each; got \(True, 1\)"):
+        FullyConnected((3, 2, 1), bias=[True, 1])
 
 
 def test_properties_name_the_parts_of_the_widths():

@@ -1,4 +1,4 @@
-"""What an architecture is made from, checked: integers, and the words of its text."""
+"""What an architecture is made from, checked: integers, biases, and the words of its text."""
 
 from __future__ import annotations
 
@@ -63,6 +63,35 @@ def checked_counts(name: str, values: object, at_least: int = 1) -> tuple[int, .
     return tuple(checked_count(f"{name}[{place}]", value, at_least) for place, value in enumerate(values))
 
 
+Bias = bool | tuple[bool, ...]
+
+
+def checked_bias(bias: object, num_layers: int) -> Bias:
+    """True or False for all layers or, where only some have a bias, which of them.
+
+    >>> checked_bias((True, False), 2), checked_bias([True, True], 2)
+    ((True, False), True)
+    """
+    if isinstance(bias, bool):
+        return bias
+    must, remedy = "bias must be True or False", f"For a bias in some layers give one of them for each of {num_layers}"
+    require(isinstance(bias, Iterable) and not isinstance(bias, str), must, f"got {bias!r}", remedy)
+    assert isinstance(bias, Iterable)
+    biases = tuple(bias)
+    must = f"the bias of {num_layers} layers must be True or False for each"
+    require(len(biases) == num_layers and all(isinstance(one, bool) for one in biases), must, f"got {biases}")
+    return biases if any(biases) and not all(biases) else any(biases)
+
+
+def layer_biases(bias: Bias, num_layers: int) -> tuple[bool, ...]:
+    """Layer by layer whether there is a bias.
+
+    >>> layer_biases(True, 3)
+    (True, True, True)
+    """
+    return (bias,) * num_layers if isinstance(bias, bool) else bias
+
+
 def read_words(text: str, flags: Sequence[str]) -> tuple[str, str, frozenset[str]]:
     """The sizes, the activation ("identity" unless given) and the flags of a network's text.
 
@@ -74,3 +103,16 @@ def read_words(text: str, flags: Sequence[str]) -> tuple[str, str, frozenset[str
     others = [word for word in rest if word not in flags]
     require(len(others) <= 1, "a network has at most one activation", f"got {' and '.join(others)}")
     return first, others[0] if others else "identity", frozenset(rest) & frozenset(flags)
+
+
+def marked_bias(parts: Sequence[str], in_all: bool) -> bool | tuple[bool, ...]:
+    """Which layers have a bias: all, or those whose part of the text ends in b. The first part is the input.
+
+    >>> marked_bias(["64", "30b", "10"], False), marked_bias(["64", "30", "10"], True)
+    ((True, False), True)
+    """
+    first, *layers = (part.endswith("b") for part in parts)
+    require(not first, "a b behind a width says that its layer has a bias", f"{parts[0]!r} is the input and has none")
+    must = "a bias is written as 'bias' for all layers or as b behind the width of each layer that has one"
+    require(not (in_all and any(layers)), must, "got both")
+    return in_all or tuple(layers)

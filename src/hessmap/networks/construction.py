@@ -33,8 +33,8 @@ def build_fully_connected(
     """
     generator = torch.Generator().manual_seed(checked_seed(seed))
     layers: list[nn.Module] = []
-    for before, after in pairwise(net.widths):
-        linear = nn.Linear(before, after, bias=net.bias, device="meta", dtype=_real_format(dtype))
+    for (before, after), bias in zip(pairwise(net.widths), net.biases, strict=True):
+        linear = nn.Linear(before, after, bias=bias, device="meta", dtype=_real_format(dtype))
         layers += [_initialised(linear, init, generator), activation_module(net.activation)]
     return nn.Sequential(*layers[:-1])
 
@@ -51,11 +51,12 @@ def build_convolutional(
     generator = torch.Generator().manual_seed(checked_seed(seed))
     dtype = _real_format(dtype)
     layers: list[nn.Module] = [nn.Unflatten(1, (net.channels[0], net.input_length))]
-    sizes = zip(pairwise(net.channels), net.kernels, net.strides, net.paddings, strict=True)
-    for (before, after), kernel, stride, padding in sizes:
-        convolution = nn.Conv1d(before, after, kernel, stride, padding, bias=net.bias, device="meta", dtype=dtype)
+    *biases, last = net.biases
+    sizes = zip(pairwise(net.channels), net.kernels, net.strides, net.paddings, biases, strict=True)
+    for (before, after), kernel, stride, padding, bias in sizes:
+        convolution = nn.Conv1d(before, after, kernel, stride, padding, bias=bias, device="meta", dtype=dtype)
         layers += [_initialised(convolution, init, generator), activation_module(net.activation)]
-    dense = nn.Linear(net.widths[-2], net.outputs, bias=net.bias, device="meta", dtype=dtype)
+    dense = nn.Linear(net.widths[-2], net.outputs, bias=last, device="meta", dtype=dtype)
     return nn.Sequential(*layers, nn.Flatten(), _initialised(dense, init, generator))
 
 

@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING
 
 from hessmap.errors import InvalidInput, require, sentence
 from hessmap.networks.activations import Activation, activation_of
-from hessmap.networks.arguments import checked_count, checked_counts, read_words
+from hessmap.networks.arguments import (
+    Bias,
+    checked_bias,
+    checked_count,
+    checked_counts,
+    layer_biases,
+    marked_bias,
+    read_words,
+)
 
 if TYPE_CHECKING:
     import torch
@@ -18,7 +26,8 @@ if TYPE_CHECKING:
 
 _SHAPE = "a convolutional network must be written as 'conv-1x20-8x3-16x3-10' or 'conv-1x20-8x3/2+1-10 relu bias'"
 _MEANING = (
-    "That is 1 channel of length 20, then 8 filters of 3 taps (/2: stride 2, +1: padding 1), ..., then 10 outputs"
+    "That is 1 channel of length 20, then 8 filters of 3 taps (/2: stride 2, +1: padding 1), ..., then 10 outputs;"
+    " a b behind a layer, as in '8x3b', gives this layer a bias"
 )
 
 
@@ -28,7 +37,8 @@ class Convolutional:
 
     Convolution l has ``channels[l]`` filters of ``kernels[l - 1]`` taps, has stride ``strides[l - 1]`` (default 1) and
     ``paddings[l - 1]`` zeros (default 0) on either side; the activation follows each of them. ``bias`` holds for
-    every layer. Inputs are flat, (num_samples, channels[0] * input_length), channel by channel.
+    every layer, or says for each layer whether it has one, the dense one last. Inputs are flat,
+    (num_samples, channels[0] * input_length), channel by channel.
 
     >>> net = Convolutional(20, channels=(1, 8, 16), kernels=(3, 3), strides=(1, 2), outputs=10)
     >>> print(net)
@@ -42,7 +52,7 @@ class Convolutional:
     kernels: tuple[int, ...]
     strides: tuple[int, ...]
     outputs: int
-    bias: bool
+    bias: Bias
     activation: Activation
     paddings: tuple[int, ...]
 
@@ -53,11 +63,10 @@ class Convolutional:
         kernels: Iterable[int] = (3, 3),
         strides: Iterable[int] | None = None,
         outputs: int = 10,
-        bias: bool = False,
+        bias: bool | Iterable[bool] = False,
         activation: Activation = "identity",
         paddings: Iterable[int] | None = None,
     ) -> None:
-        require(isinstance(bias, bool), "bias must be True or False", f"got {bias!r}")
         checked_kernels = checked_counts("kernels", kernels)
         num_convolutions = len(checked_kernels)
         fields: dict[str, object] = {
@@ -66,7 +75,7 @@ class Convolutional:
             "kernels": checked_kernels,
             "strides": (1,) * num_convolutions if strides is None else checked_counts("strides", strides),
             "outputs": checked_count("outputs", outputs),
-            "bias": bias,
+            "bias": checked_bias(bias, num_convolutions + 1),
             "activation": activation_of(activation),
             "paddings": (0,) * num_convolutions if paddings is None else checked_counts("paddings", paddings, 0),
         }
@@ -118,11 +127,22 @@ class Convolutional:
     @property
     def layer_parameters(self) -> tuple[int, ...]:
         """The number of parameters of each layer."""
+        *biases, last = self.biases
         filters = (
-            after * (before * kernel + self.bias)
-            for (before, after), kernel in zip(pairwise(self.channels), self.kernels, strict=True)
+            after * (before * kernel + bias)
+            for (before, after), kernel, bias in zip(pairwise(self.channels), self.kernels, biases, strict=True)
         )
-        return (*filters, self.outputs * (self.widths[-2] + self.bias))
+        return (*filters, self.outputs * (self.widths[-2] + last))
+
+    @property
+    def biases(self) -> tuple[bool, ...]:
+        """Layer by layer whether there is a bias."""
+        return layer_biases(self.bias, self.num_layers)
+
+    @property
+    def has_bias(self) -> bool:
+        """Whether some layer has a bias."""
+        return bool(self.bias)
 
     @property
     def num_parameters(self) -> int:
@@ -147,14 +167,14 @@ class Convolutional:
 
     def __str__(self) -> str:
         parts = ["conv", f"{self.channels[0]}x{self.input_length}"]
-        for filters, kernel, stride, padding in zip(
-            self.channels[1:], self.kernels, self.strides, self.paddings, strict=True
-        ):
-            parts.append(f"{filters}x{kernel}" + f"/{stride}" * (stride > 1) + f"+{padding}" * (padding > 0))
-        words = ["-".join([*parts, str(self.outputs)])]
+        *marks, last = ("b" * (bias and self.bias is not True) for bias in self.biases)
+        layers = zip(self.channels[1:], self.kernels, self.strides, self.paddings, marks, strict=True)
+        for filters, kernel, stride, padding, mark in layers:
+            parts.append(f"{filters}x{kernel}" + f"/{stride}" * (stride > 1) + f"+{padding}" * (padding > 0) + mark)
+        words = ["-".join([*parts, f"{self.outputs}{last}"])]
         if not self.is_linear:
             words.append(str(self.activation))
-        if self.bias:
+        if self.bias is True:
             words.append("bias")
         return " ".join(words)
 
@@ -168,8 +188,9 @@ class Convolutional:
         """
         first, activation, flags = read_words(text, flags=("bias",))
         prefix, *parts = first.split("-")
-        layers = [re.fullmatch(r"(\d+)x(\d+)(?:/(\d+))?(?:\+(\d+))?", part) for part in parts[:-1]]
-        is_readable = prefix == "conv" and len(layers) >= 2 and all(layers) and parts[-1].isdecimal()
+        layers = [re.fullmatch(r"(\d+)x(\d+)(?:/(\d+))?(?:\+(\d+))?b?", part) for part in parts[:-1]]
+        outputs = parts[-1].removesuffix("b") if parts else ""
+        is_readable = prefix == "conv" and len(layers) >= 2 and all(layers) and outputs.isdecimal()
         if not is_readable or "/" in parts[0] or "+" in parts[0]:
             raise InvalidInput(sentence(_SHAPE, f"got {text!r}", _MEANING))
         (channels, length, _, _), *rest = (layer.groups() for layer in layers if layer is not None)
@@ -178,8 +199,8 @@ class Convolutional:
             channels=(int(channels), *(int(filters) for filters, _, _, _ in rest)),
             kernels=[int(kernel) for _, kernel, _, _ in rest],
             strides=[int(stride or 1) for _, _, stride, _ in rest],
-            outputs=int(parts[-1]),
-            bias="bias" in flags,
+            outputs=int(outputs),
+            bias=marked_bias(parts, "bias" in flags),
             activation=activation,
             paddings=[int(padding or 0) for _, _, _, padding in rest],
         )

@@ -21,16 +21,17 @@ def describe_patches(layers: list[Named]) -> Convolutional | LocallyConnected:
     """The architecture of a chain of layers that holds an nn.Conv1d or an nn.Unflatten."""
     shape, (*hidden, dense), following = _stages(layers)
     _RULES.refuse_shared([*hidden, dense])
-    bias = _RULES.shared_bias([*hidden, dense])
+    biases = [layer.bias is not None for _, layer in (*hidden, dense)]
     activation = _RULES.shared_activation(following)
     (name, first), *others = hidden
     is_local = isinstance(first, nn.Linear) or (isinstance(first, nn.Conv1d) and first.groups > 1)
     if not is_local:
-        return _convolutional(shape, hidden, dense, bias, activation)
+        return _convolutional(shape, hidden, dense, biases, activation)
     if others:
         _RULES.refuse(*others[0], "follows filters on patches, which are described as a first layer only")
-    if bias:
-        _RULES.refuse(name, first, "has a bias, and a locally connected network has none")
+    for (place, layer), bias in zip((*hidden, dense), biases, strict=True):
+        if bias:
+            _RULES.refuse(place, layer, "has a bias, and a locally connected network has none")
     return _locally_connected(shape, (name, first), dense, activation)
 
 
@@ -70,7 +71,7 @@ def _stages(
 
 
 def _convolutional(
-    shape: tuple[int, ...] | None, hidden: list[Named], dense: Named, bias: bool, activation: Activation
+    shape: tuple[int, ...] | None, hidden: list[Named], dense: Named, biases: list[bool], activation: Activation
 ) -> Convolutional:
     channels: list[int] = []
     kernels, strides, paddings = [], [], []
@@ -94,7 +95,7 @@ def _convolutional(
     shape = (channels[0] if given_channels < 0 else given_channels, length)
     outputs = dense[1].out_features
     try:
-        net = Convolutional(shape[1], channels, kernels, strides, outputs, bias, activation, paddings)
+        net = Convolutional(shape[1], channels, kernels, strides, outputs, biases, activation, paddings)
     except InvalidInput as error:
         got = f"takes {dense[1].in_features} inputs, and so {error}".rstrip(".")
         _RULES.refuse(*dense, got, "The model cannot run as it stands")

@@ -27,6 +27,8 @@ def describe(module: nn.Module) -> Architecture:
 
     >>> describe(nn.Sequential(nn.Flatten(), nn.Linear(64, 30), nn.ReLU(), nn.Linear(30, 10)))
     FullyConnected(widths=(64, 30, 10), bias=True, activation='relu')
+    >>> print(describe(nn.Sequential(nn.Linear(64, 30), nn.ReLU(), nn.Linear(30, 10, bias=False))))
+    64-30b-10 relu
     >>> print(describe(nn.Sequential(nn.Conv1d(1, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 18, 10))))
     conv-1x20-8x3-10 relu bias
     """
@@ -61,6 +63,6 @@ def _describe_fully_connected(layers: list[Named]) -> FullyConnected:
     _RULES.refuse_final(activations.pop())
     return FullyConnected(
         (linears[0][1].in_features, *(layer.out_features for _, layer in linears)),
-        bias=_RULES.shared_bias(linears),
+        bias=[layer.bias is not None for _, layer in linears],
         activation=_RULES.shared_activation(activations),
     )

@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING
 
 from hessmap.errors import InvalidInput, require, sentence
 from hessmap.networks.activations import Activation, activation_of
-from hessmap.networks.arguments import integer_or_none, read_words
+from hessmap.networks.arguments import (
+    Bias,
+    checked_bias,
+    integer_or_none,
+    layer_biases,
+    marked_bias,
+    read_words,
+)
 
 if TYPE_CHECKING:
     import torch
@@ -21,26 +28,30 @@ class FullyConnected:
     """Linear layers of the given widths (input first, output last), one activation after each hidden layer.
 
     ``activation`` is "identity", "relu", "leaky_relu" (slope 0.01), "tanh", "elu" (alpha 1), "erf", "gelu"
-    (exact, not the tanh form) or a ``Polynomial``; ``bias`` holds for every layer. Without a hidden layer the
-    activation is never applied and is stored as "identity", so that equal functions are equal objects.
+    (exact, not the tanh form) or a ``Polynomial``. ``bias`` holds for every layer, or says for each layer whether it
+    has one; in a text a layer with a bias has a b behind its width. Without a hidden layer the activation is never
+    applied and is stored as "identity", so that equal functions are equal objects; so is a bias in all layers as True.
 
     >>> net = FullyConnected((64, 30, 20, 10), bias=True, activation="relu")
     >>> print(net)
     64-30-20-10 relu bias
     >>> net.num_layers, net.hidden_widths, net.num_parameters
     (3, (30, 20), 2780)
+    >>> print(FullyConnected((64, 30, 10), bias=(True, False)))
+    64-30b-10
     """
 
     widths: tuple[int, ...]
-    bias: bool
+    bias: Bias
     activation: Activation
 
-    def __init__(self, widths: Iterable[int], bias: bool = False, activation: Activation = "identity") -> None:
+    def __init__(
+        self, widths: Iterable[int], bias: bool | Iterable[bool] = False, activation: Activation = "identity"
+    ) -> None:
         checked = _checked_widths(widths)
-        require(isinstance(bias, bool), "bias must be True or False", f"got {bias!r}")
         applied = activation_of(activation)
         object.__setattr__(self, "widths", checked)
-        object.__setattr__(self, "bias", bias)
+        object.__setattr__(self, "bias", checked_bias(bias, len(checked) - 1))
         object.__setattr__(self, "activation", applied if len(checked) > 2 else "identity")
 
     @property
@@ -60,8 +71,19 @@ class FullyConnected:
         return len(self.widths) - 1
 
     @property
+    def biases(self) -> tuple[bool, ...]:
+        """Layer by layer whether there is a bias."""
+        return layer_biases(self.bias, self.num_layers)
+
+    @property
+    def has_bias(self) -> bool:
+        """Whether some layer has a bias."""
+        return bool(self.bias)
+
+    @property
     def num_parameters(self) -> int:
-        return sum((before + self.bias) * after for before, after in pairwise(self.widths))
+        layers = zip(pairwise(self.widths), self.biases, strict=True)
+        return sum((before + bias) * after for (before, after), bias in layers)
 
     @property
     def is_linear(self) -> bool:
@@ -82,33 +104,34 @@ class FullyConnected:
         return build_fully_connected(self, seed=seed, init=init, dtype=dtype)
 
     def __str__(self) -> str:
-        words = ["-".join(str(width) for width in self.widths)]
+        marks = ("", *("b" * bias for bias in self.bias)) if isinstance(self.bias, tuple) else ("",) * len(self.widths)
+        words = ["-".join(f"{width}{mark}" for width, mark in zip(self.widths, marks, strict=True))]
         if not self.is_linear:
             words.append(str(self.activation))
-        if self.bias:
+        if self.bias is True:
             words.append("bias")
         return " ".join(words)
 
     @classmethod
     def parse(cls, text: str) -> FullyConnected:
-        """The network that a text names as ``str`` prints it: widths, then activation and "bias".
+        """The network that a text names as ``str`` prints it: widths, then activation and "bias"; or a b behind the
+        width of each layer that has a bias.
 
         >>> FullyConnected.parse("64-30-20-10 bias")
         FullyConnected(widths=(64, 30, 20, 10), bias=True, activation='identity')
+        >>> FullyConnected.parse("64-30b-10").bias
+        (True, False)
         >>> str(FullyConnected.parse("4-3-2 polynomial(0, 1, 0.5)"))
         '4-3-2 polynomial(0,1,0.5)'
         """
         first, activation, flags = read_words(text, flags=("bias",))
+        parts = first.split("-")
         try:
-            widths = [int(part) for part in first.split("-")]
+            widths = [int(part.removesuffix("b")) for part in parts]
         except ValueError:
-            raise InvalidInput(
-                sentence(
-                    "a network must be written as '64-30-20-10' or '64-30-20-10 relu bias'",
-                    f"got {text!r}",
-                )
-            ) from None
-        return cls(widths, bias="bias" in flags, activation=activation)
+            must = "a network must be written as '64-30-20-10', '64-30-20-10 relu bias' or '64-30b-20-10 relu'"
+            raise InvalidInput(sentence(must, f"got {text!r}")) from None
+        return cls(widths, bias=marked_bias(parts, "bias" in flags), activation=activation)
 
 
 def _checked_widths(given: Iterable[int]) -> tuple[int, ...]:

@@ -82,6 +82,16 @@ class LocallyConnected:
         return False
 
     @property
+    def biases(self) -> tuple[bool, ...]:
+        """There are none."""
+        return (False, False)
+
+    @property
+    def has_bias(self) -> bool:
+        """There is none."""
+        return False
+
+    @property
     def layer_parameters(self) -> tuple[int, ...]:
         """The number of parameters of each layer."""
         num_patches_with_own_filters = 1 if self.shared_weights else self.patches

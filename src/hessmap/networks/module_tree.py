@@ -64,20 +64,6 @@ class Rules:
                 return activation
         return self.refuse(name, layer, "is neither a linear layer nor a known activation")
 
-    def shared_bias(self, layers: Sequence[Named]) -> bool:
-        """Whether all layers have a bias; a refusal if only some do."""
-        with_bias = [name for name, layer in layers if layer.bias is not None]
-        without = [name for name, layer in layers if layer.bias is None]
-        if with_bias and without:
-            raise UnsupportedNetwork(
-                sentence(
-                    "all layers of a described network have a bias or none has",
-                    f"layers {', '.join(with_bias)} have one and layers {', '.join(without)} have none",
-                    self.otherwise,
-                )
-            )
-        return bool(with_bias)
-
     def refuse_final(self, found: list[tuple[str, Activation]]) -> None:
         """Nothing follows the last layer; ``found`` are the activations that do."""
         if found:

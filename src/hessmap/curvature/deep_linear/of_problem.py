@@ -33,6 +33,9 @@ def deep_linear_of(problem: Problem) -> DeepLinear:
     if not architecture.is_linear:
         must, got = "closed forms hold for linear networks", f"this one has activation '{architecture.activation}'"
         raise UnsupportedNetwork(sentence(must, got, _RULES.otherwise))
+    if architecture.has_bias and not all(architecture.biases):
+        must, got = "this closed form holds for a bias in every layer or in none", f"the model is {architecture}"
+        raise UnsupportedNetwork(sentence(must, got, _RULES.otherwise))
     inputs = _checked_inputs(problem)
     require(
         problem.num_parameters == architecture.num_parameters,
@@ -41,7 +44,7 @@ def deep_linear_of(problem: Problem) -> DeepLinear:
     )
     named = problem.unflatten(problem.parameters)
     weights = [named[name] for name in problem.layout.names if name.endswith("weight")]
-    biases = [named[name] for name in problem.layout.names if name.endswith("bias")] if architecture.bias else None
+    biases = [named[name] for name in problem.layout.names if name.endswith("bias")] if architecture.has_bias else None
     return DeepLinear.from_data(weights, biases, inputs.flatten(1), problem.targets, problem.weights)
 
 

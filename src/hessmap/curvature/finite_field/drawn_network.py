@@ -33,9 +33,9 @@ def _fully_connected(
 ) -> Chain[FieldArray]:
     activation = _exact_activation(architecture.activation)
     layers, start = [], 0
-    for before, after in pairwise(architecture.widths):
-        positions = _positions(start, after, before, architecture.bias)
-        layers.append(Affine(random_array(field, generator, *positions.shape), positions, architecture.bias))
+    for (before, after), bias in zip(pairwise(architecture.widths), architecture.biases, strict=True):
+        positions = _positions(start, after, before, bias)
+        layers.append(Affine(random_array(field, generator, *positions.shape), positions, bias))
         start += positions.size
     return Chain(tuple(layers), (activation,) * (len(layers) - 1), start)
 
@@ -50,16 +50,18 @@ def _convolutional(architecture: Convolutional, field: PrimeField, generator: np
         architecture.kernels,
         architecture.strides,
         architecture.paddings,
+        architecture.biases[:-1],
         strict=True,
     )
-    for (before, after), length, kernel, stride, padding in sizes:
+    for (before, after), length, kernel, stride, padding, bias in sizes:
         geometry = ConvolutionGeometry.of_call((length,), (kernel,), stride, padding)
         patches = Patches(geometry.input_indices(before), before * length)
-        positions = _positions(start, after, before * kernel, architecture.bias)
-        layers.append(Affine(random_array(field, generator, *positions.shape), positions, architecture.bias, patches))
+        positions = _positions(start, after, before * kernel, bias)
+        layers.append(Affine(random_array(field, generator, *positions.shape), positions, bias, patches))
         start += positions.size
-    positions = _positions(start, architecture.outputs, architecture.widths[-2], architecture.bias)
-    layers.append(Affine(random_array(field, generator, *positions.shape), positions, architecture.bias))
+    last = architecture.biases[-1]
+    positions = _positions(start, architecture.outputs, architecture.widths[-2], last)
+    layers.append(Affine(random_array(field, generator, *positions.shape), positions, last))
     return Chain(tuple(layers), (activation,) * (len(layers) - 1), start + positions.size)
 
 

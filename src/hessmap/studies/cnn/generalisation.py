@@ -61,7 +61,7 @@ def measure(case: Case) -> dict[str, Any]:
         "spread": max(errors) - min(errors),
     }
     if network.is_linear:
-        known, _ = data_ranks(problem, network.bias)
+        known, _ = data_ranks(problem, network.has_bias)
         record["predicted"] = predict_ranks(network, "cross_entropy", **known).loss
     return record
 

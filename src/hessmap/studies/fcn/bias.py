@@ -56,7 +56,7 @@ def measure(case: Case) -> dict[str, Any]:
         problem = _with_stationary_last_bias(case, network, problem)
     record = rank_record(network, problem)
     ranks = {name: value for name, value in record["data_ranks"].items() if name != "are_decidable"}
-    setting = Setting(network.widths, network.bias, case["loss"], **ranks)
+    setting = Setting(network.widths, network.has_bias, case["loss"], **ranks)
     printed = {part: values[0] for part, values in printed_ranks(setting).items()}
     beyond_print = {
         "predicted": {part: rank - printed[part] for part, rank in record["predicted"].items()},

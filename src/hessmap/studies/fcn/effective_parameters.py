@@ -93,7 +93,7 @@ def _linear_formula(network: FullyConnected, problem: Problem) -> int:
     """The rank of H_L that the linear network of these widths has on these data."""
     from hessmap.theory import predict_ranks
 
-    known, _ = data_ranks(problem, network.bias)
+    known, _ = data_ranks(problem, network.has_bias)
     return int(predict_ranks(network, problem.loss.name, **known).loss)
 
 

@@ -68,8 +68,8 @@ def _predictions(network: FullyConnected, problem: Problem) -> dict[str, Any]:
     from hessmap.theory.losses_and_data import sample_bounds
 
     loss = problem.loss.name
-    kind: Truth = "exact" if network.is_linear else "upper_bound"
-    known, are_decidable = data_ranks(problem, network.bias)
+    kind: Truth | None = None if network.is_linear else "upper_bound"
+    known, are_decidable = data_ranks(problem, network.has_bias)
     linear, theorem = predict_ranks(network, loss, **known), predict_ranks(network, loss, **known, kind=kind)
     outputs = effective_output_dim(network.output_dim, loss)
     return {

@@ -28,7 +28,7 @@ def measure(case: Case) -> dict[str, Any]:
     from hessmap.measurement import numerical_rank
 
     network, problem = network_and_problem(case)
-    known, _ = data_ranks(problem, network.bias)
+    known, _ = data_ranks(problem, network.has_bias)
     input_rank, centred_rank = known["input_rank"], known["centred_input_rank"]
     return {
         "num_parameters": network.num_parameters,

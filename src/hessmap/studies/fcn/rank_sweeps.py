@@ -106,7 +106,7 @@ def rank_record(network: FullyConnected, problem: Problem) -> dict[str, Any]:
     """
     from hessmap.theory import predict_ranks
 
-    known, are_decidable = data_ranks(problem, network.bias)
+    known, are_decidable = data_ranks(problem, network.has_bias)
     known.setdefault("mean_residual_is_zero", False)
     prediction = predict_ranks(network, problem.loss.name, **known)
     predicted = {part: int(getattr(prediction, part)) for part in PARTS}

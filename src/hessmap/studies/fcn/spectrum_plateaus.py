@@ -95,7 +95,7 @@ def outer_product_record(network: FullyConnected, problem: Problem) -> dict[str,
     from hessmap.theory.fully_connected.plateaus import outer_product_plateaus
 
     inner = _penultimate(problem)
-    moment = spectrum(_moment(inner, problem, network.bias))
+    moment = spectrum(_moment(inner, problem, network.has_bias))
     levels = moment.eigenvalues[: numerical_rank(moment).value]
     found = spectrum(outer_product_hessian(problem))
     values = found.eigenvalues[: numerical_rank(found).value]

@@ -116,7 +116,7 @@ def _without_residual(network: FullyConnected, input_rank: int) -> dict[str, Any
     from hessmap.results import RankValue
     from hessmap.theory import predict_ranks
 
-    kind: Truth = "exact" if network.is_linear else "upper_bound"
+    kind: Truth | None = None if network.is_linear else "upper_bound"
     outer = predict_ranks(network, "squared", input_rank=input_rank, kind=kind).outer_product
     return {"outer_product": outer, "functional": RankValue(0, "exact", "no residual"), "loss": outer}
 
