@@ -23,16 +23,18 @@ LOSSES = ("squared", "cross_entropy", "log_cosh")
 def questions(draw: st.DrawFn) -> tuple[hm.FullyConnected, dict[str, object]]:
     """A random architecture with a loss and data ranks that can occur together."""
     widths = tuple(draw(st.lists(st.integers(1, 7), min_size=2, max_size=5)))
-    bias, loss = draw(st.booleans()), draw(st.sampled_from(LOSSES))
+    loss = draw(st.sampled_from(LOSSES))
+    bias = draw(st.booleans() | st.lists(st.booleans(), min_size=len(widths) - 1, max_size=len(widths) - 1))
+    net = hm.FullyConnected(widths, bias=bias)
     input_rank = draw(st.integers(1, widths[0]))
     known: dict[str, object] = {"loss": loss, "input_rank": input_rank}
     visible = input_rank
-    if bias:
+    if net.has_bias:
         centred = input_rank - draw(st.integers(0, 1))
         known |= {"centred_input_rank": centred, "mean_residual_is_zero": draw(st.booleans())}
         visible = centred + (not known["mean_residual_is_zero"])
     known["residual_rank"] = draw(st.integers(0, min(visible, widths[-1] - (loss == "cross_entropy"))))
-    return hm.FullyConnected(widths, bias=bias), known
+    return net, known
 
 
 def values(prediction: RankPrediction) -> dict[str, int]:

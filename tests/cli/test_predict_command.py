@@ -39,6 +39,9 @@ def test_the_table_shows_the_three_ranks() -> None:
         ),
         (["6-5-4", "--activation", "relu"], FullyConnected((6, 5, 4), activation="relu"), {}),
         (["6-5-4 relu bias"], FullyConnected((6, 5, 4), bias=True, activation="relu"), {}),
+        (["64-30b-10"], FullyConnected((64, 30, 10), bias=(True, False)), {}),
+        (["conv-1x9-3x4b-4"], Convolutional(9, (1, 3), (4,), outputs=4, bias=(True, False)), {}),
+        (["6-5-4", "--num-samples", "3"], FullyConnected((6, 5, 4)), {"num_samples": 3}),
         (
             ["6-5-4 relu", "--kind", "upper_bound"],
             FullyConnected((6, 5, 4), activation="relu"),
@@ -61,6 +64,20 @@ def test_every_option_reaches_the_formula(
     arguments: list[str], network: Architecture, options: dict[str, object]
 ) -> None:
     assert predicted(*arguments) == predict_ranks(network, **options)  # type: ignore[arg-type]
+
+
+def test_a_conjecture_is_shown_with_its_evidence() -> None:
+    done = runner.invoke(app, ["predict", "64-30b-10"])
+    assert done.exit_code == 0
+    text = " ".join(done.stdout.split())
+    for shown in ("650", "600", "1,150", "conjecture", "not proved; no counterexample in 1,800 networks"):
+        assert shown in text
+
+
+def test_a_bias_said_twice_is_refused() -> None:
+    done = runner.invoke(app, ["predict", "64-30b-10", "--bias"])
+    assert done.exit_code == 2
+    assert "64-30b-10 names the layers that have one. Leave --bias or the b out." in done.stderr
 
 
 def test_a_text_that_is_no_network_is_refused_with_the_shape_that_is() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -11,7 +13,9 @@ from torch.utils.data import DataLoader, TensorDataset
 from hessmap.curvature import Problem, loss_hessian, outer_product_hessian
 from hessmap.errors import InvalidInput
 from hessmap.maps.curvature_map import curvature_map, linear_twin
+from hessmap.maps.curvature_map.verdicts import agreement_with_theory
 from hessmap.networks import FullyConnected
+from hessmap.results import RankValue
 from hessmap.results.maps import CurvatureMap
 
 Data = tuple[Tensor, Tensor]
@@ -39,11 +43,13 @@ def test_the_ranks_of_the_linear_twin_are_the_predicted_ones(
     found = curvature_map(model, labelled(80, widths[0], widths[-1]), loss)
     twin = found.linear_twin
     assert twin is not None
-    assert [part.prediction.kind for part in twin.parts if part.prediction] == ["exact"] * 3
+    kinds = ["exact", *["conjecture" if bias else "exact"] * 2]
+    assert [part.prediction.kind for part in twin.parts if part.prediction] == kinds
     for part in twin.parts:
         assert part.prediction is not None
         assert part.measurement.value == part.prediction.value, part
-    assert found.verdicts[0].startswith("The linear twin obeys the theorem")
+    source = "theorem and the conjecture" if bias else "theorem"
+    assert found.verdicts[0].startswith(f"The linear twin obeys the {source}: its ranks")
     assert "with a gap of at least" in found.verdicts[0]
 
 
@@ -95,6 +101,34 @@ def test_a_disagreement_is_said_and_explained() -> None:
     assert not all(part.agrees for part in found.network.parts)
     assert "departs from the theorem" in found.verdicts[0]
     assert "generic weights" in found.verdicts[0]
+
+
+def test_a_rank_against_a_conjecture_is_called_a_counterexample_unless_the_weights_are_special() -> None:
+    """The same measurements beside a conjecture that is one too low."""
+    model = FullyConnected((4, 3, 3, 2), bias=True).build(seed=0)
+    network = curvature_map(model, labelled(40, 4, 2), "squared").network
+    loss = network["loss"]
+    assert loss.prediction is not None
+    assert loss.agrees
+    wrong = replace(loss, prediction=replace(loss.prediction, value=loss.rank - 1))
+    departing = replace(network, parts=(*network.parts[:2], wrong))
+    text = agreement_with_theory(departing)
+    assert f"departs from the conjecture: H_L has rank {loss.rank}, conjectured {loss.rank - 1}." in text
+    assert "it is a counterexample of the conjecture, the first after 10,800 networks without one" in text
+    stationary = replace(departing, gradient_norm=0.0)
+    assert "counterexample" not in agreement_with_theory(stationary)
+    bound = replace(loss, prediction=RankValue(loss.rank, "conjecture", "a law", "bound", 500))
+    within = agreement_with_theory(replace(network, parts=(*network.parts[:2], bound)))
+    assert "are within the bounds" in within
+
+
+def test_a_network_with_bias_in_some_layers_is_held_against_its_formula() -> None:
+    inputs, labels = labelled(40, 4, 3)
+    for biases in ((True, False, False), (False, True, False), (False, False, True)):
+        model = FullyConnected((4, 3, 5, 3), bias=biases).build(seed=2)
+        network = curvature_map(model, (inputs, labels), "squared").network
+        assert network.prediction_gap == ""
+        assert [part.agrees for part in network.parts] == [True] * 3
 
 
 def test_the_formula_of_an_activated_network_is_neither_exact_nor_held_against_it(relu_map: CurvatureMap) -> None:

@@ -42,6 +42,10 @@ def rank(value: int, decidable: bool = True, gap: float = 1e9) -> dict[str, Any]
     return {"record": "RankMeasurement", "value": value, "decidable": decidable, "gap": gap}
 
 
+def law(value: int, conjectured: str) -> dict[str, Any]:
+    return {"record": "RankValue", "value": value, "kind": "conjecture", "conjectured": conjectured, "num_cases": 500}
+
+
 @pytest.mark.parametrize(
     ("measured", "predicted", "check", "outcome"),
     [
@@ -55,6 +59,10 @@ def rank(value: int, decidable: bool = True, gap: float = 1e9) -> dict[str, Any]
         (rank(8), {"value": 7, "kind": "upper_bound"}, Check("measured", "predicted"), "disagrees"),
         (rank(8), {"value": 7, "kind": "numerical"}, Check("measured", "predicted", tolerance=0.2), "agrees"),
         (rank(9), {"value": 7, "kind": "numerical"}, Check("measured", "predicted", tolerance=0.2), "disagrees"),
+        (rank(7), law(7, "value"), Check("measured", "predicted"), "agrees"),
+        (rank(6), law(7, "value"), Check("measured", "predicted"), "disagrees"),
+        (rank(6), law(7, "bound"), Check("measured", "predicted"), "agrees"),
+        (rank(8), law(7, "bound"), Check("measured", "predicted"), "disagrees"),
         (0.95, None, Check("measured", 0.9, "at_least"), "agrees"),
         (0.85, None, Check("measured", 0.9, "at_least"), "disagrees"),
         (1.01, None, Check("measured", 1.0, "close", tolerance=0.02), "agrees"),
@@ -99,6 +107,16 @@ def test_a_verdict_counts_cases_and_lists_what_speaks_against() -> None:
     assert not verdict.holds
     expected = "1 of 4 cases agree with the prediction, 2 disagree, 1 undecidable, 2 failed."
     assert verdict.sentence == expected
+
+
+def test_what_disagrees_with_a_conjecture_is_a_counterexample_and_not_an_error_of_the_measurement() -> None:
+    rows = [Row({"width": 1}, {"a": rank(8), "law": law(7, "bound")}), Row({"width": 2}, {"a": rank(7), "law": 8})]
+    verdict = study_of(Check("a", "law")).verdict(rows)
+    counterexample, other = verdict.disagreements
+    assert (counterexample.word, other.word) == ("counterexample of a conjecture", "disagrees")
+    assert verdict.sentence == "0 of 2 cases agree with the prediction, 2 disagree, 1 rank is against a conjecture."
+    undecidable = Row({"width": 3}, {"a": rank(8, decidable=False), "law": law(7, "bound")})
+    assert study_of(Check("a", "law")).verdict([undecidable]).undecidable[0].word == "undecidable"
 
 
 def test_a_verdict_is_a_record_that_json_keeps() -> None:

@@ -95,7 +95,21 @@ def test_low_ranks_of_inputs_and_residual_obey_the_bounds_and_leave_the_function
     outer, functional, whole = generic_ranks(convolution(*integers), seed, loss, input_rank, residual_rank)
     assert outer <= convolutional.outer_product_upper_bound(net, input_rank)
     assert convolutional.functional_rank(net, residual_rank) == functional
-    assert whole <= convolutional.loss_rank_upper_bound(net, input_rank, residual_rank)
+    assert whole <= convolutional.loss_rank(net)
+
+
+@given(small_convolutions(), st.data())
+@settings(max_examples=60, deadline=None)
+def test_residuals_of_low_rank_have_the_exact_loss_rank_where_it_is_known(case, data):
+    integers, loss = case
+    net = effective(integers, loss)
+    most = min(net.num_visible_inputs, net.outputs)
+    known = [rank for rank in range(most + 1) if convolutional.has_loss_rank(net, rank)]
+    assume(known)
+    residual_rank = data.draw(st.sampled_from(known))
+    seed = data.draw(st.integers(0, 2**32))
+    exact = generic_ranks(convolution(*integers), seed, loss, net.num_inputs, residual_rank)
+    assert convolutional.loss_rank(net, residual_rank) == exact[2]
 
 
 @given(st.integers(1, 40), st.integers(1, 40), st.integers(1, 40), st.integers(1, 12))
@@ -133,8 +147,8 @@ def test_numbers_of_a_million_are_instant_and_exact():
             r"residual_rank must be at most 1, the smaller of inputs and outputs; got 2",
         ),
         (
-            lambda: convolutional.loss_rank_upper_bound(OneHiddenConvolution(3, 2, 1, 2), 1, 2),
-            r"residual_rank must be at most 1, the smaller of input rank and outputs; got 2",
+            lambda: convolutional.loss_rank(OneHiddenConvolution(9, 8, 3, 5), 2),
+            r"residual sees all outputs, all taps, .*; residual_rank is 2 of 5, with 8 taps and 2 positions\. Use",
         ),
     ],
 )

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from polarised_oracle import Data, random_data, ranks
 
 from hessmap.errors import InvalidInput
-from hessmap.theory.fully_connected import linear, linear_with_bias, partial_bias
+from hessmap.theory.fully_connected import bias_bounds, linear, linear_with_bias, partial_bias
 
 KINDS = ("generic", "low rank", "zero mean", "own mean")
 
@@ -86,7 +86,7 @@ def test_the_kernel_is_there_for_all_weights_and_residuals(network: Network, kin
     weights = [small_integers(draw, after, before) for before, after in pairwise(network.widths)]
     biases = {layer: small_integers(draw, 1, network.widths[layer])[0] for layer in network.biased_layers}
     loss = ranks(weights, biases, network.data(draw, kind))[2]
-    kernel = partial_bias.kernel_dimensions(
+    kernel = bias_bounds.kernel_dimensions(
         network.widths, network.biased_layers, network.input_rank, centred_input_rank=network.centred_input_rank
     )
     assert loss <= network.num_parameters - sum(kernel)
@@ -96,7 +96,7 @@ def test_the_kernel_is_there_for_all_weights_and_residuals(network: Network, kin
 @settings(max_examples=200, deadline=None)
 def test_a_generic_residual_leaves_the_explicit_kernel_alone(network: Network) -> None:
     facts, centred = (network.widths, network.biased_layers, network.input_rank), network.centred_input_rank
-    kernel = partial_bias.kernel_dimensions(*facts, centred_input_rank=centred)
+    kernel = bias_bounds.kernel_dimensions(*facts, centred_input_rank=centred)
     assert min(kernel) >= 0
     assert partial_bias.loss_rank(*facts, centred_input_rank=centred) == network.num_parameters - sum(kernel)
 
@@ -113,7 +113,7 @@ def test_without_bias_it_is_the_formula_of_linear_networks(network: Network, dat
         linear.loss_rank(widths, rank, residual_rank),
     )
     assert predicted(plain, residual_rank=residual_rank) == expected
-    assert sum(partial_bias.kernel_dimensions(widths, [], rank)) == linear.rank_deficiency(widths, rank)
+    assert sum(bias_bounds.kernel_dimensions(widths, [], rank)) == linear.rank_deficiency(widths, rank)
 
 
 @given(networks(max_width=7, max_layers=6), st.booleans(), st.data())
@@ -131,7 +131,7 @@ def test_with_all_biases_it_is_the_formula_of_linear_networks_with_bias(
         linear_with_bias.loss_rank(widths, centred, residual_rank, **residual),
     )
     assert predicted(full, residual_rank=residual_rank, **residual) == expected
-    kernel = partial_bias.kernel_dimensions(widths, full.biased_layers, network.input_rank, centred_input_rank=centred)
+    kernel = bias_bounds.kernel_dimensions(widths, full.biased_layers, network.input_rank, centred_input_rank=centred)
     assert kernel == linear_with_bias.kernel_dimensions(widths, centred)
 
 
@@ -146,7 +146,7 @@ def test_what_cannot_be_is_refused() -> None:
     with pytest.raises(InvalidInput, match="a biased layer must be at most 2"):
         partial_bias.loss_rank((2, 2, 2), [3], 2)
     with pytest.raises(InvalidInput, match="a biased layer must be at least 1"):
-        partial_bias.kernel_dimensions((2, 2, 2), [0], 2)
+        bias_bounds.kernel_dimensions((2, 2, 2), [0], 2)
     with pytest.raises(InvalidInput, match="centred_input_rank or one more"):
         partial_bias.loss_rank((4, 2, 2), [1], 4, centred_input_rank=2)
     with pytest.raises(InvalidInput, match="residual_rank must be at most 2"):

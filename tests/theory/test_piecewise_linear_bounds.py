@@ -84,8 +84,9 @@ def test_symmetry_bounds_hold_at_any_depth(bias, data):
     widths, layers, inputs, seed = data.draw(small_integer_networks(num_hidden=num_hidden, bias=bias))
     outer, functional, loss = relu_hessians(layers, inputs, seed).ranks()
     visible = rank([[*sample, *([1] * bias)] for sample in inputs]) - bias
-    reachable = symmetry_bounds.reachable_parameters_upper_bound(widths, visible, bias=bias)
-    assert outer <= symmetry_bounds.rescaling_upper_bound(widths, visible, bias=bias)
+    biases = (bias,) * (num_hidden + 1)
+    reachable = symmetry_bounds.reachable_parameters_upper_bound(widths, visible, biases)
+    assert outer <= symmetry_bounds.rescaling_upper_bound(widths, visible, biases)
     assert functional <= reachable
     assert loss <= reachable
 

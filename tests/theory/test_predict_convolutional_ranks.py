@@ -26,7 +26,8 @@ def one_hidden(case):
 def test_one_hidden_convolution_is_predicted_exactly(case):
     prediction = predict_ranks(one_hidden(case))
     assert values(prediction) == stored_ranks(case, "true")
-    assert kinds(prediction) == ("exact",) * 3
+    assert kinds(prediction) == ("exact", "exact", "conjecture")
+    assert prediction.loss.conjectured == "value"
     assert prediction.num_parameters == case["n_params"]
 
 
@@ -37,15 +38,20 @@ def test_inputs_of_low_rank_leave_one_exact_rank_and_two_bounds(case):
     assert prediction.functional.value == functional
     assert prediction.functional.kind == "exact"
     for rank, true in ((prediction.outer_product, outer), (prediction.loss, loss)):
-        assert rank.value == true if rank.kind == "exact" else rank.value >= true
+        assert rank.value == true if rank.relation == "equal" else rank.value >= true
 
 
 @pytest.mark.parametrize("case", golden("cnn_deep"))
 def test_deep_convolutions_have_bounds_at_least_as_sharp_as_the_printed_ones(case):
-    prediction = predict_ranks(Convolutional(case["d0"], (1, *case["channels"]), case["kernels"], outputs=case["K"]))
-    assert kinds(prediction) == ("upper_bound",) * 3
-    for predicted, true in zip(values(prediction), stored_ranks(case, "true"), strict=True):
-        assert predicted >= true
+    network = Convolutional(case["d0"], (1, *case["channels"]), case["kernels"], outputs=case["K"])
+    prediction = predict_ranks(network)
+    assert prediction.outer_product.value == stored_ranks(case, "true")[0]
+    assert prediction.outer_product.truth == "conjecture"
+    assert {prediction.functional.truth, prediction.loss.truth} <= {"conjectured bound", "upper bound"}
+    proved = predict_ranks(network, kind="upper_bound")
+    assert kinds(proved) == ("upper_bound",) * 3
+    for found in (values(prediction), values(proved)):
+        assert all(predicted >= true for predicted, true in zip(found, stored_ranks(case, "true"), strict=True))
     printed = case["paper"]
     assert prediction.outer_product.value <= printed["Ho_bound"]
     assert prediction.functional.value <= sum(printed["Hf_col_bounds"])
@@ -85,7 +91,7 @@ def test_inputs_that_no_filter_meets_do_not_count():
     """Stride 3 with kernel 2 on length 8 meets 6 inputs of 8, so rank 6 is as good as 8."""
     net = Convolutional(8, (1, 2), (2,), (3,), 3)
     assert values(predict_ranks(net, input_rank=6)) == values(predict_ranks(net))
-    assert kinds(predict_ranks(net, input_rank=6)) == ("exact",) * 3
+    assert kinds(predict_ranks(net, input_rank=6)) == ("exact", "exact", "conjecture")
     assert predict_ranks(net, input_rank=5).outer_product.kind == "upper_bound"
 
 
@@ -120,11 +126,13 @@ def test_without_residual_the_loss_hessian_is_the_outer_product():
 
 
 def test_an_exact_rank_that_nobody_knows_is_refused_with_generic_rank():
-    with pytest.raises(InvalidInput, match=r"outer_product Hessian of conv-1x9-2x3-2x3-4 only an upper .*generic_rank"):
+    with pytest.raises(InvalidInput, match=r"outer_product Hessian of conv-1x9-2x3-2x3-4 only a conj.*generic_rank"):
         predict_ranks(Convolutional(9, (1, 2, 2), (3, 3), outputs=4), kind="exact")
     with pytest.raises(InvalidInput, match=r"needs a linear network; this one has activation 'relu'\. Use kind="):
         predict_ranks(Convolutional(9, (1, 2), (3,), outputs=4, activation="relu"), kind="exact")
-    assert kinds(predict_ranks(Convolutional(9, (1, 2), (3,)), kind="exact")) == ("exact",) * 3
+    with pytest.raises(InvalidInput, match=r"loss Hessian of conv-1x9-2x3-10 only a conjecture is known"):
+        predict_ranks(Convolutional(9, (1, 2), (3,)), kind="exact")
+    assert kinds(predict_ranks(LocallyConnected(5, 4, 3, 2), kind="exact")) == ("exact",) * 3
 
 
 @pytest.mark.parametrize("activation", ["relu", "tanh"])

@@ -35,10 +35,10 @@ class PartCurvature(Record):
 
     @property
     def agrees(self) -> bool | None:
-        """Whether the rank is what the theorem says; None where there is none to hold it against."""
-        if self.prediction is None or self.prediction.kind == "numerical":
+        """Whether the rank is what a theorem or a conjecture says; None where there is none to hold it against."""
+        if self.prediction is None or self.prediction.relation == "close":
             return None
-        if self.prediction.kind == "upper_bound":
+        if self.prediction.relation == "at_most":
             return self.rank <= self.prediction.value
         return self.rank == self.prediction.value
 
@@ -189,7 +189,7 @@ def rank_text(part: PartCurvature) -> str:
         text = f"{text}, certified"
     if part.prediction is None:
         return text
-    return f"{text} (predicted {part.prediction.value:,}, {part.prediction.kind.replace('_', ' ')})"
+    return f"{text} (predicted {part.prediction.value:,}, {part.prediction.truth})"
 
 
 def _html_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -5,25 +5,64 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
+from hessmap.errors import require
 from hessmap.results.provenance import Provenance
 from hessmap.results.record import Record
 
 Part = Literal["loss", "outer_product", "functional"]
 PARTS: tuple[Part, ...] = ("outer_product", "functional", "loss")
-Truth = Literal["exact", "upper_bound", "numerical"]
+Truth = Literal["exact", "conjecture", "upper_bound", "numerical"]
+Relation = Literal["equal", "at_most", "close"]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class RankValue(Record):
-    """One predicted rank: ``kind`` is "exact" (a theorem for generic weights), "upper_bound" (a theorem), or
-    "numerical" (describes the size of the bulk of a non-linear network; no theorem, not a bound)."""
+    """One predicted rank, with the kind of truth it holds.
+
+    ``kind`` is "exact" (a theorem for generic weights), "upper_bound" (a theorem), "conjecture" (no proof is known) or
+    "numerical" (describes the size of the bulk of a non-linear network; no theorem, not a bound). A conjecture is one
+    of the rank itself or of an upper bound, as ``conjectured`` says; ``num_cases`` counts the networks on which it was
+    tried in exact arithmetic, without a counterexample. Both are None for the other kinds.
+    """
 
     value: int
     kind: Truth
     reference: str
+    conjectured: Literal["value", "bound"] | None = None
+    num_cases: int | None = None
+
+    def __post_init__(self) -> None:
+        is_complete = self.conjectured is not None and self.num_cases is not None
+        is_conjecture = self.kind == "conjecture"
+        must = "a conjecture, and nothing else, says what it claims and on how many cases it was tried"
+        got = f"kind is {self.kind!r}, conjectured {self.conjectured!r}, num_cases {self.num_cases!r}"
+        require(is_complete if is_conjecture else self.conjectured is None and self.num_cases is None, must, got)
 
     def __int__(self) -> int:
         return self.value
+
+    @property
+    def relation(self) -> Relation:
+        """What is claimed of a true rank beside this value: that it is equal, at most as large, or only close."""
+        if self.kind == "numerical":
+            return "close"
+        is_bound = self.kind == "upper_bound" or self.conjectured == "bound"
+        return "at_most" if is_bound else "equal"
+
+    @property
+    def truth(self) -> str:
+        """The kind of truth in words.
+
+        >>> RankValue(3, "upper_bound", "a theorem").truth, RankValue(3, "conjecture", "a law", "bound", 500).truth
+        ('upper bound', 'conjectured bound')
+        """
+        if self.kind == "conjecture":
+            return "conjecture" if self.conjectured == "value" else "conjectured bound"
+        return self.kind.replace("_", " ")
+
+    def rows(self) -> list[tuple[str, str]]:
+        """Name and value; what belongs to conjectures is shown of conjectures only."""
+        return [row for row in super().rows() if row[1] != "None"]
 
 
 @dataclass(frozen=True, eq=False, repr=False)

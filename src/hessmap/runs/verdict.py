@@ -11,7 +11,13 @@ from hessmap.results import Record
 from hessmap.runs.row import Row
 
 Relation = Literal["by_kind", "equal", "at_most", "at_least", "close"]
-_BY_KIND: dict[str, Relation] = {"exact": "equal", "upper_bound": "at_most", "numerical": "close"}
+_BY_KIND: dict[str, Relation] = {
+    "exact": "equal",
+    "conjectured value": "equal",
+    "upper_bound": "at_most",
+    "conjectured bound": "at_most",
+    "numerical": "close",
+}
 
 
 @dataclass(frozen=True)
@@ -19,8 +25,9 @@ class Check:
     """What must hold between a measured and a predicted value of a record (names, or a number for the prediction).
 
     "by_kind" follows the kind of a predicted rank: exact values must be equal, upper bounds at least the measurement,
-    numerical ones close; a plain number must be equal. "close" means within ``tolerance`` relative to the prediction.
-    A measurement that says it is not ``decidable`` is listed with its gap and counts neither way.
+    numerical ones close, conjectures as they claim; a plain number must be equal. "close" means within ``tolerance``
+    relative to the prediction. A measurement that says it is not ``decidable`` is listed with its gap and counts
+    neither way.
     """
 
     measured: str
@@ -35,19 +42,21 @@ class Check:
     def judge(self, row: Row) -> Judgement:
         measured = row.number(self.measured)
         predicted = row.number(self.predicted) if isinstance(self.predicted, str) else float(self.predicted)
-        source = row[self.measured]
+        source, kind = row[self.measured], self._kind(row)
         is_decidable = not (isinstance(source, Mapping) and source.get("decidable") is False)
         gap = float(source["gap"]) if isinstance(source, Mapping) and "gap" in source else None
-        holds = self._holds(measured, predicted, self._relation_for(row))
+        relation = self.relation if self.relation != "by_kind" else _BY_KIND[kind]
+        holds = self._holds(measured, predicted, relation)
         outcome: Outcome = ("agrees" if holds else "disagrees") if is_decidable else "undecidable"
-        return Judgement(dict(row.case), self.measured, outcome, measured, predicted, gap)
+        is_conjecture = kind.startswith("conjecture")
+        return Judgement(dict(row.case), self.measured, outcome, measured, predicted, gap, is_conjecture)
 
-    def _relation_for(self, row: Row) -> Relation:
-        if self.relation != "by_kind":
-            return self.relation
+    def _kind(self, row: Row) -> str:
+        """The kind of truth of the prediction; a conjecture is one of a value or of a bound."""
         source = row[self.predicted] if isinstance(self.predicted, str) else None
-        kind = source.get("kind", "exact") if isinstance(source, Mapping) else "exact"
-        return _BY_KIND[kind]
+        if not isinstance(source, Mapping) or "kind" not in source:
+            return "exact"
+        return f"conjectured {source['conjectured']}" if source["kind"] == "conjecture" else str(source["kind"])
 
     def _holds(self, measured: float, predicted: float, relation: Relation) -> bool:
         if relation == "at_most":
@@ -63,7 +72,7 @@ Outcome = Literal["agrees", "disagrees", "undecidable"]
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Judgement(Record):
-    """One check of one case."""
+    """One check of one case; what disagrees with a conjecture is a counterexample of it."""
 
     case: dict[str, Any]
     measured_name: str
@@ -71,6 +80,13 @@ class Judgement(Record):
     measured: float
     predicted: float
     gap: float | None = None
+    is_conjecture: bool = False
+
+    @property
+    def word(self) -> str:
+        """The outcome in words."""
+        is_counterexample = self.is_conjecture and self.outcome == "disagrees"
+        return "counterexample of a conjecture" if is_counterexample else self.outcome
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -133,6 +149,9 @@ class Verdict(Record):
         counts = {"disagree": self.num_disagree, "undecidable": self.num_undecidable, "failed": self.num_failed}
         parts = [f"{self.num_agree} of {num_judged} cases agree with the prediction"] if num_judged else []
         parts += [f"{number} {what}" for what, number in counts.items() if number]
+        counterexamples = sum(judgement.is_conjecture for judgement in self.disagreements)
+        if counterexamples:
+            parts.append(f"{counterexamples} {'ranks are' if counterexamples > 1 else 'rank is'} against a conjecture")
         if self.findings:
             outcomes = [finding.outcome for finding in self.findings]
             parts.append(f"{outcomes.count('holds')} of {len(outcomes)} claims hold")

@@ -1,17 +1,24 @@
 """Formulas: integers in, records out. One theorem a function, one setting a file; nothing here is measured."""
 
 from hessmap.theory import convolutional, fully_connected, layers, locally_connected, pac_bayes, polynomial
+from hessmap.theory.convolutional.prediction import convolutional_ranks
 from hessmap.theory.fully_connected.hessian_ranks import (
     HessianRanks,
     linear_hessian_ranks,
     linear_hessian_ranks_with_bias,
 )
+from hessmap.theory.fully_connected.prediction import fully_connected_ranks
+from hessmap.theory.locally_connected.prediction import locally_connected_network_ranks
 from hessmap.theory.losses_and_data.losses import LOSSES, effective_output_dim
 from hessmap.theory.parameter_count import effective_parameters
 from hessmap.theory.prediction import RankQuestion, predict_ranks, rank_rule
 
+# The rules that ``predict_ranks`` knows; each registers itself where it is defined.
+RANK_RULES = (fully_connected_ranks, convolutional_ranks, locally_connected_network_ranks)
+
 __all__ = [
     "LOSSES",
+    "RANK_RULES",
     "HessianRanks",
     "RankQuestion",
     "convolutional",

@@ -26,6 +26,8 @@ class RankQuestion:
     centred_input_rank: int | None = None
     mean_residual_is_zero: bool = False
     kind: Truth | None = None
+    num_samples: int | None = None
+    uncentred_residual_rank: int | None = None
 
     def __post_init__(self) -> None:
         if self.loss not in LOSSES:
@@ -44,6 +46,8 @@ def predict_ranks(
     centred_input_rank: int | None = None,
     mean_residual_is_zero: bool = False,
     kind: Truth | None = None,
+    num_samples: int | None = None,
+    uncentred_residual_rank: int | None = None,
 ) -> RankPrediction:
     """The ranks of the three Hessians that theory gives for an architecture, with the kind of truth of each.
 
@@ -52,10 +56,17 @@ def predict_ranks(
     input_rank: rank of sum x x^T; generic: the input dimension.
     centred_input_rank: rank of the centred inputs, ``input_rank`` or one less; generic: ``input_rank``.
     residual_rank: rank of sum residual x^T; with bias, x with a one appended. Generic: the largest possible.
+    uncentred_residual_rank: for a bias in some layers only: rank of sum residual x^T without the one, ``residual_rank``
+        (as far as the inputs allow, the generic value) or one less.
     mean_residual_is_zero: the residuals sum to zero over the samples, as wherever the last bias is stationary.
-    kind: "exact" (linear networks with generic weights), "numerical" (the linear formula as the size of the bulk of a
-        non-linear network: no theorem, no bound) or "upper_bound" (a theorem); without it, for a linear network exact
-        where that is known and else an upper bound, for another numerical.
+    num_samples: the number of samples, where the ranks above are not known: generic ones are then at most that, and the
+        outer-product Hessian has at most the rank samples times outputs.
+    kind: "exact" (proved, for linear networks with generic weights), "upper_bound" (proved, for all weights),
+        "conjecture" (the strongest claim of a linear network, proved or not), "numerical" (the linear formula as the
+        size of the bulk of a non-linear network: no theorem, no bound). Without it, for a linear network the strongest
+        claim of each rank, for another numerical.
+
+    No rank is above the number of parameters or above the two others added.
 
     >>> from hessmap.networks import FullyConnected
     >>> prediction = predict_ranks(FullyConnected((64, 30, 20, 10)), loss="squared", input_rank=61)
@@ -64,7 +75,16 @@ def predict_ranks(
     >>> prediction.loss.kind
     'exact'
     """
-    question = RankQuestion(loss, input_rank, residual_rank, centred_input_rank, mean_residual_is_zero, kind)
+    question = RankQuestion(
+        loss,
+        input_rank,
+        residual_rank,
+        centred_input_rank,
+        mean_residual_is_zero,
+        kind,
+        num_samples,
+        uncentred_residual_rank,
+    )
     return rank_rule(network, question)
 
 

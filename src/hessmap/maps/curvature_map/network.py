@@ -180,12 +180,14 @@ def predicted_ranks(problem: Problem, ranks: DataRankMeasurement) -> tuple[RankP
     try:
         network = describe(problem.model)
         given: dict[str, Any] = {"input_rank": ranks.input_rank.value}
-        if network.bias:
+        if network.has_bias:
             given["centred_input_rank"] = ranks.centred_input_rank.value
         if network.is_linear:
-            residual = ranks.residual_rank_with_bias if network.bias else ranks.residual_rank
+            residual = ranks.residual_rank_with_bias if network.has_bias else ranks.residual_rank
             given["residual_rank"] = residual.value
-            given["mean_residual_is_zero"] = network.bias and ranks.mean_residual_is_zero
+            given["mean_residual_is_zero"] = network.has_bias and ranks.mean_residual_is_zero
+            if network.has_bias and not all(network.biases):
+                given["uncentred_residual_rank"] = ranks.residual_rank.value
         return predict_ranks(network, loss=problem.loss.name, **given), ""
     except (UnsupportedNetwork, InvalidInput) as error:
         return None, str(error)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from hessmap.results import RankValue
 from hessmap.results.maps import HESSIAN_SYMBOLS, NetworkCurvature, PartCurvature
 
 # A gradient below this fraction of the norm of H_L marks a point that may be stationary: weights trained that
@@ -22,22 +23,37 @@ def verdicts(network: NetworkCurvature, twin: NetworkCurvature | None) -> tuple[
 
 
 def agreement_with_theory(network: NetworkCurvature) -> str:
-    """Whether every rank is what a theorem says of it; empty where no theorem speaks."""
-    judged = [part for part in network.parts if part.agrees is not None]
+    """Whether every rank is what a theorem or a conjecture says of it; empty where neither speaks."""
+    spoken_of = [part for part in network.parts if part.agrees is not None]
+    judged = [(part, part.prediction) for part in spoken_of if part.prediction is not None]
     if not judged:
         return ""
-    texts = [
-        f"{HESSIAN_SYMBOLS[part.part]} has rank {part.rank:,}, predicted {part.prediction.value:,}"
-        for part in judged
-        if part.prediction is not None and not part.agrees
-    ]
-    if texts:
-        return f"The {network.name} departs from the theorem: {'; '.join(texts)}. {_why_it_departs(network)}"
-    ranks = ", ".join(f"{HESSIAN_SYMBOLS[part.part]} {part.rank:,}" for part in judged)
+    departing = [(part, prediction) for part, prediction in judged if not part.agrees]
+    if departing:
+        texts = [f"{HESSIAN_SYMBOLS[part.part]} has rank {part.rank:,}, {_claim(claim)}" for part, claim in departing]
+        claims = [claim for _, claim in departing]
+        why = _why_it_departs(network, claims)
+        return f"The {network.name} departs from the {_sources(claims)}: {'; '.join(texts)}. {why}"
+    ranks = ", ".join(f"{HESSIAN_SYMBOLS[part.part]} {part.rank:,}" for part, _ in judged)
+    has_bounds = any(claim.relation == "at_most" for _, claim in judged)
     return (
-        f"The {network.name} obeys the theorem: its ranks ({ranks} of {network.num_parameters:,}) are the "
-        f"predicted ones, {_why_to_believe(judged)}."
+        f"The {network.name} obeys the {_sources([claim for _, claim in judged])}: its ranks ({ranks} of "
+        f"{network.num_parameters:,}) are {'within the bounds' if has_bounds else 'the predicted ones'}, "
+        f"{_why_to_believe([part for part, _ in judged])}."
     )
+
+
+def _claim(prediction: RankValue) -> str:
+    word = "conjectured" if prediction.kind == "conjecture" else "predicted"
+    return f"{word}{' to be at most' if prediction.relation == 'at_most' else ''} {prediction.value:,}"
+
+
+def _sources(predictions: Sequence[RankValue]) -> str:
+    """Whether theorems speak, or conjectures, or both."""
+    is_conjecture = {prediction.kind == "conjecture" for prediction in predictions}
+    if is_conjecture == {True}:
+        return "conjecture"
+    return "theorem" if is_conjecture == {False} else "theorem and the conjecture"
 
 
 def _why_to_believe(judged: Sequence[PartCurvature]) -> str:
@@ -49,12 +65,16 @@ def _why_to_believe(judged: Sequence[PartCurvature]) -> str:
     return "though not every cut is clear"
 
 
-def _why_it_departs(network: NetworkCurvature) -> str:
+def _why_it_departs(network: NetworkCurvature, predictions: Sequence[RankValue]) -> str:
     """The likely cause of a disagreement, from what was measured."""
     if any(not part.measurement.decidable and part.certificate is None for part in network.parts):
         return "Its spectrum has no clear cut there, so that the measured rank depends on the threshold."
     if network.gradient_norm <= _NEARLY_STATIONARY * network["loss"].measurement.scale:
-        return "Its gradient is nearly zero, and the theorem is about generic weights."
+        return "Its gradient is nearly zero, and what is predicted is about generic weights."
+    tried = [prediction.num_cases for prediction in predictions if prediction.num_cases is not None]
+    if len(tried) == len(predictions):
+        before = f"the first after {min(tried):,} networks without one"
+        return f"Unless its weights are special, it is a counterexample of the conjecture, {before}."
     return "The theorem is about generic weights: products of consecutive weight matrices of maximal rank."
 
 

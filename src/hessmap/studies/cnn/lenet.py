@@ -104,10 +104,11 @@ def _upper_bounds(chain: ToeplitzChain, input_rank: int) -> dict[Part, RankValue
 
 def _bounds_of_any(network: SmallLeNet, layer_parameters: Sequence[int]) -> dict[Part, RankValue]:
     """All parameters; under ReLU less one direction of H_o for each filter and hidden unit, which can be rescaled."""
-    from hessmap.theory.convolutional.patch_bounds import non_linear_ranks
+    from hessmap.theory.claims import strongest
+    from hessmap.theory.convolutional.patch_bounds import non_linear_claims
 
-    ranks = non_linear_ranks(network.activation, layer_parameters, network.num_filters, None)
-    return dict(zip(PARTS, ranks, strict=True))
+    claims = non_linear_claims(network.activation, layer_parameters, network.num_filters, None)
+    return {part: strongest(found) for part, found in zip(PARTS, claims, strict=True)}
 
 
 def findings(rows: Sequence[Row]) -> Iterator[Finding]:

@@ -101,7 +101,7 @@ def _pool(data: str, network: Architecture, seed: int) -> Data:
 def rank_record(network: Architecture, problem: Problem) -> dict[str, Any]:
     """Predicted, printed and measured ranks of the three Hessians, and the ranks of the data.
 
-    ``predicted`` has the kind of its truth: exact or an upper bound for linear networks, an upper bound for others.
+    ``predicted`` has the kind of its truth: the strongest for linear networks, an upper bound for others.
     ``printed`` are the paper's bounds, those of the linear network for others too; ``error_at_printed`` is the relative
     Frobenius error of the best approximation of that rank.
     """
@@ -119,7 +119,7 @@ def rank_record(network: Architecture, problem: Problem) -> dict[str, Any]:
     return {
         "num_parameters": size,
         "data_ranks": {**known, "are_decidable": are_decidable},
-        "predicted": {part: {"value": rank.value, "kind": rank.kind} for part, rank in predicted.items()},
+        "predicted": predicted,
         "printed": bounds,
         "measured": measured,
         "measured_fraction": {part: rank.value / size for part, rank in measured.items()},

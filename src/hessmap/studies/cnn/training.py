@@ -103,7 +103,7 @@ def _minimum(network: Convolutional, data: Data, seed: int) -> dict[str, Any]:
     problem = Problem(stationary_network(network, data, seed), "squared", *data)
     (_, filters), (taps,) = network.channels, network.kernels
     left = max(min(taps, network.output_dim * network.lengths[1]) - filters, 0)
-    outer = predict_ranks(network, "squared", kind="exact").outer_product
+    outer = predict_ranks(network, "squared").outer_product
     functional = RankValue(2 * filters * left, "exact", "Theorem 8 with what a critical point leaves of the moments")
     return {
         "num_parameters": network.num_parameters,

@@ -1,5 +1,1 @@
-"""Ranks of convolutional networks: one layer exactly, deep ones by bounds and a law."""
-
-from hessmap.theory.convolutional import prediction
-
-__all__ = ["prediction"]
+"""Ranks of convolutional networks: one convolution, deep ones as chains of filters, with bias and activations."""

@@ -1,25 +1,33 @@
 """Functional and loss Hessian of deep linear convolutional networks: bounds by what each layer can tell of others.
 
-Notation of ``filter_chains`` and ``deep_convolutional_law``: vertices 0, .., n, m_v channels, t(i, j) taps, R(i, j) the
+Notation of ``filter_chains`` and ``deep_law``: vertices 0, .., n, m_v channels, t(i, j) taps, R(i, j) the
 dimension of what the layers between two vertices compute. Layer l leads from vertex a = l - 1 to b = l. A and B are
 what the layers after and before it compute, A' and B' their changes, of which there are R(b, n) and R(0, a) dimensions.
 The block column of layer l is the map from a change D of its weights to the forms <Omega, A' D B> and <Omega, A D B'>;
 the outer-product Hessian adds A D B itself.
 
-Kind of truth of all bounds: derived as said in each, and never below the exact rank (study cnn/deep-law). They are for
-generic weights and Omega, at which the ranks are largest.
+Kind of truth of all bounds: conjectures. Each has the derivation that is said with it, but no full proof; none was
+below the exact rank (study cnn/deep-law). They are for generic weights and Omega, at which the ranks are largest.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from hessmap.errors import require
-from hessmap.theory.convolutional import one_layer as convolutional
-from hessmap.theory.convolutional.deep_law import merged_network, outer_product_rank, product_dimension
+from hessmap.theory.convolutional import one_layer
+from hessmap.theory.convolutional.chain_tables import NO_LIMIT, ChainTables, Integers, chain_tables, mirror
+from hessmap.theory.convolutional.deep_law import (
+    dimensions_from,
+    dimensions_to,
+    outer_product_rank,
+    product_dimensions,
+)
 from hessmap.theory.convolutional.filter_chains import FilterChain
-from hessmap.theory.convolutional.one_layer import sum_over_balanced
+from hessmap.theory.convolutional.one_layer import OneHiddenConvolution, sum_over_balanced
 
 
 def functional_upper_bound(chain: FilterChain) -> int:
@@ -48,6 +56,7 @@ def loss_upper_bound(chain: FilterChain) -> int:
     return min(sum(layer_upper_bounds(chain)), both)
 
 
+@lru_cache(maxsize=64)
 def layer_upper_bounds(chain: FilterChain) -> tuple[int, ...]:
     """All that the loss Hessian sees of the changes of one layer, layer by layer.
 
@@ -57,7 +66,7 @@ def layer_upper_bounds(chain: FilterChain) -> tuple[int, ...]:
 
     If vertex a has more channels than g = min over u < a of m_u t(u, a), the same with g of them is a bound too, each
     of the others adding min(g, min over w >= b of m_w t(a, w)); likewise vertex b. Of the first and the last layer no
-    more is seen than if all others were merged to one: ``convolutional.loss_rank`` less the other layer's column.
+    more is seen than if all others were merged to one: ``one_layer.loss_rank`` less the other layer's column.
 
     Derivation: if D B_{a<-u} = 0, B_{a<-u} what leads from vertex u to a, then A D B = 0 and all that is left of a
     change B' is that of B_{a<-u}, of R(u, a) dimensions, the m_u^2 changes B_{a<-u} g not counted. Of more than g
@@ -68,10 +77,15 @@ def layer_upper_bounds(chain: FilterChain) -> tuple[int, ...]:
     """
     must, remedy = "the functional Hessian needs at least two layers", "With one layer it is zero"
     require(chain.num_layers >= 2, must, f"got {chain.num_layers}", remedy)
-    first, *between, last = (_seen(chain, layer) for layer in range(chain.num_layers))
-    return min(first, _end_seen(chain, 1)), *between, min(last, _end_seen(chain, chain.num_layers - 1))
+    tables = chain_tables(chain)
+    wide, narrow, added = _layers(tables)
+    has_stride = max(chain.strides) > 1
+    seen = np.minimum(_seen(wide, has_stride), _seen(narrow, has_stride) + added)
+    ends = {0: _end_seen(chain, 1), chain.num_layers - 1: _end_seen(chain, chain.num_layers - 1)}
+    return tuple(min(int(bound), ends.get(layer, NO_LIMIT)) for layer, bound in enumerate(seen))
 
 
+@lru_cache(maxsize=64)
 def functional_column_upper_bounds(chain: FilterChain) -> tuple[int, ...]:
     """The block column of each layer of the functional Hessian: ``layer_upper_bounds``, or what both sides tell of it.
 
@@ -94,147 +108,152 @@ def functional_column_upper_bounds(chain: FilterChain) -> tuple[int, ...]:
     (2, 2)
     """
     whole = layer_upper_bounds(chain)
-    return tuple(min(bound, _told_by_others(chain, layer)) for layer, bound in enumerate(whole))
+    _, narrow, added = _layers(chain_tables(chain))
+    told = _told_by_others(narrow, np.array(chain.kernels)) + added
+    return tuple(min(bound, int(others)) for bound, others in zip(whole, told, strict=True))
 
 
-@dataclass(frozen=True)
-class _Reading:
-    """A chain read from its input or, mirrored, from its output: vertices counted from the end where one begins."""
+class _Layers(NamedTuple):
+    """All layers of a chain, a table ``to`` R(u, a) and one ``out`` R(b, w), and the channels at their two ends.
 
-    chain: FilterChain
-    is_mirrored: bool = False
+    ``start`` and ``end`` are the channels of a and of b by layer: the chain's own, or no more than are fed.
+    """
+
+    tables: ChainTables
+    start: Integers
+    end: Integers
+    to: Integers
+    out: Integers
 
     @property
-    def mirrored(self) -> _Reading:
-        return _Reading(self.chain, not self.is_mirrored)
-
-    @property
-    def last(self) -> int:
-        return self.chain.num_layers
-
-    def channels(self, vertex: int) -> int:
-        return self.chain.channels[self.last - vertex if self.is_mirrored else vertex]
-
-    def taps(self, first: int, last: int) -> int:
-        return self._of_pair(self.chain.taps, first, last)
-
-    def dimension(self, first: int, last: int) -> int:
-        return self._of_pair(lambda i, j: product_dimension(self.chain, i, j), first, last)
-
-    def _of_pair(self, function: Callable[[int, int], int], first: int, last: int) -> int:
-        return function(self.last - last, self.last - first) if self.is_mirrored else function(first, last)
-
-    def span(self, vertex: int, targets: range) -> int:
-        """The least m_v t over other vertices: how many independent channels at most a vertex can have beside them."""
-        pairs = ((other, *sorted((vertex, other))) for other in targets)
-        spans = [self.channels(other) * self.taps(first, last) for other, first, last in pairs]
-        return min(spans, default=self.chain.num_parameters)
+    def mirrored(self) -> _Layers:
+        """The same read from the output: layers in reverse order, their ends exchanged."""
+        return _Layers(
+            self.tables.mirrored, self.end[::-1], self.start[::-1], mirror(self.out), mirror(self.to)
+        )
 
 
-def _seen(chain: FilterChain, layer: int) -> int:
-    """The bound of ``layer_upper_bounds``, of all channels or of those that count and what the others add."""
-    narrow, added = _narrowed(chain, layer)
-    return min(_seen_past_vertices(chain, layer), _seen_past_vertices(narrow, layer) + added)
+@lru_cache(maxsize=64)
+def _layers(tables: ChainTables) -> tuple[_Layers, _Layers, Integers]:
+    """The layers as they are; with no more channels at their ends than are fed; what the channels left out add."""
+    channels, dimensions = tables.channels, product_dimensions(tables)
+    by_input, by_output = tables.fed_from_input[0], tables.fed_from_output[:, -1]
+    start, end = np.minimum(channels, by_input), np.minimum(channels, by_output)
+    beside = np.minimum(by_input, by_output)
+    added = ((channels - start) * beside)[:-1] + ((channels - end) * beside)[1:]
+    wide = _Layers(tables, channels[:-1], channels[1:], dimensions, dimensions)
+    narrow = _Layers(tables, start[:-1], end[1:], dimensions_to(tables, start), dimensions_from(tables, end))
+    return wide, narrow, added
 
 
-def _end_seen(chain: FilterChain, vertex: int) -> int:
-    """All that can be seen of the first or last layer, whose hidden end is ``vertex``, with all others merged."""
-    if not chain.is_gapless(vertex, chain.num_layers):
-        return chain.num_parameters
-    merged = merged_network(chain, 0, vertex, chain.num_layers)
-    return convolutional.loss_rank(merged) - convolutional.functional_rank(merged) // 2
+def _seen(layers: _Layers, has_stride: bool) -> Integers:
+    """By layer the least bound over the vertices u up to a, and w from b on."""
+    return np.minimum(_seen_past(layers, has_stride), _seen_past(layers.mirrored, has_stride)[::-1])
 
 
-def _seen_past_vertices(chain: FilterChain, layer: int) -> int:
-    forward = _Reading(chain)
-    return min(_seen_past(forward, layer), _seen_past(forward.mirrored, chain.num_layers - 1 - layer))
+def _seen_past(layers: _Layers, has_stride: bool) -> Integers:
+    """By layer the least bound over the vertices u up to a: m_b m_u t(u, b) + R(u, a) - m_u^2, or ``_rounded_past``."""
+    tables, last = layers.tables, layers.tables.last
+    u, a = np.arange(last)[:, None], np.arange(last)
+    taps = tables.taps[:-1, :-1]
+    channels = np.where(u == a, layers.start, tables.channels[:-1, None])
+    counted = layers.end * channels * tables.taps[:-1, 1:] + layers.to[:-1, :-1] - channels**2
+    fed = np.minimum(tables.fed_from_output[u, np.maximum(a - 1, u)], layers.start * taps)
+    bounds = np.where((u == a) | ((u < a) & (channels <= fed)), counted, NO_LIMIT)
+    if not has_stride:
+        is_narrower = (u < a) & (channels < layers.start)
+        bounds = np.minimum(bounds, np.where(is_narrower, _rounded_past(layers, is_narrower), NO_LIMIT))
+    least: Integers = bounds.min(axis=0)
+    return least
 
 
-def _seen_past(reading: _Reading, layer: int) -> int:
-    """The least bound over the vertices u up to a: m_b m_u t(u, b) + R(u, a) - m_u^2, or ``_rounded_past``."""
-    a, b = layer, layer + 1
-    counted = [
-        reading.channels(b) * reading.channels(u) * reading.taps(u, b)
-        + reading.dimension(u, a)
-        - reading.channels(u) ** 2
-        for u in range(a + 1)
-        if reading.channels(u) <= reading.span(u, range(u + 1, a + 1))
-    ]
-    has_stride = max(reading.chain.strides) > 1
-    rounded = [_rounded_past(reading, layer, u) for u in range(a) if reading.channels(u) < reading.channels(a)]
-    return min(counted if has_stride else counted + rounded)
-
-
-def _rounded_past(reading: _Reading, layer: int, u: int) -> int:
+def _rounded_past(layers: _Layers, is_narrower: Integers) -> Integers:
     """The same, degree by degree, with the layers from u to a merged and fewer channels at u than at a.
 
     The rows D with D B_{a<-u} = 0 are spanned by m_a - m_u of degrees x as equal as can be, of sum m_u (t(u, a) - 1);
     of the changes of B_{a<-u} each of them meets m_u (t(u, a) + x), against m_b (k - x)+ changes D along it.
     """
-    a, b = layer, layer + 1
-    from_u, width, filters = reading.channels(u), reading.channels(a), reading.channels(b)
-    taps, kernel = reading.taps(u, a), reading.taps(a, b)
+    tables, width, filters = layers.tables, layers.start, layers.end
+    from_u, taps = tables.channels[:-1, None], np.maximum(tables.taps[:-1, :-1], 1)
+    kernel = tables.taps.diagonal(1)
 
-    def missed(degree: int) -> int:
-        along = filters * max(kernel - degree, 0)
-        return max(along - from_u * (taps + degree), 0)
+    def missed(degree: Any) -> Any:
+        along = filters * np.maximum(kernel - degree, 0)
+        return np.maximum(along - from_u * (taps + degree), 0)
 
-    return filters * width * kernel - sum_over_balanced(missed, from_u * (taps - 1), width - from_u)
-
-
-def _told_by_others(chain: FilterChain, layer: int) -> int:
-    """out + in - shared, with no more channels at both ends of the layer than its neighbours can feed."""
-    a, b, last = layer, layer + 1, chain.num_layers
-    narrow, added = _narrowed(chain, layer)
-    reading = _Reading(narrow)
-    told = _told(reading, layer) if b < last else 0
-    told += _told(reading.mirrored, last - b) if a > 0 else 0
-    if a > 0 and b < last:
-        x, y = _met(reading, a, b), _met(reading.mirrored, last - b, last - a)
-        told -= _shared(narrow.channels[a], narrow.channels[b], chain.kernels[layer], min(x, y))
-    return min(told, narrow.layer_parameters[layer]) + added
+    parts = np.where(is_narrower, width - from_u, 1)
+    seen: Integers = filters * width * kernel - sum_over_balanced(missed, from_u * (taps - 1), parts)
+    return seen
 
 
-def _shared(before: int, after: int, kernel: int, met: int) -> int:
+def _end_seen(chain: FilterChain, vertex: int) -> int:
+    """All that can be seen of the first or last layer, whose hidden end is ``vertex``, with all others merged."""
+    if not chain.is_gapless(vertex, chain.num_layers):
+        return NO_LIMIT
+    merged = merged_network(chain, 0, vertex, chain.num_layers)
+    return one_layer.loss_rank(merged) - one_layer.functional_rank(merged) // 2
+
+
+def merged_network(chain: FilterChain, first: int, vertex: int, last: int) -> OneHiddenConvolution:
+    """The layers between two vertices merged to one hidden layer at a third: as many taps, phases and positions.
+
+    >>> merged_network(FilterChain(channels=(1, 2, 3, 4), kernels=(4, 2, 5)), 0, 2, 3)
+    OneHiddenConvolution(input_length=9, kernel=5, filters=3, outputs=4, channels=1, stride=1)
+    """
+    taps, phases, positions = chain.taps(first, vertex), chain.phases(first, vertex), chain.taps(vertex, last)
+    return OneHiddenConvolution(
+        input_length=(positions - 1) * phases + taps,
+        kernel=taps,
+        filters=chain.channels[vertex],
+        outputs=chain.channels[last],
+        channels=chain.channels[first],
+        stride=phases,
+    )
+
+
+def _told_by_others(layers: _Layers, kernels: Integers) -> Integers:
+    """By layer out + in - shared, and no more than its parameters; no out for the last layer, no in for the first."""
+    told_out, told_in = _told(layers), _told(layers.mirrored)[::-1]
+    met = np.minimum(_met(layers).diagonal(1), _met(layers.mirrored).diagonal(1)[::-1])
+    told = told_out + told_in
+    told[1:-1] -= _shared(layers.start, layers.end, kernels, met)[1:-1]
+    least: Integers = np.minimum(told, layers.start * layers.end * kernels)
+    return least
+
+
+def _shared(before: Integers, after: Integers, kernels: Integers, met: Integers) -> Integers:
     """The forms <Omega, A g D B> = <Omega, A D h B>: g Z = Z h, Z the ``after`` x ``before`` matrix <Omega, A . B>.
 
     For one tap Z is a matrix of numbers, for two a pencil: a square one is diagonal in some basis. Else g = h = 1.
     """
-    if kernel == 1:
-        return min(before, after, met) ** 2
-    return before if kernel == 2 and before == after else 1
+    numbers = np.minimum(np.minimum(before, after), met) ** 2
+    pencils = np.where(before == after, before, 1)
+    return np.where(kernels == 1, numbers, np.where(kernels == 2, pencils, 1))
 
 
-def _narrowed(chain: FilterChain, layer: int) -> tuple[FilterChain, int]:
-    """The chain with fewer channels at the ends of a layer, and what the channels that are left out add."""
-    forward, channels, added = _Reading(chain), list(chain.channels), 0
-    for view, place in ((forward, layer), (forward.mirrored, chain.num_layers - 1 - layer)):
-        fed = view.span(place, range(place))
-        wide = view.channels(place) - fed
-        if wide > 0:
-            added += wide * min(fed, view.span(place, range(place + 1, view.last + 1)))
-            channels[view.last - place if view.is_mirrored else place] = fed
-    return replace(chain, channels=tuple(channels)), added
+def _met(layers: _Layers) -> Integers:
+    """By layer and vertex behind it x(s): how many independent forms one row of numbers at the vertex can meet."""
+    tables = layers.tables
+    a = np.arange(tables.last)[:, None]
+    spans = tables.channels[:-1, None] * tables.taps[:-1]
+    before = np.minimum.accumulate(np.vstack([np.full_like(spans[:1], NO_LIMIT), spans[:-1]]), axis=0)
+    own = layers.start[:, None] * tables.taps[:-1]
+    found = np.minimum(np.minimum(before, own), tables.channels[-1] * tables.taps[:, -1])
+    return np.where(np.arange(tables.last + 1) > a, found, NO_LIMIT)
 
 
-def _met(reading: _Reading, a: int, vertex: int) -> int:
-    """x(vertex): how many independent forms one row of numbers at a vertex after the layer can meet."""
-    last = reading.last
-    return min(reading.channels(last) * reading.taps(vertex, last), reading.span(vertex, range(a + 1)))
-
-
-def _told(reading: _Reading, layer: int) -> int:
-    """out: the least F(b), and R(b, n)."""
-    a, b, last = layer, layer + 1, reading.last
-
-    def least(vertex: int) -> int:
-        own = reading.channels(vertex)
-        bound = own * _met(reading, a, vertex)
-        for later in range(vertex + 1, last):
-            m = reading.channels(later)
-            weights = own * reading.taps(vertex, later)
-            if m <= min(weights, _met(reading, a, later), reading.span(later, range(later + 1, last + 1))):
-                bound = min(bound, m * weights + least(later) - m**2)
-        return bound
-
-    return min(least(b), reading.dimension(b, last))
+def _told(layers: _Layers) -> Integers:
+    """By layer out: the least F(b), and R(b, n); nothing for the last layer."""
+    tables, last, met = layers.tables, layers.tables.last, _met(layers)
+    channels, dtype = tables.channels, tables.channels.dtype
+    found = np.zeros((last, last + 1), dtype=dtype)
+    for vertex in reversed(range(1, last)):
+        a, later = np.arange(vertex), slice(vertex + 1, last)
+        own = np.where(a == vertex - 1, layers.end[vertex - 1], channels[vertex])[:, None]
+        m, weights = channels[later], own * tables.taps[vertex, later]
+        fed = np.minimum(met[:vertex, later], tables.fed_from_output[later, -1])
+        past = np.where(m <= np.minimum(weights, fed), m * weights + found[:vertex, later] - m**2, NO_LIMIT)
+        through = past.min(axis=1, initial=NO_LIMIT)
+        found[:vertex, vertex] = np.minimum(own[:, 0] * met[:vertex, vertex], through)
+    least = np.minimum(found.diagonal(1), layers.out[1:, -1])
+    return np.where(np.arange(last) == last - 1, 0, least)

@@ -9,11 +9,26 @@ more: a product of polynomial matrices (``filter_chains``), of which two things 
 
 from __future__ import annotations
 
-from functools import cache
+from functools import lru_cache
+from typing import Literal
 
-from hessmap.theory.convolutional import one_layer as convolutional
+import numpy as np
+import numpy.typing as npt
+
+from hessmap.theory.convolutional.chain_tables import NO_LIMIT, ChainTables, Integers, chain_tables
 from hessmap.theory.convolutional.filter_chains import FilterChain
-from hessmap.theory.convolutional.one_layer import OneHiddenConvolution
+from hessmap.theory.convolutional.one_layer import outer_product_ranks
+
+
+def has_law(chain: FilterChain) -> bool:
+    """Whether the law and the bounds of ``deep_columns`` are worked out: their work is cubic in the number of layers.
+
+    Up to 64 layers it takes no time; up to 32 where numbers need more than 64 bits.
+
+    >>> has_law(FilterChain(channels=(2,) * 66, kernels=(3,) * 65))
+    False
+    """
+    return chain.num_layers <= 32 or (chain.num_layers <= 64 and chain_tables(chain).channels.dtype == np.int64)
 
 
 def outer_product_rank(chain: FilterChain) -> int:
@@ -22,18 +37,15 @@ def outer_product_rank(chain: FilterChain) -> int:
     Formula, with vertices, channels m_v and taps t(i, j) as in ``FilterChain``: R(i, j) is the least of
         m_i m_j t(i, j)                       what one filter layer computes,
         R(i, v) + R(v, j) - m_v^2             for every free vertex v between i and j,
-        the rank of one hidden layer at v     for every v between i and j (``convolutional.outer_product_rank``).
+        the rank of one hidden layer at v     for every v between i and j (``one_layer.outer_product_rank``).
     Free: m_v <= m_u t(u, v) for i <= u < v and m_v <= m_w t(v, w) for v < w <= j. A vertex that is not free is so wide
     that it forbids nothing.
 
-    Kind of truth: a conjecture as an equality: it held on every network tried (study cnn/deep-law). That no weights
-    exceed it is proved for stride 1: the rank of the Jacobian is at most the dimension of the closure of all products;
-    the products of a chain are among those of each merged chain; and (A, B) -> A B, of two parts that meet at v, has
-    fibres of dimension m_v^2 where the rows of B are independent (for a product at a free v: checked, not proved, where
-    degrees round). The third line only differs from the second, for v
-    alone, by rounding. With one hidden layer V W, m_0 < m, the rows v with v W = 0 have m - m_0 generators of degrees
-    b_i as equal as can be, of sum m_0 (k - 1); what W adds to the dV W splits into parts of m (b_i - 1) and is seen in
-    K (b_i - d_1)+ dimensions: the lesser of both for each i. For m_0 >= m alike.
+    Kind of truth: a conjecture: it held on every network tried (study cnn/deep-law). That no weights exceed it is
+    proved for stride 1 but for one step: the rank of the Jacobian is at most the dimension of the closure of all
+    products; the products of a chain are among those of each merged chain; and (A, B) -> A B, of two parts that meet at
+    v, has fibres of dimension m_v^2 where the rows of B are independent (for a product at a free v: checked, not
+    proved, where degrees round). The third line only differs from the second, for v alone, by rounding.
 
     Assumptions: generic weights, inputs of full rank. For inputs of rank r it is an upper bound, and so is K r.
 
@@ -50,7 +62,6 @@ def outer_product_rank(chain: FilterChain) -> int:
     return product_dimension(chain, 0, chain.num_layers)
 
 
-@cache
 def product_dimension(chain: FilterChain, first: int, last: int) -> int:
     """R(first, last): the dimension of what the layers between two vertices compute; m^2 from a vertex to itself.
 
@@ -59,37 +70,76 @@ def product_dimension(chain: FilterChain, first: int, last: int) -> int:
     >>> product_dimension(FilterChain(channels=(1, 2, 3), kernels=(4, 5)), 1, 1)
     4
     """
-    if first == last:
-        return chain.channels[first] ** 2
-    dimension = chain.weights(first, last)
-    for vertex in range(first + 1, last):
-        if chain.is_gapless(vertex, last):
-            dimension = min(dimension, convolutional.outer_product_rank(merged_network(chain, first, vertex, last)))
-        if is_free(chain, vertex, first, last):
-            parts = product_dimension(chain, first, vertex) + product_dimension(chain, vertex, last)
-            dimension = min(dimension, parts - chain.channels[vertex] ** 2)
-    return dimension
+    return int(product_dimensions(chain_tables(chain))[first, last])
+
+
+@lru_cache(maxsize=64)
+def product_dimensions(tables: ChainTables) -> Integers:
+    """R(i, j) for all pairs of vertices i <= j."""
+    return _dimensions(tables, tables.channels, tables.channels, None)
+
+
+def dimensions_to(tables: ChainTables, channels: Integers) -> Integers:
+    """R(i, j) with other ``channels`` at j, by vertex, and the chain's own at all vertices before."""
+    return _dimensions(tables, tables.channels, channels, "last")
+
+
+def dimensions_from(tables: ChainTables, channels: Integers) -> Integers:
+    """R(i, j) with other ``channels`` at i, by vertex, and the chain's own at all vertices behind."""
+    return _dimensions(tables, channels, tables.channels, "first")
+
+
+def _dimensions(
+    tables: ChainTables, first: Integers, last: Integers, changed: Literal["first", "last"] | None
+) -> Integers:
+    """R(i, j) with ``first`` channels at i and ``last`` channels at j: neighbours, then pairs ever further apart."""
+    size = tables.last + 1
+    found = np.zeros((size, size), dtype=tables.channels.dtype)
+    np.fill_diagonal(found, (last if changed == "last" else first) ** 2)
+    before = product_dimensions(tables) if changed == "last" else found
+    after = product_dimensions(tables) if changed == "first" else found
+    for span in range(1, size):
+        i = np.arange(size - span)[:, None]
+        j, v = i + span, i + np.arange(1, span)
+        parts = before[i, v] + after[v, j] - tables.channels[v] ** 2
+        merged = _merged_ranks(tables, first, last, (i, v, j))
+        least = np.where(_is_free(tables, first, last, (i, v, j)), np.minimum(parts, merged), merged)
+        one_layer = first[i] * last[j] * tables.taps[i, j]
+        found[i, j] = np.minimum(one_layer, least.min(axis=1, initial=NO_LIMIT, keepdims=True))
+    return found
+
+
+Places = tuple[Integers, Integers, Integers]
+
+
+def _is_free(tables: ChainTables, first: Integers, last: Integers, places: Places) -> npt.NDArray[np.bool_]:
+    """Whether no channel of v is a combination of the others, seen from i and from j."""
+    i, v, j = places
+    from_input = np.minimum(tables.fed_from_input[i + 1, v], first[i] * tables.taps[i, v])
+    from_output = np.minimum(tables.fed_from_output[v, j - 1], last[j] * tables.taps[v, j])
+    found: npt.NDArray[np.bool_] = tables.channels[v] <= np.minimum(from_input, from_output)
+    return found
+
+
+def _merged_ranks(tables: ChainTables, first: Integers, last: Integers, places: Places) -> Integers:
+    """The rank of one hidden layer at v, all layers before and behind it merged; no limit where taps have gaps."""
+    i, v, j = places
+    ranks = outer_product_ranks(
+        outputs=last[j],
+        positions=tables.taps[v, j],
+        filters=tables.channels[v],
+        taps=first[i] * tables.taps[i, v],
+        phases=first[i] * tables.phases[i, v],
+    )
+    return np.where(tables.is_gapless[v, j], ranks, NO_LIMIT)
 
 
 def is_free(chain: FilterChain, vertex: int, first: int, last: int) -> bool:
-    """Whether no channel of a vertex is a combination of the others, seen from ``first`` and from ``last``."""
-    channels, own = chain.channels, chain.channels[vertex]
-    from_input = all(own <= channels[u] * chain.taps(u, vertex) for u in range(first, vertex))
-    return from_input and all(own <= channels[w] * chain.taps(vertex, w) for w in range(vertex + 1, last + 1))
+    """Whether no channel of a vertex is a combination of the others, seen from ``first`` and from ``last``.
 
-
-def merged_network(chain: FilterChain, first: int, vertex: int, last: int) -> OneHiddenConvolution:
-    """The layers between two vertices merged to one hidden layer at a third: as many taps, phases and positions.
-
-    >>> merged_network(FilterChain(channels=(1, 2, 3, 4), kernels=(4, 2, 5)), 0, 2, 3)
-    OneHiddenConvolution(input_length=9, kernel=5, filters=3, outputs=4, channels=1, stride=1)
+    >>> is_free(FilterChain(channels=(1, 3, 1), kernels=(2, 5)), 1, 0, 2)
+    False
     """
-    taps, phases, positions = chain.taps(first, vertex), chain.phases(first, vertex), chain.taps(vertex, last)
-    return OneHiddenConvolution(
-        input_length=(positions - 1) * phases + taps,
-        kernel=taps,
-        filters=chain.channels[vertex],
-        outputs=chain.channels[last],
-        channels=chain.channels[first],
-        stride=phases,
-    )
+    tables = chain_tables(chain)
+    from_input, from_output = tables.fed_from_input[first, vertex], tables.fed_from_output[vertex, last]
+    return bool(chain.channels[vertex] <= min(from_input, from_output))

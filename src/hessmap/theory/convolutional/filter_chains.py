@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
+from math import prod
 
 from hessmap.errors import require
 from hessmap.theory.conditions import checked_count
@@ -58,7 +59,7 @@ class FilterChain:
 
     def taps(self, first: int, last: int) -> int:
         """At how many positions of vertex ``first`` one position of vertex ``last`` looks: t(first, last)."""
-        return len(self._seen[first][last])
+        return prod(count for _, count in self._progressions[first][last - first])
 
     def weights(self, first: int, last: int) -> int:
         """The weights of one filter layer that would replace all layers between two vertices."""
@@ -66,29 +67,51 @@ class FilterChain:
 
     def phases(self, first: int, last: int) -> int:
         """How many of these taps differ modulo the stride from one vertex to the other."""
-        step = 1
-        for stride in self.strides[first:last]:
-            step *= stride
-        return len({offset % step for offset in self._seen[first][last]})
+        stride = prod(self.strides[first:last])
+        return prod(min(count, stride // step) for step, count in self._progressions[first][last - first])
 
     def is_gapless(self, first: int, last: int) -> bool:
         """Whether one position of vertex ``last`` looks at neighbouring positions of vertex ``first``."""
-        seen = self._seen[first][last]
-        return max(seen) - min(seen) + 1 == len(seen)
+        found = self._progressions[first][last - first]
+        return not found or (len(found) == 1 and found[0][0] == 1)
 
     @cached_property
-    def _seen(self) -> tuple[dict[int, frozenset[int]], ...]:
-        """By first and last vertex the positions that are seen, counted from the first one."""
-        table = []
-        for first in range(self.num_layers):
-            offsets, step = frozenset({0}), 1
-            reach = {first: offsets}
-            for layer in range(first, self.num_layers):
-                offsets = frozenset(o + step * tap for o in offsets for tap in range(self.kernels[layer]))
-                step *= self.strides[layer]
-                reach[layer + 1] = offsets
-            table.append(reach)
-        return (*table, {self.num_layers: frozenset({0})})
+    def _progressions(self) -> tuple[tuple[Progressions, ...], ...]:
+        """By first vertex and by how many layers further the positions that are seen, without listing them."""
+        table: list[list[Progressions]] = [[()] for _ in range(self.num_layers + 1)]
+        for last in range(1, self.num_layers + 1):
+            found: Progressions = ()
+            for first in reversed(range(last)):
+                found = _seen_through(found, self.kernels[first], self.strides[first])
+                table[first].append(found)
+        return tuple(map(tuple, table))
+
+
+Progressions = tuple[tuple[int, int], ...]
+
+
+def _seen_through(seen: Progressions, kernel: int, stride: int) -> Progressions:
+    """The positions that a layer looks at for all positions that are looked at behind it.
+
+    ``seen`` are all sums of one term each of some progressions, (step, count) for 0, step, .., (count - 1) step; every
+    step divides the next and none reaches it, so that all sums differ. The layer moves each position by its stride and
+    adds its taps: one progression more, which joins those that it reaches.
+
+    Two taps at stride 3, over three neighbours: 0, 1, 3, 4, 6, 7. Three taps leave no gap.
+
+    >>> _seen_through(((1, 3),), kernel=2, stride=3), _seen_through(((1, 3),), kernel=3, stride=3)
+    (((1, 2), (3, 3)), ((1, 9),))
+    """
+    joined: list[tuple[int, int]] = []
+    for step, count in ((1, kernel), *((stride * step, count) for step, count in seen)):
+        if count == 1:
+            continue
+        if joined and step <= joined[-1][0] * joined[-1][1]:
+            below, length = joined[-1]
+            joined[-1] = below, step // below * (count - 1) + length
+        else:
+            joined.append((step, count))
+    return tuple(joined)
 
 
 def convolutional_chain(

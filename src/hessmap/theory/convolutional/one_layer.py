@@ -3,17 +3,23 @@
 A filter of k taps over m0 input channels meets the inputs only through their phases modulo the stride: with
 g = min(stride, k), phase rho holds the taps rho, rho + g, .. below k. So the network is a sum of n = g m0 networks of
 stride 1, whose numbers of taps differ by at most one, and every formula below is a count of two bounds at points spread
-as evenly as possible (``balanced``). That of the outer-product Hessian is proved in docs/convolutional.md; that of the
-loss Hessian is not proved, but held for every random architecture tried in exact arithmetic.
+as evenly as possible (``balanced``). Those of the outer-product and the functional Hessian are proved in
+docs/convolutional.md; that of the loss Hessian is a conjecture (study cnn/claims) with an argument there.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from hessmap.errors import require
 from hessmap.theory.conditions import checked_count
+
+Integers = npt.NDArray[Any]
 
 
 @dataclass(frozen=True)
@@ -77,18 +83,19 @@ class OneHiddenConvolution:
 
     def sum_over_phases(self, term: Callable[[int], int]) -> int:
         """The sum of ``term`` at each phase's number of taps."""
-        return self.channels * sum_over_balanced(term, self.kernel, min(self.stride, self.kernel))
+        return self.channels * int(sum_over_balanced(term, self.kernel, min(self.stride, self.kernel)))
 
 
-def sum_over_balanced(term: Callable[[int], int], total: int, parts: int) -> int:
-    """The sum of ``term`` over ``parts`` integers of sum ``total`` that differ by at most one.
+def sum_over_balanced(term: Callable[[Any], Any], total: Any, parts: Any) -> Any:
+    """The sum of ``term`` over ``parts`` integers of sum ``total`` that differ by at most one; also of arrays.
 
     Seven in three parts are 2, 2 and 3.
 
     >>> sum_over_balanced(lambda part: part * part, 7, 3)
     17
     """
-    low, num_high = divmod(total, parts)
+    low = total // parts
+    num_high = total - low * parts
     return (parts - num_high) * term(low) + num_high * term(low + 1)
 
 
@@ -111,20 +118,32 @@ def outer_product_rank(net: OneHiddenConvolution) -> int:
     >>> outer_product_rank(OneHiddenConvolution(9, kernel=8, filters=3, outputs=5))
     44
     """
-    outputs, positions, filters = net.outputs, net.positions, net.filters
-    taps, phases, most = net.num_taps, net.num_phases, outputs * net.num_visible_inputs
-    if filters * positions >= net.num_visible_inputs or filters >= taps:
-        return most
-    left = taps - filters
-    if filters > phases:
-        parts = filters - phases
-        extra = sum_over_balanced(lambda b: min(outputs * max(b - positions + 1, 0), filters * b), left, parts)
-    elif filters == phases:
-        extra = left * filters
-    else:
-        parts = phases - filters
-        extra = sum_over_balanced(lambda a: min(filters * a, outputs * (a + positions - 1)), left, parts)
-    return min(most, outputs * filters * positions + extra)
+    integers = (net.outputs, net.positions, net.filters, net.num_taps, net.num_phases)
+    return int(outer_product_ranks(*(np.array(value, dtype=object) for value in integers)))
+
+
+def outer_product_ranks(
+    outputs: Integers, positions: Integers, filters: Integers, taps: Integers, phases: Integers
+) -> Integers:
+    """``outer_product_rank`` of many networks at once: K, d1, m, kt and n of each."""
+    left, visible = taps - filters, phases * (positions - 1) + taps
+
+    def wide(b: Any) -> Any:
+        return np.minimum(outputs * np.maximum(b - positions + 1, 0), filters * b)
+
+    def narrow(a: Any) -> Any:
+        return np.minimum(filters * a, outputs * (a + positions - 1))
+
+    extra = np.where(
+        filters > phases,
+        sum_over_balanced(wide, left, np.maximum(filters - phases, 1)),
+        sum_over_balanced(narrow, left, np.maximum(phases - filters, 1)),
+    )
+    extra = np.where(filters == phases, left * filters, extra)
+    is_onto = (filters * positions >= visible) | (filters >= taps)
+    most = outputs * visible
+    ranks: Integers = np.where(is_onto, most, np.minimum(most, outputs * filters * positions + extra))
+    return ranks
 
 
 def outer_product_upper_bound(net: OneHiddenConvolution, input_rank: int) -> int:
@@ -153,36 +172,38 @@ def functional_rank(net: OneHiddenConvolution, residual_rank: int | None = None)
     """The functional Hessian has rank 2 m min(kt, s d1): every filter feels the moments of residual and patch.
 
     ``residual_rank`` s is the rank of sum residual x^T, at most min(r, K); generic for full input rank: K, or all
-    the inputs if those are fewer.
+    the inputs that some filter meets if those are fewer.
 
     Assumptions: generic residual of rank s. In general the rank is 2 m times that of the K x kt moments of residual and
     patch, stacked over the d1 positions.
 
-    Reference: Singh, Hofmann & Schoelkopf 2023, Theorem 8, there an upper bound with s = K; exact if generic.
+    Reference: Singh, Hofmann & Schoelkopf 2023, Theorem 8, there an upper bound with s = K; exact if generic, proof in
+    docs/convolutional.md.
 
     By hand for three inputs, two taps, one filter, one output: two taps times two moments, an off-diagonal 2 x 2 block.
 
     >>> functional_rank(OneHiddenConvolution(3, kernel=2, filters=1, outputs=1))
     4
     """
-    largest = min(net.num_inputs, net.outputs)
-    rank = largest if residual_rank is None else residual_rank
-    rank = checked_count("residual_rank", rank, at_most=largest, why="the smaller of inputs and outputs")
+    rank = _visible_residual_rank(net, residual_rank)
     return 2 * net.filters * min(net.num_taps, rank * net.positions)
 
 
-def loss_rank(net: OneHiddenConvolution) -> int:
-    """The loss Hessian of one convolution and one dense layer, exactly, for full input rank and generic residual.
+def loss_rank(net: OneHiddenConvolution, residual_rank: int | None = None) -> int:
+    """The loss Hessian of one convolution and one dense layer, for full input rank and generic residual.
 
-    Formula: the functional rank, plus, for kt <= K d1, the sum over x in balanced(sum_y (d1 + y), K + n) of
-    min(m (d1 - x)+, sum_y (d1 + y - 1 - x)+), y over the taps of the phases; for kt > K d1, the sum over x in
-    balanced(K (dmax + 1) + sum_y (kmax - y), K + n) of min(m (kmax - x)+, K (dmax - x)+), where kmax is the most taps
-    of a phase and dmax = d1 + kmax - 1.
+    Formula, s the residual rank: 2 m min(kt, s d1), the functional rank, plus (K - s) min(m d1, D) for the outputs that
+    the residual does not see, plus, for kt <= s d1, the sum over x in balanced(sum_y (d1 + y), s + n) of
+    min(m (d1 - x)+, sum_y (d1 + y - 1 - x)+), y over the taps of the phases; for kt > s d1, the sum over x in
+    balanced(s (dmax + 1) + sum_y (kmax - y), s + n) of min(m (kmax - x)+, s (dmax - x)+), where kmax is the most taps
+    of a phase and dmax = d1 + kmax - 1. Known unless s < K, kt > s d1 and m d1 < D (``has_loss_rank``).
 
-    Assumptions: generic weights, full input rank, generic residual.
+    Kind of truth: conjecture, with an argument in docs/convolutional.md that awaits a second reading.
 
-    Reference: none in print; Singh, Hofmann & Schoelkopf 2023 bound it by the sum of Theorems 7 and 8, which is loose:
-    (d0, k, m, K) = (7, 4, 3, 2) has rank 35, the bound is 38.
+    Assumptions: generic weights, full input rank, generic residual of rank s (min(D, K) unless given).
+
+    Reference: none in print. Singh, Hofmann & Schoelkopf 2023 bound it by the sum of
+    Theorems 7 and 8, which is loose: (d0, k, m, K) = (7, 4, 3, 2) has rank 35, the bound is 38.
 
     By hand for three inputs, two taps, one filter, one output: all four parameters.
 
@@ -191,9 +212,13 @@ def loss_rank(net: OneHiddenConvolution) -> int:
     >>> loss_rank(OneHiddenConvolution(7, kernel=4, filters=3, outputs=2))
     35
     """
-    outputs, positions, most, filters = net.outputs, net.positions, net.most_taps, net.filters
-    parts = outputs + net.num_phases
-    if net.num_taps <= outputs * positions:
+    residual = _visible_residual_rank(net, residual_rank)
+    must = "the loss rank is known where the residual sees all outputs, all taps, or the filters all inputs"
+    got = f"residual_rank is {residual} of {net.outputs}, with {net.num_taps} taps and {net.positions} positions"
+    require(has_loss_rank(net, residual), must, got, "Use predict_ranks for bounds, or generic_rank")
+    positions, most, filters = net.positions, net.most_taps, net.filters
+    parts = residual + net.num_phases
+    if net.num_taps <= residual * positions:
         total = net.sum_over_phases(lambda taps: positions + taps)
 
         def term(x: int) -> int:
@@ -202,38 +227,32 @@ def loss_rank(net: OneHiddenConvolution) -> int:
 
     else:
         longest = positions + most - 1
-        total = outputs * (longest + 1) + net.sum_over_phases(lambda taps: most - taps)
+        total = residual * (longest + 1) + net.sum_over_phases(lambda taps: most - taps)
 
         def term(x: int) -> int:
-            return min(filters * max(most - x, 0), outputs * max(longest - x, 0))
+            return min(filters * max(most - x, 0), residual * max(longest - x, 0))
 
-    return functional_rank(net) + sum_over_balanced(term, total, parts)
+    unseen = (net.outputs - residual) * min(filters * positions, net.num_visible_inputs)
+    return functional_rank(net, residual) + unseen + int(sum_over_balanced(term, total, parts))
 
 
-def loss_rank_upper_bound(net: OneHiddenConvolution, input_rank: int, residual_rank: int) -> int:
-    """For inputs of rank r < m0 d0 the loss Hessian has rank at most min(p, H_o + H_f - 1).
+def has_loss_rank(net: OneHiddenConvolution, residual_rank: int) -> bool:
+    """Whether ``loss_rank`` is known for this residual rank: of low rank, it must see all taps, or filters all inputs.
 
-    H_o is ``outer_product_upper_bound``, H_f the functional rank; without residual it is H_o alone. The one comes off
-    because H_f maps the parameters themselves to the gradient, which lies in the range of both parts. No closed form
-    is known.
-
-    Assumptions: residual of rank s and a gradient that is not zero.
-
-    Reference: Singh, Hofmann & Schoelkopf 2023, Section 6, bounds it by H_o + H_f. Their "r < d without loss of
-    generality" is false for convolutions: a change of input coordinates does not keep the sharing of weights.
-
-    By hand for three inputs of rank 1, two taps, one filter, one output: at most 4 + 1 - 1.
-
-    >>> loss_rank_upper_bound(OneHiddenConvolution(3, kernel=2, filters=1, outputs=1), input_rank=1, residual_rank=1)
-    4
+    >>> has_loss_rank(OneHiddenConvolution(9, kernel=8, filters=3, outputs=5), residual_rank=2)
+    False
     """
-    rank = _checked_input_rank(net, input_rank)
-    why = "the smaller of input rank and outputs"
-    residual = checked_count("residual_rank", residual_rank, at_most=min(rank, net.outputs), why=why)
-    outer, functional = outer_product_upper_bound(net, rank), functional_rank(net, residual)
-    if functional == 0:
-        return outer
-    return min(net.num_parameters, outer + functional - 1)
+    sees_taps = net.num_taps <= residual_rank * net.positions
+    is_onto = net.filters * net.positions >= net.num_visible_inputs
+    return residual_rank == net.outputs or sees_taps or is_onto
+
+
+def _visible_residual_rank(net: OneHiddenConvolution, residual_rank: int | None) -> int:
+    """The rank of the residual moment with the inputs that some filter meets; the largest unless given."""
+    largest = min(net.num_inputs, net.outputs)
+    rank = largest if residual_rank is None else residual_rank
+    rank = checked_count("residual_rank", rank, at_most=largest, why="the smaller of inputs and outputs")
+    return min(rank, net.num_visible_inputs)
 
 
 def _checked_input_rank(net: OneHiddenConvolution, input_rank: int) -> int:

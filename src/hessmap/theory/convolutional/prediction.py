@@ -4,107 +4,123 @@ from __future__ import annotations
 
 from hessmap.networks import Convolutional
 from hessmap.results import RankPrediction, RankValue
-from hessmap.theory.convolutional import deep_bounds as deep_convolutional
-from hessmap.theory.convolutional import deep_columns as deep_convolutional_columns
-from hessmap.theory.convolutional import deep_law as deep_convolutional_law
-from hessmap.theory.convolutional import one_layer as convolutional
-from hessmap.theory.convolutional.filter_chains import convolutional_chain
+from hessmap.theory.claims import Claims, Conjecture, answered
+from hessmap.theory.convolutional import deep_bounds, deep_columns, deep_law, one_layer
+from hessmap.theory.convolutional.filter_chains import FilterChain, convolutional_chain
 from hessmap.theory.convolutional.one_layer import OneHiddenConvolution
-from hessmap.theory.convolutional.patch_bounds import NO_OUTPUTS, non_linear_ranks, with_bias_ranks
-from hessmap.theory.kinds_of_truth import Ranks, answered, smallest
+from hessmap.theory.convolutional.patch_bounds import NO_OUTPUTS, claims_with_bias, non_linear_claims
+from hessmap.theory.fully_connected.loss_columns import loss_column_upper_bounds
 from hessmap.theory.losses_and_data.data_facts import DataFacts, data_facts
 from hessmap.theory.prediction import RankQuestion, rank_rule
 
 _PAPER = "Singh, Hofmann & Schoelkopf 2023"
-_TRIED = "held in every case tried in exact arithmetic, not proved"
-_CORRECTED = "corrected (input 9, kernel 8, filters 3, outputs 5: 44, not 45), proof in docs/convolutional.md"
-_OUTER = f"{_PAPER}, Theorem 7, there a bound; {_CORRECTED}"
-_FUNCTIONAL = f"{_PAPER}, Theorem 8, an equality, with the residual rank for the outputs"
-_LOSS = f"{_PAPER}, Section 6, there the sum of Theorems 7 and 8; this value {_TRIED}"
+_PROOF = "proof in docs/convolutional.md"
+_CORRECTED = "corrected (input 9, kernel 8, filters 3, outputs 5: 44, not 45)"
+_OUTER = f"{_PAPER}, Theorem 7, there a bound; {_CORRECTED}, {_PROOF}"
+_FUNCTIONAL = f"{_PAPER}, Theorem 8, an equality, with the residual rank for the outputs, {_PROOF}"
+_LOSS = Conjecture(f"{_PAPER}, Section 6, there the sum of Theorems 7 and 8; corrected, study cnn/claims", 3_000)
 _LOW_OUTER = f"{_PAPER}, Theorems 5 and 7 with the input rank; not always reached"
-_LOW_LOSS = "both parts added, less the gradient that they share; no exact formula is known for these data"
 _GENERIC = "the rank for data in general position"
 _DEEP_OUTER = f"{_PAPER}, Theorem 5, with channels times positions and the input rank"
 _DEEP_FUNCTIONAL = f"{_PAPER}, Theorem 6, sharpened: no layer has a block of its own"
 _DEEP_LOSS = f"{_PAPER}, Section 6, sharpened by the dense formula and the shared gradient"
-_NOT_PRINTED = "products of polynomial matrices, not in print"
-_CHAIN_OUTER = f"{_NOT_PRINTED}; never smaller in any case tried in exact arithmetic, equality is conjectured"
-_CHAIN_FUNCTIONAL = f"{_NOT_PRINTED}; block columns layer by layer, never exceeded in any case tried"
-_CHAIN_LOSS = f"{_NOT_PRINTED}; what the other layers tell of each, never exceeded in any case tried"
+_LOSS_COLUMNS = "what outputs and other layers feel of each layer, proof in docs/convolutional.md"
 _COROLLARY = f"{_PAPER}, Corollary 12"
+_CHAIN = "products of polynomial matrices, not in print; study cnn/deep-law"
+_LAW = Conjecture(f"{_CHAIN}, the law of H_o", 4_452)
+_COLUMNS = Conjecture(f"{_CHAIN}, block columns layer by layer", 4_452)
+_TOLD = Conjecture(f"{_CHAIN}, what the other layers tell of each", 4_452)
 
 
 @rank_rule.register
 def convolutional_ranks(network: Convolutional, question: RankQuestion) -> RankPrediction:
-    """One linear convolution: exact for data in general position. Deeper, padded or biased ones: upper bounds.
+    """One linear convolution: exact for data in general position, but that of the loss Hessian is conjectured. Deeper
+    ones: a conjectured law of the outer-product rank, and bounds. Padded or biased ones: bounds.
 
-    Assumptions: those of ``convolutional``, ``deep_convolutional`` and ``patch_bounds``. Under cross-entropy all
-    formulas hold with one output less. Non-linear networks: the linear value as numerical rank, or upper bounds.
+    Assumptions: those of ``one_layer``, ``deep_bounds``, ``deep_law``, ``deep_columns`` and ``patch_bounds``. Under
+    cross-entropy all formulas hold with one output less. Non-linear networks: the linear value as numerical rank, or
+    upper bounds.
 
     >>> net = Convolutional(9, channels=(1, 3), kernels=(8,), outputs=5)
     >>> prediction = convolutional_ranks(net, RankQuestion())
     >>> prediction.outer_product.value, prediction.outer_product.kind
     (44, 'exact')
     >>> deep = convolutional_ranks(Convolutional(9, channels=(1, 2, 2), kernels=(3, 3), outputs=4), RankQuestion())
-    >>> deep.loss.value, deep.loss.kind
-    (58, 'upper_bound')
+    >>> [(rank.value, rank.truth) for rank in (deep.outer_product, deep.functional, deep.loss)]
+    [(36, 'conjecture'), (28, 'conjectured bound'), (58, 'upper bound')]
     """
-    facts = data_facts(network.input_dim, network.output_dim, network.bias, question)
+    facts = data_facts(network.input_dim, network.output_dim, network.has_bias, question)
     seen = _visible_parameters(network, facts)
     num_filters = sum(network.channels[1:])
     return answered(
         network,
         question,
         facts,
-        lambda: _linear_ranks(network, seen, facts),
-        lambda: non_linear_ranks(network.activation, seen, num_filters, _unitwise(network, facts)),
+        lambda: _linear_claims(network, seen, facts),
+        lambda: non_linear_claims(network.activation, seen, num_filters, _unitwise(network, facts)),
     )
 
 
 def _visible_parameters(network: Convolutional, facts: DataFacts) -> tuple[int, ...]:
     """The parameters of each layer, without those of the last that no loss can see."""
     *hidden, _ = network.layer_parameters
-    return (*hidden, facts.effective_output_dim * (network.widths[-2] + network.bias))
+    return (*hidden, facts.effective_output_dim * (network.widths[-2] + network.biases[-1]))
 
 
 def _unitwise(network: Convolutional, facts: DataFacts) -> int | None:
     if network.num_layers > 2:
         return None
-    entering = network.channels[0] * network.kernels[0] + network.bias
+    entering = network.channels[0] * network.kernels[0] + network.biases[0]
     return 2 * network.channels[1] * min(entering, facts.effective_output_dim * network.lengths[1])
 
 
-def _linear_ranks(network: Convolutional, seen: tuple[int, ...], facts: DataFacts) -> Ranks:
+def _linear_claims(network: Convolutional, seen: tuple[int, ...], facts: DataFacts) -> Claims:
     if facts.effective_output_dim == 0:
         return NO_OUTPUTS
-    if network.bias:
-        return with_bias_ranks(network.widths, seen, facts)
+    if network.has_bias:
+        return claims_with_bias(network.widths, network.biases, seen, facts)
     if network.num_layers == 2:
-        return _one_hidden_ranks(network, facts)
-    return _deep_ranks(network, seen, facts)
+        return _one_hidden_claims(network, seen, facts)
+    return _deep_claims(network, seen, facts)
 
 
-def _deep_ranks(network: Convolutional, seen: tuple[int, ...], facts: DataFacts) -> Ranks:
+def _deep_claims(network: Convolutional, seen: tuple[int, ...], facts: DataFacts) -> Claims:
     sizes = (*network.widths[:-1], facts.effective_output_dim)
     rank, residual = facts.entering_rank, facts.residual_rank
-    outer = deep_convolutional.outer_product_upper_bound(sizes, seen, rank)
-    columns = sum(deep_convolutional.functional_column_upper_bounds(sizes, seen, residual, rank))
-    functional = [(columns, _DEEP_FUNCTIONAL)]
+    outer = [_bound(deep_bounds.outer_product_upper_bound(sizes, seen, rank), _DEEP_OUTER)]
+    columns = sum(deep_bounds.functional_column_upper_bounds(sizes, seen, residual, rank))
+    functional = [_bound(columns, _DEEP_FUNCTIONAL)]
     if residual == min(rank, *sizes[1:]):
-        functional.append((deep_convolutional.hidden_units_upper_bound(sizes, residual, rank), _COROLLARY))
-    loss = deep_convolutional.loss_upper_bound(sizes, seen, residual, rank)
-    found = [(outer, _DEEP_OUTER)], functional, [(loss, _DEEP_LOSS)]
-    if not any(network.paddings):
-        outputs = facts.effective_output_dim
-        chain = convolutional_chain(network.input_length, network.channels, network.kernels, outputs, network.strides)
-        found[0].append((deep_convolutional_law.outer_product_rank(chain), _CHAIN_OUTER))
-        found[1].append((deep_convolutional_columns.functional_upper_bound(chain), _CHAIN_FUNCTIONAL))
-        found[2].append((deep_convolutional_columns.loss_upper_bound(chain), _CHAIN_LOSS))
-    outer_value, functional_value, loss_value = (smallest(*candidates) for candidates in found)
-    return outer_value, functional_value, loss_value
+        functional.append(_bound(deep_bounds.hidden_units_upper_bound(sizes, residual, rank), _COROLLARY))
+    loss = _deep_loss_bounds(sizes, seen, facts)
+    chain = None if any(network.paddings) else _chain(network, facts)
+    if chain is not None and deep_law.has_law(chain):
+        law = deep_law.outer_product_rank(chain)
+        outer.append(_LAW.value(law) if _sees_full_rank(chain, rank) else _LAW.bound(law))
+        functional.append(_COLUMNS.bound(deep_columns.functional_upper_bound(chain)))
+        loss.append(_TOLD.bound(deep_columns.loss_upper_bound(chain)))
+    return outer, functional, loss
 
 
-def _one_hidden_ranks(network: Convolutional, facts: DataFacts) -> Ranks:
+def _chain(network: Convolutional, facts: DataFacts) -> FilterChain:
+    outputs = facts.effective_output_dim
+    return convolutional_chain(network.input_length, network.channels, network.kernels, outputs, network.strides)
+
+
+def _deep_loss_bounds(sizes: tuple[int, ...], seen: tuple[int, ...], facts: DataFacts) -> list[RankValue]:
+    rank, residual = facts.entering_rank, facts.residual_rank
+    return [
+        _bound(deep_bounds.loss_upper_bound(sizes, seen, residual, rank), _DEEP_LOSS),
+        _bound(sum(loss_column_upper_bounds(sizes, seen, residual, rank)), _LOSS_COLUMNS),
+    ]
+
+
+def _sees_full_rank(chain: FilterChain, input_rank: int) -> bool:
+    """Whether inputs of this rank in general position have full rank where the filters look."""
+    return input_rank >= chain.channels[0] * chain.taps(0, chain.num_layers)
+
+
+def _one_hidden_claims(network: Convolutional, seen: tuple[int, ...], facts: DataFacts) -> Claims:
     """Exact for generic residuals of inputs in general position; padding zeros make the inputs special."""
     ((kernel,), (stride,), (padding,)) = network.kernels, network.strides, network.paddings
     channels, filters = network.channels
@@ -112,19 +128,20 @@ def _one_hidden_ranks(network: Convolutional, facts: DataFacts) -> Ranks:
     net = OneHiddenConvolution(length, kernel, filters, outputs, channels, stride)
     rank, residual = min(facts.entering_rank, net.num_visible_inputs), min(facts.residual_rank, net.num_visible_inputs)
     is_full = rank == net.num_visible_inputs and not padding
-    generic = convolutional.outer_product_rank(net)
-    outer = RankValue(generic, "exact", _OUTER)
+    outer = [RankValue(one_layer.outer_product_rank(net), "exact", _OUTER)]
     if not is_full:
-        outer = smallest((convolutional.outer_product_upper_bound(net, rank), _LOW_OUTER), (generic, _GENERIC))
-    moments = convolutional.functional_rank(net, residual)
-    functional = RankValue(moments, "upper_bound" if padding else "exact", _FUNCTIONAL)
-    if moments == 0:
-        return outer, functional, outer
-    if is_full and residual == min(outputs, rank):
-        return outer, functional, RankValue(convolutional.loss_rank(net), "exact", _LOSS)
-    widths = (*network.widths[:-1], outputs)
-    parameters = (filters * net.num_taps, outputs * widths[1])
-    dense = deep_convolutional.loss_upper_bound(widths, parameters, facts.residual_rank, facts.entering_rank)
-    shared = min(sum(parameters), outer.value + moments - 1)
-    loss = smallest((shared, _LOW_LOSS), (dense, _DEEP_LOSS), (convolutional.loss_rank(net), _GENERIC))
-    return outer, functional, loss
+        outer = [
+            _bound(one_layer.outer_product_upper_bound(net, rank), _LOW_OUTER),
+            _bound(one_layer.outer_product_rank(net), _GENERIC),
+        ]
+    moments = one_layer.functional_rank(net, residual)
+    functional = [RankValue(moments, "upper_bound" if padding else "exact", _FUNCTIONAL)]
+    if is_full and one_layer.has_loss_rank(net, residual):
+        loss = _LOSS.value(one_layer.loss_rank(net, residual))
+    else:
+        loss = _LOSS.bound(one_layer.loss_rank(net))
+    return outer, functional, [loss, *_deep_loss_bounds((*network.widths[:-1], outputs), seen, facts)]
+
+
+def _bound(value: int, reference: str) -> RankValue:
+    return RankValue(value, "upper_bound", reference)

@@ -14,20 +14,19 @@ Two remarks carry the formulas. Inputs on a hyperplane that misses the origin (r
 layer: S may be read with layer 1 in it and r as rc. And the functional Hessian sees inputs and outputs through
 [Omega, omega] alone: t outputs, and t - 1 inputs beside the constant one.
 
-Kind of truth: ``outer_product_rank`` is a theorem; ``kernel_dimensions`` are those of an explicit kernel, so p minus
-their sum bounds the rank of the loss Hessian for ALL weights and residuals (theorem), with equality conjectured for
-generic ones; ``functional_rank`` and ``loss_rank`` are conjectures, never broken by a random network
-(docs/conjectures.md counts them). With S empty or all layers they agree with ``linear`` and ``linear_with_bias``.
+Kind of truth: ``outer_product_rank`` is a theorem; ``functional_rank`` and ``loss_rank`` are conjectures that no random
+network broke (docs/conjectures.md counts them), with the theorems of ``bias_bounds`` as upper bounds. With S empty or
+all layers they agree with ``linear`` and ``linear_with_bias``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from itertools import pairwise
-from typing import NamedTuple
+from itertools import accumulate
 
-from hessmap.errors import require
-from hessmap.theory.conditions import checked_count, checked_input_rank, checked_output, checked_widths
+from hessmap.theory.fully_connected.bias_bounds import layer_ranks
+from hessmap.theory.fully_connected.biased_network import BiasedNetwork, ResidualRanks, biased_network, residual_ranks
+from hessmap.theory.fully_connected.hessian_ranks import HessianRanks
 from hessmap.theory.fully_connected.nested_spaces import nested_sum_dimension
 
 
@@ -54,8 +53,8 @@ def outer_product_rank(
     >>> outer_product_rank((1, 1, 1), [1], 1), outer_product_rank((1, 1, 1), [], 1)
     (2, 1)
     """
-    facts = _facts(widths, biased_layers, input_rank, centred_input_rank, effective_output_dim)
-    return _outer_product_rank(facts)
+    network = biased_network(widths, biased_layers, input_rank, centred_input_rank, effective_output_dim)
+    return _outer_product_rank(network)
 
 
 def functional_rank(
@@ -71,9 +70,9 @@ def functional_rank(
 ) -> int:
     """The functional Hessian, counted layer by layer on the network from t - 1 inputs to t outputs.
 
-    Formula: the number of weights minus the kernel of every layer (``kernel_dimensions``), without the condition that
-    the last layer leaves the outputs as they are. The last bias has no second derivative and is left out; if no other
-    is left, or omega = 0, it is the formula of ``linear`` with s. If s = t, layer 1 counts as biased.
+    Formula: the number of weights minus the kernel of every layer (``bias_bounds.kernel_dimensions``), without the
+    condition that the last layer leaves the outputs as they are. The last bias has no second derivative and is left
+    out; if no other is left, or omega = 0, it is the formula of ``linear`` with s. If s = t, layer 1 counts as biased.
 
     Kind of truth: conjecture.
 
@@ -82,8 +81,9 @@ def functional_rank(
     >>> functional_rank((1, 1, 1), [1], 1), functional_rank((1, 1, 1), [2], 1)
     (2, 2)
     """
-    facts = _facts(widths, biased_layers, input_rank, centred_input_rank, effective_output_dim)
-    return _functional_rank(facts, _residual(facts, residual_rank, uncentred_residual_rank, mean_residual_is_zero))
+    network = biased_network(widths, biased_layers, input_rank, centred_input_rank, effective_output_dim)
+    residual = residual_ranks(network, residual_rank, uncentred_residual_rank, mean_residual_is_zero)
+    return _functional_rank(network, residual)
 
 
 def loss_rank(
@@ -100,77 +100,57 @@ def loss_rank(
     """The loss Hessian: rk(H_o) + rk(H_f) minus their overlap, the one of the network that the residual leaves.
 
     Formula: that network goes from t - 1 inputs (t, if s = t and layer 1 has no bias) to t outputs with the same
-    hidden layers and S; its overlap is rk(H_o) + rk(H_f) - p + (sum of its ``kernel_dimensions``).
+    hidden layers and S; its overlap is rk(H_o) + rk(H_f) - p + (sum of its kernel dimensions).
 
-    Kind of truth: conjecture; for a generic residual it is p minus the sum of ``kernel_dimensions``, an upper bound
-    for all weights (theorem).
+    Kind of truth: conjecture; for a generic residual it is ``bias_bounds.loss_upper_bound``, a theorem for
+    all weights.
 
     By hand for 1-1-1 with S = {1}: three parameters, and no direction in which nothing changes.
 
     >>> loss_rank((1, 1, 1), [1], 1), loss_rank((5, 1, 3), [1, 2], 5)
     (3, 12)
     """
-    facts = _facts(widths, biased_layers, input_rank, centred_input_rank, effective_output_dim)
-    residual = _residual(facts, residual_rank, uncentred_residual_rank, mean_residual_is_zero)
-    functional = _functional_rank(facts, residual)
-    if len(facts.vertices) == 2:
-        return _outer_product_rank(facts)
-    left = _left_by_residual(facts, residual)
-    overlap = _outer_product_rank(left) + functional - sum(_layer_ranks(left))
-    return _outer_product_rank(facts) + functional - overlap
+    return hessian_ranks(
+        widths,
+        biased_layers,
+        input_rank,
+        centred_input_rank=centred_input_rank,
+        residual_rank=residual_rank,
+        uncentred_residual_rank=uncentred_residual_rank,
+        mean_residual_is_zero=mean_residual_is_zero,
+        effective_output_dim=effective_output_dim,
+    ).loss
 
 
-def kernel_dimensions(
+def hessian_ranks(
     widths: Iterable[int],
     biased_layers: Iterable[int],
     input_rank: int,
     *,
     centred_input_rank: int | None = None,
+    residual_rank: int | None = None,
+    uncentred_residual_rank: int | None = None,
+    mean_residual_is_zero: bool = False,
     effective_output_dim: int | None = None,
-) -> tuple[int, ...]:
-    """Directions of single layers in which neither the outputs nor any gradient changes: a kernel of the loss Hessian.
+) -> HessianRanks:
+    """``outer_product_rank``, ``functional_rank`` and ``loss_rank`` of one network.
 
-    Formula: D = (r, M_1, .., M_{L-1}, K), or rc for r and layer 1 in S where rc < r; m = min D, b its LAST argmin. With
-    [..] one if true and zero if not, layer l holds (D_{l-1} + [l in S] - m)(D_l - m) directions for l <= b, and
-    (D_{l-1} + [l in S] - m - [S meets b+1..l])(D_l - m - [S meets b+1..l-1]) for l > b; the first layer also the
-    weights that no input reaches, the last those that the loss cannot see.
-
-    Kind of truth: theorem that the kernel is at least that large, for all weights and residuals. Proof: for l <= b take
-    dW_l = u v^T with W_b .. W_{l+1} u = 0 and v orthogonal to the inputs of layer l weighted by the residuals that
-    reach vertex b: at most m conditions each. For l > b take v such that v^T (inputs of layer l) vanishes on every
-    sample whatever vertex b says, and u orthogonal to the residuals at layer l weighted by vertex b, and by the
-    constant if a bias lies between. That the kernel is no larger for generic weights is conjecture.
-
-    By hand for 3-3-3 with S = {1} and r = 2: m = 2 at b = 0. Layer 1 has 3 weights that no input reaches and
-    (2 + 1 - 2 - 1)(3 - 2) = 0 more directions, layer 2 has (3 - 2 - 1)(3 - 2 - 1) = 0.
-
-    >>> kernel_dimensions((3, 3, 3), [1], 2)
-    (3, 0)
+    >>> hessian_ranks((1, 1, 1), [1], 1)
+    HessianRanks(outer_product=2, functional=2, loss=3)
     """
-    widths, given = checked_widths(widths), frozenset(biased_layers)
-    facts = _facts(widths, given, input_rank, centred_input_rank, effective_output_dim)
-    weights = ((before + (layer in given)) * after for layer, (before, after) in enumerate(pairwise(widths), start=1))
-    return tuple(count - rank for count, rank in zip(weights, _layer_ranks(facts), strict=True))
+    network = biased_network(widths, biased_layers, input_rank, centred_input_rank, effective_output_dim)
+    residual = residual_ranks(network, residual_rank, uncentred_residual_rank, mean_residual_is_zero)
+    outer, functional = _outer_product_rank(network), _functional_rank(network, residual)
+    if len(network.vertices) == 2:
+        return HessianRanks(outer, functional, outer)
+    left = _left_by_residual(network, residual)
+    overlap = _outer_product_rank(left) + functional - sum(layer_ranks(left))
+    return HessianRanks(outer, functional, outer + functional - overlap)
 
 
-class _Facts(NamedTuple):
-    """A network as the formulas take it: inputs in general position, and the layers that are or act as biased."""
-
-    vertices: tuple[int, ...]
-    biased: frozenset[int]
-    input_rank: int
-    centred_input_rank: int
-
-
-class _Residual(NamedTuple):
-    rank: int
-    uncentred_rank: int
-    mean_is_zero: bool
-
-
-def _outer_product_rank(facts: _Facts) -> int:
-    vertices, biased = facts.vertices, facts.biased
-    to_output = [min(vertices[layer:]) for layer in range(1, len(vertices))]
+def _outer_product_rank(network: BiasedNetwork) -> int:
+    vertices, biased = network.vertices, network.biased
+    to_output = list(accumulate(reversed(vertices[1:]), min))[::-1]
     from_input, current = [], vertices[0]
     last_biased = max(biased, default=0)
     for layer in range(1, len(vertices)):
@@ -179,77 +159,24 @@ def _outer_product_rank(facts: _Facts) -> int:
     return nested_sum_dimension(to_output, from_input)
 
 
-def _layer_ranks(facts: _Facts, outputs_are_free: bool = False) -> list[int]:
-    """By layer, its weights minus its kernel; ``outputs_are_free``: the last layer may change the outputs."""
-    vertices, biased = facts.vertices, facts.biased
-    m = min(vertices)
-    b = max(place for place, width in enumerate(vertices) if width == m)
-    ranks = []
-    for layer, (before, after) in enumerate(pairwise(vertices), start=1):
-        inputs = before + (layer in biased)
-        constant_before = any(b < other < layer for other in biased)
-        constant_here = constant_before or (layer > b and layer in biased)
-        if outputs_are_free and layer == len(vertices) - 1:
-            constant_here = False
-        ranks.append(inputs * after - (inputs - m - constant_here) * (after - m - constant_before))
-    return ranks
-
-
-def _functional_rank(facts: _Facts, residual: _Residual) -> int:
-    num_layers = len(facts.vertices) - 1
+def _functional_rank(network: BiasedNetwork, residual: ResidualRanks) -> int:
+    num_layers = len(network.vertices) - 1
     if num_layers == 1:
         return 0
-    left = _left_by_residual(facts, residual)
+    left = _left_by_residual(network, residual)
     biased = left.biased - {num_layers}
     if biased and left.vertices[0] == residual.rank:
         biased |= {1}
     inputs = residual.rank - 1 if biased else left.vertices[0]
-    return sum(_layer_ranks(left._replace(vertices=(inputs, *left.vertices[1:]), biased=biased), outputs_are_free=True))
+    return sum(layer_ranks(left._replace(vertices=(inputs, *left.vertices[1:]), biased=biased), outputs_are_free=True))
 
 
-def _left_by_residual(facts: _Facts, residual: _Residual) -> _Facts:
+def _left_by_residual(network: BiasedNetwork, residual: ResidualRanks) -> BiasedNetwork:
     """The network between what the residual sees of the inputs and what it sees of the outputs."""
-    hidden, num_layers = facts.vertices[1:-1], len(facts.vertices) - 1
-    if residual.mean_is_zero or not facts.biased - {num_layers}:
+    hidden, num_layers = network.vertices[1:-1], len(network.vertices) - 1
+    if residual.mean_is_zero or not network.biased - {num_layers}:
         seen, biased = residual.uncentred_rank, frozenset[int]()
-        return facts._replace(vertices=(seen, *hidden, seen), biased=biased)
-    is_constant_seen_in_inputs = 1 not in facts.biased and residual.uncentred_rank == residual.rank
+        return network._replace(vertices=(seen, *hidden, seen), biased=biased)
+    is_constant_seen_in_inputs = 1 not in network.biased and residual.uncentred_rank == residual.rank
     inputs = residual.rank - (not is_constant_seen_in_inputs)
-    return facts._replace(vertices=(inputs, *hidden, residual.rank))
-
-
-def _facts(
-    widths: Iterable[int],
-    biased_layers: Iterable[int],
-    input_rank: int,
-    centred_input_rank: int | None,
-    effective_output_dim: int | None,
-) -> _Facts:
-    widths = checked_widths(widths)
-    last = len(widths) - 1
-    biased = {checked_count("a biased layer", layer, 1, last, "the number of layers") for layer in biased_layers}
-    rank = checked_input_rank(widths, input_rank)
-    centred = checked_count("centred_input_rank", rank if centred_input_rank is None else centred_input_rank)
-    must = "input_rank must be centred_input_rank or one more"
-    require(centred <= rank <= centred + 1, must, f"input_rank is {rank}, centred_input_rank {centred}")
-    first = rank
-    if biased and centred < rank:
-        biased, first = biased | {1}, centred
-    vertices = (first, *widths[1:-1], checked_output(widths, effective_output_dim))
-    return _Facts(vertices, frozenset(biased), rank, centred)
-
-
-def _residual(facts: _Facts, rank: int | None, uncentred: int | None, mean_is_zero: bool) -> _Residual:
-    """The ranks of the residual moments, completed by generic ones and checked against each other."""
-    outputs = facts.vertices[-1]
-    must = "uncentred_residual_rank needs residual_rank beside it"
-    require(rank is not None or uncentred is None, must, f"uncentred_residual_rank is {uncentred}")
-    largest = min(facts.centred_input_rank + (not mean_is_zero), outputs)
-    rank = checked_count("residual_rank", largest if rank is None else rank, 0, largest, "by inputs and outputs")
-    if uncentred is None:
-        uncentred = min(rank, facts.input_rank)
-    uncentred = checked_count("uncentred_residual_rank", uncentred, 0, min(rank, facts.input_rank), "by its data")
-    adds_nothing = mean_is_zero or facts.centred_input_rank < facts.input_rank
-    must = "uncentred_residual_rank must be residual_rank, or one less where the constant is no function of the inputs"
-    require(rank - uncentred <= (not adds_nothing), must, f"they are {uncentred} and {rank}")
-    return _Residual(rank, uncentred, mean_is_zero or rank == 0)
+    return network._replace(vertices=(inputs, *hidden, residual.rank))

@@ -6,6 +6,7 @@ that the loss can tell apart (K - 1 under cross-entropy).
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from hessmap.errors import require
@@ -14,13 +15,13 @@ from hessmap.theory.fully_connected.hessian_ranks import HessianRanks, linear_he
 
 
 def locally_connected_ranks(
-    patches: int, patch_size: int, filters: int, outputs: int, residual_ranks: Sequence[int] | None = None
+    patches: int, patch_size: int, filters: int, outputs: int, residual_ranks: int | Sequence[int] | None = None
 ) -> HessianRanks:
     """Own filters for each patch: the ranks of t networks k-m-K side by side, added.
 
     Formula: outer product t q (k + K - q), functional 2 m sum_i s_i, loss t q (k + K - q) + sum_i (2 h_i m - h_i^2),
-    with q = min(k, m, K) and h_i = min(q, s_i). ``residual_ranks`` are the s_i, the ranks of sum residual (patch i)^T;
-    generic: min(k, K) each.
+    with q = min(k, m, K) and h_i = min(q, s_i). ``residual_ranks`` are the s_i, the ranks of sum residual (patch i)^T,
+    or one number for all patches; generic: min(k, K) each.
 
     Assumptions: generic weights, inputs of full rank t k, generic residuals of these ranks.
 
@@ -33,10 +34,13 @@ def locally_connected_ranks(
     HessianRanks(outer_product=2, functional=4, loss=4)
     """
     count = checked_count("patches", patches, at_least=1)
-    ranks = [min(patch_size, outputs)] * count if residual_ranks is None else list(residual_ranks)
-    require(len(ranks) == count, "residual_ranks must hold one rank per patch", f"got {len(ranks)} for {count} patches")
-    each = [linear_hessian_ranks((patch_size, filters, outputs), patch_size, rank) for rank in ranks]
-    return HessianRanks(*(sum(part) for part in zip(*each, strict=True)))
+    if residual_ranks is None:
+        residual_ranks = min(patch_size, outputs)
+    ranks = Counter({residual_ranks: count}) if isinstance(residual_ranks, int) else Counter(residual_ranks)
+    given = ranks.total()
+    require(given == count, "residual_ranks must hold one rank per patch", f"got {given} for {count} patches")
+    each = [(linear_hessian_ranks((patch_size, filters, outputs), patch_size, s), num) for s, num in ranks.items()]
+    return HessianRanks(*(sum(ranks[part] * num for ranks, num in each) for part in range(3)))
 
 
 def shared_weights_ranks(

@@ -4,28 +4,27 @@ from __future__ import annotations
 
 from hessmap.networks import LocallyConnected
 from hessmap.results import RankPrediction, RankValue
-from hessmap.theory.convolutional import deep_bounds as deep_convolutional
-from hessmap.theory.convolutional.patch_bounds import NO_OUTPUTS, non_linear_ranks
+from hessmap.theory.claims import Claims, answered
+from hessmap.theory.convolutional import deep_bounds
+from hessmap.theory.convolutional.patch_bounds import NO_OUTPUTS, non_linear_claims
 from hessmap.theory.fully_connected import linear
-from hessmap.theory.fully_connected.hessian_ranks import HessianRanks
-from hessmap.theory.kinds_of_truth import Ranks, answered, smallest
 from hessmap.theory.locally_connected.one_layer import locally_connected_ranks, shared_weights_ranks
 from hessmap.theory.losses_and_data.data_facts import DataFacts, data_facts
 from hessmap.theory.prediction import RankQuestion, rank_rule
 
 _PAPER = "Singh, Hofmann & Schoelkopf 2023"
+_PROOF = "proof in docs/convolutional.md"
 _OWN = (
-    f"{_PAPER}, Theorem 9, an equality",
-    f"{_PAPER}, Theorem 9, an equality",
+    f"{_PAPER}, Theorem 9, an equality, {_PROOF}",
+    f"{_PAPER}, Theorem 9, an equality, {_PROOF}",
     f"{_PAPER}, Fact 13, corrected for residuals of lower rank (1 patch of 2, 2 filters, 2 outputs, rank 0: 4, not 8)",
 )
 _SHARED = (
-    f"{_PAPER}, Theorem 10, an equality",
-    f"{_PAPER}, Theorem 10, an equality",
+    f"{_PAPER}, Theorem 10, an equality, {_PROOF}",
+    f"{_PAPER}, Theorem 10, an equality, {_PROOF}",
     f"{_PAPER}, Fact 14 with q = min(k, K t, m) (1 patch of 2, 1 filter, 4 outputs: 6, printed 5)",
 )
 _LOW_OUTER = "the dense formula with the input rank"
-_LOW_LOSS = "both parts added, less the gradient that they share; no exact formula is known for input_rank < input_dim"
 _GENERIC = "the rank for inputs of full rank"
 _DENSE = "the dense network of these widths, of which this one is a linear restriction"
 
@@ -34,8 +33,9 @@ _DENSE = "the dense network of these widths, of which this one is a linear restr
 def locally_connected_network_ranks(network: LocallyConnected, question: RankQuestion) -> RankPrediction:
     """Linear filters on disjoint patches, own or shared: exact for inputs of full rank and any residual rank.
 
-    For inputs of lower rank the functional rank stays exact, the other two are upper bounds. Under cross-entropy all
-    formulas hold with one output less. Non-linear networks: the linear value as numerical rank, or upper bounds.
+    For inputs of lower rank in general position the functional rank stays exact, the other two are upper bounds. Under
+    cross-entropy all formulas hold with one output less. Non-linear networks: the linear value as numerical rank, or
+    upper bounds.
 
     >>> net = LocallyConnected(patches=2, patch_size=2, filters=1, outputs=4)
     >>> locally_connected_network_ranks(net, RankQuestion()).loss.value
@@ -51,38 +51,34 @@ def locally_connected_network_ranks(network: LocallyConnected, question: RankQue
         network,
         question,
         facts,
-        lambda: _linear_ranks(network, seen, facts),
-        lambda: non_linear_ranks(network.activation, seen, num_filters, unitwise),
+        lambda: _linear_claims(network, seen, facts),
+        lambda: non_linear_claims(network.activation, seen, num_filters, unitwise),
     )
 
 
-def _linear_ranks(network: LocallyConnected, seen: tuple[int, int], facts: DataFacts) -> Ranks:
-    if facts.effective_output_dim == 0:
+def _linear_claims(network: LocallyConnected, seen: tuple[int, int], facts: DataFacts) -> Claims:
+    """A residual of rank s has moments of rank min(k, s) with each patch, stacked over the patches min(k, s t)."""
+    outputs, rank, residual = facts.effective_output_dim, facts.entering_rank, facts.residual_rank
+    if outputs == 0:
         return NO_OUTPUTS
-    full = _full_rank_values(network, facts)
+    sizes = network.patches, network.patch_size, network.filters, outputs
+    full = (
+        shared_weights_ranks(*sizes, min(network.patch_size, residual * network.patches))
+        if network.shared_weights
+        else locally_connected_ranks(*sizes, min(network.patch_size, residual))
+    )
     references = _SHARED if network.shared_weights else _OWN
     outer, functional, loss = (RankValue(value, "exact", text) for value, text in zip(full, references, strict=True))
-    rank, residual = facts.entering_rank, facts.residual_rank
     if rank == network.input_dim:
-        return outer, functional, loss
-    widths = (*network.widths[:-1], facts.effective_output_dim)
-    outer = smallest((full.outer_product, _GENERIC), (linear.outer_product_rank(widths, rank), _LOW_OUTER))
-    if full.functional == 0:
-        return outer, functional, outer
-    dense = deep_convolutional.loss_upper_bound(widths, seen, residual, rank)
-    shared = min(sum(seen), outer.value + full.functional - 1)
-    return outer, functional, smallest((shared, _LOW_LOSS), (full.loss, _GENERIC), (dense, _DENSE))
-
-
-def _full_rank_values(network: LocallyConnected, facts: DataFacts) -> HessianRanks:
-    """The formulas for inputs of full rank: a residual of rank s has moments of rank min(k, s) with each patch, and
-    stacked over the patches of rank min(k, s t)."""
-    patches, size, outputs, residual = (
-        network.patches,
-        network.patch_size,
-        facts.effective_output_dim,
-        facts.residual_rank,
+        return [outer], [functional], [loss]
+    widths = (*network.widths[:-1], outputs)
+    dense = deep_bounds.loss_upper_bound(widths, seen, residual, rank)
+    return (
+        [_bound(full.outer_product, _GENERIC), _bound(linear.outer_product_rank(widths, rank), _LOW_OUTER)],
+        [functional],
+        [_bound(full.loss, _GENERIC), _bound(dense, _DENSE)],
     )
-    if network.shared_weights:
-        return shared_weights_ranks(patches, size, network.filters, outputs, min(size, residual * patches))
-    return locally_connected_ranks(patches, size, network.filters, outputs, [min(size, residual)] * patches)
+
+
+def _bound(value: int, reference: str) -> RankValue:
+    return RankValue(value, "upper_bound", reference)

@@ -26,6 +26,8 @@ class DataFacts:
     mean_residual_is_zero: bool
     effective_output_dim: int
     notes: tuple[str, ...]
+    num_samples: int | None = None
+    uncentred_residual_rank: int | None = None
 
 
 def data_facts(input_dim: int, output_dim: int, bias: bool, question: RankQuestion) -> DataFacts:
@@ -36,7 +38,10 @@ def data_facts(input_dim: int, output_dim: int, bias: bool, question: RankQuesti
     (4, 2, 2)
     """
     outputs = effective_output_dim(output_dim, question.loss)
-    input_rank, centred_input_rank, input_notes = _input_ranks(input_dim, bias, question)
+    num_samples = question.num_samples
+    if num_samples is not None:
+        num_samples = checked_count("num_samples", num_samples, at_least=1)
+    input_rank, centred_input_rank, input_notes = _input_ranks(input_dim, bias, question, num_samples)
     entering_rank = centred_input_rank if bias or input_rank is None else input_rank
     is_zero = question.mean_residual_is_zero
     if bias:
@@ -49,28 +54,51 @@ def data_facts(input_dim: int, output_dim: int, bias: bool, question: RankQuesti
         notes.append("the residuals sum to zero over the samples")
     if outputs < output_dim:
         notes.append("softmax probabilities strictly between 0 and 1")
-    return DataFacts(input_rank, centred_input_rank, entering_rank, residual_rank, is_zero, outputs, tuple(notes))
+    return DataFacts(
+        input_rank,
+        centred_input_rank,
+        entering_rank,
+        residual_rank,
+        is_zero,
+        outputs,
+        tuple(notes),
+        num_samples,
+        question.uncentred_residual_rank,
+    )
 
 
-def _input_ranks(input_dim: int, bias: bool, question: RankQuestion) -> tuple[int | None, int, list[str]]:
+def _input_ranks(
+    input_dim: int, bias: bool, question: RankQuestion, samples: int | None
+) -> tuple[int | None, int, list[str]]:
     """Rank and centred rank of the inputs, and what had to be assumed of them."""
     rank = _given("input_rank", question.input_rank, input_dim)
     centred = _given("centred_input_rank", question.centred_input_rank, input_dim)
+    if samples is not None:
+        checked_count("input_rank", rank or 0, at_most=samples, why="the number of samples")
+        checked_count("centred_input_rank", centred or 0, at_most=samples - 1, why="one less than the samples")
     if rank is None and centred is not None and bias:
         return None, centred, []
     notes = []
     if rank is None:
-        rank = input_dim
-        notes.append(f"input_rank is the input dimension {rank}, as for {rank} or more samples in general position")
+        rank = input_dim if samples is None else min(input_dim, samples)
+        notes.append(
+            f"input_rank is the input dimension {rank}, as for {rank} or more samples in general position"
+            if rank == input_dim
+            else f"input_rank is the number of samples {rank}, as in general position"
+        )
     if centred is not None:
         must, remedy = "input_rank must be centred_input_rank or one more", "Give both as measured"
         require(centred <= rank <= centred + 1, must, f"input_rank is {rank}, centred_input_rank {centred}", remedy)
-    elif bias or question.mean_residual_is_zero:
+        return rank, centred, notes
+    centred = rank if samples is None else min(rank, samples - 1)
+    if bias or question.mean_residual_is_zero:
         notes.append(
             f"centred_input_rank is input_rank {rank}, as for more than {rank} samples in general position"
             " (it is one less if all inputs lie on a hyperplane that misses the origin)"
+            if centred == rank
+            else f"centred_input_rank is one less than the {samples} samples, as in general position"
         )
-    return rank, rank if centred is None else centred, notes
+    return rank, centred, notes
 
 
 def _given(name: str, value: int | None, input_dim: int) -> int | None:

@@ -19,6 +19,7 @@ EXAMPLES = """
   hessmap predict 64-30-20-10 --loss squared --input-rank 61\n
   hessmap predict 64-30-20-10 --loss cross_entropy\n
   hessmap predict 64-30-20-10 --bias --centred-input-rank 60\n
+  hessmap predict 64-30b-10                   [dim]# a bias in one layer[/dim]\n
   hessmap predict '64-30-20-10 relu' --json\n
   hessmap predict conv-1x20-8x3-10            [dim]# 8 filters of 3 taps[/dim]\n
   hessmap predict conv-1x20-8x3-16x3/2-10     [dim]# the second by 2[/dim]\n
@@ -29,6 +30,7 @@ EXAMPLES = """
 _NETWORK = (
     "Fully connected: widths from input to output, 64-30-20-10. Convolutional: conv-CHANNELSxLENGTH, then "
     "-FILTERSxKERNEL for each convolution (/2 behind it: stride 2, +1: padding 1), then -OUTPUTS. "
+    "A b behind a layer gives it a bias: 64-30b-10. "
     "Locally connected: local-PATCHESxSIZE-FILTERS-OUTPUTS. In quotes an activation may follow, and bias or shared."
 )
 
@@ -43,17 +45,21 @@ def predict(
         typer.Option(help="Rank of the sum of x xᵀ over the inputs; unless given, the number of inputs."),
     ] = None,
     centred_input_rank: Annotated[
-        int | None, typer.Option(help="With --bias: rank of the covariance of the inputs.")
+        int | None, typer.Option(help="With a bias: rank of the covariance of the inputs.")
     ] = None,
     residual_rank: Annotated[
         int | None,
-        typer.Option(help="Rank of the sum of (dloss/doutput) xᵀ; with --bias, x with a 1 appended."),
+        typer.Option(help="Rank of the sum of (dloss/doutput) xᵀ; with a bias, x with a 1 appended."),
     ] = None,
     mean_residual_is_zero: Annotated[
-        bool, typer.Option("--mean-residual-is-zero", help="With --bias: the last bias has gradient 0.")
+        bool, typer.Option("--mean-residual-is-zero", help="With a bias: the last bias has gradient 0.")
     ] = False,
+    num_samples: Annotated[
+        int | None, typer.Option(help="The number of samples, which bounds the ranks of the data.")
+    ] = None,
     kind: Annotated[
-        str | None, typer.Option(help="exact, upper_bound or numerical; unless given, the strongest there is.")
+        str | None,
+        typer.Option(help="exact, upper_bound, conjecture or numerical; unless given, the strongest there is."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -61,11 +67,11 @@ def predict(
 
     Three ranks: of the outer-product Hessian H_o, of the functional Hessian
     H_f and of the loss Hessian H_L = H_o + H_f, each with the kind of truth
-    it is: exact (a theorem about generic weights, or a formula that held in
-    every case tried: its source says which), an upper bound, or numerical
-    (the size of the bulk of a network with activations; no theorem, no
-    bound). Each part has the strongest truth known for it: deep
-    convolutions, for example, have upper bounds only.
+    it is: exact (a theorem about generic weights), an upper bound (a theorem
+    about all weights), a conjecture of the rank or of a bound (not proved;
+    the source says on how many networks it held, without a counterexample),
+    or numerical (the size of the bulk of a network with activations; no
+    theorem, no bound). Each part has the strongest claim known for it.
     """
     from hessmap.theory import predict_ranks
 
@@ -78,6 +84,7 @@ def predict(
         centred_input_rank=centred_input_rank,
         mean_residual_is_zero=mean_residual_is_zero,
         kind=cast("Truth | None", kind),
+        num_samples=num_samples,
     )
     if as_json:
         typer.echo(prediction.to_json(indent=2))
@@ -85,7 +92,6 @@ def predict(
     from hessmap.views.tables import prediction_view
 
     console().print(prediction_view(prediction, title=f"{described}, {loss} loss"))
-
 
 
 def _described(network: str, activation: str, bias: bool) -> Architecture:
@@ -101,4 +107,7 @@ def _described(network: str, activation: str, bias: bool) -> Architecture:
         return described
     if isinstance(described, LocallyConnected):
         raise InvalidInput(sentence("a locally connected network has no bias", "--bias is given", "Leave it out"))
+    if described.has_bias and not all(described.biases):
+        must, got = "--bias gives every layer a bias", f"{network} names the layers that have one"
+        raise InvalidInput(sentence(must, got, "Leave --bias or the b out"))
     return replace(described, bias=True)

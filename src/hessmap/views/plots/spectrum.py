@@ -10,7 +10,6 @@ from matplotlib.ticker import LogLocator, NullLocator
 from hessmap.results import DensityEstimate, Spectrum
 from hessmap.results.maps import HESSIAN_SYMBOLS, CurvatureMap, NetworkCurvature, PartCurvature
 from hessmap.views.plots.style import FAINT, HESSIAN_COLOURS, INK, PAPER, SHADE, dress, literal, new_figure
-from hessmap.views.tables.contents import TRUTH_NAMES
 
 # Zeros of a float64 eigensolver lie near 1e-16 of the norm; what is below this floor is not drawn.
 _FLOOR = 1e-19
@@ -129,5 +128,5 @@ def _label(part: PartCurvature) -> str:
         rank += " (certified)"
     if part.prediction is None:
         return rank
-    word = "linear formula" if part.prediction.kind == "numerical" else TRUTH_NAMES[part.prediction.kind]
+    word = "linear formula" if part.prediction.kind == "numerical" else part.prediction.truth
     return f"{rank}   (dashed: {word} {part.prediction.value:,})"

@@ -28,7 +28,8 @@ def study_page(collection: Collection, address: str) -> str:
         verdict_class=_verdict_class(verdict),
         figures=inline_drawings(collection),
         judgements=(
-            ("Cases that disagree", _lines(verdict.disagreements)),
+            ("Cases that disagree", _lines([one for one in verdict.disagreements if not one.is_conjecture])),
+            ("Counterexamples of conjectures", _lines([one for one in verdict.disagreements if one.is_conjecture])),
             ("Cases that cannot be decided", _lines(verdict.undecidable)),
         ),
         failures=[{"case": failure.key, "error": failure.error.split("\n")[0]} for failure in failures[:_MAX_LINES]],

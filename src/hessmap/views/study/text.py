@@ -79,8 +79,8 @@ def verdict_view(verdict: Verdict) -> RenderableType:
     for finding in verdict.findings:
         detail = f" ({finding.detail})" if finding.detail else ""
         parts.append(Text(f"  {finding.outcome}: {finding.claim}{detail}"))
-    for what, judgements in (("disagrees", verdict.disagreements), ("undecidable", verdict.undecidable)):
-        parts += [Text(f"  {what}: {_judgement(judgement)}") for judgement in judgements[:_MAX_JUDGEMENTS]]
+    for judgements in (verdict.disagreements, verdict.undecidable):
+        parts += [Text(f"  {judgement.word}: {_judgement(judgement)}") for judgement in judgements[:_MAX_JUDGEMENTS]]
         if len(judgements) > _MAX_JUDGEMENTS:
             parts.append(Text(f"  and {len(judgements) - _MAX_JUDGEMENTS} more", style="dim"))
     return Group(*parts)

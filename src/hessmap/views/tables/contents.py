@@ -12,7 +12,6 @@ from rich.text import Text
 from hessmap.results.maps import HESSIAN_SYMBOLS
 
 HESSIAN_NAMES: dict[str, str] = {part: f"{symbol} {part.replace('_', ' ')}" for part, symbol in HESSIAN_SYMBOLS.items()}
-TRUTH_NAMES = {"exact": "exact", "upper_bound": "upper bound", "numerical": "numerical"}
 
 
 @dataclass(frozen=True)

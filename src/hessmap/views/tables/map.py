@@ -12,7 +12,7 @@ from rich.text import Text
 
 from hessmap.results.maps import CurvatureMap, FactorCurvature, NetworkCurvature, PartCurvature
 from hessmap.runs.store import MapSummary
-from hessmap.views.tables.contents import HESSIAN_NAMES, TRUTH_NAMES, Table, moment, number, ratio, terminal_table
+from hessmap.views.tables.contents import HESSIAN_NAMES, Table, moment, number, ratio, terminal_table
 
 LAYERS_LEGEND = "rank, top eigenvalue and trace of each layer's block of H_L; share of the trace of H_o"
 FACTORS_LEGEND = (
@@ -78,7 +78,7 @@ def _rank_cells(part: PartCurvature, has_certificate: bool) -> tuple[str, ...]:
     return (
         HESSIAN_NAMES[part.part],
         "–" if predicted is None else f"{predicted.value:,}",
-        "–" if predicted is None else TRUTH_NAMES[predicted.kind],
+        "–" if predicted is None else predicted.truth,
         f"{measured.value:,}",
         *(["–" if certified is None else f"{certified.value:,}"] if has_certificate else []),
         ratio(measured.gap) if measured.decidable else f"{ratio(measured.gap)} ?",

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from hessmap.results import PARTS, Part, RankPrediction, RankValue
 from hessmap.results.maps import HESSIAN_SYMBOLS
-from hessmap.views.tables.contents import HESSIAN_NAMES, TRUTH_NAMES, new_table
+from hessmap.views.tables.contents import HESSIAN_NAMES, new_table
 
 _IN_THE_TITLE = {"widths", "bias", "activation", "loss"}
 
@@ -29,14 +29,21 @@ def prediction_view(prediction: RankPrediction, title: str = "") -> RenderableTy
             f"{rank.value:,}",
             f"{prediction.num_parameters:,}",
             f"{rank.value / prediction.num_parameters:.1%}",
-            TRUTH_NAMES[rank.kind],
+            rank.truth,
         )
     return Group(
         table,
-        *_listed("Sources", (f"{HESSIAN_SYMBOLS[part]}: {rank.reference}" for part, rank in ranks.items())),
+        *_listed("Sources", (f"{HESSIAN_SYMBOLS[part]}: {_source(rank)}" for part, rank in ranks.items())),
         *_listed("Made from", _integers(prediction)),
         *_listed("Assumed", prediction.assumptions),
     )
+
+
+def _source(rank: RankValue) -> str:
+    """The reference, and the evidence for what is not proved."""
+    if rank.num_cases is None:
+        return rank.reference
+    return f"{rank.reference} (not proved; no counterexample in {rank.num_cases:,} networks)"
 
 
 def _integers(prediction: RankPrediction) -> list[str]:

@@ -1,0 +1,138 @@
+"""Random convolutional and locally connected networks against everything that `predict_ranks` claims of them."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from hessmap.results import PARTS, RankValue
+from hessmap.runs.encoding import case_key
+from hessmap.studies import Case, Check, Column, Finding, Heatmap, Row, Study, View, grid
+from hessmap.studies.hessian_ranks import NAMES
+
+if TYPE_CHECKING:
+    from hessmap.networks import Architecture, Convolutional
+
+_MOST_PARAMETERS = 110
+_ONE = "one convolution"
+_FAMILIES = ("residual of low rank", "inputs of low rank", "padding", "bias", "patches", "shared patches")
+
+
+def cases() -> tuple[Case, ...]:
+    """Batches of random networks; most of them where the rank of H_L is a conjecture."""
+    losses: dict[str, Any] = {"loss": ["squared", "cross_entropy", "log_cosh"], "num_networks": [50]}
+    return (*grid(family=[_ONE], **losses, batch=range(20)), *grid(family=_FAMILIES, **losses, batch=range(2)))
+
+
+def measure(case: Case) -> dict[str, Any]:
+    """How many claims hold and how many give the rank itself, by the kind of truth, and every counterexample."""
+    from hessmap.curvature.finite_field import generic_rank
+    from hessmap.theory import predict_ranks
+
+    draw = random.Random(case_key(case))
+    kinds: dict[str, Counter[str]] = {part: Counter() for part in PARTS}
+    held, met = dict.fromkeys(PARTS, 0), dict.fromkeys(PARTS, 0)
+    counterexamples: list[dict[str, Any]] = []
+    for _ in range(case["num_networks"]):
+        network = _network(draw, case["family"])
+        known = _data(draw, case["family"], network, case["loss"])
+        prediction = predict_ranks(network, case["loss"], **known)
+        for part in PARTS:
+            claim: RankValue = getattr(prediction, part)
+            exact = generic_rank(network, part, case["loss"], **known, seed=draw.randrange(2**32)).value
+            holds = exact <= claim.value if claim.relation == "at_most" else exact == claim.value
+            kinds[part][claim.truth] += 1
+            held[part] += holds
+            met[part] += exact == claim.value
+            if not holds:
+                counterexamples.append({"network": str(network), **known, "part": part, "exact": exact, "claim": claim})
+    return {
+        "kinds": {part: dict(count) for part, count in kinds.items()},
+        "held": held,
+        "met": met,
+        "counterexamples": counterexamples,
+    }
+
+
+def _network(draw: random.Random, family: str) -> Architecture:
+    from hessmap.networks import LocallyConnected
+
+    while True:
+        network: Architecture
+        if family.endswith("patches"):
+            patches, size, filters, outputs = (draw.randint(1, 4) for _ in range(4))
+            network = LocallyConnected(patches, size, filters, outputs, shared_weights=family == "shared patches")
+        else:
+            network = _convolutional(draw, family)
+        if network.num_parameters <= _MOST_PARAMETERS:
+            return network
+
+
+def _convolutional(draw: random.Random, family: str) -> Convolutional:
+    """One convolution; with padding or bias up to three, and a bias in any of the layers."""
+    from hessmap.networks import Convolutional
+
+    num_hidden = draw.randint(1, 3) if family in ("padding", "bias") else 1
+    length = current = draw.randint(1, 10)
+    kernels, strides, paddings = [], [], []
+    for _ in range(num_hidden):
+        paddings.append(draw.randint(0, 2) if family == "padding" else 0)
+        kernels.append(draw.randint(1, current + 2 * paddings[-1]))
+        strides.append(draw.choice((1, 1, 2, 3)))
+        current = (current + 2 * paddings[-1] - kernels[-1]) // strides[-1] + 1
+    channels = [draw.randint(1, 3), *(draw.randint(1, 5) for _ in range(num_hidden))]
+    biases = [family == "bias" and draw.random() < 0.7 for _ in range(num_hidden + 1)]
+    return Convolutional(length, channels, kernels, strides, draw.randint(1, 6), biases, paddings=paddings)
+
+
+def _data(draw: random.Random, family: str, network: Architecture, loss: str) -> dict[str, Any]:
+    """Ranks of the data where the family asks for low ones; all else is generic."""
+    input_rank = draw.randint(1, network.input_dim) if family == "inputs of low rank" else network.input_dim
+    outputs = network.output_dim - (loss == "cross_entropy")
+    if family != "residual of low rank":
+        return {"input_rank": input_rank}
+    return {"input_rank": input_rank, "residual_rank": draw.randint(0, min(input_rank, outputs))}
+
+
+def findings(rows: Sequence[Row]) -> Iterator[Finding]:
+    num_networks = sum(row["num_networks"] for row in rows)
+    for part, name in NAMES.items():
+        held = sum(row["held"][part] for row in rows)
+        yield Finding(f"Every claim of {name} holds", held == num_networks, f"{held:,} of {num_networks:,}")
+    counts: Counter[str] = Counter()
+    for row in rows:
+        for kinds in row["kinds"].values():
+            counts.update(kinds)
+    conjectured = sum(row["num_networks"] for row in rows if row["family"] == _ONE)
+    detail = f"{conjectured:,} networks of one convolution; claims of all: " + ", ".join(
+        f"{number:,} {kind}" for kind, number in counts.most_common()
+    )
+    right = all(row["met"]["loss"] == row["num_networks"] for row in rows if row["family"] == _ONE)
+    yield Finding("The conjectured rank of H_L of one convolution is right on every network", right, detail)
+
+
+STUDY = Study(
+    name="cnn/claims",
+    question="Does any convolutional or locally connected network contradict what is claimed of its ranks?",
+    reference="Singh, Hofmann & Schoelkopf 2023, Theorems 5 to 10, Facts 13 and 14, as corrected here",
+    cases=cases(),
+    measure=measure,
+    checks=tuple(Check(f"held.{part}", "num_networks", "equal") for part in PARTS),
+    findings=findings,
+    view=View(
+        figures=tuple(
+            Heatmap(title=f"${name}$: met by 50 networks", value=f"met.{part}", x="loss", y="family", limits=(0, 50))
+            for part, name in NAMES.items()
+        ),
+        table=(
+            "family",
+            "loss",
+            *(Column(f"{what}.{part}", f"{name} {what}") for part, name in NAMES.items() for what in ("held", "met")),
+            Column("num_networks", "of"),
+        ),
+        group_by=("family", "loss"),
+    ),
+    seconds=4.0,
+)

@@ -1,0 +1,199 @@
+"""What theory claims of a rank: which of several claims is the strongest, and the limits that none may pass.
+
+A rule of an architecture lists its claims of each Hessian. An exact rank of generic weights is an upper bound for all
+weights, since a rank can only drop where a minor vanishes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol
+
+from hessmap.errors import InvalidInput, sentence
+from hessmap.networks import Activation
+from hessmap.results import PARTS, Part, RankPrediction, RankValue, Truth
+from hessmap.theory.conditions import checked_widths
+from hessmap.theory.fully_connected import linear
+from hessmap.theory.losses_and_data.data_facts import DataFacts
+from hessmap.theory.losses_and_data.sample_bounds import outer_product_sample_upper_bound
+from hessmap.theory.prediction import RankQuestion
+
+# The claims of the outer-product, the functional and the loss Hessian.
+Claims = tuple[Sequence[RankValue], Sequence[RankValue], Sequence[RankValue]]
+
+MEANINGS: dict[Truth, str] = {
+    "exact": "generic weights and generic residual, its scale included",
+    "conjecture": "generic weights and generic residual, its scale included; not proved, no counterexample is known",
+    "upper_bound": "any weights, any residual of the given rank",
+    "numerical": "the linear formula, read as the size of the bulk: no theorem and no bound",
+}
+_PARAMETERS = "the number of parameters"
+_SAMPLES = "Jacot, Gabriel & Hongler 2019: samples times outputs"
+_SUM = "the ranks of the two other Hessians added"
+_SHARED = "both parts added, less the gradient, which lies in the range of either"
+
+
+class Conjecture(NamedTuple):
+    """A formula without a proof, and the number of networks that it met in exact arithmetic, all in agreement."""
+
+    reference: str
+    num_cases: int
+
+    def value(self, rank: int) -> RankValue:
+        """The rank itself, conjectured."""
+        return RankValue(rank, "conjecture", self.reference, "value", self.num_cases)
+
+    def bound(self, rank: int) -> RankValue:
+        """An upper bound, conjectured."""
+        return RankValue(rank, "conjecture", self.reference, "bound", self.num_cases)
+
+
+class Described(Protocol):
+    """What an architecture tells of itself."""
+
+    @property
+    def widths(self) -> tuple[int, ...]: ...
+    @property
+    def bias(self) -> bool | tuple[bool, ...]: ...
+    @property
+    def activation(self) -> Activation: ...
+    @property
+    def is_linear(self) -> bool: ...
+    @property
+    def num_layers(self) -> int: ...
+    @property
+    def num_parameters(self) -> int: ...
+
+
+def strongest(claims: Sequence[RankValue]) -> RankValue:
+    """An exact rank if there is one, else the claim that leaves the least room.
+
+    Of equal values a conjectured rank says most, then a theorem; but no conjecture stands above a theorem's bound.
+
+    >>> law = Conjecture("a law", num_cases=500)
+    >>> strongest([RankValue(7, "upper_bound", "a theorem"), law.value(5)])
+    RankValue(value: 5, kind: conjecture, reference: a law, conjectured: value, num cases: 500)
+    >>> strongest([RankValue(7, "upper_bound", "a theorem"), law.bound(7)]).kind
+    'upper_bound'
+    """
+    exact = next((claim for claim in claims if claim.kind == "exact"), None)
+    return exact or min(claims, key=lambda claim: (claim.value, claim.relation != "equal", claim.kind == "conjecture"))
+
+
+def upper_bounds(claims: Sequence[RankValue]) -> list[RankValue]:
+    """The claims as bounds, for a restriction of the network that they are about: a theorem stays one.
+
+    >>> upper_bounds([RankValue(7, "exact", "a theorem"), Conjecture("a law", 500).value(5)])[1].conjectured
+    'bound'
+    """
+    return [_as_bound(claim) for claim in claims]
+
+
+def answered(
+    network: Described,
+    question: RankQuestion,
+    facts: DataFacts,
+    linear_claims: Callable[[], Claims],
+    non_linear_claims: Callable[[], Claims],
+) -> RankPrediction:
+    """The prediction: for a linear network each rank with the strongest claim there is, unless a kind was asked for;
+    for another the linear ranks as numerical ones, or the upper bounds where asked for."""
+    kind = question.kind or (None if network.is_linear else "numerical")
+    if kind in ("exact", "conjecture") and not network.is_linear:
+        got = f"this one has activation {str(network.activation)!r}"
+        what = "an exact rank formula" if kind == "exact" else "a conjecture"
+        must = f"{what} needs a linear network"
+        raise InvalidInput(sentence(must, got, "Use kind='numerical' or kind='upper_bound'"))
+    claims = non_linear_claims() if kind == "upper_bound" and not network.is_linear else linear_claims()
+    known = {part: _of_kind(network, part, found, kind) for part, found in zip(PARTS, claims, strict=True)}
+    limited = _within_limits(network, facts, known)
+    ranks = {part: RankValue(rank.value, "numerical", rank.reference) for part, rank in limited.items()}
+    ranks = ranks if kind == "numerical" else limited
+    return RankPrediction(
+        ranks["outer_product"],
+        ranks["functional"],
+        ranks["loss"],
+        num_parameters=network.num_parameters,
+        assumptions=(*_meanings(ranks, limited), *facts.notes),
+        inputs=_inputs(network, question.loss, facts),
+    )
+
+
+def _of_kind(network: Described, part: Part, claims: Sequence[RankValue], kind: Truth | None) -> RankValue:
+    """The strongest claim of a kind; without one, or for "conjecture" and "numerical", of all."""
+    if kind == "upper_bound":
+        theorems = [claim for claim in claims if claim.kind != "conjecture"]
+        return _as_bound(strongest([*theorems, _most(network)]))
+    found = strongest(claims)
+    if kind == "exact" and found.kind != "exact":
+        must = "kind='exact' needs a case whose exact rank is proved"
+        got = f"of the {part} Hessian of {network} only a {found.truth} is known ({found.value})"
+        remedy = "Leave kind out for the strongest claim, or use generic_rank for the exact value"
+        raise InvalidInput(sentence(must, got, remedy))
+    return found
+
+
+def _as_bound(claim: RankValue) -> RankValue:
+    if claim.kind == "conjecture":
+        return RankValue(claim.value, "conjecture", claim.reference, "bound", claim.num_cases)
+    return RankValue(claim.value, "upper_bound", claim.reference)
+
+
+def _most(network: Described) -> RankValue:
+    return RankValue(network.num_parameters, "upper_bound", _PARAMETERS)
+
+
+def _within_limits(network: Described, facts: DataFacts, known: dict[Part, RankValue]) -> dict[Part, RankValue]:
+    """The claims, none above the parameters, the samples times the outputs, or the two other ranks added.
+
+    Without bias the functional Hessian of L >= 2 linear layers maps the parameters to L - 1 times the gradient, which
+    is in the range of the outer-product Hessian too: the ranges of both parts meet, but where the functional one is 0.
+    """
+    outer, functional, loss = (strongest([known[part], _most(network)]) for part in PARTS)
+    if facts.num_samples is not None:
+        most = outer_product_sample_upper_bound(facts.num_samples, facts.effective_output_dim)
+        outer = strongest([outer, RankValue(most, "upper_bound", _SAMPLES)])
+    if functional.value == 0 and functional.kind != "conjecture":
+        return {"outer_product": outer, "functional": functional, "loss": outer}
+    if network.is_linear and not network.bias and network.num_layers > 1:
+        loss = strongest([loss, _sum(outer, functional, -1, _SHARED)])
+    loss = strongest([loss, _sum(outer, functional, 0, _SUM)])
+    outer = strongest([outer, _sum(loss, functional, 0, _SUM)])
+    functional = strongest([functional, _sum(loss, outer, 0, _SUM)])
+    return {"outer_product": outer, "functional": functional, "loss": loss}
+
+
+def _sum(first: RankValue, second: RankValue, less: int, reference: str) -> RankValue:
+    """A bound from two others: as sure as the less sure of them."""
+    total = first.value + second.value + less
+    tried = [claim.num_cases for claim in (first, second) if claim.num_cases is not None]
+    return Conjecture(reference, min(tried)).bound(total) if tried else RankValue(total, "upper_bound", reference)
+
+
+def _meanings(ranks: dict[Part, RankValue], claimed: dict[Part, RankValue]) -> list[str]:
+    """What each kind of truth among the ranks stands for, named where there is more than one."""
+    kinds = list(dict.fromkeys(rank.kind for rank in ranks.values()))
+    if kinds == ["numerical"] and any(rank.relation == "at_most" for rank in claimed.values()):
+        return ["the formula or bound of the linear network, read as the size of the bulk: no theorem and no bound"]
+    if len(kinds) == 1:
+        return [MEANINGS[kinds[0]]]
+    return [f"{kind.replace('_', ' ')}: {MEANINGS[kind]}" for kind in kinds]
+
+
+def _inputs(network: Described, loss: str, facts: DataFacts) -> dict[str, object]:
+    widths, outputs = checked_widths(network.widths), facts.effective_output_dim
+    known: dict[str, object] = {
+        "widths": network.widths,
+        "bias": network.bias,
+        "activation": str(network.activation),
+        "loss": loss,
+        "input_rank": facts.input_rank,
+        "centred_input_rank": facts.centred_input_rank,
+        "residual_rank": facts.residual_rank,
+        "mean_residual_is_zero": facts.mean_residual_is_zero,
+        "effective_output_dim": outputs,
+        "bottleneck_rank": linear.bottleneck_rank(widths, facts.entering_rank, effective_output_dim=outputs),
+        "active_bottleneck_rank": linear.active_bottleneck_rank(widths, facts.residual_rank),
+    }
+    given = {"num_samples": facts.num_samples, "uncentred_residual_rank": facts.uncentred_residual_rank}
+    return known | {name: value for name, value in given.items() if value is not None}
