@@ -43,7 +43,7 @@ class Snapshot(NamedTuple):
     weights: dict[str, Tensor]
 
 
-def checkpoints_along_training(
+def checkpoints(
     network: Architecture, data: Data, seed: int, along: Literal["loss", "gradient_norm"] = "loss"
 ) -> Checkpoints:
     """Train with squared loss from a Glorot initialisation: SGD with momentum, then L-BFGS and Newton's method.
@@ -130,7 +130,7 @@ def _evenly_spread(taken: list[Snapshot]) -> list[Snapshot]:
     return [taken[place] for place in sorted({*places, len(taken) - 1})]
 
 
-def ranks_along_training(checkpoints: Checkpoints, problems: Sequence[Problem]) -> dict[str, Any]:
+def ranks(along: Checkpoints, problems: Sequence[Problem]) -> dict[str, Any]:
     """Ranks of the weights and of the Hessians at each moment; those of the first and the last with their doubt.
 
     ``problems`` holds the models of the checkpoints with their data. ``functional_share`` is ||H_f|| / ||H_L||: the
@@ -139,18 +139,18 @@ def ranks_along_training(checkpoints: Checkpoints, problems: Sequence[Problem]) 
     measured = [_hessian_ranks(problem) for problem in problems]
     return {
         "num_parameters": problems[0].num_parameters,
-        "moments": np.array(checkpoints.moments),
+        "moments": np.array(along.moments),
         "risk": four_digits(np.array([problem.risk() for problem in problems])),
         "gradient_norms": four_digits(np.array([float(problem.gradient().norm()) for problem in problems])),
         "functional_share": four_digits(np.array([at["functional_share"] for at in measured])),
         "ranks": {part: np.array([at["ranks"][part].value for at in measured]) for part in PARTS},
         "num_undecidable": sum(not rank.decidable for at in measured for rank in at["ranks"].values()),
-        "weight_ranks": _weight_ranks(checkpoints.models),
+        "weight_ranks": _weight_ranks(along.models),
         "initial": measured[0]["ranks"],
         "final": measured[-1]["ranks"],
         "final_risk": problems[-1].risk(),
         "gradient_norm": float(problems[-1].gradient().norm()),
-        "ending": checkpoints.ending,
+        "ending": along.ending,
     }
 
 
@@ -200,7 +200,7 @@ def start_finding(name: str, row: Row, predicted: str, source: str = "the formul
     return Finding(f"{name}: at the start the ranks are those of {source}", holds, detail)
 
 
-def training_figures(
+def figures(
     name: str, where: Mapping[str, Any], num_layers: int, rank_limits: tuple[float, float]
 ) -> tuple[Lines, ...]:
     """Ranks of the weights, ranks of the Hessians, and the sizes of loss, gradient and H_f, over the training."""

@@ -7,16 +7,7 @@ from math import isqrt
 from typing import TYPE_CHECKING, Any, Literal
 
 from hessmap.results import PARTS
-from hessmap.studies import Case, Check, Column, Finding, Lines, Row, Series, Study, View
-from hessmap.studies.along_training import (
-    checkpoints_along_training,
-    collapse_findings,
-    ranks_along_training,
-    start_finding,
-    stationary_network,
-    training_figures,
-    vanishing_loss_finding,
-)
+from hessmap.studies import Case, Check, Column, Finding, Lines, Row, Series, Study, View, along_training
 from hessmap.studies.hessian_ranks import NAMES, SYMBOLS, measured_ranks
 
 if TYPE_CHECKING:
@@ -76,8 +67,8 @@ def _record_along_training(network: Convolutional, data: Data, case: Case) -> di
     from hessmap.results import RankValue
 
     along: Literal["loss", "gradient_norm"] = "loss" if case["scenario"] == "teacher" else "gradient_norm"
-    checkpoints = checkpoints_along_training(network, data, case["seed"], along)
-    record = ranks_along_training(checkpoints, [Problem(model, "squared", *data) for model in checkpoints.models])
+    checkpoints = along_training.checkpoints(network, data, case["seed"], along)
+    record = along_training.ranks(checkpoints, [Problem(model, "squared", *data) for model in checkpoints.models])
     input_rank = numerical_rank(data.inputs)
     generic = {part: generic_rank(network, part, input_rank=input_rank.value) for part in PARTS}
     outer = RankValue(generic["outer_product"].value, "exact", "the generic network in exact arithmetic")
@@ -100,7 +91,7 @@ def _minimum(network: Convolutional, data: Data, seed: int) -> dict[str, Any]:
     from hessmap.results import RankValue
     from hessmap.theory import predict_ranks
 
-    problem = Problem(stationary_network(network, data, seed), "squared", *data)
+    problem = Problem(along_training.stationary_network(network, data, seed), "squared", *data)
     (_, filters), (taps,) = network.channels, network.kernels
     left = max(min(taps, network.output_dim * network.lengths[1]) - filters, 0)
     outer = predict_ranks(network, "squared").outer_product
@@ -130,16 +121,16 @@ def findings(rows: Sequence[Row]) -> Iterator[Finding]:
 
 
 def _training_findings(row: Row, name: str) -> Iterator[Finding]:
-    yield from collapse_findings(name, row, row["full_ranks"])
+    yield from along_training.collapse_findings(name, row, row["full_ranks"])
     outer, functional = row.array("ranks.outer_product"), row.array("ranks.functional")
     changed = int((outer != outer[0]).sum())
     detail = f"{changed} of {outer.size} moments differ from the first"
     yield Finding(f"{name}: the rank of H_o does not change along training", changed == 0, detail)
     rises = int((functional[1:] > functional[:-1]).sum())
     yield Finding(f"{name}: the rank of H_f never rises along training", rises == 0, f"{rises} rises")
-    yield start_finding(name, row, "generic", "the generic network")
+    yield along_training.start_finding(name, row, "generic", "the generic network")
     if row["scenario"] == "teacher":
-        yield vanishing_loss_finding(name, row)
+        yield along_training.vanishing_loss_finding(name, row)
     else:
         claim = f"{name}: H_f vanishes where the loss does not"
         holds = row["final_risk"] > 1e-3 and functional[-1] == 0
@@ -169,8 +160,8 @@ STUDY = Study(
     seconds=lambda case: {"images": 20.0, "teacher": 14.0, "minimum": 3.0}[case["scenario"]],
     view=View(
         figures=(
-            *training_figures("linear, images", {"scenario": "images"}, 5, rank_limits=(0.0, 11.0)),
-            *training_figures("linear teacher", {"scenario": "teacher"}, 5, rank_limits=(0.0, 11.0)),
+            *along_training.figures("linear, images", {"scenario": "images"}, 5, rank_limits=(0.0, 11.0)),
+            *along_training.figures("linear teacher", {"scenario": "teacher"}, 5, rank_limits=(0.0, 11.0)),
             Lines(
                 title="minima with few filters",
                 where={"scenario": "minimum"},

@@ -8,17 +8,7 @@ from typing import Any
 
 from hessmap.results import PARTS
 from hessmap.studies import Case, Column, Finding, Lines, Mark, Row, Series, Study, View, grid
-from hessmap.studies.fcn.nonlinear_record import (
-    ACTIVATIONS,
-    CHECKS,
-    DATA,
-    DIGITS_NETWORKS,
-    LOSSES,
-    PAPERS_NETWORKS,
-    case_record,
-    networks_on,
-    seconds,
-)
+from hessmap.studies.fcn import nonlinear_record as shared
 from hessmap.studies.hessian_ranks import NAMES, SYMBOLS, certified_rank_findings
 from hessmap.studies.plotted_curves import few_places, four_digits
 
@@ -27,15 +17,15 @@ _SMALL = 0.01  # of the norm: what the text calls tiny
 
 def cases(data: str) -> tuple[Case, ...]:
     """Three runs of the smaller network, as in Figure 1; one of the larger."""
-    smaller, larger = networks_on(data)
-    by_seed = grid(network=[smaller], loss=LOSSES, activation=ACTIVATIONS, seed=range(3))
-    return (*by_seed, *grid(network=[larger], loss=LOSSES, activation=ACTIVATIONS, seed=[0]))
+    smaller, larger = shared.networks_on(data)
+    by_seed = grid(network=[smaller], loss=shared.LOSSES, activation=shared.ACTIVATIONS, seed=range(3))
+    return (*by_seed, *grid(network=[larger], loss=shared.LOSSES, activation=shared.ACTIVATIONS, seed=[0]))
 
 
 def measure(case: Case) -> dict[str, Any]:
     import numpy as np
 
-    record, spectra = case_record(case)
+    record, spectra = shared.case_record(case)
     norm = spectra["loss"].norm
     places = few_places(record["num_parameters"])
     magnitudes = {part: np.sort(np.abs(spectra[part].eigenvalues))[::-1] for part in PARTS}
@@ -98,15 +88,15 @@ STUDY = Study(
     reference="Singh, Bachmann & Hofmann 2021, Figures 1, 6 and S27 to S31",
     cases=cases,
     measure=measure,
-    data=DATA,
-    checks=CHECKS,
+    data=shared.DATA,
+    checks=shared.CHECKS,
     findings=findings,
-    seconds=seconds,
+    seconds=shared.seconds,
     view=View(
         figures=tuple(
             _figure(networks[0], loss, part)
-            for networks in (DIGITS_NETWORKS, PAPERS_NETWORKS)
-            for loss, part in product(LOSSES, PARTS)
+            for networks in (shared.DIGITS_NETWORKS, shared.PAPERS_NETWORKS)
+            for loss, part in product(shared.LOSSES, PARTS)
         ),
         table=(
             "data",

@@ -7,28 +7,20 @@ from typing import Any
 
 from hessmap.results import PARTS
 from hessmap.studies import Case, Column, Finding, Lines, Mark, Row, Series, Study, View, grid
-from hessmap.studies.fcn.nonlinear_record import (
-    ACTIVATIONS,
-    CHECKS,
-    DATA,
-    DIGITS_NETWORKS,
-    LOSSES,
-    PAPERS_NETWORKS,
-    case_record,
-    networks_on,
-    seconds,
-)
+from hessmap.studies.fcn import nonlinear_record as shared
 from hessmap.studies.hessian_ranks import NAMES, SYMBOLS, certified_rank_findings
 from hessmap.studies.reconstruction_errors import INPUTS, SMALL, error_curves, standardised_inputs_finding
 
 
 def cases(data: str) -> tuple[Case, ...]:
     """The paper's settings, and the same with standardised inputs, of which it does not speak."""
-    return grid(network=networks_on(data), loss=LOSSES, inputs=INPUTS, activation=ACTIVATIONS, seed=[0])
+    return grid(
+        network=shared.networks_on(data), loss=shared.LOSSES, inputs=INPUTS, activation=shared.ACTIVATIONS, seed=[0]
+    )
 
 
 def measure(case: Case) -> dict[str, Any]:
-    record, spectra = case_record(case)
+    record, spectra = shared.case_record(case)
     return record | error_curves(spectra)
 
 
@@ -75,14 +67,14 @@ STUDY = Study(
     reference="Singh, Bachmann & Hofmann 2021, Figures 7 and S18 to S26",
     cases=cases,
     measure=measure,
-    data=DATA,
-    checks=CHECKS,
+    data=shared.DATA,
+    checks=shared.CHECKS,
     findings=findings,
-    seconds=seconds,
+    seconds=shared.seconds,
     view=View(
         figures=tuple(
             _figure(network, loss, part)
-            for smaller, larger in (DIGITS_NETWORKS, PAPERS_NETWORKS)
+            for smaller, larger in (shared.DIGITS_NETWORKS, shared.PAPERS_NETWORKS)
             for network, loss in ((smaller, "squared"), (smaller, "cross_entropy"), (larger, "squared"))
             for part in PARTS
         ),

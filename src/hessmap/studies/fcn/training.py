@@ -8,16 +8,7 @@ from math import isqrt
 from typing import TYPE_CHECKING, Any
 
 from hessmap.results import PARTS
-from hessmap.studies import Case, Check, Column, Finding, Lines, Row, Series, Study, View, grid
-from hessmap.studies.along_training import (
-    TOLERANCE,
-    checkpoints_along_training,
-    collapse_findings,
-    ranks_along_training,
-    start_finding,
-    training_figures,
-    vanishing_loss_finding,
-)
+from hessmap.studies import Case, Check, Column, Finding, Lines, Row, Series, Study, View, along_training, grid
 from hessmap.studies.hessian_ranks import NAMES, SYMBOLS, data_ranks, measured_ranks
 
 if TYPE_CHECKING:
@@ -69,10 +60,10 @@ def _record_along_training(network: FullyConnected, data: Data, seed: int) -> di
     from hessmap.curvature import Problem
     from hessmap.theory import predict_ranks
 
-    checkpoints = checkpoints_along_training(network, data, seed)
+    checkpoints = along_training.checkpoints(network, data, seed)
     problems = [Problem(model, "squared", *data) for model in checkpoints.models]
     known, _ = data_ranks(problems[0], bias=False)
-    record = ranks_along_training(checkpoints, problems)
+    record = along_training.ranks(checkpoints, problems)
     record["final_theorem"] = _without_residual(network, known["input_rank"])
     if network.is_linear:
         prediction = predict_ranks(network, "squared", **known)
@@ -93,7 +84,7 @@ def _critical_point(network: FullyConnected, data: Data, point: str, seed: int) 
 
     if point == "trained":
         model = network.build(seed=seed)
-        train_to_stationary_point(model, data, "squared", tolerance=TOLERANCE)
+        train_to_stationary_point(model, data, "squared", tolerance=along_training.TOLERANCE)
     else:
         model = bottleneck_critical_point(network, data, is_minimum=point == "minimum", seed=seed)
     problem = Problem(model, "squared", *data)
@@ -142,10 +133,10 @@ def findings(rows: Sequence[Row]) -> Iterator[Finding]:
 
 def _training_findings(row: Row) -> Iterator[Finding]:
     name = f"One ReLU network on {row['data']}" if row["scenario"] == "relu" else "One linear network, linear teacher"
-    yield from collapse_findings(name, row, [min(pair) for pair in pairwise(row["widths"])])
+    yield from along_training.collapse_findings(name, row, [min(pair) for pair in pairwise(row["widths"])])
     if row["scenario"] == "teacher":
-        yield vanishing_loss_finding(name, row)
-        yield start_finding(name, row, "initial_theorem")
+        yield along_training.vanishing_loss_finding(name, row)
+        yield along_training.start_finding(name, row, "initial_theorem")
 
 
 def _setting(row: Row) -> tuple[Any, ...]:
@@ -153,7 +144,7 @@ def _setting(row: Row) -> tuple[Any, ...]:
 
 
 def _figures(scenario: str, name: str) -> tuple[Lines, ...]:
-    return training_figures(name, {"scenario": scenario}, len(_HIDDEN) + 1, rank_limits=(0.0, 22.0))
+    return along_training.figures(name, {"scenario": scenario}, len(_HIDDEN) + 1, rank_limits=(0.0, 22.0))
 
 
 # H_L lies on H_o, and is dashed to let it be seen.

@@ -5,38 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from hessmap.runs.view import INDEX
-from hessmap.studies import Case, Check, Column, Finding, Lines, Mark, Row, Series, Study, View
-from hessmap.studies.layers.layer_cases import (
-    DATA,
-    NORMALISED,
-    NUM_CLASSES,
-    NUM_OUTLIERS,
-    PUBLISHED,
-    SHOWN,
-    TRAINED,
-    Threshold,
-    layer_cases,
-    published_moments,
-    ranges,
-    threshold_findings,
-)
+from hessmap.studies import INDEX, Case, Check, Column, Finding, Lines, Mark, Row, Series, Study, View
+from hessmap.studies.layers import layer_cases as shared
 from hessmap.studies.layers.trained_layers import recipe_for
 
 _NETWORK = "F-100^2"
 _ALL = ("fc1", "fc2", "fc3")
 _THRESHOLDS = (
-    Threshold(_ALL, "squared_cosine", "(v1 . E[x])^2", 0.999),
-    Threshold(_ALL, "eigenvalue_ratio", "lambda_1 / lambda_2", 6.0),
-    Threshold(("fc1",), "gap", "tau_9 / tau_10", 5.0),
-    Threshold(("fc2",), "gap", "tau_9 / tau_10", 8.0),
+    shared.Threshold(_ALL, "squared_cosine", "(v1 . E[x])^2", 0.999),
+    shared.Threshold(_ALL, "eigenvalue_ratio", "lambda_1 / lambda_2", 6.0),
+    shared.Threshold(("fc1",), "gap", "tau_9 / tau_10", 5.0),
+    shared.Threshold(("fc2",), "gap", "tau_9 / tau_10", 8.0),
 )
 _ROUNDING = 1e-12
 _MORE = {"digits": (("F-200^2", 300),)}
 
 
 def cases(data: str) -> tuple[Case, ...]:
-    return layer_cases((*TRAINED[data], *_MORE.get(data, ()), *NORMALISED[data]))
+    return shared.layer_cases((*shared.TRAINED[data], *_MORE.get(data, ()), *shared.NORMALISED[data]))
 
 
 def measure(case: Case) -> dict[str, Any]:
@@ -56,21 +42,21 @@ def measure(case: Case) -> dict[str, Any]:
         "input_eigenvalues": inputs.eigenvalues[:20] / inputs.eigenvalues[0],
         "output_eigenvalues": outputs[:20][outputs[:20] > _ROUNDING * outputs[0]] / outputs[0],
     }
-    if len(outputs) >= NUM_CLASSES:
-        outliers = class_outliers(outputs, NUM_CLASSES)
+    if len(outputs) >= shared.NUM_CLASSES:
+        outliers = class_outliers(outputs, shared.NUM_CLASSES)
         record |= {"gap": outliers.ratio, "num_outliers": outliers.num_outliers, "share": outliers.share}
-    known = published_moments(case["data"], case["network"], case["layer"])
+    known = shared.published_moments(case["data"], case["network"], case["layer"])
     return record | ({"published": known} if known else {})
 
 
 def findings(rows: Sequence[Row]) -> Iterator[Finding]:
-    yield from threshold_findings(rows, _NETWORK, _THRESHOLDS)
+    yield from shared.threshold_findings(rows, _NETWORK, _THRESHOLDS)
     counted = [row for row in rows if row["network"] == _NETWORK and row["layer"] in ("fc1", "fc2")]
     if counted:
-        right = sum(row["num_outliers"] == NUM_OUTLIERS for row in counted)
-        claim = f"{_NETWORK}, hidden layers: the eigenvalues of E[M] fall most after the first c - 1 = {NUM_OUTLIERS}"
+        right = sum(row["num_outliers"] == shared.NUM_OUTLIERS for row in counted)
+        claim = f"{_NETWORK}, hidden layers: the eigenvalues of E[M] fall most after the first c - 1 = 9"
         yield Finding(claim, right == len(counted), f"in {right} of {len(counted)} layers")
-    for (data, network, kind), known in PUBLISHED.items():
+    for (data, network, kind), known in shared.PUBLISHED.items():
         _, least, largest = known.ratio
         same = [row for row in rows if "published" in row and (row["data"], row["network"]) == (data, network)]
         found = [row.number("eigenvalue_ratio") for row in same if row["layer"].startswith(kind)]
@@ -78,7 +64,7 @@ def findings(rows: Sequence[Row]) -> Iterator[Finding]:
             where = f"{network} on {recipe_for(network, data).num_train:,} images of {data}, {kind}"
             claim = f"{where}: mean lambda_1 / lambda_2 lies in the paper's {least} to {largest}"
             mean = sum(found) / len(found)
-            yield Finding(claim, least <= mean <= largest, f"mean {mean:.4g}, {ranges({'all': found})}")
+            yield Finding(claim, least <= mean <= largest, f"mean {mean:.4g}, {shared.ranges({'all': found})}")
 
 
 def _falling(data: str, network: str, epochs: int, field: str, words: str) -> Lines:
@@ -92,7 +78,7 @@ def _falling(data: str, network: str, epochs: int, field: str, words: str) -> Li
         y_label="eigenvalue / largest",
         y_scale="log",
         y_limits=(1e-4, 1.5),
-        marks=(Mark(NUM_OUTLIERS + 0.5, "c - 1"),) if field.startswith("output") else (),
+        marks=(Mark(shared.NUM_OUTLIERS + 0.5, "c - 1"),) if field.startswith("output") else (),
     )
 
 
@@ -102,21 +88,18 @@ STUDY = Study(
     reference="Wu et al. 2022, equation 264 and Tables 6, 7 and 9",
     cases=cases,
     measure=measure,
-    data=DATA,
+    data=shared.DATA,
     checks=(Check("eigenvalue_ratio", "ratio_bound", "at_least"),),
     findings=findings,
     seconds=lambda case: 1.0 if case["data"] == "digits" else 8.0,
     view=View(
         figures=tuple(
             _falling(*shown, field, words)
-            for shown in SHOWN
+            for shown in shared.SHOWN
             for field, words in (("input_eigenvalues", "E[x x$^T$]"), ("output_eigenvalues", "E[M]"))
         ),
         table=(
-            "data",
-            "network",
-            "epochs",
-            "layer",
+            *shared.LAYER,
             Column("loss", "loss", ".3f"),
             Column("squared_cosine", "(v1.Ex)^2", ".4f"),
             Column("published.squared_cosine", "paper", ".3f"),
@@ -127,6 +110,6 @@ STUDY = Study(
             Column("num_outliers", "outliers"),
             Column("share", "their share", ".1%"),
         ),
-        group_by=("data", "network", "epochs", "layer"),
+        group_by=shared.LAYER,
     ),
 )

@@ -5,20 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from hessmap.runs.view import INDEX
-from hessmap.studies import Case, Column, Finding, Lines, Mark, Row, Series, Study, View
-from hessmap.studies.layers.layer_cases import (
-    DATA,
-    NORMALISED,
-    NUM_OUTLIERS,
-    TRAINED,
-    Threshold,
-    convergence_findings,
-    layer_cases,
-    published_moments,
-    seconds_of,
-    threshold_findings,
-)
+from hessmap.studies import INDEX, Case, Column, Finding, Lines, Mark, Row, Series, Study, View
+from hessmap.studies.layers import layer_cases as shared
 
 if TYPE_CHECKING:
     from hessmap.curvature.layers import LayerHessian
@@ -27,9 +15,11 @@ if TYPE_CHECKING:
 _NETWORKS = ("F-100^2-BN", "F-200^2-BN")
 _NORMALISED_LAYERS = ("fc2", "fc3")  # whose inputs went through batch-norm
 _THRESHOLDS = (
-    Threshold(_NORMALISED_LAYERS, "squared_cosine", "(v1 . E[x])^2", 0.3, is_floor=False),
-    Threshold(_NORMALISED_LAYERS, "eigenvalue_ratio", "lambda_1 / lambda_2", 1.5, is_floor=False),
-    Threshold(_NORMALISED_LAYERS, "overlap_at_9", "overlap with the Kronecker product at k = 9", 0.4, is_floor=False),
+    shared.Threshold(_NORMALISED_LAYERS, "squared_cosine", "(v1 . E[x])^2", 0.3, is_floor=False),
+    shared.Threshold(_NORMALISED_LAYERS, "eigenvalue_ratio", "lambda_1 / lambda_2", 1.5, is_floor=False),
+    shared.Threshold(
+        _NORMALISED_LAYERS, "overlap_at_9", "overlap with the Kronecker product, k = 9", 0.4, is_floor=False
+    ),
 )
 _NUM_MODELS = 3
 _NUM_OUTPUTS = 100
@@ -38,11 +28,11 @@ _MANY = 200  # eigenpairs of the first layer on the digits: twice its outputs, t
 
 def _plain(data: str) -> tuple[str, int]:
     """The network without batch-norm, trained to the end, that the normalised one is compared with."""
-    return {"digits": ("F-100^2", 300), "mnist": ("F-200^2", 60)}.get(data, TRAINED[data][-1])
+    return {"digits": ("F-100^2", 300), "mnist": ("F-200^2", 60)}.get(data, shared.TRAINED[data][-1])
 
 
 def cases(data: str) -> tuple[Case, ...]:
-    return layer_cases((_plain(data), *NORMALISED[data]), kinds=("fc",))
+    return shared.layer_cases((_plain(data), *shared.NORMALISED[data]), kinds=("fc",))
 
 
 def measure(case: Case) -> dict[str, Any]:
@@ -61,13 +51,13 @@ def measure(case: Case) -> dict[str, Any]:
     inputs = autocorrelation(factors.input_factor, factors.mean_patches)
     overlap = overlap_curve(found.eigenvectors, product.eigenvectors(product.leading(len(found.eigenvalues))))
     between = overlap_curve(found.eigenvectors, other.eigenvectors).values
-    top = found.eigenvectors[:, :NUM_OUTLIERS]
+    top = found.eigenvectors[:, : shared.NUM_OUTLIERS]
     record: dict[str, Any] = {
         "squared_cosine": inputs.squared_cosine,
         "eigenvalue_ratio": inputs.eigenvalue_ratio,
         "input_eigenvalues": inputs.eigenvalues[:20] / inputs.eigenvalues[0],
         "overlap": overlap.values,
-        "overlap_at_9": overlap.at(NUM_OUTLIERS),
+        "overlap_at_9": overlap.at(shared.NUM_OUTLIERS),
         "between_models": between,
         "on_first_input": float(input_correspondence(top, product.input_eigenpairs[1])[0].mean()),
         "rank_one": float(rank_one_ratios(found.eigenvectors[:, :10], hessian.weight_shape).mean()),
@@ -77,7 +67,7 @@ def measure(case: Case) -> dict[str, Any]:
     if _is_first_of_digits(case):
         spectra = (values.numpy() for values, _ in (product.output_eigenpairs, product.input_eigenpairs))
         record["peak"] = {"at": int(between.argmax()) + 1, "value": between.max(), "growth_end": growth_end(*spectra)}
-    published = published_moments(case["data"], case["network"], case["layer"])
+    published = shared.published_moments(case["data"], case["network"], case["layer"])
     return record | ({"published": published} if published else {})
 
 
@@ -94,9 +84,9 @@ def _eigenpairs(case: Case, hessian: LayerHessian) -> EigenpairsMeasurement:
 
 
 def findings(rows: Sequence[Row]) -> Iterator[Finding]:
-    yield from convergence_findings(rows)
+    yield from shared.convergence_findings(rows)
     for network in _NETWORKS:
-        yield from threshold_findings(rows, network, _THRESHOLDS)
+        yield from shared.threshold_findings(rows, network, _THRESHOLDS)
     for data in dict.fromkeys(row["data"] for row in rows):
         deeper = [row for row in rows if row["data"] == data and row["layer"] in _NORMALISED_LAYERS]
         normal = [row.number("overlap_at_9") for row in deeper if row["is_normalised"]]
@@ -155,7 +145,7 @@ def _lines(data: str, network: str, epochs: int) -> tuple[Lines, ...]:
             y_label="overlap of top-k eigenspaces",
             x_limits=(0.0, 61.0),
             y_limits=(0.0, 1.0),
-            marks=(Mark(float(NUM_OUTLIERS), "c - 1"),),
+            marks=(Mark(float(shared.NUM_OUTLIERS), "c - 1"),),
             **common,
         ),
         Lines(
@@ -173,21 +163,18 @@ STUDY = Study(
     reference="Wu et al. 2022, appendix G.4, Table 9 and Figures 26 to 28",
     cases=cases,
     measure=measure,
-    data=DATA,
+    data=shared.DATA,
     findings=findings,
-    seconds=seconds_of,
+    seconds=shared.seconds_of,
     view=View(
         figures=tuple(
             figure
-            for data in DATA
-            for network in (_plain(data), *NORMALISED[data])
+            for data in shared.DATA
+            for network in (_plain(data), *shared.NORMALISED[data])
             for figure in _lines(data, *network)
         ),
         table=(
-            "data",
-            "network",
-            "epochs",
-            "layer",
+            *shared.LAYER,
             Column("squared_cosine", "(v1.Ex)^2", ".4f"),
             Column("published.squared_cosine", "paper", ".3f"),
             Column("eigenvalue_ratio", "lambda_1/lambda_2", ".2f"),
@@ -198,6 +185,6 @@ STUDY = Study(
             Column("peak.at", "peak of two models", ".0f"),
             Column("peak.growth_end", "k*", ".0f"),
         ),
-        group_by=("data", "network", "epochs", "layer"),
+        group_by=shared.LAYER,
     ),
 )

@@ -6,18 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from hessmap.studies import Case, Column, Finding, Heatmap, Row, Study, View
-from hessmap.studies.layers.layer_cases import (
-    DATA,
-    NUM_OUTLIERS,
-    TRAINED,
-    by_layer,
-    by_network,
-    convergence_findings,
-    layer_cases,
-    layers_of,
-    ranges,
-    seconds_of,
-)
+from hessmap.studies.layers import layer_cases as shared
 
 _SHOWN = 20  # rows and columns of a matrix, as in the paper's Figure 23
 _DRAWN_SEED = 0
@@ -25,7 +14,7 @@ _DIGITS = 4
 
 
 def cases(data: str) -> tuple[Case, ...]:
-    return layer_cases(TRAINED[data])
+    return shared.layer_cases(shared.TRAINED[data])
 
 
 def measure(case: Case) -> dict[str, Any]:
@@ -41,10 +30,10 @@ def measure(case: Case) -> dict[str, Any]:
     outputs = output_correspondence(top, product.output_eigenpairs[1])
     pairs = product.leading(top.shape[1])
     record: dict[str, Any] = {
-        "first_nine": _numbers(inputs[:, :NUM_OUTLIERS], outputs[:, :NUM_OUTLIERS]),
-        "later": _numbers(inputs[:, NUM_OUTLIERS:], outputs[:, NUM_OUTLIERS:]),
-        "diagonal": float(outputs[:NUM_OUTLIERS, :NUM_OUTLIERS].diagonal().mean()),
-        "expected_on_mean": float((pairs.input_index[:NUM_OUTLIERS] == 0).double().mean()),
+        "first_nine": _numbers(inputs[:, : shared.NUM_OUTLIERS], outputs[:, : shared.NUM_OUTLIERS]),
+        "later": _numbers(inputs[:, shared.NUM_OUTLIERS :], outputs[:, shared.NUM_OUTLIERS :]),
+        "diagonal": float(outputs[: shared.NUM_OUTLIERS, : shared.NUM_OUTLIERS].diagonal().mean()),
+        "expected_on_mean": float((pairs.input_index[: shared.NUM_OUTLIERS] == 0).double().mean()),
         "are_all_found": found.converged,
     }
     if case["seed"] == _DRAWN_SEED:
@@ -59,7 +48,7 @@ def measure(case: Case) -> dict[str, Any]:
 
 def _numbers(inputs: Any, outputs: Any) -> dict[str, float]:
     """Shares of some eigenvectors (columns): over v_1, and over the first c - 1 of the u_i."""
-    return {"on_mean": float(inputs[0].mean()), "on_outliers": float(outputs[:NUM_OUTLIERS].sum(axis=0).mean())}
+    return {"on_mean": float(inputs[0].mean()), "on_outliers": float(outputs[: shared.NUM_OUTLIERS].sum(axis=0).mean())}
 
 
 def _pattern(index: Any) -> Any:
@@ -75,17 +64,17 @@ def _pattern(index: Any) -> Any:
 
 def findings(rows: Sequence[Row]) -> Iterator[Finding]:
     """The paper's words: a horizontal stripe at v_1, a diagonal over u_i, both of which stop at c - 1."""
-    yield from convergence_findings(rows)
+    yield from shared.convergence_findings(rows)
     linear = [row for row in rows if row["layer"].startswith("fc")]
-    for data, network, chosen in by_network(linear):
-        hidden = [row for row in chosen if row["layer"] != layers_of(network)[-1]]
+    for data, network, chosen in shared.by_network(linear):
+        hidden = [row for row in chosen if row["layer"] != shared.layers_of(network)[-1]]
         where = f"{network} on {data}"
         for claim, some, name in (
             ("top nine eigenvectors lie over v_1 by more than half", chosen, "first_nine.on_mean"),
             ("hidden layers, top nine lie over the first nine u_i by more than half", hidden, "first_nine.on_outliers"),
         ):
-            found = by_layer(some, name)
-            yield Finding(f"{where}: {claim}", min(map(min, found.values())) > 0.5, ranges(found))
+            found = shared.by_layer(some, name)
+            yield Finding(f"{where}: {claim}", min(map(min, found.values())) > 0.5, shared.ranges(found))
         falls = [row.number("first_nine.on_mean") - row.number("later.on_mean") for row in hidden]
         detail = f"by {min(falls):.2f} to {max(falls):.2f}"
         claim = f"{where}: hidden layers, eigenvectors 10 to 20 lie less over v_1 than the first nine"
@@ -117,9 +106,9 @@ STUDY = Study(
     reference="Wu et al. 2022, appendix F.3, Figures 11 to 18 and 23 to 25",
     cases=cases,
     measure=measure,
-    data=DATA,
+    data=shared.DATA,
     findings=findings,
-    seconds=seconds_of,
+    seconds=shared.seconds_of,
     view=View(
         figures=(
             *_matrices("digits", "F-100^2", 300, "fc1"),
@@ -131,10 +120,7 @@ STUDY = Study(
             *_matrices("cifar10", "LeNet5", 60, "fc1"),
         ),
         table=(
-            "data",
-            "network",
-            "epochs",
-            "layer",
+            *shared.LAYER,
             Column("first_nine.on_mean", "1-9 over v_1", ".3f"),
             Column("expected_on_mean", "of the product", ".3f"),
             Column("later.on_mean", "10-20 over v_1", ".3f"),
@@ -142,6 +128,6 @@ STUDY = Study(
             Column("later.on_outliers", "10-20", ".3f"),
             Column("diagonal", "h_i over u_i", ".3f"),
         ),
-        group_by=("data", "network", "epochs", "layer"),
+        group_by=shared.LAYER,
     ),
 )

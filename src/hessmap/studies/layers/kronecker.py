@@ -5,33 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from hessmap.runs.view import INDEX
-from hessmap.studies import Case, Column, Finding, Lines, Mark, Row, Series, Study, View
-from hessmap.studies.layers.layer_cases import (
-    DATA,
-    NUM_OUTLIERS,
-    SHOWN,
-    TRAINED,
-    Threshold,
-    by_network,
-    convergence_findings,
-    layer_cases,
-    ranges,
-    seconds_of,
-    threshold_findings,
-)
+from hessmap.studies import INDEX, Case, Column, Finding, Lines, Mark, Row, Series, Study, View
+from hessmap.studies.layers import layer_cases as shared
 
 _NETWORK = "F-100^2"
 _MATERIAL = 0.05
 _THRESHOLDS = (
-    Threshold(("fc1",), "overlap_at.k9", "overlap at k = 9", 0.75),
-    Threshold(("fc2",), "overlap_at.k9", "overlap at k = 9", 0.90),
-    Threshold(("fc3",), "overlap_at.k9", "overlap at k = 9", 0.85),
+    shared.Threshold(("fc1",), "overlap_at.k9", "overlap at k = 9", 0.75),
+    shared.Threshold(("fc2",), "overlap_at.k9", "overlap at k = 9", 0.90),
+    shared.Threshold(("fc3",), "overlap_at.k9", "overlap at k = 9", 0.85),
 )
 
 
 def cases(data: str) -> tuple[Case, ...]:
-    return layer_cases(TRAINED[data])
+    return shared.layer_cases(shared.TRAINED[data])
 
 
 def measure(case: Case) -> dict[str, Any]:
@@ -47,12 +34,12 @@ def measure(case: Case) -> dict[str, Any]:
         "overlap": overlap,
         "overlap_at": {f"k{k}": overlap[k - 1] for k in (1, 5, 9, 10, 20, 40) if k <= count},
         "best_overlap": best,
-        "best_at": {"k9": best[NUM_OUTLIERS - 1]},
+        "best_at": {"k9": best[shared.NUM_OUTLIERS - 1]},
         "spectral_error": compared.expectation.spectral_error,
         "frobenius_error": compared.expectation.frobenius_error,
         "best_frobenius_error": compared.best.frobenius_error,
         "frobenius_standard_error": compared.expectation.frobenius_standard_error,
-        "by_chance": NUM_OUTLIERS / hessian.size,
+        "by_chance": shared.NUM_OUTLIERS / hessian.size,
         "are_all_found": bool(compared.eigenpairs_converged and compared.best_converged),
         "num_weights": hessian.size,
         "num_samples": hessian.num_samples,
@@ -66,17 +53,17 @@ def measure(case: Case) -> dict[str, Any]:
 
 
 def findings(rows: Sequence[Row]) -> Iterator[Finding]:
-    yield from convergence_findings(rows)
-    yield from threshold_findings(rows, _NETWORK, _THRESHOLDS)
-    for data, network, chosen in by_network(rows):
+    yield from shared.convergence_findings(rows)
+    yield from shared.threshold_findings(rows, _NETWORK, _THRESHOLDS)
+    for data, network, chosen in shared.by_network(rows):
         long = [row for row in chosen if "overlap_at.k20" in row and row["layer"].startswith("fc")]
         if long:
             falls = _differences(long, "overlap_at.k9", "overlap_at.k20")
             claim = f"{network} on {data}: the overlap falls from k = 9 to k = 20 in linear layers"
-            yield Finding(claim, all(fall > 0 for some in falls.values() for fall in some), ranges(falls))
+            yield Finding(claim, all(fall > 0 for some in falls.values() for fall in some), shared.ranges(falls))
         gains = _differences(chosen, "best_at.k9", "overlap_at.k9")
         claim = f"{network} on {data}: the nearest Kronecker product gains less than {_MATERIAL} at k = 9"
-        yield Finding(claim, all(gain < _MATERIAL for some in gains.values() for gain in some), ranges(gains))
+        yield Finding(claim, all(gain < _MATERIAL for some in gains.values() for gain in some), shared.ranges(gains))
 
 
 def _differences(rows: Sequence[Row], larger: str, smaller: str) -> dict[str, list[float]]:
@@ -97,7 +84,7 @@ def _overlaps(data: str, network: str, epochs: int) -> Lines:
         x_label="k; dashed: the nearest Kronecker product",
         y_label="overlap of top-k eigenspaces",
         y_limits=(0.0, 1.0),
-        marks=(Mark(float(NUM_OUTLIERS), "c - 1"),),
+        marks=(Mark(float(shared.NUM_OUTLIERS), "c - 1"),),
     )
 
 
@@ -107,22 +94,19 @@ STUDY = Study(
     reference="Wu et al. 2022, equation 3 and Figure 2",
     cases=cases,
     measure=measure,
-    data=DATA,
+    data=shared.DATA,
     findings=findings,
-    seconds=seconds_of,
+    seconds=shared.seconds_of,
     view=View(
-        figures=tuple(_overlaps(*shown) for shown in SHOWN),
+        figures=tuple(_overlaps(*shown) for shown in shared.SHOWN),
         table=(
-            "data",
-            "network",
-            "epochs",
-            "layer",
+            *shared.LAYER,
             *(Column(f"overlap_at.k{k}", f"k={k}", ".3f") for k in (1, 5, 9, 10, 20, 40)),
             Column("best_at.k9", "nearest, k=9", ".3f"),
             Column("spectral_error", "error, norm", ".2f"),
             Column("frobenius_error", "Frobenius", ".2f"),
             Column("best_frobenius_error", "nearest", ".2f"),
         ),
-        group_by=("data", "network", "epochs", "layer"),
+        group_by=shared.LAYER,
     ),
 )

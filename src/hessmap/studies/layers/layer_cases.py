@@ -12,6 +12,7 @@ from hessmap.studies import Case, Finding, Row
 from hessmap.studies.layers.trained_layers import Recipe, recipe_for
 
 DATA = ("digits", "mnist", "fashion_mnist", "cifar10")
+LAYER = ("data", "network", "epochs", "layer")  # the fields that name a layer of a network, whatever its seed
 NUM_CLASSES = 10
 NUM_OUTLIERS = NUM_CLASSES - 1
 # Network and epochs. The digits after 100 epochs (loss 0.3) and after 300 (0.08): some things change in between.

@@ -5,29 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from hessmap.runs.view import INDEX
-from hessmap.studies import Case, Column, Finding, Lines, Mark, Row, Series, Study, View
-from hessmap.studies.layers.layer_cases import (
-    DATA,
-    SHOWN,
-    TRAINED,
-    Threshold,
-    by_layer,
-    by_network,
-    convergence_findings,
-    layer_cases,
-    ranges,
-    seconds_of,
-    threshold_findings,
-)
+from hessmap.studies import INDEX, Case, Column, Finding, Lines, Mark, Row, Series, Study, View
+from hessmap.studies.layers import layer_cases as shared
 
 _NETWORK = "F-100^2"
-_THRESHOLDS = (Threshold(("fc1", "fc2", "fc3"), "mean_of_10", "mean ratio of the top 10", 0.9),)
+_THRESHOLDS = (shared.Threshold(("fc1", "fc2", "fc3"), "mean_of_10", "mean ratio of the top 10", 0.9),)
 _PRINTED = 0.5  # "usually much larger than 0.5"
 
 
 def cases(data: str) -> tuple[Case, ...]:
-    return layer_cases(TRAINED[data])
+    return shared.layer_cases(shared.TRAINED[data])
 
 
 def measure(case: Case) -> dict[str, Any]:
@@ -55,12 +42,12 @@ def _ratio_of_random(shape: tuple[int, int]) -> float:
 
 
 def findings(rows: Sequence[Row]) -> Iterator[Finding]:
-    yield from convergence_findings(rows)
-    yield from threshold_findings(rows, _NETWORK, _THRESHOLDS)
-    for data, network, chosen in by_network(rows):
-        means = by_layer(chosen, "mean_of_all")
+    yield from shared.convergence_findings(rows)
+    yield from shared.threshold_findings(rows, _NETWORK, _THRESHOLDS)
+    for data, network, chosen in shared.by_network(rows):
+        means = shared.by_layer(chosen, "mean_of_all")
         claim = f"{network} on {data}: over all eigenvectors that were found the ratio is above {_PRINTED} on average"
-        yield Finding(claim, min(map(min, means.values())) > _PRINTED, ranges(means))
+        yield Finding(claim, min(map(min, means.values())) > _PRINTED, shared.ranges(means))
 
 
 def _ratios(data: str, network: str, epochs: int) -> Lines:
@@ -83,21 +70,18 @@ STUDY = Study(
     reference="Wu et al. 2022, appendix G.2 and Figure 21",
     cases=cases,
     measure=measure,
-    data=DATA,
+    data=shared.DATA,
     findings=findings,
-    seconds=seconds_of,
+    seconds=shared.seconds_of,
     view=View(
-        figures=tuple(_ratios(*shown) for shown in SHOWN),
+        figures=tuple(_ratios(*shown) for shown in shared.SHOWN),
         table=(
-            "data",
-            "network",
-            "epochs",
-            "layer",
+            *shared.LAYER,
             Column("mean_of_10", "mean of top 10", ".3f"),
             Column("mean_of_all", "of all found", ".3f"),
             Column("least", "least", ".3f"),
             Column("by_chance", "random matrix", ".3f"),
         ),
-        group_by=("data", "network", "epochs", "layer"),
+        group_by=shared.LAYER,
     ),
 )

@@ -5,22 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from hessmap.runs.view import INDEX
-from hessmap.studies import Case, Column, Finding, Lines, Mark, Row, Series, Study, View
-from hessmap.studies.layers.layer_cases import (
-    DATA,
-    NUM_CLASSES,
-    NUM_OUTLIERS,
-    TRAINED,
-    by_layer,
-    by_network,
-    convergence_findings,
-    layer_cases,
-    layers_of,
-    ranges,
-    recipe_of,
-    seconds_of,
-)
+from hessmap.studies import INDEX, Case, Column, Finding, Lines, Mark, Row, Series, Study, View
+from hessmap.studies.layers import layer_cases as shared
 from hessmap.studies.layers.trained_layers import Recipe, first_recipe
 
 _RANDOM_NETWORK = ("F-16", 600)
@@ -29,14 +15,14 @@ _WITHIN = 0.25
 
 def cases(data: str) -> tuple[Case, ...]:
     """The networks with true labels; of the digits also a narrow one that remembers random labels."""
-    true = tuple({**case, "labels": "true"} for case in layer_cases(TRAINED[data]))
-    random = tuple({**case, "labels": "random"} for case in layer_cases([_RANDOM_NETWORK]))
+    true = tuple({**case, "labels": "true"} for case in shared.layer_cases(shared.TRAINED[data]))
+    random = tuple({**case, "labels": "random"} for case in shared.layer_cases([_RANDOM_NETWORK]))
     return true + (random if data == "digits" else ())
 
 
 def _recipe(case: Case) -> Recipe:
     is_random = case["labels"] == "random"
-    return first_recipe(case["network"], case["data"], "random") if is_random else recipe_of(case)
+    return first_recipe(case["network"], case["data"], "random") if is_random else shared.recipe_of(case)
 
 
 def measure(case: Case) -> dict[str, Any]:
@@ -51,7 +37,7 @@ def measure(case: Case) -> dict[str, Any]:
     product = hessian.kronecker_approximation()
     outputs, inputs = (values.numpy() for values, _ in (product.output_eigenpairs, product.input_eigenpairs))
     kronecker = product.leading(count).eigenvalues.numpy()
-    far = np.abs(kronecker[:NUM_OUTLIERS] / found.eigenvalues[:NUM_OUTLIERS] - 1)
+    far = np.abs(kronecker[: shared.NUM_OUTLIERS] / found.eigenvalues[: shared.NUM_OUTLIERS] - 1)
     record = {
         "hessian": found.eigenvalues,
         "kronecker": kronecker,
@@ -59,22 +45,22 @@ def measure(case: Case) -> dict[str, Any]:
         "top_ratio": float(found.eigenvalues[0] / kronecker[0]),
         "farthest_of_nine": float(far.max()),
         "trace_ratio": hessian.trace / product.trace,
-        "gap_of_hessian": class_outliers(found.eigenvalues, NUM_CLASSES).ratio,
+        "gap_of_hessian": class_outliers(found.eigenvalues, shared.NUM_CLASSES).ratio,
         "are_all_found": found.converged,
     }
-    if len(outputs) >= NUM_CLASSES:
-        record["gap_of_output"] = class_outliers(outputs, NUM_CLASSES).ratio
+    if len(outputs) >= shared.NUM_CLASSES:
+        record["gap_of_output"] = class_outliers(outputs, shared.NUM_CLASSES).ratio
     return record
 
 
 def findings(rows: Sequence[Row]) -> Iterator[Finding]:
-    yield from convergence_findings(rows)
+    yield from shared.convergence_findings(rows)
     true = [row for row in rows if row["labels"] == "true"]
-    for data, network, chosen in by_network(true):
-        tops = by_layer([row for row in chosen if row["layer"].startswith("fc")], "top_ratio")
+    for data, network, chosen in shared.by_network(true):
+        tops = shared.by_layer([row for row in chosen if row["layer"].startswith("fc")], "top_ratio")
         holds = all(abs(top - 1) < _WITHIN for some in tops.values() for top in some)
         claim = f"{network} on {data}, linear layers: lambda_1 is within {_WITHIN:.0%} of the Kronecker product's"
-        yield Finding(claim, holds, ranges(tops))
+        yield Finding(claim, holds, shared.ranges(tops))
     for of, name in (("E[M]", "gap_of_output"), ("the layer Hessian", "gap_of_hessian")):
         gaps = {
             labels: [row.number(name) for row in _hidden(rows) if row["labels"] == labels]
@@ -82,12 +68,12 @@ def findings(rows: Sequence[Row]) -> Iterator[Finding]:
         }
         if all(gaps.values()):
             claim = f"Digits, hidden layers: the gap after 9 eigenvalues of {of} is smaller with random labels"
-            yield Finding(claim, max(gaps["random"]) < min(gaps["true"]), ranges(gaps))
+            yield Finding(claim, max(gaps["random"]) < min(gaps["true"]), shared.ranges(gaps))
 
 
 def _hidden(rows: Sequence[Row]) -> list[Row]:
     """Of the digits: layers that are not the last of their network."""
-    return [row for row in rows if row["data"] == "digits" and row["layer"] != layers_of(row["network"])[-1]]
+    return [row for row in rows if row["data"] == "digits" and row["layer"] != shared.layers_of(row["network"])[-1]]
 
 
 def _spectrum(data: str, network: str, epochs: int, layer: str, labels: str = "true") -> Lines:
@@ -104,7 +90,7 @@ def _spectrum(data: str, network: str, epochs: int, layer: str, labels: str = "t
         x_label="position",
         y_label="eigenvalue",
         y_scale="log",
-        marks=(Mark(NUM_OUTLIERS + 0.5, "c - 1"),),
+        marks=(Mark(shared.NUM_OUTLIERS + 0.5, "c - 1"),),
     )
 
 
@@ -114,9 +100,9 @@ STUDY = Study(
     reference="Wu et al. 2022, section 5.2 and Figure 3",
     cases=cases,
     measure=measure,
-    data=DATA,
+    data=shared.DATA,
     findings=findings,
-    seconds=seconds_of,
+    seconds=shared.seconds_of,
     view=View(
         figures=(
             _spectrum("digits", "F-100^2", 300, "fc1"),
@@ -128,10 +114,7 @@ STUDY = Study(
             _spectrum("cifar10", "LeNet5", 60, "fc1"),
         ),
         table=(
-            "data",
-            "network",
-            "epochs",
-            "layer",
+            *shared.LAYER,
             Column("labels", "labels"),
             Column("top_ratio", "lambda_1 / Kronecker's", ".3f"),
             Column("farthest_of_nine", "farthest of 9", ".1%"),
@@ -139,6 +122,6 @@ STUDY = Study(
             Column("gap_of_hessian", "gap at 9, H", ".3g"),
             Column("gap_of_output", "gap at 9, E[M]", ".3g"),
         ),
-        group_by=("data", "network", "epochs", "layer", "labels"),
+        group_by=(*shared.LAYER, "labels"),
     ),
 )

@@ -6,24 +6,14 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from hessmap.studies import Case, Check, Column, Finding, Lines, Row, Series, Study, View
-from hessmap.studies.layers.layer_cases import (
-    DATA,
-    NUM_OUTLIERS,
-    TRAINED,
-    Threshold,
-    layer_cases,
-    layers_of,
-    ranges,
-    recipe_of,
-    threshold_findings,
-)
+from hessmap.studies.layers import layer_cases as shared
 from hessmap.studies.layers.trained_layers import recipe_for
 
 _NETWORK = "F-100^2"
 _HIDDEN = ("fc1", "fc2")
 _THRESHOLDS = (
-    Threshold(_HIDDEN, "centred", "overlap of S^T(1-perp)", 0.8),
-    Threshold(_HIDDEN, "by_activity", "overlap of S_q", 0.97),
+    shared.Threshold(_HIDDEN, "centred", "overlap of S^T(1-perp)", 0.8),
+    shared.Threshold(_HIDDEN, "by_activity", "overlap of S_q", 0.97),
 )
 # Wu et al. 2022, Table 8. In fc3 of LeNet5, the last layer, S is the identity: every network has 1 there.
 PUBLISHED = {
@@ -34,8 +24,8 @@ PUBLISHED = {
 
 def cases(data: str) -> tuple[Case, ...]:
     """Linear layers, trained and (after 0 epochs) as they were drawn."""
-    networks = dict.fromkeys(network for network, _ in TRAINED[data])
-    return layer_cases((*((network, 0) for network in networks), *TRAINED[data]), kinds=("fc",))
+    networks = dict.fromkeys(network for network, _ in shared.TRAINED[data])
+    return shared.layer_cases((*((network, 0) for network in networks), *shared.TRAINED[data]), kinds=("fc",))
 
 
 def measure(case: Case) -> dict[str, Any]:
@@ -61,10 +51,10 @@ def measure(case: Case) -> dict[str, Any]:
         "from_weights": output_factor_from_weights(plain, hessian, num_activations=len(weights)),
         "from_activity": output_factor_from_weights(weighted, hessian),
     }
-    top = vectors[:, :NUM_OUTLIERS]
+    top = vectors[:, : shared.NUM_OUTLIERS]
 
     def overlap(basis: Any) -> float:
-        return overlap_curve(top, basis).at(NUM_OUTLIERS)
+        return overlap_curve(top, basis).at(shared.NUM_OUTLIERS)
 
     record: dict[str, Any] = {
         "as_printed": overlap(row_space_without_ones(plain)),
@@ -88,15 +78,15 @@ def _network(case: Case) -> tuple[Any, list[Any], list[Any]]:
     if case["epochs"]:
         problem = problem_of(case)
     else:
-        problem = untrained_layers(case["network"], case["data"], seed=case["seed"], recipe=recipe_of(case))
+        problem = untrained_layers(case["network"], case["data"], seed=case["seed"], recipe=shared.recipe_of(case))
     tail = fully_connected_tail(problem, case["layer"])
     return problem, [weight.numpy() for weight in tail.weights], [slopes.numpy() for slopes in tail.slopes]
 
 
 def findings(rows: Sequence[Row]) -> Iterator[Finding]:
     trained = [row for row in rows if row["epochs"]]
-    yield from threshold_findings(trained, _NETWORK, _THRESHOLDS)
-    hidden = [row for row in trained if row["layer"] != layers_of(row["network"])[-1]]
+    yield from shared.threshold_findings(trained, _NETWORK, _THRESHOLDS)
+    hidden = [row for row in trained if row["layer"] != shared.layers_of(row["network"])[-1]]
     if hidden:
         for claim, better, worse in (
             ("S^T(1-perp) is nearer than the row space without S^T 1", "centred", "as_printed"),
@@ -114,7 +104,7 @@ def findings(rows: Sequence[Row]) -> Iterator[Finding]:
                 published = PUBLISHED[key][layer]
                 where = f"{key[1]} on {recipe_for(key[1], key[0]).num_train:,} images of {key[0]}, {layer}"
                 claim = f"{where}: the overlap reaches the paper's {published}"
-                yield Finding(claim, min(found["ours"]) >= published, ranges(found))
+                yield Finding(claim, min(found["ours"]) >= published, shared.ranges(found))
 
 
 def _overlaps(data: str) -> tuple[Lines, ...]:
@@ -132,7 +122,7 @@ def _overlaps(data: str) -> tuple[Lines, ...]:
             y_label="overlap with the top 9 of E[M]",
             y_limits=(0.0, 1.05),
         )
-        for network in dict.fromkeys(network for network, _ in TRAINED[data])
+        for network in dict.fromkeys(network for network, _ in shared.TRAINED[data])
         for layer in _HIDDEN
     )
 
@@ -143,17 +133,14 @@ STUDY = Study(
     reference="Wu et al. 2022, appendix G.1 and Table 8",
     cases=cases,
     measure=measure,
-    data=DATA,
+    data=shared.DATA,
     checks=(Check("of_last_layer", 1.0, "close", 1e-9),),
     findings=findings,
     seconds=lambda case: 1.0 if case["data"] == "digits" else 8.0,
     view=View(
-        figures=tuple(figure for data in DATA for figure in _overlaps(data)),
+        figures=tuple(figure for data in shared.DATA for figure in _overlaps(data)),
         table=(
-            "data",
-            "network",
-            "epochs",
-            "layer",
+            *shared.LAYER,
             Column("as_printed", "without S^T 1", ".3f"),
             Column("centred", "S^T(1-perp)", ".3f"),
             Column("published", "paper", ".3f"),
@@ -162,6 +149,6 @@ STUDY = Study(
             Column("top_over.from_activity", "tau_1 / M_q", ".2f"),
             Column("num_dead", "dead units", ".1f"),
         ),
-        group_by=("data", "network", "epochs", "layer"),
+        group_by=shared.LAYER,
     ),
 )
