@@ -18,7 +18,6 @@ from hessmap.maps.comparison import compare_maps
 from hessmap.results import CurvatureTrack, RankValue, Spectrum
 from hessmap.results.record import Record
 from hessmap.views.plots import track_figure, write_figure
-from hessmap.views.plots.track import gaps
 
 STORED = json.loads((Path(__file__).parents[1] / "stored" / "records-0.1.0.json").read_text())
 RECORDS = {item["record"]: Record.from_dict(item) for item in STORED}
@@ -106,7 +105,7 @@ def track(steps: list[int]) -> CurvatureTrack:
 
 def test_a_track_draws_gaps_as_gaps() -> None:
     steps = [0, 640, 700, 760, 1500, 1560]
-    assert gaps(steps) == [(0, 640), (760, 1500)]
+    assert track(steps).gaps == ((0, 640), (760, 1500))
     for axes in track_figure(track(steps)).axes:
         for line in axes.lines:
             if line.get_linestyle() == "-":

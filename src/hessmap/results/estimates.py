@@ -53,6 +53,11 @@ class SpectralEstimate(Record):
     def __float__(self) -> float:
         return self.value
 
+    @property
+    def with_error(self) -> str:
+        """The value and its standard error for people: "155 ± 7"."""
+        return f"{self.value:.3g} ± {float(f'{self.standard_error:.1g}'):g}"
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class DiagonalEstimate(Record):

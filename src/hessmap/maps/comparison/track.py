@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from hessmap.results import SpectralEstimate
 from hessmap.results.tracks import CurvatureTrack, TrackPoint
 
 _CLEAR = 2.0  # standard errors by which two traces must differ to be called different
@@ -72,14 +71,10 @@ def _trace(points: tuple[TrackPoint, ...]) -> str:
         return ""
     first, last = traces[0], traces[-1]
     doubt = (first.standard_error**2 + last.standard_error**2) ** 0.5
-    values = f"from {_with_error(first)} to {_with_error(last)}"
+    values = f"from {first.with_error} to {last.with_error}"
     if abs(last.value - first.value) <= _CLEAR * doubt:
         return f"The trace went {values}, which is within the doubt of the estimates."
     return f"The trace {'fell' if last.value < first.value else 'rose'} {values}."
-
-
-def _with_error(trace: SpectralEstimate) -> str:
-    return f"{trace.value:.3g} ± {trace.standard_error:.1g}"
 
 
 def _overlap(points: tuple[TrackPoint, ...]) -> str:

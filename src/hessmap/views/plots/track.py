@@ -6,7 +6,6 @@ Where no point was made for long, no line is drawn: what happened there is not k
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import pairwise
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -15,11 +14,11 @@ from numpy.typing import NDArray
 
 from hessmap.errors import require
 from hessmap.results.tracks import CurvatureTrack
-from hessmap.views.plots.style import FAINT, HESSIAN_COLOURS, INK, SHADE, dress, new_figure
+from hessmap.views.plots.style import FAINT, HESSIAN_COLOURS, INK, PAPER, SHADE, dress, new_figure
 
 _BLUE, _ORANGE = HESSIAN_COLOURS["outer_product"], HESSIAN_COLOURS["functional"]
 _PANEL = (4.4, 3.0)
-_LONG = 3  # times the usual distance between two points
+Floats = NDArray[np.float64]
 Draw = Callable[[Axes, CurvatureTrack], None]
 
 
@@ -34,21 +33,6 @@ def track_figure(track: CurvatureTrack) -> Figure:
         draw(axes, track)
         _finish(axes, title)
     return figure
-
-
-def gaps(steps: Sequence[int]) -> list[tuple[int, int]]:
-    """The pairs of neighbouring steps that lie more than three times as far apart as the usual ones.
-
-    >>> gaps([0, 640, 700, 760, 820])
-    [(0, 640)]
-    >>> gaps([0, 100, 200, 310]), gaps([0, 640])
-    ([], [])
-    """
-    distances = sorted(right - left for left, right in pairwise(steps))
-    if len(distances) < 2:
-        return []
-    usual = distances[(len(distances) - 1) // 2]
-    return [(left, right) for left, right in pairwise(steps) if right - left > _LONG * usual]
 
 
 def _panels(track: CurvatureTrack) -> dict[str, Draw]:
@@ -69,32 +53,32 @@ def _finish(axes: Axes, title: str) -> None:
     dress(axes, title)
     axes.set_xlabel("step", fontsize=9, color=INK)
     if axes.get_legend_handles_labels()[1]:
-        axes.legend(frameon=False, fontsize=8, labelcolor=INK)
+        axes.legend(fontsize=8, labelcolor=INK, framealpha=0.7, facecolor=PAPER, edgecolor="none")
 
 
-def _broken(steps: Sequence[int], values: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Steps and values with a nan in the middle of every gap, at which a line breaks."""
-    middles = [(left + right) / 2 for left, right in gaps(steps)]
+def _broken(track: CurvatureTrack, steps: Sequence[int], values: Floats) -> tuple[Floats, Floats]:
+    """Steps and values with a nan in the middle of every gap of the track, at which a line breaks."""
+    middles = [(left + right) / 2 for left, right in track.gaps]
     places = np.searchsorted(steps, middles)
     return np.insert(np.asarray(steps, dtype=float), places, middles), np.insert(values, places, np.nan)
 
 
-def _draw_curve(axes: Axes, steps: Sequence[int], values: NDArray[np.float64], colour: str, label: str | None) -> None:
-    axes.plot(*_broken(steps, values), "o-", color=colour, markersize=3, label=label, linewidth=1.2)
+def _draw_curve(axes: Axes, curve: tuple[Floats, Floats], colour: str, label: str | None, zorder: float = 2) -> None:
+    axes.plot(*curve, "o-", color=colour, markersize=3, label=label, linewidth=1.2, zorder=zorder)
 
 
-def _shade_gaps(axes: Axes, steps: Sequence[int]) -> None:
-    for place, (left, right) in enumerate(gaps(steps)):
+def _shade_gaps(axes: Axes, track: CurvatureTrack) -> None:
+    for place, (left, right) in enumerate(track.gaps):
         axes.axvspan(left, right, color=SHADE, zorder=0, label=None if place else "not measured")
 
 
 def _draw_risk(axes: Axes, track: CurvatureTrack) -> None:
     steps = [point.step for point in track.points]
     for name, colour in (("risk", INK), ("gradient_norm", _ORANGE)):
-        _draw_curve(axes, steps, track.column(name), colour, name.replace("_", " "))
+        _draw_curve(axes, _broken(track, steps, track.column(name)), colour, name.replace("_", " "))
     if (track.column("risk") > 0).all():
         axes.set_yscale("log", nonpositive="mask")
-    _shade_gaps(axes, steps)
+    _shade_gaps(axes, track)
 
 
 def _draw_eigenvalues(axes: Axes, track: CurvatureTrack) -> None:
@@ -102,13 +86,14 @@ def _draw_eigenvalues(axes: Axes, track: CurvatureTrack) -> None:
     steps = [point.step for point in points]
     count = min(point.eigenvalues.size for point in points)
     values = np.array([point.eigenvalues[:count] for point in points])
-    for place in reversed(range(count)):
-        label = {0: "largest: the sharpness", count - 1: f"the next {count - 1}"}.get(place)
-        _draw_curve(axes, steps, values[:, place], INK if place == 0 else _BLUE, label)
+    for place in range(count):
+        label = {0: "largest: the sharpness", 1: f"the next {count - 1}"}.get(place)
+        curve = _broken(track, steps, values[:, place])
+        _draw_curve(axes, curve, _BLUE if place else INK, label, zorder=2 if place else 3)
     limits = [(point.step, 2 / point.learning_rate) for point in points if point.learning_rate]
     if limits and min(limit for _, limit in limits) <= 20 * float(values.max()):
         axes.plot(*zip(*limits, strict=True), "--", color=FAINT, label="2 / learning rate")
-    _shade_gaps(axes, steps)
+    _shade_gaps(axes, track)
 
 
 def _draw_trace(axes: Axes, track: CurvatureTrack) -> None:
@@ -116,17 +101,18 @@ def _draw_trace(axes: Axes, track: CurvatureTrack) -> None:
     steps = [step for step, _ in traces]
     values = np.array([trace.value for _, trace in traces])
     errors = 2 * np.array([trace.standard_error for _, trace in traces])
-    places, low = _broken(steps, values - errors)
-    axes.fill_between(places, low, _broken(steps, values + errors)[1], color=_BLUE, alpha=0.2, linewidth=0)
-    _draw_curve(axes, steps, values, _BLUE, None)
-    _shade_gaps(axes, steps)
+    places, low = _broken(track, steps, values - errors)
+    axes.fill_between(places, low, _broken(track, steps, values + errors)[1], color=_BLUE, alpha=0.2, linewidth=0)
+    _draw_curve(axes, _broken(track, steps, values), _BLUE, None)
+    _shade_gaps(axes, track)
 
 
 def _draw_overlap(axes: Axes, track: CurvatureTrack) -> None:
     overlaps = [(point.step, point.gradient_overlap) for point in track.points if point.gradient_overlap is not None]
     steps = [step for step, _ in overlaps]
     label = f"share of the squared norm in {overlaps[0][1].num_vectors} directions"
-    _draw_curve(axes, steps, np.array([overlap.value for _, overlap in overlaps]), _BLUE, label)
+    values = np.array([overlap.value for _, overlap in overlaps])
+    _draw_curve(axes, _broken(track, steps, values), _BLUE, label)
     axes.plot(steps, [overlap.chance for _, overlap in overlaps], "--", color=FAINT, label="of a random vector")
     axes.set_ylim(-0.03, 1.03)
-    _shade_gaps(axes, steps)
+    _shade_gaps(axes, track)

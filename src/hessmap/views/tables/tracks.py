@@ -71,7 +71,7 @@ def _cells(point: TrackPoint) -> tuple[str, ...]:
         number(point.risk),
         number(point.gradient_norm),
         "–" if point.sharpness is None else f"{number(point.sharpness)}{'' if point.converged else ' ?'}",
-        "–" if trace is None else f"{number(trace.value)} ± {trace.standard_error:.1g}",
+        "–" if trace is None else trace.with_error,
         "–" if overlap is None else f"{overlap.value:.2f}",
         f"{point.num_products:,}",
         number(point.cost),
