@@ -92,7 +92,7 @@ def test_frozen_parameters_are_left_out() -> None:
         rest = DeepLinearConvolutionHessian(deep_linear_convolution_of(problem_of(model, shape))).to_dense()
     finally:
         model[0].weight.requires_grad_(True)
-    assert torch.equal(rest, whole[6:, 6:])
+    assert float((rest - whole[6:, 6:]).abs().max()) <= 1e-14 * float(whole.abs().max())
 
 
 def factors(problem: Problem) -> tuple[list[Tensor], list[Tensor], list[int], Tensor]:

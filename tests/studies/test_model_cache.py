@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import textwrap
@@ -148,7 +149,9 @@ def test_a_killed_training_goes_on_to_the_same_bits(
         trained_network(case.NETWORK, case.data(), **case.OPTIONS)
     """
     command = [sys.executable, "-c", textwrap.dedent(program), str(models)]
-    done = subprocess.run(command, env={"PYTHONPATH": SEARCH_PATH, "OMP_NUM_THREADS": "1"}, check=False, timeout=300)
+    # As many threads and the same kernels as here: the bits of a training belong to both.
+    environment = {**os.environ, "PYTHONPATH": SEARCH_PATH, "OMP_NUM_THREADS": str(torch.get_num_threads())}
+    done = subprocess.run(command, env=environment, check=False, timeout=300)
     assert done.returncode == 9
     (checkpoint,) = models.glob("*/checkpoints/training.pt")
     epochs: list[int] = []

@@ -95,7 +95,7 @@ def test_residual_block_adds_its_input() -> None:
     hidden = network.get_submodule("conv1")(inputs.unflatten(1, CIFAR)).relu()
     for index in (1, 2, 3):
         hidden = network.get_submodule(f"sc-conv{index}")(hidden).relu()
-    assert torch.equal(network(inputs), network.get_submodule("fc1")(hidden.mean((2, 3))))
+    torch.testing.assert_close(network(inputs), network.get_submodule("fc1")(hidden.mean((2, 3))), rtol=1e-12, atol=0)
 
 
 @pytest.mark.parametrize("name", ["F-5^2", "F-5-BN", "LeNet5", "LeNet5-BN", "VGG11-W2", "VGG11-W2-BN", "ResNet18-W2"])
