@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: run test install lint types unit test-slow bench bench-peers clean
+.PHONY: run test install lint types unit test-slow test-portable test-versions bench bench-peers clean
 
 run: install
 	$(BIN)/hessmap map
@@ -30,6 +30,14 @@ unit: install
 test-slow: install
 	$(BIN)/pytest -q -m 'slow or data'
 
+# The numeric tests with the kernels of other processors; ROWS="avx2" runs the rows whose names hold that.
+test-portable: install
+	$(BIN)/python .ci/matrix.py portable $(ROWS)
+
+# The suite on the oldest and newest dependencies and on every Python from 3.11 on that is here (6 GB for each).
+test-versions: install
+	$(BIN)/python .ci/matrix.py versions $(ROWS)
+
 bench: .venv-bench/.installed
 	cd benchmarks && for question in dense_hessian conv_hessian reduced_spectrum papers_way certified_rank study_store teacher_hessian input_jacobians; do \
 		../.venv-bench/bin/python $$question.py || failed=1; done; test -z "$$failed"
@@ -54,4 +62,4 @@ bench-peers: .venv-peers/.installed
 	touch $@
 
 clean:
-	rm -rf $(VENV) .venv-bench .venv-peers .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) .venv-bench .venv-peers .matrix .mypy_cache .ruff_cache .pytest_cache

@@ -9,10 +9,27 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from hypothesis import settings
+from hypothesis import register_random, settings
 
 settings.register_profile("hessmap", deadline=None)  # a deadline is a clock
 settings.load_profile("hessmap")
+
+
+class TorchRandom:
+    """torch's generator as hypothesis knows Python's and numpy's: every example starts from the same state."""
+
+    def seed(self, number: int) -> None:
+        torch.manual_seed(number)
+
+    def getstate(self) -> torch.Tensor:
+        return torch.get_rng_state()
+
+    def setstate(self, state: torch.Tensor) -> None:
+        torch.set_rng_state(state)
+
+
+TORCH_RANDOM = TorchRandom()  # hypothesis holds it weakly
+register_random(TORCH_RANDOM)
 
 sys.path.insert(0, str(Path(__file__).parent))
 

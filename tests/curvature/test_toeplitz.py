@@ -12,6 +12,7 @@ import hessmap as hm
 from hessmap.curvature.toeplitz import toeplitz_layer
 from hessmap.errors import InvalidInput, UnsupportedNetwork
 
+torch.manual_seed(0)
 LAYERS = {
     "plain": (nn.Conv1d(1, 2, 3), (1, 7)),
     "channels": (nn.Conv1d(3, 2, 2), (3, 5)),
@@ -94,6 +95,7 @@ def printed_derivative(length: int, channels: int, kernel: int) -> Tensor:
 
 @pytest.mark.parametrize(("length", "channels", "kernel"), [(5, 1, 2), (6, 3, 4), (4, 2, 4), (3, 2, 1)])
 def test_derivative_of_a_filter_is_that_of_lemma_1(length: int, channels: int, kernel: int) -> None:
+    torch.manual_seed(0)
     layer = toeplitz_layer(nn.Conv1d(channels, 2, kernel).double(), (channels, length))
     assert torch.equal(layer.filter_derivative, printed_derivative(length, channels, kernel))
 

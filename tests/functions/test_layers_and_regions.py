@@ -21,6 +21,7 @@ def drawn(*shape: int, seed: int = 0) -> torch.Tensor:
 
 def planted() -> nn.Module:
     """Two dimensions behind the first layer, kept by an identity on positive numbers, then widened."""
+    torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(6, 5), nn.ReLU(), nn.Linear(5, 5), nn.ReLU(), nn.Linear(5, 6)).double()
     with torch.no_grad():
         model[0].weight[:] = drawn(5, 2) @ drawn(2, 6)
