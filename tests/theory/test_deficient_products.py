@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from itertools import pairwise
+from itertools import product as product_of
 
 import pytest
 from exact_oracle import Matrix, product, random_matrix, rank
@@ -14,10 +15,12 @@ from polarised_oracle import Data, ranks
 
 from hessmap.errors import InvalidInput
 from hessmap.theory.fully_connected import linear
-from hessmap.theory.fully_connected.cyclic_strings import String, pairing_rank
+from hessmap.theory.fully_connected.cyclic_strings import String, interval_rank, pairing_rank
 from hessmap.theory.fully_connected.deficient_products import functional_rank, loss_rank, outer_product_rank
 from hessmap.theory.fully_connected.nested_spaces import nested_sum_dimension
 from hessmap.theory.fully_connected.product_ranks import generic_product_ranks, interval_counts
+
+Interval = tuple[int, int]
 
 # The weights that meet the paper's assumption A1 while their products lose rank.
 A1_IS_NOT_ENOUGH: list[Matrix] = [
@@ -159,3 +162,28 @@ def test_tables_that_no_weights_have_are_refused() -> None:
         loss_rank([[1], [1, 2]], 2)
     with pytest.raises(InvalidInput, match="never falls"):
         nested_sum_dimension([2, 1], [1, 1])
+
+
+def _entry_and_equations(num_layers: int, x: tuple[int, int], y: tuple[int, int]) -> tuple[Interval, list[Interval]]:
+    """Of the lemma of docs/conjectures.md: which f_k make the entry once around, and which each equation."""
+    (start, end), (other_start, other_end) = x, y
+    low, high = start - 1, other_end + 1
+    first, last = max(other_start, start + 1), min(num_layers + other_end, num_layers + end + 1)
+    windows = [(max(s - num_layers, low), min(s - 1, high)) for s in range(first, last + 1)]
+    return (low, high), windows
+
+
+@pytest.mark.parametrize("num_layers", range(2, 8))
+def test_a_change_in_the_kernel_does_not_change_the_map_around_the_cycle(num_layers: int) -> None:
+    """The entry is a sum of equations for every two strings that the earliest start with the latest end allows."""
+    strings = list(product_of(range(1, num_layers + 1), range(num_layers)))
+    for x, y in product_of(strings, strings):
+        if (x[0] < y[0] and x[1] < y[1]) or (x[0] > y[0] and x[1] > y[1]):
+            continue  # two such strings would have been joined the other way round
+        entry, equations = _entry_and_equations(num_layers, x, y)
+        assert interval_rank([*equations, entry]) == interval_rank(equations), (x, y)
+
+
+def test_the_joining_of_strings_is_needed_for_it() -> None:
+    entry, equations = _entry_and_equations(4, (1, 0), (3, 3))
+    assert interval_rank([*equations, entry]) > interval_rank(equations)
