@@ -112,10 +112,10 @@ def _bounds_of_any(network: SmallLeNet, layer_parameters: Sequence[int]) -> dict
 
 
 def findings(rows: Sequence[Row]) -> Iterator[Finding]:
-    linear, bent = ([row for row in rows if (row["activation"] == "identity") == kind] for kind in (True, False))
+    linear, others = ([row for row in rows if (row["activation"] == "identity") == kind] for kind in (True, False))
     if linear:
         yield from _of_linear(linear)
-    relu = [row for row in bent if row["activation"] == "relu"]
+    relu = [row for row in others if row["activation"] == "relu"]
     if relu:
         above = [
             sum(row.number(f"rank.{part}") > row.number(f"blurred_bound.{part}") for row in relu) for part in PARTS

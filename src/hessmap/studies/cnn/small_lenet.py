@@ -54,10 +54,10 @@ class SmallLeNet:
 
         first, second, hidden, last = self._layers(seed, init)
         pool = {"average": nn.AvgPool2d, "max": nn.MaxPool2d}[self.pooling]
-        bent = MODULES[self.activation]
+        activation = MODULES[self.activation]
         shape = nn.Unflatten(1, (1, self.side, self.side))
-        convolutions = (first, bent(), pool(POOLED), second, bent(), pool(POOLED))
-        return nn.Sequential(shape, *convolutions, nn.Flatten(), hidden, bent(), last)
+        convolutions = (first, activation(), pool(POOLED), second, activation(), pool(POOLED))
+        return nn.Sequential(shape, *convolutions, nn.Flatten(), hidden, activation(), last)
 
     def build_after_blurring(self, seed: int = 0, init: str = "gaussian") -> nn.Sequential:
         """The linear network with its poolings in front, as a model on ``blurred`` inputs."""

@@ -93,10 +93,10 @@ def findings(rows: Sequence[Row]) -> Iterator[Finding]:
         right = sum(row["ours_right"][part] for row in rows)
         detail = f"{right:,} of {num_networks:,}"
         yield Finding(f"Our formula of {name} is right on every network that was tried", right == num_networks, detail)
-    kept = [_num_wrong_in_paper(row) for row in rows if _is_in_view_of_paper(row)]
-    if kept:
+    wrong = [_num_wrong_in_paper(row) for row in rows if _is_in_view_of_paper(row)]
+    if wrong:
         claim = "Deep, generic residual, bias only without bottleneck and with rc = r: the paper is right"
-        yield Finding(claim, sum(kept) == 0, f"{sum(kept):,} of {3 * sum(_sizes(rows, True)):,} ranks wrong")
+        yield Finding(claim, sum(wrong) == 0, f"{sum(wrong):,} of {3 * sum(_sizes(rows, True)):,} ranks wrong")
     others: dict[tuple[str, ...], int] = {}
     for row in rows:
         if row["family"] in _DEEP and not _is_in_view_of_paper(row):

@@ -124,7 +124,7 @@ def findings(rows: Sequence[Row]) -> Iterator[Finding]:
         ("Training too short is a part: three times the steps leave less", "gaussian 1, 3000 steps", "gaussian 1"),
         ("Free biases leave less", "gaussian 1", "gaussian 1, free biases"),
         ("A constant input, which makes shifts cheap, leaves less", "gaussian 1", "gaussian 1, a constant input"),
-        ("Dear biases leave more of it at small inputs", "uniform 0.3, dear biases", "uniform 0.3"),
+        ("Biases that cost more leave more of it at small inputs", "uniform 0.3, dear biases", "uniform 0.3"),
     )
     for claim, more, less in claims:
         pairs = list(zip(ratios[more], ratios[less], strict=False))

@@ -109,8 +109,8 @@ def _gradients(weights: Sequence[Any], target: Any) -> list[Any]:
     for place, weight in enumerate(weights):
         above = _product(weights[place + 1 :]) if place + 1 < len(weights) else None
         below = _product(weights[:place]) if place else None
-        pulled = residual if above is None else above.T @ residual
-        found.append((pulled if below is None else pulled @ below.T) + 2 * _RIDGE * weight)
+        back = residual if above is None else above.T @ residual
+        found.append((back if below is None else back @ below.T) + 2 * _RIDGE * weight)
     return found
 
 

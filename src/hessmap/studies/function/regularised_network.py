@@ -88,11 +88,11 @@ def regularised_network(
     if start is not None:
         model.load_state_dict(start.state_dict())
         settings["start"] = data_hash(*(part.detach().numpy() for part in model.parameters()))
-    kept = cached_model(settings, lambda checkpoints: _trained(model, data, settings, checkpoints))
+    stored = cached_model(settings, lambda checkpoints: _train(model, data, settings, checkpoints))
     store_samples(settings["data"], data.inputs)
-    model.load_state_dict(kept["parameters"])
-    objectives = tuple(kept["objectives"])
-    return RegularisedNetwork(model, kept["risk"], kept["squared_norm"], kept["gradient_norm"], objectives)
+    model.load_state_dict(stored["parameters"])
+    objectives = tuple(stored["objectives"])
+    return RegularisedNetwork(model, stored["risk"], stored["squared_norm"], stored["gradient_norm"], objectives)
 
 
 def share_of_step(step: int, num_steps: int) -> float:
@@ -107,7 +107,7 @@ def share_of_step(step: int, num_steps: int) -> float:
     return LAST_SHARE + (1 - LAST_SHARE) * (1 + cos(pi * passed)) / 2
 
 
-def _trained(model: nn.Sequential, data: Data, settings: dict[str, Any], checkpoints: Path) -> dict[str, Any]:
+def _train(model: nn.Sequential, data: Data, settings: dict[str, Any], checkpoints: Path) -> dict[str, Any]:
     from hessmap.studies.function.relu_descent import ReluDescent
     from hessmap.training import load_checkpoint, save_checkpoint
 

@@ -63,8 +63,8 @@ def stored_eigenpairs(hessian: LayerHessian, count: int) -> EigenpairsMeasuremen
         "count": count,
         "tolerance": _TOLERANCE,
     }
-    kept = cached_model(settings, find)
+    stored = cached_model(settings, find)
     plain: dict[str, Any] = {
-        name: value.numpy() if isinstance(value, torch.Tensor) else value for name, value in kept.items()
+        name: value.numpy() if isinstance(value, torch.Tensor) else value for name, value in stored.items()
     }
     return EigenpairsMeasurement(**plain)

@@ -67,7 +67,7 @@ def descend(
     """The students after 0, every, 2 every, .. steps; each step takes ``batch`` inputs that were never seen before."""
     generator = np.random.default_rng(seed)
     value, slope = activation_and_slope(name)
-    (first, second), kept = (part.copy() for part in student), [student]
+    (first, second), path = (part.copy() for part in student), [student]
     for count in range(1, num_steps + 1):
         inputs = generator.normal(size=(batch, first.shape[1]))
         sums = inputs @ first.T
@@ -77,5 +77,5 @@ def descend(
         first = first - step / batch * back.T @ inputs
         second = second - step / batch * hidden.T @ residual
         if count % every == 0:
-            kept.append((first, second))
-    return kept
+            path.append((first, second))
+    return path
