@@ -68,4 +68,4 @@ def _rows(problem: Problem, inputs: Inputs) -> Tensor:
 
 def _samples_at_once(problem: Problem) -> int:
     per_sample = problem.dtype.itemsize * 3 * problem.output_dim * problem.num_parameters
-    return max(1, problem.memory_budget // per_sample)
+    return max(1, problem.working_bytes // per_sample)

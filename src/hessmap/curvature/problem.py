@@ -143,6 +143,11 @@ class Problem:
     def num_parameters(self) -> int:
         return self.layout.size
 
+    @property
+    def working_bytes(self) -> int:
+        """What temporaries should stay below: the budget, or 1 GiB, above which more at once is not faster."""
+        return min(self.memory_budget, 2**30)
+
     @cached_property
     @torch.inference_mode(False)
     def parameters(self) -> Tensor:

@@ -167,7 +167,7 @@ def samples_at_once(problem: Problem, layer: Layer, curvature: Curvature = "gaus
     per_sample = problem.dtype.itemsize * (
         directions * (4 * width + 3 * outputs) + layer.num_positions * layer.num_inputs
     )
-    return max(1, min(problem.num_samples, problem.memory_budget // (2 * per_sample)))
+    return max(1, min(problem.num_samples, problem.working_bytes // (2 * per_sample)))
 
 
 def activation_size(problem: Problem) -> int:

@@ -208,7 +208,7 @@ def layer_hessian(problem: Problem, name: str, *, with_bias: bool = False) -> La
     needed = needed_curvature(problem, layer)
     plan = _plan(problem, layer, needed)
     what = f"the Hessian of layer '{name}'"
-    require_memory(what, plan.stored_bytes + problem.memory_budget, "Use fewer samples, or loss_hessian(problem).block")
+    require_memory(what, plan.stored_bytes + problem.working_bytes, "Use fewer samples, or loss_hessian(problem).block")
     sums = [FactorSums(problem, layer, rule) for rule in PATCH_RULES]
     store = SampleStore(layer, plan.form, problem.num_samples, needed.rank)
     for batch in layer_batches(problem, layer, plan.curvature):
@@ -237,5 +237,5 @@ def _plan(problem: Problem, layer: Layer, needed: NeededCurvature) -> LayerPlan:
         ),
     )
     forms = forms if layer.is_plain else forms[1:]
-    fitting = [plan for plan in forms if plan.stored_bytes + problem.memory_budget <= available_bytes()]
+    fitting = [plan for plan in forms if plan.stored_bytes + problem.working_bytes <= available_bytes()]
     return min(fitting or forms, key=lambda plan: plan.flops_per_vector if fitting else plan.stored_bytes)

@@ -45,7 +45,7 @@ def dense_hessian(problem: Problem, part: Part) -> DenseHessian:
     size = problem.num_parameters
     require_memory(
         f"the dense Hessian of {size} parameters",
-        problem.dtype.itemsize * size * size + problem.memory_budget // 4,
+        problem.dtype.itemsize * size * size + problem.working_bytes,
         "Use products (H @ v) or fewer trainable parameters",
     )
     try:
@@ -191,13 +191,13 @@ def _bytes_per_sample(problem: Problem, network: Network) -> int:
 def _samples_at_once(problem: Problem, network: Network) -> int:
     if not network.calls:
         return problem.num_samples
-    return max(1, min(problem.num_samples, problem.memory_budget // (2 * _bytes_per_sample(problem, network))))
+    return max(1, min(problem.num_samples, problem.working_bytes // (2 * _bytes_per_sample(problem, network))))
 
 
 def _outputs_at_once(problem: Problem, network: Network, k: int) -> Iterator[slice]:
     """Outputs of a call, as many at a time as the budget holds for the samples of a batch."""
     call = network.calls[k]
-    allowed = problem.memory_budget // 2 if call.is_plain else min(problem.memory_budget // 2, _SWEPT)
+    allowed = problem.working_bytes // 2 if call.is_plain else min(problem.working_bytes // 2, _SWEPT)
     step = allowed // (_bytes_per_output(network, k) * _samples_at_once(problem, network))
     step = max(1, min(call.num_outputs, step))
     for start in range(0, call.num_outputs, step):
