@@ -18,6 +18,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from hessmap.progress import NoProgress
+from hessmap.runs.engines import num_cores
 from hessmap.runs.run import run
 from hessmap.runs.store import Store
 from hessmap.studies import Case, Lines, Series, Study, View, grid
@@ -50,31 +52,26 @@ TRIVIAL = Study(
 )
 
 
-class FirstAndLast:
-    """Remembers when the first and the last outcome were stored, which leaves the start of the processes out."""
+class StoringTimes(NoProgress):
+    """Remembers when each outcome was stored, which leaves the start of the processes out."""
 
     def __init__(self) -> None:
         self.times: list[float] = []
 
-    def started(self, study: Study, num_cases: int, num_pending: int, lanes: int) -> None:
-        self.lanes = lanes
-
-    def advanced(self, outcome: object, num_left: int, seconds_left: float | None) -> None:
+    def advance(self, done: int, note: str = "") -> None:
         self.times.append(time.perf_counter())
-
-    def stopping(self) -> None:
-        pass
 
 
 def throughput(store: Path, engine: Any) -> dict[str, float]:
-    watcher = FirstAndLast()
+    watcher = StoringTimes()
     started = time.perf_counter()
     summary = run(_ADDRESS, store, engine=engine, progress=watcher)
     assert summary.num_done == NUM_CASES
     seconds = time.perf_counter() - started
     steady = (NUM_CASES - 1) / (watcher.times[-1] - watcher.times[0])
     per_second = {"per_second": NUM_CASES / seconds, "steady_per_second": steady}
-    return {"num_cases": NUM_CASES, "workers": watcher.lanes, "seconds": seconds, **per_second}
+    workers = num_cores() if engine == "processes" else 1
+    return {"num_cases": NUM_CASES, "workers": workers, "seconds": seconds, **per_second}
 
 
 def fill(path: Path, num_records: int) -> float:

@@ -6,6 +6,7 @@ An exported file ``results/fcn-simulate.json`` is stable in order, has one case 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -150,7 +151,7 @@ def results_text(study: Study, stored: StoredRecords) -> str:
     lines = [f" {json.dumps(name)}: {json.dumps(value)}," for name, value in head.items()]
     lines.append(f' "verdict": {json.dumps(study.verdict(stored.rows, len(stored.failures)).sentence)},')
     failures = [
-        {"case": case_of_key(failure.key), "error": failure.error.split("\n")[0], "attempts": failure.attempts}
+        {"case": case_of_key(failure.key), "error": shared_error(failure), "attempts": failure.attempts}
         for failure in stored.failures
     ]
     lines += _lines("provenance", [json.dumps(item, sort_keys=True) for item in stored.provenances])
@@ -158,6 +159,15 @@ def results_text(study: Study, stored: StoredRecords) -> str:
     records = [f'{{"case": {case_key(row.case)},\n   "record": {encode(row.record)}}}' for row in stored.rows]
     lines += _lines("records", records, is_last=True)
     return "\n".join(["{", *lines, "}", ""])
+
+
+def shared_error(failure: Failure) -> str:
+    """The first line of an error as it can be shared: of files of the machine the names alone.
+
+    >>> shared_error(Failure("{}", "OSError: '/home/me/data/x.npz' at 1/2 of https://a.org/b/c\\ntraceback", 1))
+    "OSError: 'x.npz' at 1/2 of https://a.org/b/c"
+    """
+    return re.sub(r"(?<![\w.~/:])~?/(?:[^\s/'\"():,]+/)+(?=[^\s/'\"():,])", "", failure.error.split("\n")[0])
 
 
 def _lines(name: str, items: Sequence[str], is_last: bool = False) -> list[str]:

@@ -17,7 +17,7 @@ from hessmap.runs.study import Case, Study
 from hessmap.runs.study_source import source_hash
 
 _FIRST_DRAW = {"gaussian": {"num_samples": 8, "dim": 4}}
-_CASES_PER_LANE = 20  # from here on the clock on the wall is the better witness
+_CASES_PER_WORKER = 20  # from here on the clock on the wall is the better witness
 
 
 @dataclass(frozen=True)
@@ -109,10 +109,10 @@ def _notes_on_source(study: Study, store: Store) -> tuple[str, ...]:
 
 
 class RemainingTime:
-    """Time left for cases of different predicted cost on some lanes.
+    """Time left for cases of different predicted cost on some workers.
 
     At first the predictions are scaled by predicted against actual seconds of the finished cases, and divided by the
-    lanes. After many cases the wall clock decides, which also sees what lies between the cases.
+    workers. After many cases the wall clock decides, which also sees what lies between the cases.
     """
 
     def __init__(self, predicted: Mapping[str, float], clock: Callable[[], float] = time.monotonic) -> None:
@@ -143,15 +143,15 @@ class RemainingTime:
     def num_left(self) -> int:
         return len(self._predicted)
 
-    def seconds(self, lanes: int) -> float | None:
+    def seconds(self, num_workers: int) -> float | None:
         """The time left when so many cases are measured at a time; None before anything is known."""
         if not self._predicted:
             return 0.0
-        if self._num_done >= _CASES_PER_LANE * lanes and self._work_done > 0:
+        if self._num_done >= _CASES_PER_WORKER * num_workers and self._work_done > 0:
             return self._work_left / self._work_done * (self._clock() - self._started)
         if self._work_measured <= 0:
             return None
-        return self._scale * self._work_left / min(lanes, len(self._predicted))
+        return self._scale * self._work_left / min(num_workers, len(self._predicted))
 
     @property
     def _scale(self) -> float:

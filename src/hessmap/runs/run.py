@@ -88,7 +88,7 @@ def run(
         if plan.pending:
             models = store.parent.absolute() / "models"
             chosen = engine_for(engine, study, address, models, workers, scheduler, remaining.seconds_of)
-            place = "1 worker" if chosen.lanes == 1 else f"{chosen.lanes} workers"
+            place = "1 worker" if chosen.num_workers == 1 else f"{chosen.num_workers} workers"
             shown.start(f"{study.name} ({place})", total=len(plan.pending))
             try:
                 with stop_event(lambda: shown.message(_STOPPING)) as stop:
@@ -133,7 +133,7 @@ def _store_outcomes(
             if not outcome.is_done:
                 failed.append(outcome)
             failures = f", {len(failed)} failed" if failed else ""
-            note = f"{time_left(remaining.seconds(engine.lanes))}{failures}"
+            note = f"{time_left(remaining.seconds(engine.num_workers))}{failures}"
             shown.advance(len(plan.pending) - remaining.num_left, note)
     return failed
 

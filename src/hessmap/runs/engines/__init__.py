@@ -19,9 +19,9 @@ ENGINES: tuple[EngineName, ...] = ("processes", "inline", "dask")
 
 
 class Engine(Protocol):
-    """Yields an outcome for every key, in any order, until told to stop; ``lanes`` cases are measured at a time."""
+    """Yields an outcome for every key, in any order, until it is to stop; ``num_workers`` cases run at a time."""
 
-    lanes: int
+    num_workers: int
 
     def outcomes(self, keys: Sequence[str], stop: Event) -> Generator[Outcome]: ...
 
@@ -45,9 +45,9 @@ def engine_for(
     if name == "processes":
         from hessmap.runs.engines.processes import Processes
 
-        lanes = max(1, num_cores() // study.threads) if workers is None else workers
-        require(lanes >= 1, "workers must be at least 1", f"got {workers}")
-        return Processes(study, address, models, lanes, seconds_of)
+        num_workers = max(1, num_cores() // study.threads) if workers is None else workers
+        require(num_workers >= 1, "workers must be at least 1", f"got {workers}")
+        return Processes(study, address, models, num_workers, seconds_of)
     from hessmap.runs.engines.cluster import Cluster
 
     if scheduler is None:
@@ -59,7 +59,7 @@ class Inline:
     """One case after the other in this process: for debugging, for studies that are instant, and for notebooks."""
 
     def __init__(self, study: Study, models: Path) -> None:
-        self.lanes = 1
+        self.num_workers = 1
         self._study = study
         self._models = models
 

@@ -39,9 +39,9 @@ class Cluster:
         self._address = address
         self._scheduler = scheduler
         self._seconds_of = seconds_of
-        self._client = _connected(scheduler)
+        self._client = _new_client(scheduler)
         self._counted = -_COUNT_SECONDS
-        self.lanes = 1
+        self.num_workers = 1
         self._count_workers()
 
     def outcomes(self, keys: Sequence[str], stop: Event) -> Generator[Outcome]:
@@ -66,13 +66,13 @@ class Cluster:
 
     def _num_ahead(self, key: str) -> int:
         seconds = self._seconds_of(key)
-        return self.lanes * (_SHORT_CASES_AHEAD if seconds is not None and seconds < _SHORT_SECONDS else 1)
+        return self.num_workers * (_SHORT_CASES_AHEAD if seconds is not None and seconds < _SHORT_SECONDS else 1)
 
     def _count_workers(self) -> None:
         if time.monotonic() - self._counted < _COUNT_SECONDS:
             return
         try:
-            self.lanes = max(1, sum(self._client.nthreads().values()))
+            self.num_workers = max(1, sum(self._client.nthreads().values()))
         except OSError as error:
             raise self._lost("it is gone") from error
         self._counted = time.monotonic()
@@ -94,7 +94,7 @@ class Cluster:
         return ClusterError(sentence(must, got))
 
 
-def _connected(scheduler: str) -> Any:
+def _new_client(scheduler: str) -> Any:
     try:
         from distributed import Client
     except ImportError as error:

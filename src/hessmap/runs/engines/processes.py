@@ -36,7 +36,7 @@ class WorkerError(HessmapError, RuntimeError):
 class Worker:
     """One worker process, the pipe to it, and the keys that it was given, in the order in which it takes them."""
 
-    def __init__(self, address: str, threads: int, models: Path, lanes: int) -> None:
+    def __init__(self, address: str, threads: int, models: Path, num_workers: int) -> None:
         self.connection, theirs = Pipe()
         lifeline, self._lifeline = os.pipe()
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the worker
@@ -48,7 +48,7 @@ class Worker:
                 stdin=subprocess.DEVNULL,
                 stdout=self._log,
                 stderr=self._log,
-                env={**os.environ, **_python_path(), **thread_environment(threads), _WORKERS: str(lanes)},
+                env={**os.environ, **_python_path(), **thread_environment(threads), _WORKERS: str(num_workers)},
                 process_group=0,  # Ctrl-C in the terminal reaches the parent alone, which lets cases finish
             )
         except OSError:
@@ -98,9 +98,9 @@ class Processes:
     """Cases on several local processes. ``seconds_of`` predicts the time of a case, for sharing the work out."""
 
     def __init__(
-        self, study: Study, address: str, models: Path, lanes: int, seconds_of: Callable[[str], float | None]
+        self, study: Study, address: str, models: Path, num_workers: int, seconds_of: Callable[[str], float | None]
     ) -> None:
-        self.lanes = lanes
+        self.num_workers = num_workers
         self._study = study
         self._address = address
         self._models = models
@@ -113,7 +113,7 @@ class Processes:
         todo = deque(keys)
         workers: list[Worker] = []
         try:
-            for _ in range(min(self.lanes, len(todo))):
+            for _ in range(min(self.num_workers, len(todo))):
                 workers.append(self._new_worker())  # noqa: PERF401 - those that started are closed if the next is not
             while workers:
                 self._share_out(todo, workers, stop.is_set())
@@ -133,7 +133,7 @@ class Processes:
 
     def _new_worker(self) -> Worker:
         try:
-            return Worker(self._address, self._study.threads, self._models, self.lanes)
+            return Worker(self._address, self._study.threads, self._models, self.num_workers)
         except OSError as error:
             raise WorkerError(sentence("worker processes must start", f"the system refused one ({error})")) from error
 

@@ -75,7 +75,7 @@ def predict(
     """
     from hessmap.theory import predict_ranks
 
-    described = _described(network, activation, bias)
+    described = _network_of(network, activation, bias)
     prediction = predict_ranks(
         described,
         loss=loss,
@@ -94,7 +94,7 @@ def predict(
     console().print(prediction_view(prediction, title=f"{described}, {loss} loss"))
 
 
-def _described(network: str, activation: str, bias: bool) -> Architecture:
+def _network_of(network: str, activation: str, bias: bool) -> Architecture:
     """The network of the text, with what the options add to it."""
     from dataclasses import replace
 

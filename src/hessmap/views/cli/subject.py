@@ -70,7 +70,7 @@ def referenced_object(reference: str) -> Any:
             offer = _offer(name, found, module_name)
             raise InvalidInput(sentence(f"{reference} must exist", f"there is no {name!r}", offer)) from error
         except Exception as error:
-            raise InvalidInput(sentence(f"{reference} must be readable", _raised(error))) from error
+            raise InvalidInput(sentence(f"{reference} must be readable", _raised_text(error))) from error
     return found
 
 
@@ -87,7 +87,7 @@ def made_by(factory: Any, reference: str) -> Any:
     try:
         return factory()
     except (Exception, SystemExit) as error:
-        raise InvalidInput(sentence(f"{reference}() must return", _raised(error))) from error
+        raise InvalidInput(sentence(f"{reference}() must return", _raised_text(error))) from error
 
 
 def imported_module(module_name: str) -> Any:
@@ -107,12 +107,12 @@ def imported_module(module_name: str) -> Any:
                     "Change to the folder that holds it, or install it",
                 )
             ) from error
-        raise InvalidInput(sentence(f"the module {module_name!r} must import", _raised(error))) from error
+        raise InvalidInput(sentence(f"the module {module_name!r} must import", _raised_text(error))) from error
     except (Exception, SystemExit) as error:
-        raise InvalidInput(sentence(f"the module {module_name!r} must import", _raised(error))) from error
+        raise InvalidInput(sentence(f"the module {module_name!r} must import", _raised_text(error))) from error
 
 
-def _raised(error: BaseException) -> str:
+def _raised_text(error: BaseException) -> str:
     return f"it raised {type(error).__name__}: {' '.join(str(error).split())}".rstrip(".")
 
 

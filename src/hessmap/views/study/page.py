@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from hessmap.runs.collection import Collection
+from hessmap.runs.collection import Collection, shared_error
 from hessmap.runs.encoding import case_key
 from hessmap.runs.verdict import Judgement, Verdict
 from hessmap.views.page import page
@@ -32,7 +32,7 @@ def study_page(collection: Collection, address: str) -> str:
             ("Counterexamples of conjectures", _lines([one for one in verdict.disagreements if one.is_conjecture])),
             ("Cases that cannot be decided", _lines(verdict.undecidable)),
         ),
-        failures=[{"case": failure.key, "error": failure.error.split("\n")[0]} for failure in failures[:_MAX_LINES]],
+        failures=[{"case": failure.key, "error": shared_error(failure)} for failure in failures[:_MAX_LINES]],
         table=replace(table, lines=table.lines[:_MAX_LINES]),
         num_hidden=max(0, len(table.lines) - _MAX_LINES),
         commands=_commands(collection, address),

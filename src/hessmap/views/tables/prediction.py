@@ -33,9 +33,9 @@ def prediction_view(prediction: RankPrediction, title: str = "") -> RenderableTy
         )
     return Group(
         table,
-        *_listed("Sources", (f"{HESSIAN_SYMBOLS[part]}: {_source(rank)}" for part, rank in ranks.items())),
-        *_listed("Made from", _integers(prediction)),
-        *_listed("Assumed", prediction.assumptions),
+        *_section("Sources", (f"{HESSIAN_SYMBOLS[part]}: {_source(rank)}" for part, rank in ranks.items())),
+        *_section("Made from", _integers(prediction)),
+        *_section("Assumed", prediction.assumptions),
     )
 
 
@@ -55,6 +55,6 @@ def _integers(prediction: RankPrediction) -> list[str]:
     return [", ".join(named)] if named else []
 
 
-def _listed(head: str, lines: Iterable[str]) -> list[RenderableType]:
+def _section(head: str, lines: Iterable[str]) -> list[RenderableType]:
     shown = [Padding(Text(line), (0, 0, 0, 2)) for line in lines]
     return [Text(head, style="bold"), *shown] if shown else []
