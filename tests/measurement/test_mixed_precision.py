@@ -239,7 +239,7 @@ def test_a_problem_that_holds_to_float64_has_no_twin() -> None:
     stubborn = hm.Problem(network(), lambda out, y: (out - y + shift).square().sum(1), inputs, targets)
     shifted = hm.Problem(network(), "squared", inputs, targets, forward=lambda model, x: model(x) + shift)
     huge = hm.Problem(torch.nn.Linear(30, 5).double(), "squared", 1e30 * inputs, targets)
-    float32 = hm.Problem(network().float(), "squared", inputs, targets)
+    float32 = hm.Problem(network().float(), "squared", inputs, targets, dtype=torch.float32)
     for problem in (stubborn, shifted, huge, float32):
         assert hm.loss_hessian(problem).in_single_precision() is None
     hessian = hm.loss_hessian(hm.Problem(network(), "squared", inputs, targets))
