@@ -117,7 +117,7 @@ def test_products_that_lose_rank_are_predicted_and_break_the_printed_formulas(lo
 
 
 def test_a_sum_of_intervals_has_the_product_ranks_it_says() -> None:
-    from hessmap.studies.fcn.special_networks import SumOfIntervals
+    from hessmap.studies.fcn.interval_networks import SumOfIntervals
 
     network = SumOfIntervals(2, ((0, 0), (0, 2), (1, 2)))
     assert network.widths == (2, 2, 2)

@@ -8,12 +8,16 @@ from typing import Any
 from hessmap.results import PARTS
 from hessmap.runs.encoding import case_key
 from hessmap.studies import Case, Column, Heatmap, Study, View, grid
-from hessmap.studies.fcn.random_settings import RIGHT_CHECKS, Setting, all_right_findings, random_setting, right_columns
+from hessmap.studies.fcn.random_settings import RIGHT_CHECKS, all_right_findings, random_setting, right_columns
 from hessmap.studies.hessian_ranks import NAMES
 
 
 def measure(case: Case) -> dict[str, Any]:
     """How many of the networks each formula gets right; every network that it does not."""
+    from hessmap.curvature.finite_field import generic_rank
+    from hessmap.networks import FullyConnected
+    from hessmap.theory import predict_ranks
+
     draw = random.Random(case_key(case))
     right = dict.fromkeys(PARTS, 0)
     counterexamples = []
@@ -22,36 +26,18 @@ def measure(case: Case) -> dict[str, Any]:
         setting = random_setting(draw, family, case["inputs"], case["residual"], case["loss"])
         layers = range(1, len(setting.widths))
         biased = tuple(sorted(draw.sample(layers, draw.randint(1, len(layers)))))
-        exact, claimed = _exact_ranks(setting, biased, draw.randrange(2**32)), _claimed_ranks(setting, biased)
+        network = FullyConnected(setting.widths, bias=[layer in biased for layer in layers])
+        seed = draw.randrange(2**32)
+        prediction = predict_ranks(network, setting.loss, **setting.data_ranks)
+        claimed = {part: int(getattr(prediction, part)) for part in PARTS}
+        exact = {
+            part: generic_rank(network, part, setting.loss, **setting.data_ranks, seed=seed).value for part in PARTS
+        }
         for part in PARTS:
             right[part] += exact[part] == claimed[part]
         if exact != claimed:
             counterexamples.append({"widths": setting.widths, "biased": biased, "exact": exact, "claimed": claimed})
     return {"right": right, "counterexamples": counterexamples}
-
-
-def _exact_ranks(setting: Setting, biased: tuple[int, ...], seed: int) -> dict[str, int]:
-    from hessmap.curvature.finite_field import generic_rank
-    from hessmap.studies.fcn.special_networks import PartlyBiased
-
-    network = PartlyBiased(setting.widths, biased)
-    return {part: generic_rank(network, part, setting.loss, **setting.data_ranks, seed=seed).value for part in PARTS}
-
-
-def _claimed_ranks(setting: Setting, biased: tuple[int, ...]) -> dict[str, int]:
-    from hessmap.theory.fully_connected import partial_bias
-
-    residual = setting.data_ranks
-    widths, rank, centred = setting.widths, residual.pop("input_rank"), residual.pop("centred_input_rank")
-    shared: dict[str, Any] = {
-        "centred_input_rank": centred,
-        "effective_output_dim": setting.effective_output_dim,
-    }
-    return {
-        "outer_product": partial_bias.outer_product_rank(widths, biased, rank, **shared),
-        "functional": partial_bias.functional_rank(widths, biased, rank, **shared, **residual),
-        "loss": partial_bias.loss_rank(widths, biased, rank, **shared, **residual),
-    }
 
 
 STUDY = Study(

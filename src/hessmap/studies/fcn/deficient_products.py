@@ -12,7 +12,7 @@ from hessmap.studies.fcn.random_settings import RIGHT_CHECKS, Setting, all_right
 from hessmap.studies.hessian_ranks import NAMES
 
 if TYPE_CHECKING:
-    from hessmap.studies.fcn.special_networks import SumOfIntervals
+    from hessmap.studies.fcn.interval_networks import SumOfIntervals
 
 _WIDEST = 6
 
@@ -41,7 +41,7 @@ def measure(case: Case) -> dict[str, Any]:
 
 def _random_network(draw: random.Random, num_layers: int) -> SumOfIntervals:
     """A sum of random intervals with at least one unit at every vertex; those from input to output are likelier."""
-    from hessmap.studies.fcn.special_networks import SumOfIntervals
+    from hessmap.studies.fcn.interval_networks import SumOfIntervals
 
     every = [(first, last) for first in range(num_layers + 1) for last in range(first, num_layers + 1)]
     while True:

@@ -42,17 +42,16 @@ def _rows(name: str, bias: str, fewer: int) -> tuple[Case, ...]:
 def measure(case: Case) -> dict[str, Any]:
     """The rank of every cell of a row, as predicted and in GF(P)."""
     from hessmap.curvature.finite_field import generic_rank
-    from hessmap.networks import Polynomial
-    from hessmap.studies.teacher.polynomial_teachers import PolynomialTeacher
+    from hessmap.networks import FullyConnected, Polynomial
     from hessmap.theory import effective_parameters
 
     activation, inputs, bias = Polynomial(_COEFFICIENTS[case["activation"]]), case["inputs"], case["bias"]
     hidden = np.arange(1, _num_hidden(inputs, activation.degree) + 1)
     predicted = [effective_parameters(inputs, int(width), activation, bias) for width in hidden]
-    in_hidden, in_output = bias in ("hidden", "both"), bias in ("output", "both")
+    biased = (bias in ("hidden", "both"), bias in ("output", "both"))
     exact = [
         generic_rank(
-            PolynomialTeacher(inputs, int(width), activation, in_hidden, in_output),
+            FullyConnected((inputs, int(width), 1), biased, activation),
             "outer_product",
             num_samples=_num_samples(count.num_parameters, count.function_space_dim),
             seed=int(width),
