@@ -117,7 +117,7 @@ def test_erf_teachers_are_certified_to_have_full_rank() -> None:
 
 
 @pytest.fixture(scope="module")
-def courses() -> list[Row]:
+def students() -> list[Row]:
     return [
         *measured(dynamics.STUDY, item="flow", network="linear", teacher=0, deviation=1e-2),
         *measured(dynamics.STUDY, item="late", network="linear"),
@@ -125,17 +125,17 @@ def courses() -> list[Row]:
     ]
 
 
-def test_students_near_a_teacher_follow_its_hessian(courses: list[Row]) -> None:
-    flow, late, steps = courses
+def test_students_near_a_teacher_follow_its_hessian(students: list[Row]) -> None:
+    flow, late, steps = students
     assert flow["farthest_ratio"] < 0.02
     assert flow.array("flow")[0] == pytest.approx(flow.array("form")[0], rel=0.01)
     assert late["last_rate"] == pytest.approx(late["exponent"], rel=0.05)
     assert steps["over_stepped.t1"] == pytest.approx(1, abs=0.1)
-    assert dynamics.STUDY.verdict(courses).holds
+    assert dynamics.STUDY.verdict(students).holds
 
 
-def test_the_verdict_on_the_dynamics_can_fail(courses: list[Row]) -> None:
-    flow, late, steps = courses
+def test_the_verdict_on_the_dynamics_can_fail(students: list[Row]) -> None:
+    flow, late, steps = students
     assert not dynamics.STUDY.verdict([changed(flow, farthest_ratio=0.5), late, steps]).holds
     assert not dynamics.STUDY.verdict([flow, changed(late, last_rate=2 * late["exponent"]), steps]).holds
     far = {**steps["over_stepped"], "t4": 2.0}

@@ -211,10 +211,10 @@ def test_training_starts_at_the_initialisation_and_ends_with_its_own_space() -> 
     assert "course.gap" not in measured(training.STUDY, data="digits", network="F-12", layer="fc2", seed=0)
 
 
-def course_row(**fields: Any) -> Row:
+def training_row(**fields: Any) -> Row:
     case = {"data": "digits", "network": "F-100^2", "layer": "fc1", "seed": 0}
-    course = {"squared_cosine": 0.999, "gap": 5.0, "num_outliers": 9, "with_other": 0.1}
-    arrays = {name: np.full(4, fields.get(name, value)) for name, value in course.items()}
+    numbers = {"squared_cosine": 0.999, "gap": 5.0, "num_outliers": 9, "with_other": 0.1}
+    arrays = {name: np.full(4, fields.get(name, value)) for name, value in numbers.items()}
     ends = {"first": {"with_final": fields.get("start", 0.3)}, "before_last": {"with_final": 0.9}}
     return Row(case, {"course": arrays, **ends, "chance": 0.001})
 
@@ -229,8 +229,8 @@ def course_row(**fields: Any) -> Row:
     ],
 )
 def test_claims_along_training_hold_and_fail(words: str, bad: dict[str, Any]) -> None:
-    assert held(training.STUDY, [course_row()], words)
-    assert not held(training.STUDY, [course_row(), course_row(**bad)], words)
+    assert held(training.STUDY, [training_row()], words)
+    assert not held(training.STUDY, [training_row(), training_row(**bad)], words)
 
 
 @pytest.mark.usefixtures("short")
