@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import difflib
+import operator
 from collections.abc import Iterable
+from numbers import Real
+from typing import SupportsIndex
 
 
 class HessmapError(Exception):
@@ -64,3 +67,81 @@ def unknown_name(kind: str, given: object, known: Iterable[str]) -> UnknownName:
     near = difflib.get_close_matches(str(given), names, n=2, cutoff=0.5)
     hint = f" Did you mean {' or '.join(repr(name) for name in near)}?" if near else ""
     return UnknownName(f"{kind} must be one of {', '.join(names)}; got {given!r}.{hint}")
+
+
+def require_name(kind: str, given: object, known: Iterable[str]) -> None:
+    """Raise UnknownName unless the given value is one of the known names."""
+    names = list(known)
+    if not isinstance(given, str) or given not in names:
+        raise unknown_name(kind, given, names)
+
+
+def integer_or_none(value: object) -> int | None:
+    """A whole number as a plain int; None for anything else, for bools too.
+
+    >>> integer_or_none(3), integer_or_none(3.0), integer_or_none(True)
+    (3, None, None)
+    """
+    if isinstance(value, bool) or not isinstance(value, SupportsIndex):
+        return None
+    try:
+        return operator.index(value)
+    except TypeError:  # an array or tensor of many numbers
+        return None
+
+
+def checked_count(name: str, value: object, at_least: int | None = 1) -> int:
+    """A plain integer, of at least ``at_least``; no float, no bool.
+
+    >>> checked_count("outputs", 3)
+    3
+    """
+    count = integer_or_none(value)
+    if count is None or (at_least is not None and count < at_least):
+        bound = "" if at_least is None else f" of at least {at_least}"
+        raise InvalidInput(sentence(f"{name} must be an integer{bound}", f"got {short_text(value)}"))
+    return count
+
+
+def checked_seed(seed: object) -> int:
+    """A seed that every random generator takes.
+
+    >>> checked_seed(-1)
+    Traceback (most recent call last):
+        ...
+    hessmap.errors.InvalidInput: seed must be an integer of at least 0; got -1.
+    """
+    checked = checked_count("seed", seed, 0)
+    require(checked < 2**63, "seed must lie below 2^63", f"got {short_text(checked)}")
+    return checked
+
+
+def checked_number(name: str, value: object) -> float:
+    """A number as a plain float; no text, no bool. What it may be is for the caller to say.
+
+    >>> checked_number("shift", "0.1")
+    Traceback (most recent call last):
+        ...
+    hessmap.errors.InvalidInput: shift must be a number; got '0.1'.
+    """
+    if getattr(value, "ndim", None) == 0 and hasattr(value, "item"):
+        value = value.item()  # an array or tensor without dimensions
+    if not isinstance(value, Real) or isinstance(value, bool):
+        raise InvalidInput(sentence(f"{name} must be a number", f"got {short_text(value)}"))
+    try:
+        return float(value)
+    except OverflowError:
+        raise InvalidInput(sentence(f"{name} must be in the range of float64", f"got {short_text(value)}")) from None
+
+
+def short_text(value: object) -> str:
+    """What was given, in less than a line.
+
+    >>> short_text("a"), short_text(list(range(99)))
+    ("'a'", 'a value of type list')
+    """
+    try:
+        text = repr(value)
+    except Exception:  # a number with too many digits, or an object whose own repr fails
+        text = ""
+    return text if 0 < len(text) <= 60 and "\n" not in text else f"a value of type {type(value).__name__}"

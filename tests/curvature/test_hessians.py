@@ -9,7 +9,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import hessmap as hm
 from cases import CASES, Case, chain
-from hessmap.curvature.hessians import _spectral_norm
+from hessmap.curvature.lanczos import spectral_norm
 from hessmap.curvature.lifted import dense_hessian
 from hessmap.curvature.products import hessian_product
 from hessmap.curvature.recording import recording_of
@@ -257,7 +257,7 @@ def test_all_three_carry_the_norm_of_the_loss_hessian(case):
 )
 def test_the_norm_is_found_whatever_the_spectrum(eigenvalues):
     matrix = torch.diag(torch.tensor(eigenvalues, dtype=torch.float64))
-    found = _spectral_norm(lambda vector: matrix @ vector, len(matrix))
+    found = spectral_norm(lambda vector: matrix @ vector, len(matrix))
     assert found == pytest.approx(float(matrix.abs().max()), rel=1e-2, abs=0)
 
 

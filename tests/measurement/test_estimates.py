@@ -247,9 +247,9 @@ def test_bad_questions_get_a_sentence() -> None:
         hm.trace_estimate(np.eye(3), method="hutch")
     with pytest.raises(InvalidInput, match="one of relative_error and absolute_error must be positive"):
         hm.trace_estimate(np.eye(3), relative_error=0.0)
-    with pytest.raises(InvalidInput, match="an estimate needs a square matrix"):
+    with pytest.raises(InvalidInput, match="a measurement needs a square matrix"):
         hm.trace_estimate(np.ones((2, 3)))
-    with pytest.raises(InvalidInput, match="a band needs num_probes of at least 2"):
+    with pytest.raises(InvalidInput, match="num_probes must be an integer of at least 2; got 1"):
         hm.density_estimate(np.eye(3), num_probes=1)
     with pytest.raises(InvalidInput, match="epsilon must be positive"):
         hm.effective_dimension_estimate(np.eye(3), 0.0)

@@ -11,8 +11,8 @@ import hessmap as hm
 from cases import Residual, chain
 from hessmap.curvature.operator import DenseOperator
 from hessmap.errors import InvalidInput
-from hessmap.measurement.exact_diagonal import diagonal_without_probes
-from hessmap.measurement.probes import Probed
+from hessmap.measurement.diagonal_estimate import exact_diagonal
+from hessmap.measurement.random_probes import ProbedOperator
 from hessmap.results import Record
 
 
@@ -120,9 +120,9 @@ def test_operators_that_are_written_down_need_no_product() -> None:
 
 def test_a_diagonal_by_products_counts_them() -> None:
     matrix = np.diag(np.concatenate([np.zeros(20), np.arange(20.0)]))
-    probed = Probed(matrix, 0)
-    found = diagonal_without_probes(matrix, probed, "exact", 80)
+    probed = ProbedOperator(matrix, 0)
+    found = exact_diagonal(matrix, probed, "exact", 80)
     assert found is not None
     assert np.array_equal(probed.scale * found.numpy(), matrix.diagonal())
     assert probed.num_products == 40
-    assert diagonal_without_probes(matrix, Probed(matrix, 0), "hutchinson", 80) is None
+    assert exact_diagonal(matrix, ProbedOperator(matrix, 0), "hutchinson", 80) is None

@@ -144,5 +144,5 @@ def test_records_survive_json() -> None:
 
 
 def test_ranks_that_are_no_integers_are_refused():
-    with pytest.raises(InvalidInput, match=r"ranks must be integers; got 1.7"):
+    with pytest.raises(InvalidInput, match=r"a rank must be an integer; got 1.7"):
         reconstruction_error(np.diag([3.0, 1.0]), ranks=[1.7])

@@ -6,11 +6,11 @@ import pytest
 import torch
 from torch import Tensor
 
+from hessmap.curvature.lanczos import ParallelLanczos, orthogonalisation, parallel
+from hessmap.curvature.lanczos.orthogonalisation import OrthogonalityEstimate
 from hessmap.curvature.operator import SymmetricOperator
-from hessmap.measurement import quadrature, semi_orthogonal
-from hessmap.measurement.probes import Probed
-from hessmap.measurement.quadrature import gauss_rules
-from hessmap.measurement.semi_orthogonal import SemiOrthogonalBasis
+from hessmap.measurement.quadrature import gauss_rules, lanczos_process
+from hessmap.measurement.random_probes import ProbedOperator
 
 SIZE, STARTS, STEPS = 2000, 3, 64
 
@@ -52,23 +52,14 @@ class Diagonal(SymmetricOperator):
         return images
 
 
-@pytest.fixture
-def made(monkeypatch: pytest.MonkeyPatch) -> list[SemiOrthogonalBasis]:
-    """The bases of the rules that a test asks for."""
-    bases: list[SemiOrthogonalBasis] = []
-
-    class Remembered(SemiOrthogonalBasis):
-        def __init__(self, *sizes: int) -> None:
-            super().__init__(*sizes)
-            bases.append(self)
-
-    monkeypatch.setattr(quadrature, "SemiOrthogonalBasis", Remembered)
-    return bases
-
-
-def loss_of_orthogonality(basis: SemiOrthogonalBasis) -> float:
-    vectors = basis.vectors
+def loss_of_orthogonality(process: ParallelLanczos) -> float:
+    vectors = process.basis
     return float((vectors @ vectors.mT - torch.eye(vectors.shape[1], dtype=torch.float64)).abs().max())
+
+
+def process_of(operator: Diagonal) -> ParallelLanczos:
+    probed = ProbedOperator(operator, 0)
+    return lanczos_process(probed.product, probed.signs(STARTS), STEPS, keep_basis=True)
 
 
 def fully_orthogonal_rule(operator: Diagonal, start: Tensor) -> tuple[Tensor, Tensor]:
@@ -85,7 +76,7 @@ def fully_orthogonal_rule(operator: Diagonal, start: Tensor) -> tuple[Tensor, Te
     return values, vectors[0].square()
 
 
-class Watched(SemiOrthogonalBasis):
+class Recorded(OrthogonalityEstimate):
     """Stores the loss of orthogonality that is estimated for every step, and the true one, before it is mended."""
 
     def __init__(self, *sizes: int) -> None:
@@ -93,23 +84,21 @@ class Watched(SemiOrthogonalBasis):
         self.estimated: list[Tensor] = []
         self.true: list[Tensor] = []
 
-    def _estimated(self, *known: Tensor) -> Tensor:
-        self.estimated.append(super()._estimated(*known).clone())
+    def _next_estimate(self, *known: Tensor) -> Tensor:
+        self.estimated.append(super()._next_estimate(*known).clone())
         return self.estimated[-1]
 
-    def cleared(self, current: Tensor, rest: Tensor, diagonal: Tensor, beside: Tensor) -> Tensor:
-        held = torch.cat([self.vectors[:, : self._dimension], current[:, None]], 1)
-        self.true.append((held @ rest[:, :, None]).abs().amax((1, 2)) / rest.norm(dim=1))
-        return super().cleared(current, rest, diagonal, beside)
+    def spaces_to_clear(self, vectors: Tensor, rest: Tensor, lengths: Tensor, *coefficients: Tensor) -> list[int]:
+        self.true.append((vectors @ rest[:, :, None]).abs().amax((1, 2)) / lengths)
+        return super().spaces_to_clear(vectors, rest, lengths, *coefficients)
 
 
 @pytest.mark.parametrize("name", spectra())
 def test_the_estimate_follows_the_loss_of_orthogonality(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    bases: list[Watched] = []
-    monkeypatch.setattr(quadrature, "SemiOrthogonalBasis", lambda *sizes: bases.append(Watched(*sizes)) or bases[-1])
-    probed = Probed(Diagonal(spectra()[name]), 0)
-    gauss_rules(probed, probed.signs(STARTS), STEPS, keep_basis=True)
-    estimated, true = torch.stack(bases[0].estimated), torch.stack(bases[0].true)
+    monkeypatch.setattr(parallel, "OrthogonalityEstimate", Recorded)
+    found = process_of(Diagonal(spectra()[name])).estimate
+    assert isinstance(found, Recorded)
+    estimated, true = torch.stack(found.estimated), torch.stack(found.true)
     assert (estimated > true / 5).all()
     assert (estimated < 1e7 * true.clamp_min(1e-15)).all()
 
@@ -121,61 +110,55 @@ def test_rounding_is_of_the_norm_and_counts_against_what_a_step_leaves(left: flo
     generator = torch.Generator().manual_seed(0)
     matrix = scale * (1 + left * torch.randn(SIZE, generator=generator, dtype=torch.float64))
     start = torch.ones(1, SIZE, dtype=torch.float64) / SIZE**0.5
-    basis = Watched(1, 4, SIZE)
-    diagonal, beside = torch.zeros(2, 1, 4, dtype=torch.float64)
+    estimate = Recorded(1, 4, SIZE)
+    diagonal, beside = torch.zeros(1, 1, dtype=torch.float64), torch.zeros(1, 0, dtype=torch.float64)
     diagonal[0, 0] = start[0] @ (matrix * start[0])
     rest = matrix * start - diagonal[0, 0] * start
     shorter = float(diagonal[0, 0] / rest.norm())
-    basis.cleared(start, rest, diagonal, beside)
+    estimate.spaces_to_clear(start[:, None], rest, rest.norm(dim=1), diagonal, beside)
     assert shorter == pytest.approx(1 / left, rel=0.2)
-    assert float(basis.true[0]) < float(basis.estimated[0])
-    assert float(basis.estimated[0]) == pytest.approx(10 * torch.finfo(torch.float64).eps * shorter, rel=0.3)
+    assert float(estimate.true[0]) < float(estimate.estimated[0])
+    assert float(estimate.estimated[0]) == pytest.approx(10 * torch.finfo(torch.float64).eps * shorter, rel=0.3)
 
 
 @pytest.mark.parametrize("name", spectra())
-def test_rules_are_those_of_fully_orthogonal_vectors(name: str, made: list[SemiOrthogonalBasis]) -> None:
+def test_rules_are_those_of_fully_orthogonal_vectors(name: str) -> None:
     operator = Diagonal(spectra()[name])
-    probed = Probed(operator, 0)
+    probed = ProbedOperator(operator, 0)
     starts = probed.signs(STARTS)
-    found = gauss_rules(probed, starts, STEPS, keep_basis=True)
+    found = gauss_rules(probed.product, starts, STEPS, keep_basis=True)
     norm = float(operator.eigenvalues.abs().max())
     for start, nodes, weights in zip(starts.T, probed.scale * found.nodes, found.weights, strict=True):
         expected = fully_orthogonal_rule(operator, start)
         assert nodes.numpy() == pytest.approx(expected[0].numpy(), abs=1e-12 * norm)
         assert weights.numpy() == pytest.approx(expected[1].numpy(), abs=1e-10)
-    assert loss_of_orthogonality(made[0]) < 1e-7
-    assert made[0].num_cleared < 0.7 * STARTS * STEPS
+    process = process_of(operator)
+    assert loss_of_orthogonality(process) < 1e-7
+    assert process.estimate is not None
+    assert process.estimate.num_cleared < 0.7 * STARTS * STEPS
     assert not found.is_exact.any()
 
 
-def test_without_the_watch_orthogonality_is_lost(
-    made: list[SemiOrthogonalBasis], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_the_estimate_orthogonality_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     """The guard bites: large eigenvalues bring copies of themselves."""
-    for name in ("_SEMI", "_SEEN"):
-        monkeypatch.setattr(semi_orthogonal, name, torch.inf)
-    probed = Probed(Diagonal(spectra()["a few large"]), 0)
-    gauss_rules(probed, probed.signs(STARTS), STEPS, keep_basis=True)
-    assert loss_of_orthogonality(made[0]) > 0.5
+    for name in ("_SEMI", "_VISIBLE"):
+        monkeypatch.setattr(orthogonalisation, name, torch.inf)
+    assert loss_of_orthogonality(process_of(Diagonal(spectra()["a few large"]))) > 0.5
 
 
 @pytest.mark.parametrize("name", ["both signs", "a few large", "forty large"])
 @pytest.mark.parametrize("noise", [1e-13, 1e-10, 1e-8, 1e-6])
-def test_products_that_are_not_symmetric_to_rounding_are_noticed(
-    noise: float, name: str, made: list[SemiOrthogonalBasis]
-) -> None:
+def test_products_that_are_not_symmetric_to_rounding_are_noticed(noise: float, name: str) -> None:
     """As those in float32: the recurrence for the orthogonality knows nothing of their rounding."""
-    probed = Probed(Diagonal(spectra()[name], noise), 0)
-    gauss_rules(probed, probed.signs(STARTS), STEPS, keep_basis=True)
-    assert loss_of_orthogonality(made[0]) < 1e-7
+    assert loss_of_orthogonality(process_of(Diagonal(spectra()[name], noise))) < 1e-7
 
 
 @pytest.mark.parametrize("scale", [1.0, 1e-14, 1e14])
 def test_a_space_that_ends_is_seen_to_end(scale: float) -> None:
     """Seven different eigenvalues, one of them zero, far apart from each other."""
     eigenvalues = scale * torch.tensor([100.0, 3.0, 1.0, 0.5, 1e-3, -2.0, 0.0]).repeat(200)
-    probed = Probed(Diagonal(eigenvalues), 0)
-    found = gauss_rules(probed, probed.signs(STARTS), STEPS, keep_basis=True)
+    probed = ProbedOperator(Diagonal(eigenvalues), 0)
+    found = gauss_rules(probed.product, probed.signs(STARTS), STEPS, keep_basis=True)
     assert found.is_exact.all()
     assert found.nodes.shape == (STARTS, 7)
     expected = torch.sort(eigenvalues[:7].double()).values

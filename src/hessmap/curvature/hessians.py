@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property
 
 import torch
 from torch import Tensor
 
+from hessmap.curvature.lanczos import spectral_norm
 from hessmap.curvature.layers.diagonal import exact_diagonal
 from hessmap.curvature.lifted import DenseHessian, dense_hessian
 from hessmap.curvature.operator import SymmetricOperator
@@ -98,31 +98,5 @@ def functional_hessian(problem: Problem) -> Hessian:
 def loss_norm(problem: Problem) -> float:
     """||H_L||_2 to about 1e-3, enough to anchor a threshold. Found once per problem."""
     return problem.find_once(
-        "loss_norm", lambda: _spectral_norm(BlockProducts(problem, "loss"), problem.num_parameters)
+        "loss_norm", lambda: spectral_norm(BlockProducts(problem, "loss"), problem.num_parameters)
     )
-
-
-def _spectral_norm(product: Callable[[Tensor], Tensor], size: int, tolerance: float = 1e-3) -> float:
-    """The largest Ritz value in magnitude of a Lanczos space with full re-orthogonalisation.
-
-    It ends when five more steps change it by less than the tolerance, or when the space is exhausted. Both ends of the
-    spectrum converge at once, so a nearly symmetric one (+norm, -norm) is no obstacle.
-    """
-    start = torch.randn(size, 1, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    basis = start / start.norm()
-    images = torch.empty(size, 0, dtype=torch.float64)
-    norm = 0.0
-    while True:
-        images = torch.cat([images, product(basis[:, -1:])], 1)
-        if images.shape[1] % 5 == 0 or images.shape[1] == size:
-            before, norm = norm, float(torch.linalg.eigvalsh(basis.T @ images).abs().max())
-            if abs(norm - before) <= tolerance * norm or images.shape[1] == size:
-                return norm
-        fresh = images[:, -1:]
-        for _ in range(2):
-            fresh = fresh - basis @ (basis.T @ fresh)
-        size_left = float(fresh.abs().max())
-        if size_left <= 1e-12 * float(images[:, -1].abs().max()):
-            return float(torch.linalg.eigvalsh(basis.T @ images).abs().max())
-        fresh = fresh / size_left  # first by the largest entry: squares of tiny ones would underflow
-        basis = torch.cat([basis, fresh / fresh.norm()], 1)

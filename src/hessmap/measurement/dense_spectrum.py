@@ -1,15 +1,20 @@
-"""All eigenvalues of a symmetric matrix, by LAPACK."""
+"""All eigenvalues of a symmetric matrix, by LAPACK; also of one whose kernel was taken out before."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import numpy as np
 import scipy.linalg
 import torch
 
+from hessmap.curvature.deep_linear import Reduction
 from hessmap.curvature.memory import require_memory
-from hessmap.errors import require
-from hessmap.measurement.matrices import EPS, Floats, Matrix, carried_scale, symmetric_array
-from hessmap.results import Spectrum, provenance
+from hessmap.errors import checked_number, require
+from hessmap.measurement.matrices import Floats, Matrix, carried_scale, is_narrow, rounding_unit, symmetric_array
+from hessmap.results import Provenance, Spectrum, provenance
+
+_REDUCTION = "Use reduce_deep_linear of hessmap.curvature.deep_linear"
 
 
 def spectrum(matrix: Matrix, vectors: bool = False, scale: float | None = None) -> Spectrum:
@@ -20,7 +25,8 @@ def spectrum(matrix: Matrix, vectors: bool = False, scale: float | None = None) 
     vectors it makes no difference.
 
     ``scale`` is the norm that ranks will be relative to; by default what the operator carries, else its own norm.
-    ``eigenvalue_error`` is n eps ||H||, the usual bound of the backward error, plus the asymmetry that was dropped.
+    ``eigenvalue_error`` is n eps ||H||, the usual bound of the backward error, plus the asymmetry that was dropped. The
+    matrix of an operator in float32 is decomposed in float64; eps is that of float32 then, and the notes say so.
 
     >>> spectrum(np.array([[0.0, 2.0], [2.0, 0.0]])).eigenvalues
     array([ 2., -2.])
@@ -34,7 +40,7 @@ def spectrum(matrix: Matrix, vectors: bool = False, scale: float | None = None) 
     if eigenvectors is not None:
         residuals = np.linalg.norm(array @ eigenvectors - eigenvectors * eigenvalues, axis=0)
     norm = float(np.abs(eigenvalues).max(initial=0.0))
-    carried = carried_scale(matrix) if scale is None else float(scale)
+    carried = carried_scale(matrix) if scale is None else checked_number("scale", scale)
     require(carried is None or 0 <= carried < np.inf, "scale must be finite and not negative", f"got {carried}")
     return Spectrum(
         eigenvalues=eigenvalues,
@@ -43,9 +49,18 @@ def spectrum(matrix: Matrix, vectors: bool = False, scale: float | None = None) 
         residuals=residuals,
         scale=norm if carried is None else carried,
         eigenvectors=eigenvectors,
-        provenance=getattr(matrix, "provenance", None) or provenance(),
-        eigenvalue_error=len(array) * EPS * norm + asymmetry,
+        provenance=_origin(matrix),
+        eigenvalue_error=len(array) * rounding_unit(matrix) * norm + asymmetry,
+        entries="float32" if is_narrow(matrix) else "float64",
     )
+
+
+def _origin(matrix: Matrix) -> Provenance:
+    origin: Provenance = getattr(matrix, "provenance", None) or provenance()
+    if not is_narrow(matrix):
+        return origin
+    note = "the entries of the matrix are float32; they were decomposed in float64"
+    return replace(origin, notes=(*origin.notes, note))
 
 
 def whole_spectrum(matrix: Matrix | Spectrum, needed_by: str) -> Spectrum:
@@ -58,6 +73,29 @@ def whole_spectrum(matrix: Matrix | Spectrum, needed_by: str) -> Spectrum:
         "Use spectrum(H)",
     )
     return found
+
+
+def reduced_spectrum(reduction: Reduction) -> Spectrum:
+    """The whole spectrum of a deep linear loss Hessian from its reduced matrix, the removed zeros filled in.
+
+    Where the reduction fell back to the dense matrix there are none to fill in, and ``method`` says why. Taking out a
+    kernel K moves no eigenvalue by more than ||H K||, which is added to ``eigenvalue_error``.
+    """
+    is_reduction = isinstance(reduction, Reduction)
+    require(is_reduction, "the spectrum of a reduction needs one", f"got {type(reduction).__name__}", _REDUCTION)
+    kept = spectrum(reduction.matrix)
+    if not reduction.is_reduced:
+        return replace(kept, method=f"dense: {reduction.obstacle}")
+    assert kept.eigenvalue_error is not None
+    place = int((kept.eigenvalues > 0).sum())
+    return replace(
+        kept,
+        eigenvalues=np.insert(kept.eigenvalues, place, np.zeros(reduction.num_zeros)),
+        method="reduced by the explicit kernel",
+        num_zeros=reduction.num_zeros,
+        kernel_residual=reduction.kernel_residual,
+        eigenvalue_error=kept.eigenvalue_error + reduction.kernel_residual * kept.norm,
+    )
 
 
 def _eigenvalues(array: Floats) -> Floats:

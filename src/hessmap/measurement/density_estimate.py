@@ -5,11 +5,10 @@ from __future__ import annotations
 import numpy as np
 from scipy import stats
 
-from hessmap.errors import require
-from hessmap.measurement.interval import CONFIDENCE
+from hessmap.errors import checked_count, checked_number, require
 from hessmap.measurement.matrices import Floats, Matrix
-from hessmap.measurement.probes import Probed
 from hessmap.measurement.quadrature import GaussRules, gauss_rules
+from hessmap.measurement.random_probes import CONFIDENCE, ProbedOperator
 from hessmap.results import DensityEstimate
 
 _NUM_POINTS = 512
@@ -36,31 +35,36 @@ def density_estimate(
     >>> round(float((found.density * np.gradient(found.grid)).sum()), 3)
     1.0
     """
-    require(num_steps >= 1, "num_steps must be at least 1", f"got {num_steps}")
-    require(num_probes >= 2, "a band needs num_probes of at least 2", f"got {num_probes}")
-    probed = Probed(matrix, seed)
-    require(probed.size > 0, "a density needs at least one dimension", "the operator has size 0")
-    rules, kept = probe_rules(probed, num_probes, num_steps, memory_budget)
-    return density_record(probed, rules, num_steps, kept, width)
+    num_steps = checked_count("num_steps", num_steps, 1)
+    num_probes = checked_count("num_probes", num_probes, 2)  # a band needs two
+    memory_budget = checked_count("memory_budget", memory_budget, 0)
+    width = None if width is None else checked_number("width", width)
+    require(width is None or 0 < width < np.inf, "width must be positive and finite", f"got {width}")
+    operator = ProbedOperator(matrix, seed)
+    require(operator.size > 0, "a density needs at least one dimension", "the operator has size 0")
+    rules, kept = probe_rules(operator, num_probes, num_steps, memory_budget)
+    return density_record(operator, rules, num_steps, kept, width)
 
 
-def probe_rules(probed: Probed, num_probes: int, num_steps: int, memory_budget: int) -> tuple[GaussRules, bool]:
+def probe_rules(
+    operator: ProbedOperator, num_probes: int, num_steps: int, memory_budget: int
+) -> tuple[GaussRules, bool]:
     """The rules of random probes, as many side by side as the budget holds, and whether their bases were kept."""
-    steps = min(num_steps, probed.size)
-    together = memory_budget // (8 * probed.size * (steps + 6))
+    steps = min(num_steps, operator.size)
+    together = memory_budget // (8 * operator.size * (steps + 6))
     keep = together >= 1
     if not keep:
-        together = max(1, memory_budget // (8 * probed.size * 6))
+        together = max(1, memory_budget // (8 * operator.size * 6))
     rules: GaussRules | None = None
     for start in range(0, num_probes, together):
-        found = gauss_rules(probed, probed.signs(min(together, num_probes - start)), num_steps, keep)
+        found = gauss_rules(operator.product, operator.signs(min(together, num_probes - start)), num_steps, keep)
         rules = found if rules is None else rules.joined(found)
     assert rules is not None
     return rules, keep
 
 
 def density_record(
-    probed: Probed,
+    operator: ProbedOperator,
     rules: GaussRules,
     num_steps: int,
     kept: bool,
@@ -68,12 +72,11 @@ def density_record(
     num_points: int = _NUM_POINTS,
 ) -> DensityEstimate:
     """The rules with their smoothed mean on a grid."""
-    nodes, weights = probed.scale * rules.nodes.numpy(), rules.weights.numpy()
+    nodes, weights = operator.scale * rules.nodes.numpy(), rules.weights.numpy()
     used = nodes[weights > 0]
     low, high = float(used.min()), float(used.max())
     spread = (high - low) or max(abs(high), np.finfo(float).tiny / np.finfo(float).eps)
-    smoothing = spread / min(num_steps, probed.size) if width is None else float(width)
-    require(0 < smoothing < np.inf, "width must be positive and finite", f"got {smoothing}")
+    smoothing = spread / min(num_steps, operator.size) if width is None else width
     grid = np.linspace(low - 4 * smoothing, high + 4 * smoothing, num_points)
     curves = np.stack([smoothed(grid, *rule, smoothing) for rule in zip(nodes, weights, strict=True)])
     mean = curves.mean(0)
@@ -83,7 +86,7 @@ def density_record(
     return DensityEstimate(
         nodes=nodes,
         weights=weights,
-        half_nodes=probed.scale * rules.half_nodes.numpy(),
+        half_nodes=operator.scale * rules.half_nodes.numpy(),
         half_weights=rules.half_weights.numpy(),
         is_exact=rules.is_exact.numpy(),
         grid=grid,
@@ -94,11 +97,11 @@ def density_record(
         confidence=CONFIDENCE,
         num_probes=len(nodes),
         num_steps=num_steps,
-        num_products=probed.num_products,
+        num_products=operator.num_products,
         reorthogonalised=kept,
-        size=probed.size,
-        seed=probed.seed,
-        provenance=probed.provenance,
+        size=operator.size,
+        seed=operator.seed,
+        provenance=operator.provenance,
     )
 
 

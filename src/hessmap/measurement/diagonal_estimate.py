@@ -8,13 +8,14 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
-from hessmap.errors import unknown_name
-from hessmap.measurement.exact_diagonal import SKETCH, diagonal_without_probes, rounding
-from hessmap.measurement.interval import Wanted
-from hessmap.measurement.matrices import Matrix
-from hessmap.measurement.probes import BLOCK, Probed, orthonormal_range
+from hessmap.curvature.operator import SymmetricOperator
+from hessmap.errors import require_name
+from hessmap.measurement.matrices import Matrix, is_narrow
+from hessmap.measurement.random_probes import BLOCK, ErrorTarget, ProbedOperator, error_target, orthonormal_range
 from hessmap.results import DiagonalEstimate
 
+SKETCH = 2 * BLOCK
+_NARROW_ERROR = 1e-6  # of sums of squares in float32, relative
 DiagonalMethod = Literal["auto", "hutchinson", "hutch++", "exact"]
 
 
@@ -37,49 +38,74 @@ def diagonal_estimate(
     >>> diagonal_estimate(np.array([[2.0, 1.0], [1.0, -3.0]])).values
     array([ 2., -3.])
     """
-    if method not in get_args(DiagonalMethod):
-        raise unknown_name("method", method, get_args(DiagonalMethod))
-    wanted = Wanted(relative_error, 0.0, max_products)
-    wanted.check()
-    probed = Probed(matrix, seed)
-    diagonal = diagonal_without_probes(matrix, probed, method, 2 * SKETCH + BLOCK)
+    require_name("method", method, get_args(DiagonalMethod))
+    target = error_target(relative_error, max_products)
+    operator = ProbedOperator(matrix, seed)
+    diagonal = exact_diagonal(matrix, operator, method, 2 * SKETCH + BLOCK)
     if diagonal is not None:
-        return _record(probed, "exact", diagonal, rounding(matrix, diagonal), 0, wanted)
+        return _record(operator, "exact", diagonal, rounding_errors(matrix, diagonal), 0, target)
     method = "hutch++" if method == "auto" else method
-    values, errors, count = _sketched(probed, wanted, SKETCH if method == "hutch++" else 0)
-    return _record(probed, method, values, errors, count, wanted)
+    values, errors, count = _sketched(operator, target, SKETCH if method == "hutch++" else 0)
+    return _record(operator, method, values, errors, count, target)
 
 
-def _sketched(probed: Probed, wanted: Wanted, width: int) -> tuple[Tensor, Tensor, int]:
-    basis = orthonormal_range(probed.product(probed.signs(min(width, probed.size))))
-    curved = probed.product(basis)
+def exact_diagonal(matrix: Matrix, operator: ProbedOperator, method: str, fewest: int) -> Tensor | None:
+    """The diagonal in the unit of the products if the method is "exact", or "auto" and probes would cost as much: from
+    what the operator knows of itself, or by one product a dimension.
+
+    ``fewest`` is the number of products without which probes give no answer.
+    """
+    if method not in ("auto", "exact") and operator.size:
+        return None
+    if isinstance(matrix, SymmetricOperator):
+        known = matrix.exact_diagonal(max_products=fewest if method == "auto" else None)
+        if known is not None and bool(torch.isfinite(known).all()):
+            return known
+    if method == "auto" and operator.size > SKETCH + BLOCK:
+        return None
+    parts = [torch.zeros(0, dtype=torch.float64)]
+    for start in range(0, operator.size, BLOCK):
+        stop = min(start + BLOCK, operator.size)
+        # A part that comes before the first product that is not zero, which sets the unit, is zero in any unit.
+        parts.append(operator.product(operator.identity(start, stop))[start:stop].diagonal())
+    return torch.cat(parts)
+
+
+def rounding_errors(matrix: Matrix, diagonal: Tensor) -> Tensor:
+    """What the number format of the operator may have cost every entry; nothing worth a word in float64."""
+    return (_NARROW_ERROR if is_narrow(matrix) else 0.0) * diagonal.abs()
+
+
+def _sketched(operator: ProbedOperator, target: ErrorTarget, width: int) -> tuple[Tensor, Tensor, int]:
+    basis = orthonormal_range(operator.product(operator.signs(min(width, operator.size))))
+    curved = operator.product(basis)
     known = (basis * curved).sum(1)
     total, squares, count = torch.zeros_like(known), torch.zeros_like(known), 0
     while True:
-        probes = probed.signs(BLOCK)
-        found = probes * (probed.product(probes) - basis @ (curved.T @ probes))
+        probes = operator.signs(BLOCK)
+        found = probes * (operator.product(probes) - basis @ (curved.T @ probes))
         total, squares, count = total + found.sum(1), squares + found.square().sum(1), count + BLOCK
         mean = total / count
         errors = ((squares / count - mean.square()).clamp(min=0) / (count - 1)).sqrt()
-        is_met = wanted.is_met(float((known + mean).norm()), float(errors.norm()))
-        if is_met or probed.num_products + BLOCK > wanted.max_products:
+        is_met = target.is_met(float((known + mean).norm()), float(errors.norm()))
+        if is_met or operator.num_products + BLOCK > target.max_products:
             return known + mean, errors, count
 
 
 def _record(
-    probed: Probed, method: str, values: Tensor, errors: Tensor, count: int, wanted: Wanted
+    operator: ProbedOperator, method: str, values: Tensor, errors: Tensor, count: int, target: ErrorTarget
 ) -> DiagonalEstimate:
     size, error = float(values.norm()), float(errors.norm())
     return DiagonalEstimate(
-        values=(probed.scale * values).numpy(),
-        standard_errors=(probed.scale * errors).numpy(),
+        values=(operator.scale * values).numpy(),
+        standard_errors=(operator.scale * errors).numpy(),
         relative_error=error / size if size else (0.0 if error == 0.0 else inf),
-        asked=wanted.relative_error,
-        reached=method == "exact" or wanted.is_met(size, error),
+        asked=target.relative_error,
+        reached=method == "exact" or target.is_met(size, error),
         num_probes=count,
-        num_products=probed.num_products,
+        num_products=operator.num_products,
         method=method,
-        size=probed.size,
-        seed=probed.seed,
-        provenance=probed.provenance,
+        size=operator.size,
+        seed=operator.seed,
+        provenance=operator.provenance,
     )

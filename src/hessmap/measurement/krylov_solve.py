@@ -9,13 +9,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from hessmap.errors import require
-from hessmap.measurement.krylov_basis import KrylovBasis
+from hessmap.curvature.lanczos import BlockLanczos
+from hessmap.errors import checked_count, checked_number, require
 from hessmap.measurement.matrices import Matrix, float_array, reachable_tolerance
-from hessmap.measurement.probes import Probed
+from hessmap.measurement.random_probes import ProbedOperator
 from hessmap.results import ShiftedSolution
 
 _TOLERANCE = 1e-8
+_PROGRESS = 0.9  # of the residual: a round that leaves more has nothing more to give
 
 
 def krylov_solve(
@@ -38,64 +39,70 @@ def krylov_solve(
     >>> krylov_solve(np.diag([1.0, 3.0]), np.array([2.0, 2.0]), shift=1.0).solution.round(12)
     array([1. , 0.5])
     """
+    shift = checked_number("shift", shift)
     require(bool(np.isfinite(shift)), "shift must be finite", f"got {shift}")
-    tolerance = reachable_tolerance(matrix, _TOLERANCE) if tolerance is None else tolerance
-    require(0 < tolerance < 1, "tolerance must lie between 0 and 1", f"got {tolerance}")
-    probed = Probed(matrix, seed)
-    given = float_array(right_side, "a right-hand side")
-    must = f"the right-hand side must have {probed.size} rows"
-    require(given.ndim in (1, 2) and len(given) == probed.size, must, f"got shape {given.shape}")
-    right = torch.from_numpy(given.reshape(probed.size, -1).copy())
-    sizes = right.abs().amax(0) if probed.size else right.new_ones(right.shape[1])
+    accuracy = reachable_tolerance(matrix, _TOLERANCE) if tolerance is None else checked_number("tolerance", tolerance)
+    require(0 < accuracy < 1, "tolerance must lie between 0 and 1", f"got {accuracy}")
+    max_basis = checked_count("max_basis", max_basis, 1)
+    max_products = checked_count("max_products", max_products, 1)
+    operator = ProbedOperator(matrix, seed)
+    given = right_side_array(right_side, operator.size)
+    right = torch.from_numpy(given.reshape(operator.size, -1).copy())
+    sizes = right.abs().amax(0) if operator.size else right.new_ones(right.shape[1])
     sizes = torch.where(sizes > 0, sizes, 1.0)
     scaled = right / sizes
     norms = scaled.norm(dim=0)
-    solution, residual, num_restarts = torch.zeros_like(scaled), scaled.clone(), 0
+    solution, residual, num_rounds, before = torch.zeros_like(scaled), scaled.clone(), 0, np.inf
     while True:
         relative = torch.where(norms > 0, residual.norm(dim=0) / torch.where(norms > 0, norms, 1.0), 0.0)
-        open_columns = (relative > tolerance).nonzero()[:, 0]
-        if not len(open_columns) or probed.num_products >= max_products:
+        is_open = relative > accuracy
+        largest = float(relative.max()) if relative.numel() else 0.0
+        if not is_open.any() or operator.num_products >= max_products or largest > _PROGRESS * before:
             break
-        step = _minimised(probed, residual[:, open_columns], shift, max_basis, 0.1 * tolerance * norms[open_columns])
-        solution[:, open_columns] += step
-        before = float(relative[open_columns].max())
-        residual = scaled - _shifted(probed, solution, shift)
-        num_restarts += 1
-        after = residual.norm(dim=0)[open_columns] / norms[open_columns]
-        if float(after.max()) > 0.9 * before:
-            relative = torch.where(norms > 0, residual.norm(dim=0) / torch.where(norms > 0, norms, 1.0), 0.0)
-            break  # nothing more to be had
+        allowed = 0.1 * accuracy * norms[is_open]
+        solution[:, is_open] += _minimised(operator, residual[:, is_open], shift, max_basis, allowed)
+        images = operator.product(solution)
+        residual = scaled - (operator.scale * images + shift * solution)
+        num_rounds, before = num_rounds + 1, largest
     return ShiftedSolution(
         solution=(solution * sizes).numpy().reshape(given.shape),
-        shift=float(shift),
+        shift=shift,
         relative_residuals=relative.numpy(),
-        tolerance=tolerance,
-        converged=bool((relative <= tolerance).all()),
-        num_products=probed.num_products,
-        num_restarts=max(0, num_restarts - 1),
-        size=probed.size,
-        provenance=probed.provenance,
+        tolerance=accuracy,
+        converged=bool((relative <= accuracy).all()),
+        num_products=operator.num_products,
+        num_restarts=max(0, num_rounds - 1),
+        size=operator.size,
+        provenance=operator.provenance,
     )
 
 
-def _shifted(probed: Probed, vectors: Tensor, shift: float) -> Tensor:
-    images = probed.product(vectors)
-    return images * probed.scale + shift * vectors
+def right_side_array(right_side: Tensor | NDArray[Any], size: int) -> NDArray[np.float64]:
+    given = float_array(right_side, "a right-hand side")
+    fits = given.ndim in (1, 2) and len(given) == size
+    require(fits, f"the right-hand side must have {size} rows", f"got shape {given.shape}")
+    return given
 
 
-def _minimised(probed: Probed, right: Tensor, shift: float, max_basis: int, wanted: Tensor) -> Tensor:
-    """Q y with the smallest ||(A + shift) Q y - b||: A Q = Q T + B C makes it a small least-squares problem."""
-    capacity = min(probed.size, max(max_basis, 2 * right.shape[1]))
-    basis = KrylovBasis(lambda block: _shifted(probed, block, shift), probed.size, capacity, probed.generator)
-    # Restarted residuals are small: directions are kept relative to their own size.
-    basis.start((right / right.norm(dim=0)).T, min(right.shape[1], probed.size))
+def _minimised(operator: ProbedOperator, right: Tensor, shift: float, max_basis: int, allowed: Tensor) -> Tensor:
+    """Q y with the smallest ||(A + shift) Q y - b||: A Q = Q T + B C makes it a small least-squares problem.
+
+    The Krylov space of A is that of A + shift, so that the shift enters the small problem alone.
+    """
+    capacity = min(operator.size, max(max_basis, 2 * right.shape[1]))
+    process = BlockLanczos(operator.product, capacity)
+    # Residuals after a restart are small: directions are kept relative to their own size.
+    process.start((right / right.norm(dim=0)).T, right.shape[1])
     while True:
-        basis.expand()
-        inside = basis.basis @ right
-        stacked = torch.cat([basis.projected, basis.coupling])
-        target = torch.cat([inside, inside.new_zeros(len(basis.coupling), right.shape[1])])
+        process.expand()
+        scale = max(operator.product.unit, abs(shift)) or 1.0
+        projected = process.projected * (operator.product.unit / scale)
+        projected.diagonal().add_(shift / scale)
+        coupling = process.coupling * (operator.product.unit / scale)
+        stacked = torch.cat([projected, coupling])
+        target = torch.cat([process.basis @ right, right.new_zeros(len(coupling), right.shape[1])])
         small = torch.linalg.lstsq(stacked, target, driver="gelsd").solution
         left = (stacked @ small - target).norm(dim=0)
-        is_full = len(basis.block) == 0 or basis.dimension + len(basis.block) > capacity
-        if bool((left <= wanted).all()) or is_full:
-            return basis.combined(small) / (basis.unit or 1.0)
+        is_last = process.width == 0 or process.width > process.room
+        if is_last or bool((left <= allowed).all()):
+            return process.combine(small) / scale

@@ -1,16 +1,20 @@
-"""What every measurement takes in: an operator, a tensor or an array, as a checked float64 array."""
+"""What every measurement takes in: an operator, a tensor or an array. Here they are checked, all in one place."""
 
 from __future__ import annotations
 
+from contextlib import suppress
+from functools import partial
 from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from hessmap.curvature.lanczos import ScaledProduct
 from hessmap.curvature.operator import LinearOperator
-from hessmap.errors import InvalidInput, require, sentence
+from hessmap.errors import InvalidInput, checked_count, require, sentence
 
 Floats = NDArray[np.float64]
 Matrix = LinearOperator | Tensor | NDArray[Any]
@@ -18,7 +22,11 @@ Matrix = LinearOperator | Tensor | NDArray[Any]
 ASYMMETRY_TOLERANCE = 1e-10
 NARROW_TOLERANCE = 1e-5
 EPS = float(np.finfo(np.float64).eps)
+NARROW_EPS = float(np.finfo(np.float32).eps)
+_ABOVE_ROUNDING = 10  # an asymmetry is one if it is so much larger than the rounding of the products that show it
 _TILE = 256
+# Operators that were seen to be symmetric, by their identity: each is asked once.
+_SYMMETRIC: WeakValueDictionary[tuple[int, str], Any] = WeakValueDictionary()
 
 
 def float_array(values: Tensor | NDArray[Any], name: str = "a measured matrix") -> Floats:
@@ -27,8 +35,13 @@ def float_array(values: Tensor | NDArray[Any], name: str = "a measured matrix") 
     Narrower floats are refused: their rounding is far above every threshold of this library.
     """
     if isinstance(values, Tensor):
-        values = values.detach().to("cpu").numpy()
-    require(isinstance(values, np.ndarray), f"{name} must be a tensor or an array", f"got {type(values).__name__}")
+        values = _tensor_array(values, name)
+    if not isinstance(values, np.ndarray):
+        remedy = "Use its toarray()" if hasattr(values, "toarray") else ""
+        remedy = "Use loss_hessian(problem) for a problem" if hasattr(values, "num_parameters") else remedy
+        raise InvalidInput(sentence(f"{name} must be a tensor or an array", f"got {type(values).__name__}", remedy))
+    values = np.asarray(values)
+    require(values.dtype.kind != "c", f"{name} must be real", f"got {values.dtype}")
     if values.dtype.kind in "iub":
         values = values.astype(np.float64)
     if values.dtype != np.float64:
@@ -40,9 +53,23 @@ def float_array(values: Tensor | NDArray[Any], name: str = "a measured matrix") 
     return values
 
 
-def dense_array(matrix: Matrix) -> Floats:
-    """The matrix as a finite float64 array of two dimensions."""
-    array = float_array(matrix.to_dense() if isinstance(matrix, LinearOperator) else matrix)
+def _tensor_array(values: Tensor, name: str) -> NDArray[Any]:
+    is_dense = values.layout == torch.strided and not values.is_quantized
+    require(is_dense, f"{name} must be dense", f"got a tensor of layout {values.layout}", "Use its to_dense()")
+    require(values.device.type != "meta", f"{name} must hold numbers", "it is a tensor on the device 'meta'")
+    if values.dtype == torch.bfloat16:  # which numpy does not know
+        values = values.float()
+    found: NDArray[Any] = values.detach().to("cpu").resolve_conj().resolve_neg().numpy()
+    return found
+
+
+def dense_array(matrix: Matrix, name: str = "a measured matrix") -> Floats:
+    """The matrix as a finite float64 array of two dimensions; that of an operator in float32 is converted."""
+    if isinstance(matrix, LinearOperator):
+        dense = matrix.to_dense()
+        array = float_array(dense.double() if is_narrow(matrix) else dense, name)
+    else:
+        array = float_array(matrix, name)
     require(array.ndim == 2, "a matrix must have two dimensions", f"got shape {array.shape}")
     return array
 
@@ -50,15 +77,74 @@ def dense_array(matrix: Matrix) -> Floats:
 def symmetric_array(matrix: Matrix) -> tuple[Floats, float]:
     """The symmetric part of a nearly symmetric matrix, and the Frobenius norm of what was dropped."""
     array = dense_array(matrix)
-    require(array.shape[0] == array.shape[1], "eigenvalues need a square matrix", f"got shape {array.shape}")
+    _require_square(array.shape)
     dropped = asymmetry(array)
-    if dropped > ASYMMETRY_TOLERANCE:
+    if not dropped <= asymmetry_tolerance(matrix):
         got = f"||H - H^T|| / ||H|| is {2 * dropped:.3g}"
         remedy = "Pass (H + H.T) / 2 if that is what is meant"
-        raise InvalidInput(sentence("eigenvalues need a symmetric matrix", got, remedy))
+        raise InvalidInput(sentence("a measurement needs a symmetric matrix", got, remedy))
     if dropped == 0:
         return array, 0.0
     return (array + array.T) / 2, dropped * frobenius_norm(array)
+
+
+def measured_product(matrix: Matrix) -> ScaledProduct:
+    """The products of a symmetric matrix or operator. An operator is asked at its first product whether it is one."""
+    if not isinstance(matrix, LinearOperator):
+        array, _ = symmetric_array(matrix)
+        # torch reads neither reversed nor read-only arrays.
+        tensor = torch.from_numpy(np.require(array, requirements=("C_CONTIGUOUS", "WRITEABLE")))
+        return ScaledProduct(tensor.matmul, len(array))
+    shape = tuple(matrix.shape)
+    _require_square(shape)
+    size = checked_count("the size of an operator", shape[0], 0)
+    is_float = isinstance(matrix.dtype, torch.dtype) and matrix.dtype.is_floating_point
+    require(is_float, "the dtype of an operator must be a floating point format of torch", f"got {matrix.dtype!r}")
+    check = None if is_known_symmetric(matrix) else partial(_require_symmetric, matrix)
+    return ScaledProduct(partial(_product, matrix), size, check)
+
+
+def _product(matrix: LinearOperator, vectors: Tensor) -> Tensor:
+    return matrix.matmat(vectors.to(matrix.dtype))
+
+
+def _require_square(shape: tuple[int, ...]) -> None:
+    is_square = len(shape) == 2 and shape[0] == shape[1]
+    require(is_square, "a measurement needs a square matrix", f"got shape {shape}")
+
+
+def _require_symmetric(matrix: LinearOperator, product: ScaledProduct) -> None:
+    """u.(H v) = v.(H u) for two random vectors.
+
+    Both sides differ by about ||H - H^T|| in the Frobenius norm, and ||H u|| is about ||H||, in any dimension. Products
+    have their own rounding, which is no asymmetry: where both sides differ, it is measured by H(u + v) = H u + H v.
+    """
+    if product.size > 1:
+        vectors = torch.randn(product.size, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+        images = product(vectors)
+        crossed = vectors.T @ images
+        difference, size = float((crossed[0, 1] - crossed[1, 0]).abs()), float(images.norm(dim=0).sum())
+        if difference > asymmetry_tolerance(matrix) * size:
+            rounding = float((product(vectors.sum(1, keepdim=True))[:, 0] - images.sum(1)).norm())
+            got = f"u.(H v) and v.(H u) of random u and v differ by {difference / size:.3g} of ||H u|| + ||H v||"
+            remedy = "Look for a function of the model that hides its second derivative, or for an error in matmat"
+            is_symmetric = difference <= _ABOVE_ROUNDING * rounding
+            require(is_symmetric, "a measurement needs a symmetric operator", got, remedy)
+    key, owner = _identity(matrix)
+    with suppress(TypeError):  # an object without weak references is asked every time
+        _SYMMETRIC[key] = owner
+
+
+def is_known_symmetric(matrix: LinearOperator) -> bool:
+    key, owner = _identity(matrix)
+    return _SYMMETRIC.get(key) is owner
+
+
+def _identity(matrix: LinearOperator) -> tuple[tuple[int, str], object]:
+    """What a symmetry belongs to: a part of a problem, whichever operator speaks of it, or the operator itself."""
+    problem, part = getattr(matrix, "problem", None), getattr(matrix, "part", None)
+    owner = problem if problem is not None and isinstance(part, str) else matrix
+    return (id(owner), part if owner is problem and isinstance(part, str) else ""), owner
 
 
 def carried_scale(matrix: object) -> float | None:
@@ -72,13 +158,22 @@ def is_narrow(matrix: object) -> bool:
     return isinstance(matrix, LinearOperator) and matrix.dtype != torch.float64
 
 
-def reachable_tolerance(matrix: object, wish: float) -> float:
+def rounding_unit(matrix: object) -> float:
+    """Of the entries of a matrix or operator."""
+    return NARROW_EPS if is_narrow(matrix) else EPS
+
+
+def asymmetry_tolerance(matrix: object) -> float:
+    return NARROW_TOLERANCE if is_narrow(matrix) else ASYMMETRY_TOLERANCE
+
+
+def reachable_tolerance(matrix: object, default: float) -> float:
     """A tolerance relative to the norm that products of the operator's number format can meet.
 
     Products in float32 were measured to be off by up to 1e-6 of the norm, eight units of its rounding; ten times that
     is reached with residuals that can be believed.
     """
-    return max(wish, NARROW_TOLERANCE) if is_narrow(matrix) else wish
+    return max(default, NARROW_TOLERANCE) if is_narrow(matrix) else default
 
 
 def largest_entry(array: Floats) -> float:

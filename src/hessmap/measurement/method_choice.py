@@ -12,12 +12,11 @@ from hessmap.curvature.deep_linear import Reduction, deep_linear_of, reduce_deep
 from hessmap.curvature.hessians import Hessian
 from hessmap.curvature.memory import available_bytes, readable_bytes
 from hessmap.curvature.problem import Problem
-from hessmap.errors import HessmapError, require, unknown_name
-from hessmap.measurement.dense_spectrum import spectrum
+from hessmap.errors import HessmapError, checked_count, require, require_name
+from hessmap.measurement.dense_spectrum import reduced_spectrum, spectrum
 from hessmap.measurement.density_estimate import density_estimate
 from hessmap.measurement.matrices import Matrix
-from hessmap.measurement.probes import Probed
-from hessmap.measurement.reduced_spectrum import reduced_spectrum
+from hessmap.measurement.random_probes import ProbedOperator
 from hessmap.measurement.top_eigenpairs import default_block, eigenpairs_bytes, top_eigenpairs
 from hessmap.results import DensityEstimate, EigenpairsMeasurement, MethodChoice, Spectrum
 
@@ -41,6 +40,7 @@ def auto_spectrum(
     """The spectrum as far as the size allows: all eigenvalues where the matrix fits, else the ``count`` largest in
     magnitude if a count is asked for, else a density. ``say`` gets the choice, its bytes and seconds, before it starts.
     """
+    require(callable(say), "say must be a function of one text", f"got {type(say).__name__}")
     choice = choose_method(matrix, count=count, method=method, seed=seed)
     bytes_and_time = f"about {readable_bytes(choice.predicted_bytes)} and {choice.predicted_seconds:.3g} s"
     say(f"{choice.method}: {choice.reason}; {bytes_and_time}, one product takes {choice.seconds_per_product:.2g} s")
@@ -59,14 +59,16 @@ def choose_method(
     matrix: Matrix, *, count: int | None = None, method: SpectrumMethod = "auto", seed: int = 0
 ) -> MethodChoice:
     """Which way, and what it will take, from one timed product with a block of vectors."""
-    if method not in get_args(SpectrumMethod):
-        raise unknown_name("method", method, get_args(SpectrumMethod))
-    probed = Probed(matrix, seed)
-    size = probed.size
+    require_name("method", method, get_args(SpectrumMethod))
+    operator = ProbedOperator(matrix, seed)
+    size = operator.size
+    count = None if count is None else checked_count("count", count, None)
     require(count is None or 1 <= count <= size, f"count must lie between 1 and the size {size}", f"got {count}")
+    require(size > 0, "a spectrum needs at least one dimension", "the operator has size 0")
     width = default_block(matrix, size, count or _PROBES)
+    operator.product(operator.signs(1))  # the first one also asks whether it is symmetric
     start = time.perf_counter()
-    probed.product(probed.signs(width))
+    operator.product(operator.signs(width))
     each = (time.perf_counter() - start) / width
     chosen, reason = (method, "as asked for") if method != "auto" else _by_size(matrix, size, count)
     require(chosen != "lanczos" or count is not None, "lanczos needs a count of eigenpairs", "count is None")

@@ -8,9 +8,21 @@ import numpy as np
 import scipy.linalg
 
 from hessmap.curvature.operator import SymmetricOperator
-from hessmap.errors import require
+from hessmap.errors import checked_number, require
 from hessmap.measurement.dense_spectrum import spectrum, whole_spectrum
-from hessmap.measurement.matrices import ASYMMETRY_TOLERANCE, EPS, Floats, Matrix, asymmetry, carried_scale, dense_array
+from hessmap.measurement.matrices import (
+    EPS,
+    NARROW_EPS,
+    NARROW_TOLERANCE,
+    Floats,
+    Matrix,
+    asymmetry,
+    asymmetry_tolerance,
+    carried_scale,
+    dense_array,
+    is_narrow,
+    rounding_unit,
+)
 from hessmap.results import Provenance, RankMeasurement, Spectrum, provenance
 
 RELATIVE_TOLERANCE = 1e-12
@@ -27,7 +39,8 @@ def numerical_rank(
     loss Hessian: the functional Hessian of a trained network is small, and its own norm would lift noise above the
     cut), else the matrix's own spectral norm. The default tolerance is max(1e-12, n eps): for linear networks of a
     few thousand parameters the kept values were above 2e-9 and the dropped ones below 5e-16 of that scale, and 1e-12
-    is the middle of the two; from n = 4504 on the bound of the rounding error, n eps, is larger.
+    is the middle of the two; from n = 4504 on the bound of the rounding error, n eps, is larger. Where the entries are
+    float32 it is max(1e-5, n eps) with the eps of float32.
 
     ``gap`` is smallest_kept / largest_dropped; inf if nothing is kept, or nothing but exact zeros is dropped. The rank
     is ``decidable`` when every dropped singular value is below a tenth of the threshold, the gap is at least 1000, and
@@ -40,7 +53,7 @@ def numerical_rank(
     """
     found = _of_spectrum(matrix) if isinstance(matrix, Spectrum) else _of_matrix(matrix)
     own = float(found.values.max(initial=0.0))
-    given = found.scale if scale is None else float(scale)
+    given = found.scale if scale is None else checked_number("scale", scale)
     reference = own if given is None else given
     require(
         np.isfinite(reference) and (reference > 0 or (reference == 0 and own == 0)),
@@ -48,8 +61,9 @@ def numerical_rank(
         f"got {reference} for a matrix of norm {own:.3g}",
         "Pass the norm of the loss Hessian, or leave scale out",
     )
-    default = max(RELATIVE_TOLERANCE, max(found.shape) * EPS)
-    tolerance = default if relative_tolerance is None else float(relative_tolerance)
+    least, eps = (NARROW_TOLERANCE, NARROW_EPS) if found.entries == "float32" else (RELATIVE_TOLERANCE, EPS)
+    default = max(least, min(0.5, max(found.shape) * eps))
+    tolerance = default if relative_tolerance is None else checked_number("relative_tolerance", relative_tolerance)
     require(0 < tolerance < 1, "relative_tolerance must lie between 0 and 1", f"got {tolerance}")
     return _counted(found, tolerance * reference, reference)
 
@@ -62,13 +76,15 @@ class _SingularValues:
     shape: tuple[int, int]
     method: str
     provenance: Provenance | None
+    entries: str = "float64"
 
 
 def _of_spectrum(given: Spectrum) -> _SingularValues:
     found = whole_spectrum(given, "a rank")
     values = np.abs(found.eigenvalues)
     shape = len(values), len(values)
-    return _SingularValues(values, found.scale, found.eigenvalue_error, shape, found.method, found.provenance)
+    error, origin = found.eigenvalue_error, found.provenance
+    return _SingularValues(values, found.scale, error, shape, found.method, origin, found.entries)
 
 
 def _of_matrix(matrix: Matrix) -> _SingularValues:
@@ -76,11 +92,12 @@ def _of_matrix(matrix: Matrix) -> _SingularValues:
         return _of_spectrum(spectrum(matrix))
     array = dense_array(matrix)
     rows, columns = array.shape
-    if rows == columns and asymmetry(array) <= ASYMMETRY_TOLERANCE:
+    if rows == columns and asymmetry(array) <= asymmetry_tolerance(matrix):
         return _of_spectrum(spectrum(array, scale=carried_scale(matrix)))
     values = scipy.linalg.svdvals(array, check_finite=False) if array.size else np.zeros(0)
-    error = max(rows, columns) * EPS * float(values.max(initial=0.0))
-    return _SingularValues(values, carried_scale(matrix), error, (rows, columns), "singular values", provenance())
+    error = max(rows, columns) * rounding_unit(matrix) * float(values.max(initial=0.0))
+    origin, entries = provenance(), "float32" if is_narrow(matrix) else "float64"
+    return _SingularValues(values, carried_scale(matrix), error, array.shape, "singular values", origin, entries)
 
 
 def _counted(found: _SingularValues, threshold: float, scale: float) -> RankMeasurement:

@@ -1,7 +1,9 @@
-"""How much two subspaces have in common."""
+"""How much two subspaces have in common: two bases, all leading parts of them at once, many models, or a gradient."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -9,13 +11,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from hessmap.errors import InvalidInput, require, sentence
-from hessmap.measurement.matrices import Floats, dense_array, largest_entry
-from hessmap.results import SubspaceOverlap
+from hessmap.measurement.matrices import Floats, dense_array, float_array, largest_entry
+from hessmap.results import EigenpairsMeasurement, GradientOverlap, OverlapCurve, OverlapSummary, SubspaceOverlap
 
-ORTHONORMALITY_TOLERANCE = 1e-8
+Basis = Tensor | NDArray[Any]
+_ORTHONORMALITY_TOLERANCE = 1e-8
 
 
-def subspace_overlap(first: Tensor | NDArray[Any], second: Tensor | NDArray[Any]) -> SubspaceOverlap:
+def subspace_overlap(first: Basis, second: Basis) -> SubspaceOverlap:
     """||U^T V||_F^2 / k for orthonormal bases U and V of k columns: the mean squared cosine of the canonical angles.
 
     Definition 2.1 of Wu et al. (2020, "Dissecting Hessian"). Columns that are not orthonormal are refused: the
@@ -24,17 +27,10 @@ def subspace_overlap(first: Tensor | NDArray[Any], second: Tensor | NDArray[Any]
     >>> subspace_overlap(np.eye(3)[:, :2], np.eye(3)[:, 1:]).value
     0.5
     """
-    bases = dense_array(first), dense_array(second)
-    require(
-        bases[0].shape == bases[1].shape,
-        "overlap is defined for two subspaces of equal dimension in one space",
-        f"got bases of shape {bases[0].shape} and {bases[1].shape}",
-    )
-    size, num_vectors = bases[0].shape
-    require(num_vectors > 0, "a subspace must have at least one basis vector", "got none")
-    error = max(require_orthonormal(basis, name) for basis, name in zip(bases, ("first", "second"), strict=True))
+    left, right, error = _bases(first, second)
+    size, num_vectors = left.shape
     return SubspaceOverlap(
-        value=float(np.square(bases[0].T @ bases[1]).sum()) / num_vectors,
+        value=float(np.square(left.T @ right).sum()) / num_vectors,
         num_vectors=num_vectors,
         size=size,
         chance=num_vectors / size,
@@ -42,9 +38,89 @@ def subspace_overlap(first: Tensor | NDArray[Any], second: Tensor | NDArray[Any]
     )
 
 
-def require_orthonormal(basis: Floats, name: str) -> float:
+def overlap_curve(first: Basis, second: Basis) -> OverlapCurve:
+    """||U_k^T V_k||_F^2 / k for k = 1, 2, .., U_k and V_k the first k columns of orthonormal bases.
+
+    >>> overlap_curve(np.eye(3)[:, :2], np.eye(3)[:, [1, 0]]).values
+    array([0., 1.])
+    """
+    left, right, error = _bases(first, second)
+    size, num_vectors = left.shape
+    return OverlapCurve(
+        values=_leading_sums(np.square(left.T @ right)),
+        chance=np.arange(1, num_vectors + 1) / size,
+        size=size,
+        orthonormality_error=error,
+    )
+
+
+def overlap_of_models(bases: Iterable[Basis]) -> OverlapSummary:
+    """The overlap curves of every pair among the leading eigenvectors of some models."""
+    require(isinstance(bases, Iterable), "a comparison needs a list of bases", f"got {type(bases).__name__}")
+    given = list(bases)
+    require(len(given) >= 2, "a comparison needs two models or more", f"got {len(given)}")
+    curves = [overlap_curve(first, second) for first, second in combinations(given, 2)]
+    values = np.stack([curve.values for curve in curves])
+    mean = values.mean(axis=0)
+    searched = mean[: max(1, curves[0].size // 2)]
+    return OverlapSummary(
+        mean=mean,
+        spread=values.std(axis=0, ddof=1) if len(curves) > 1 else np.zeros(values.shape[1]),
+        lowest=values.min(axis=0),
+        highest=values.max(axis=0),
+        chance=curves[0].chance,
+        num_models=len(given),
+        num_pairs=len(curves),
+        size=curves[0].size,
+        peak=int(searched.argmax()) + 1,
+    )
+
+
+def gradient_overlap(gradient: Basis, eigenvectors: Basis | EigenpairsMeasurement) -> GradientOverlap:
+    """||V^T g||^2 / ||g||^2 for orthonormal columns V (Gur-Ari, Roberts & Dyer 2018); 0 for a gradient of zero.
+
+    >>> gradient_overlap(np.array([3.0, 4.0]), np.array([[1.0], [0.0]])).value
+    0.36
+    """
+    given = eigenvectors.eigenvectors if isinstance(eigenvectors, EigenpairsMeasurement) else eigenvectors
+    require(given is not None, "an overlap needs eigenvectors", "there are none")
+    assert given is not None
+    vectors, direction = dense_array(given, "eigenvectors"), float_array(gradient, "a gradient")
+    must = f"the gradient must be a vector with as many entries as the eigenvectors, {len(vectors)}"
+    require(direction.shape == (len(vectors),), must, f"got shape {direction.shape}")
+    largest = largest_entry(direction)
+    scaled = direction / (largest or 1.0)
+    squared = float(np.square(scaled).sum())
+    return GradientOverlap(
+        value=float(np.square(vectors.T @ scaled).sum()) / squared if squared else 0.0,
+        num_vectors=vectors.shape[1],
+        size=len(vectors),
+        chance=vectors.shape[1] / max(1, len(vectors)),
+        gradient_norm=largest * squared**0.5,
+        orthonormality_error=orthonormality_error(vectors, "given"),
+    )
+
+
+def _bases(first: Basis, second: Basis) -> tuple[Floats, Floats, float]:
+    """Two bases of one shape, and how far from orthonormal the worse is."""
+    bases = dense_array(first, "a basis"), dense_array(second, "a basis")
+    must = "overlap is defined for two subspaces of equal dimension in one space"
+    require(bases[0].shape == bases[1].shape, must, f"got bases of shape {bases[0].shape} and {bases[1].shape}")
+    require(bases[0].shape[1] > 0, "a subspace must have at least one basis vector", "got none")
+    errors = [orthonormality_error(basis, name) for basis, name in zip(bases, ("first", "second"), strict=True)]
+    return *bases, max(errors)
+
+
+def orthonormality_error(basis: Floats, name: str) -> float:
+    """The largest entry of |U^T U - I|; bases that are far from orthonormal are refused."""
     error = largest_entry(basis.T @ basis - np.eye(basis.shape[1]))
-    if error > ORTHONORMALITY_TOLERANCE:
+    if error > _ORTHONORMALITY_TOLERANCE:
         got = f"the {name} basis U has |U^T U - I| up to {error:.3g}"
         raise InvalidInput(sentence("the columns must be orthonormal", got, "Use the Q of numpy.linalg.qr(U)"))
     return error
+
+
+def _leading_sums(squares: Floats) -> Floats:
+    """Sums over the leading k x k blocks, divided by k."""
+    sums = np.cumsum(np.cumsum(squares, axis=0), axis=1).diagonal()
+    return np.asarray(sums / np.arange(1, len(sums) + 1))

@@ -1,185 +1,79 @@
-"""Sums over all eigenvalues of a large operator, from its Gauss rules."""
+"""Sums over the whole spectrum of a matrix: effective dimension, and what its leading eigenvectors leave of it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterable
 
 import numpy as np
-import torch
+from numpy.typing import NDArray
 
-from hessmap.errors import InvalidInput, require, sentence
-from hessmap.measurement.density_estimate import density_record, probe_rules
-from hessmap.measurement.interval import CONFIDENCE, Wanted, interval, standard_error
-from hessmap.measurement.matrices import Floats, Matrix, carried_scale
-from hessmap.measurement.probes import Probed
-from hessmap.measurement.quadrature import GaussRules
-from hessmap.results import DensityEstimate, SpectralEstimate
-
-_PROBES = 8  # to begin with; as many again join at a time
-Sums = tuple[Floats, Floats]  # per probe: the sum, and what the rule may be off by
+from hessmap.errors import checked_count, checked_number, require
+from hessmap.measurement.dense_spectrum import whole_spectrum
+from hessmap.measurement.matrices import Matrix
+from hessmap.results import EffectiveDimension, ReconstructionErrors, Spectrum
 
 
-def log_determinant_estimate(
-    matrix: Matrix | DensityEstimate,
-    shift: float,
-    *,
-    relative_error: float = 0.01,
-    num_steps: int = 64,
-    max_products: int = 8192,
-    memory_budget: int = 2**30,
-    seed: int = 0,
-) -> SpectralEstimate:
-    """log det(H + shift I) = tr log(H + shift I), which must be positive definite.
+def effective_dimension(matrix: Matrix | Spectrum, epsilon: float) -> EffectiveDimension:
+    """The sum of h / (h + epsilon) over the magnitudes h of the eigenvalues, and their nuclear-to-spectral ratio.
 
-    A node at or below -shift proves that it is not. ``method_error`` is the distance from the rule of half the steps:
-    with a shift far below the spectrum the logarithm is steep, and more steps are needed.
+    For a positive semi-definite matrix this is the number of well-determined parameters of Gull (1989) and MacKay
+    (1992, "A practical Bayesian framework for backpropagation networks"), epsilon being the precision of the prior;
+    it tends to the rank as epsilon goes to 0. For an indefinite matrix, h / (h + epsilon) of the signed eigenvalue has
+    a pole at -epsilon and counts nothing, so magnitudes are summed and ``num_negative`` says how many were negative.
 
-    >>> round(log_determinant_estimate(np.diag([1.0, 3.0]), shift=1.0).value, 12) == round(float(np.log(8)), 12)
-    True
-    """
-    require(0 <= shift < np.inf, "shift must be finite and not negative", f"got {shift}")
+    The error bound uses |a / (a + eps) - b / (b + eps)| <= |a - b| / (a + eps) for a, b >= 0.
 
-    def sums(density: DensityEstimate) -> Sums:
-        lowest = float(density.nodes[density.weights > 0].min())
-        if lowest + shift <= 0:
-            must, remedy = "H + shift I must be positive definite", f"Choose a shift above {-lowest:.6g}"
-            raise InvalidInput(sentence(must, f"there is an eigenvalue at or below {lowest:.6g}", remedy))
-        return _smooth_sums(density, lambda nodes: np.log(np.maximum(nodes + shift, np.finfo(float).tiny)))
-
-    wanted = Wanted(relative_error, 0.0, max_products)
-    return _estimated("log_determinant", matrix, sums, wanted, num_steps, memory_budget, seed)
-
-
-def effective_dimension_estimate(
-    matrix: Matrix | DensityEstimate,
-    epsilon: float,
-    *,
-    relative_error: float = 0.01,
-    num_steps: int = 64,
-    max_products: int = 8192,
-    memory_budget: int = 2**30,
-    seed: int = 0,
-) -> SpectralEstimate:
-    """The sum of h / (h + epsilon) over the magnitudes h of the eigenvalues, as ``effective_dimension`` has it.
-
-    >>> round(effective_dimension_estimate(np.diag([3.0, 1.0, 0.0]), epsilon=1.0).value, 12)
+    >>> effective_dimension(np.diag([3.0, 1.0, 0.0]), epsilon=1.0).value
     1.25
     """
+    epsilon = checked_number("epsilon", epsilon)
     require(0 < epsilon < np.inf, "epsilon must be positive and finite", f"got {epsilon}")
-    wanted = Wanted(relative_error, 0.0, max_products)
-
-    def sums(density: DensityEstimate) -> Sums:
-        return _smooth_sums(density, lambda nodes: np.abs(nodes) / (np.abs(nodes) + epsilon))
-
-    return _estimated("effective_dimension", matrix, sums, wanted, num_steps, memory_budget, seed)
-
-
-def rank_estimate(
-    matrix: Matrix | DensityEstimate,
-    *,
-    relative_tolerance: float = 1e-6,
-    scale: float | None = None,
-    relative_error: float = 0.01,
-    num_steps: int = 64,
-    max_products: int = 8192,
-    memory_budget: int = 2**30,
-    seed: int = 0,
-) -> SpectralEstimate:
-    """How many eigenvalues exceed ``relative_tolerance * scale`` in magnitude; ``scale`` is that of the operator,
-    else the largest node.
-
-    What a Gauss rule says of a measure up to a point is right to within the weights of the nodes on both sides of it
-    (Chebyshev, Markov & Stieltjes): those make ``method_error``. It is wide where eigenvalues crowd around the cut.
-
-    >>> rank_estimate(np.diag([3.0, 1.0, 0.0, 0.0])).value
-    2.0
-    """
-    require(0 < relative_tolerance < 1, "relative_tolerance must lie between 0 and 1", f"got {relative_tolerance}")
-    wanted = Wanted(relative_error, 0.0, max_products)
-    carried = scale if scale is not None or isinstance(matrix, DensityEstimate) else carried_scale(matrix)
-
-    def sums(density: DensityEstimate) -> Sums:
-        largest = float(np.abs(density.nodes[density.weights > 0]).max())
-        return _counts(density, relative_tolerance * (largest if carried is None else carried))
-
-    return _estimated("numerical_rank", matrix, sums, wanted, num_steps, memory_budget, seed)
-
-
-def _smooth_sums(density: DensityEstimate, function: Callable[[Floats], Floats]) -> Sums:
-    whole = density.size * (density.weights * function(density.nodes)).sum(1)
-    half = density.size * (density.half_weights * function(density.half_nodes)).sum(1)
-    return whole, np.where(density.is_exact, 0.0, np.abs(whole - half))
-
-
-def _counts(density: DensityEstimate, threshold: float) -> Sums:
-    counted, doubts = np.zeros(density.num_probes), np.zeros(density.num_probes)
-    for i in range(density.num_probes):
-        used = density.weights[i] > 0
-        nodes, weights = density.nodes[i][used], density.weights[i][used]
-        counted[i] = weights[np.abs(nodes) > threshold].sum()
-        if density.is_exact[i]:
-            continue
-        for cut in (-threshold, threshold):
-            place = int(np.searchsorted(nodes, cut))
-            doubts[i] += weights[max(0, place - 1) : place + 1].sum()
-    return density.size * counted, density.size * np.minimum(1.0, doubts)
-
-
-def _estimated(
-    quantity: str,
-    matrix: Matrix | DensityEstimate,
-    sums: Callable[[DensityEstimate], Sums],
-    wanted: Wanted,
-    num_steps: int,
-    memory_budget: int,
-    seed: int,
-) -> SpectralEstimate:
-    """From a density as it is, or from more and more probes until the standard error asked for."""
-    if isinstance(matrix, DensityEstimate):
-        return _record(quantity, matrix, *sums(matrix), None)
-    wanted.check()
-    probed = Probed(matrix, seed)
-    require(probed.size > 0, "an estimate needs at least one dimension", "the operator has size 0")
-    if probed.size <= num_steps:
-        whole = _whole(probed)
-        return _record(quantity, whole, *sums(whole), wanted)
-    rules, kept = probe_rules(probed, _PROBES, num_steps, memory_budget)
-    while True:
-        density = density_record(probed, rules, num_steps, kept, num_points=2)
-        values, doubts = sums(density)
-        more = min(len(values), (wanted.max_products - probed.num_products) // num_steps)
-        if wanted.is_met(float(values.mean()), standard_error(values)) or more < 1:
-            return _record(quantity, density, values, doubts, wanted)
-        rules = rules.joined(probe_rules(probed, more, num_steps, memory_budget)[0])
-
-
-def _whole(probed: Probed) -> DensityEstimate:
-    """All eigenvalues of an operator that has no more dimensions than there are steps, as one rule, twice."""
-    matrix = probed.product(probed.identity(0, probed.size))
-    nodes = torch.linalg.eigvalsh((matrix + matrix.T) / 2).expand(2, -1)
-    weights = torch.full_like(nodes, 1 / probed.size)
-    rules = GaussRules(nodes, weights, nodes, weights, torch.ones(2, dtype=torch.bool))
-    return density_record(probed, rules, probed.size, True, num_points=2)
-
-
-def _record(
-    quantity: str, density: DensityEstimate, values: Floats, doubts: Floats, wanted: Wanted | None
-) -> SpectralEstimate:
-    value, error, doubt = float(values.mean()), standard_error(values), float(doubts.mean())
-    is_whole = wanted is not None and density.num_steps == density.size
-    return SpectralEstimate(
-        quantity=quantity,
-        value=value,
-        standard_error=error,
-        interval=interval(value, error, len(values), doubt),
-        confidence=CONFIDENCE,
-        method_error=doubt,
-        asked=None if wanted is None else wanted.standard_error(value),
-        reached=wanted is None or wanted.is_met(value, error),
-        num_probes=0 if is_whole else density.num_probes,
-        num_products=density.num_products,
-        method="exact" if is_whole else f"quadrature, {density.num_steps} steps",
-        size=density.size,
-        seed=density.seed,
-        provenance=density.provenance,
+    found = whole_spectrum(matrix, "an effective dimension")
+    magnitudes = np.abs(found.eigenvalues)
+    error = found.eigenvalue_error
+    return EffectiveDimension(
+        value=float((magnitudes / (magnitudes + epsilon)).sum()),
+        epsilon=epsilon,
+        nuclear_ratio=float((magnitudes / found.norm).sum()) if found.norm else 0.0,
+        num_negative=int((found.eigenvalues < -(error or 0.0)).sum()),
+        error_bound=None if error is None else float(np.minimum(1.0, error / (magnitudes + epsilon)).sum()),
+        size=len(magnitudes),
     )
+
+
+def reconstruction_error(matrix: Matrix | Spectrum, ranks: Iterable[int] | None = None) -> ReconstructionErrors:
+    """Relative Frobenius error of the best approximation of each rank (Singh, Bachmann & Hofmann 2021, figure 7).
+
+    By Eckart and Young the best approximation of rank k keeps the k eigenvalues of largest magnitude, so the error is
+    the root of the sum of the squares of the others over that of all: no eigenvector is needed. ``ranks`` is by
+    default 0, 1, .., n. A zero matrix is kept without error by any rank.
+
+    >>> reconstruction_error(np.diag([4.0, -3.0]), ranks=[0, 1, 2]).errors
+    array([1. , 0.6, 0. ])
+    """
+    found = whole_spectrum(matrix, "a reconstruction error")
+    size = len(found.eigenvalues)
+    wanted = np.arange(size + 1) if ranks is None else _rank_array(ranks, size)
+    ascending = np.sort(np.abs(found.eigenvalues)) / (found.norm or 1.0)
+    # Summed from the smallest up, so that the tail keeps its digits.
+    tails = np.sqrt(np.concatenate([[0.0], np.cumsum(np.square(ascending))]))
+    whole = tails[-1] or 1.0
+    error = found.eigenvalue_error
+    return ReconstructionErrors(
+        ranks=wanted,
+        errors=tails[size - wanted] / whole,
+        noise_floor=None if error is None else _noise(error, found.norm * whole, size),
+        size=size,
+    )
+
+
+def _rank_array(ranks: Iterable[int], size: int) -> NDArray[np.int64]:
+    require(isinstance(ranks, Iterable), "ranks must be a list of whole numbers", f"got {type(ranks).__name__}")
+    given = [checked_count("a rank", rank, None) for rank in ranks]
+    outside = [rank for rank in given if not 0 <= rank <= size]
+    require(not outside, f"ranks must lie between 0 and the size {size}", f"got {outside[:3]}")
+    return np.array(given, dtype=np.int64)
+
+
+def _noise(error: float, frobenius: float, size: int) -> float:
+    return error * size**0.5 / frobenius if frobenius else 0.0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from operator import index
+from math import inf
 from typing import Any, SupportsIndex, get_args
 
 import numpy as np
@@ -12,15 +12,21 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from hessmap.curvature.operator import LinearOperator
-from hessmap.errors import InvalidInput, require, sentence, unknown_name
-from hessmap.measurement.krylov_basis import KrylovBasis, Product
-from hessmap.measurement.lanczos import Lanczos, RitzPairs, num_held
-from hessmap.measurement.matrices import Matrix, float_array, is_narrow, reachable_tolerance
+from hessmap.errors import InvalidInput, checked_count, checked_number, checked_seed, require, require_name, sentence
+from hessmap.measurement.eigenpair_iteration import (
+    ENDS,
+    EigenpairIteration,
+    End,
+    Reference,
+    RitzPairs,
+    WantedPairs,
+    num_stored,
+)
+from hessmap.measurement.matrices import Matrix, float_array, is_narrow, measured_product, reachable_tolerance
 from hessmap.measurement.mixed_precision import Attempt, Precision, attempt, chosen_precision
-from hessmap.measurement.wanted_pairs import End, Reference, WantedPairs
-from hessmap.results import EigenpairsMeasurement, Provenance, provenance
+from hessmap.results import EigenpairsMeasurement, Provenance, SharpnessMeasurement, provenance
 
-_TOLERANCE = 1e-8
+_TOLERANCE, _SHARPNESS_TOLERANCE = 1e-8, 1e-6
 
 
 def top_eigenpairs(
@@ -57,38 +63,63 @@ def top_eigenpairs(
     1e-3 on, whose square is no better, "mixed" below; "float64" in all other cases.
 
     ``start`` holds approximate eigenvectors as columns; more than ``block_size`` of them are mixed. ``max_basis``
-    bounds the vectors that are held and ``max_products`` the work; when that is used up the pairs are returned as they
-    are, with ``converged`` False.
+    bounds the vectors that are stored and ``max_products`` the work; when that is used up the pairs are returned as
+    they are, with ``converged`` False.
 
     >>> found = top_eigenpairs(np.diag([3.0, 3.0, 1.0, 0.0, -5.0]), 2)
     >>> found.eigenvalues.round(12), found.converged
     (array([3., 3.]), True)
     """
-    product, size = _product_of(matrix)
+    product = measured_product(matrix)
+    size = product.size
     accuracy = reachable_tolerance(matrix, _TOLERANCE) if tolerance is None else tolerance
-    wanted = WantedPairs(which, index(count), accuracy, relative_to)
-    wanted.check(size)
-    width = block_size or default_block(matrix, size, wanted.count)
+    wanted = _wanted_pairs(which, count, accuracy, relative_to, size)
+    width = default_block(matrix, size, wanted.count)
+    width = width if block_size is None else checked_count("block_size", block_size, None)
     require(1 <= width <= size, f"block_size must lie between 1 and the size {size}", f"got {width}")
-    held = wanted.total(size)
-    capacity = max_basis or default_basis(size, held, width)
-    require(
-        capacity >= min(size, held + 2 * width), f"max_basis must be at least {held + 2 * width}", f"got {capacity}"
-    )
-    if precision not in get_args(Precision):
-        raise unknown_name("precision", precision, get_args(Precision))
-    plan = Lanczos(size, wanted, width, capacity, max_products or 20 * size + 1000, seed, _held_precision(matrix))
+    total = wanted.total(size)
+    capacity = default_basis(size, total, width) if max_basis is None else checked_count("max_basis", max_basis, None)
+    least = min(size, total + 2 * width)
+    require(capacity >= least, f"max_basis must be at least {least}", f"got {capacity}")
+    most = 20 * size + 1000 if max_products is None else checked_count("max_products", max_products, 1)
+    require_name("precision", precision, get_args(Precision))
+    plan = EigenpairIteration(size, wanted, width, capacity, most, checked_seed(seed), _stored_precision(matrix))
     rows = None if start is None else _start_rows(start, size)
     tried = attempt(matrix, product, plan, rows, chosen_precision(precision, matrix, plan))
-    if tried.is_final and tried.basis and tried.pairs:
-        return _measurement(tried.basis, plan, tried.pairs, matrix, tried, tried.check)
-    left = replace(plan, max_products=plan.max_products - tried.num_products)
-    basis, pairs = left.run(product, rows if tried.start is None else tried.start)
+    if tried.is_final and tried.pairs is not None:
+        return _measurement(matrix, plan, tried.pairs, product.num_products, tried)
+    left = replace(plan, max_products=plan.max_products - tried.num_single_products - product.num_products)
+    pairs = left.run(product, rows if tried.start is None else tried.start)
     if is_narrow(matrix):
-        pairs = _with_true_residuals(basis, wanted, pairs)
-    check = _disagreement(basis, pairs)
-    spent = replace(tried, num_products=tried.num_products + basis.num_products)
-    return _measurement(basis, plan, pairs, matrix, spent, check)
+        pairs = _with_true_residuals(wanted, pairs)
+    check = _disagreement(pairs)
+    return _measurement(matrix, plan, pairs, product.num_products, replace(tried, check=check))
+
+
+def sharpness(
+    matrix: Matrix, *, tolerance: float | None = None, max_products: int | None = None, seed: int = 0
+) -> SharpnessMeasurement:
+    """The largest (signed) eigenvalue; gradient descent with a step above 2 / sharpness diverges along its vector
+    (Cohen et al. 2021, "Gradient descent on neural networks typically occurs at the edge of stability").
+
+    The default tolerance is 1e-6, and 1e-5 for an operator in float32.
+
+    >>> round(sharpness(np.diag([4.0, 1.0, -9.0])).largest_stable_step, 12)
+    0.5
+    """
+    accuracy = reachable_tolerance(matrix, _SHARPNESS_TOLERANCE) if tolerance is None else tolerance
+    found = top_eigenpairs(matrix, 1, tolerance=accuracy, max_products=max_products, seed=seed)
+    value = float(found.eigenvalues[0])
+    return SharpnessMeasurement(
+        value=value,
+        residual=float(found.residuals[0]),
+        converged=found.converged,
+        largest_stable_step=2 / value if value > 0 else inf,
+        num_products=found.num_products,
+        size=found.size,
+        seed=found.seed,
+        provenance=found.provenance,
+    )
 
 
 def default_block(matrix: Matrix, size: int, count: int) -> int:
@@ -98,42 +129,53 @@ def default_block(matrix: Matrix, size: int, count: int) -> int:
 
 
 def default_basis(size: int, count: int, block_size: int) -> int:
-    """How many vectors are held before a restart, unless it is said."""
+    """How many vectors are stored before a restart, unless it is said."""
     return min(size, 2 * count + max(8 * block_size, 32))
 
 
 def eigenpairs_bytes(size: int, count: int, block_size: int, precision: torch.dtype = torch.float64) -> int:
     """The memory that ``top_eigenpairs`` takes with its default basis: basis, returned vectors, some blocks."""
-    held = num_held(size, default_basis(size, count, block_size))
-    return size * (precision.itemsize * held + 8 * (count + 6 * block_size))
+    stored = num_stored(size, default_basis(size, count, block_size))
+    return size * (precision.itemsize * stored + 8 * (count + 6 * block_size))
 
 
-def _held_precision(matrix: object) -> torch.dtype:
+def _wanted_pairs(which: End, count: SupportsIndex, tolerance: float, relative_to: Reference, size: int) -> WantedPairs:
+    require_name("which", which, ENDS)
+    require_name("relative_to", relative_to, get_args(Reference))
+    number, accuracy = checked_count("count", count, None), checked_number("tolerance", tolerance)
+    must = f"count must lie between 1 and the size {size} of the operator"
+    require(1 <= number <= size, must, f"got {number}")
+    must = "tolerance must lie between 1e-15 and 1, relative to the norm or the eigenvalue"
+    require(1e-15 <= accuracy < 1, must, f"got {accuracy}")
+    return WantedPairs(which, number, accuracy, relative_to)
+
+
+def _stored_precision(matrix: object) -> torch.dtype:
     """float32 where products round their vectors to it anyway."""
-    held: torch.dtype = getattr(matrix, "precision", torch.float64)
-    return held
+    stored: torch.dtype = getattr(matrix, "precision", torch.float64)
+    return stored
 
 
-def _with_true_residuals(basis: KrylovBasis, wanted: WantedPairs, pairs: RitzPairs) -> RitzPairs:
-    vectors = basis.combined(pairs.vectors)
-    images = basis.product(vectors) / (basis.unit or 1.0)
-    basis.num_products += vectors.shape[1]
-    residuals = (images - vectors * pairs.values).norm(dim=0)
-    is_met = bool(wanted.limits(pairs.values, residuals, basis.norm).all())
+def _with_true_residuals(wanted: WantedPairs, pairs: RitzPairs) -> RitzPairs:
+    vectors = pairs.combined()
+    residuals = (pairs.process.product(vectors) - vectors * pairs.values).norm(dim=0)
+    is_met = wanted.are_met(pairs.values, residuals, pairs.norm)
     return replace(pairs, residuals=residuals, converged=pairs.converged and is_met)
 
 
 def _measurement(
-    basis: KrylovBasis, plan: Lanczos, pairs: RitzPairs, matrix: object, spent: Attempt, check: float
+    matrix: object, plan: EigenpairIteration, pairs: RitzPairs, num_products: int, tried: Attempt
 ) -> EigenpairsMeasurement:
     order = pairs.values.argsort(descending=True, stable=True)
-    unit, wanted = basis.unit or 1.0, plan.wanted
-    vectors = basis.combined(pairs.vectors[:, order])
-    if basis.precision != torch.float64:
+    process, wanted = pairs.process, plan.wanted
+    unit = process.product.scale
+    vectors = process.combine(pairs.coordinates[:, order])
+    if process.precision != torch.float64:
         _orthonormalise(vectors)
     origin: Provenance = getattr(matrix, "provenance", None) or provenance(seed=plan.seed)
-    if spent.num_single_products:
-        note = f"{spent.num_single_products} of {spent.num_products} products were made in float32"
+    if tried.num_single_products:
+        num_products += tried.num_single_products
+        note = f"{tried.num_single_products} of {num_products} products were made in float32"
         origin = replace(origin, notes=(*origin.notes, note))
     return EigenpairsMeasurement(
         eigenvalues=(unit * pairs.values[order]).numpy(),
@@ -142,16 +184,16 @@ def _measurement(
         which=wanted.which,
         tolerance=wanted.tolerance,
         relative_to=wanted.relative_to,
-        norm=unit * basis.norm,
-        num_products=spent.num_products,
+        norm=unit * pairs.norm,
+        num_products=num_products,
         num_probes=pairs.num_probes,
         num_restarts=pairs.num_restarts,
-        residual_check=unit * check,
-        size=basis.size,
+        residual_check=unit * tried.check,
+        size=process.size,
         seed=plan.seed,
         eigenvectors=vectors.numpy(),
         provenance=origin,
-        num_single_products=spent.num_single_products,
+        num_single_products=tried.num_single_products,
     )
 
 
@@ -163,27 +205,14 @@ def _orthonormalise(vectors: Tensor) -> None:
         piece.copy_(piece @ step)
 
 
-def _disagreement(basis: KrylovBasis, pairs: RitzPairs) -> float:
+def _disagreement(pairs: RitzPairs) -> float:
     """||A V c - V L c|| for random signs c, by one product: about the root of the sum of squared residuals, if those
     that the recurrence claims are true."""
     if not len(pairs.values):
         return 0.0
-    signs = torch.randint(0, 2, (len(pairs.values), 1), generator=basis.generator).double() * 2 - 1
-    mixed = basis.combined(torch.cat([pairs.vectors @ signs, pairs.vectors @ (pairs.values[:, None] * signs)], 1))
-    image = basis.product(mixed[:, :1]) / (basis.unit or 1.0)
-    basis.num_products += 1
-    return float((image - mixed[:, 1:]).norm())
-
-
-def _product_of(matrix: Matrix) -> tuple[Product, int]:
-    if isinstance(matrix, LinearOperator):
-        rows, columns = matrix.shape
-        require(rows == columns, "eigenpairs need a square operator", f"got shape {matrix.shape}")
-        return matrix.matmat, rows
-    array = torch.from_numpy(float_array(matrix))
-    is_square = array.ndim == 2 and array.shape[0] == array.shape[1]
-    require(is_square, "eigenpairs need a square matrix", f"got shape {tuple(array.shape)}")
-    return array.__matmul__, len(array)
+    signs = pairs.random_signs(1)
+    mixed = pairs.combined(torch.cat([signs, pairs.values[:, None] * signs], 1))
+    return float((pairs.process.product(mixed[:, :1]) - mixed[:, 1:]).norm())
 
 
 def _start_rows(start: Tensor | NDArray[Any], size: int) -> Tensor:
@@ -191,4 +220,4 @@ def _start_rows(start: Tensor | NDArray[Any], size: int) -> Tensor:
     if array.ndim != 2 or len(array) != size:
         must = f"start must hold vectors with {size} entries as columns"
         raise InvalidInput(sentence(must, f"got shape {array.shape}"))
-    return torch.from_numpy(np.ascontiguousarray(array.T))
+    return torch.from_numpy(np.array(array.T, order="C"))

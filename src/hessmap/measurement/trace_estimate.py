@@ -1,18 +1,27 @@
-"""The trace: from the structure of an operator where it has one, else from products with random vectors."""
+"""Trace and Frobenius norm: from the structure of an operator where it has one, else from random vectors."""
 
 from __future__ import annotations
 
+from math import inf
 from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from hessmap.errors import require, unknown_name
-from hessmap.measurement.exact_diagonal import SKETCH, diagonal_without_probes, rounding
-from hessmap.measurement.interval import CONFIDENCE, Wanted, interval, standard_error
+from hessmap.errors import require, require_name
+from hessmap.measurement.diagonal_estimate import SKETCH, exact_diagonal, rounding_errors
 from hessmap.measurement.matrices import Floats, Matrix
-from hessmap.measurement.probes import BLOCK, Probed, orthonormal_range
+from hessmap.measurement.random_probes import (
+    BLOCK,
+    CONFIDENCE,
+    ErrorTarget,
+    ProbedOperator,
+    error_target,
+    interval,
+    orthonormal_range,
+    standard_error,
+)
 from hessmap.results import EigenpairsMeasurement, SpectralEstimate
 
 TraceMethod = Literal["auto", "hutchinson", "hutch++", "xtrace", "exact"]
@@ -45,27 +54,59 @@ def trace_estimate(
     >>> round(trace_estimate(np.diag([3.0, 1.0, -2.0])).value, 12)
     2.0
     """
-    if method not in get_args(TraceMethod):
-        raise unknown_name("method", method, get_args(TraceMethod))
-    wanted = Wanted(relative_error, absolute_error, max_products)
-    wanted.check()
-    probed = Probed(matrix, seed)
+    require_name("method", method, get_args(TraceMethod))
+    target = error_target(relative_error, max_products, absolute_error)
+    operator = ProbedOperator(matrix, seed)
     if known is not None:
         must = "known eigenpairs must be of the same matrix, and serve hutch++"
-        require(known.size == probed.size, must, f"its size is {probed.size}, theirs {known.size}")
+        require(isinstance(known, EigenpairsMeasurement), must, f"got {type(known).__name__}")
+        require(known.eigenvectors is not None, must, "they hold no eigenvectors")
+        require(known.size == operator.size, must, f"its size is {operator.size}, theirs {known.size}")
         require(method in ("auto", "hutch++"), must, f"method is {method!r}")
     fewest = BLOCK + (2 * SKETCH if known is None else 0)
-    diagonal = diagonal_without_probes(matrix, probed, method, fewest)
+    diagonal = exact_diagonal(matrix, operator, method, fewest)
     if diagonal is not None:
-        value, error = (probed.scale * float(terms.sum()) for terms in (diagonal, rounding(matrix, diagonal)))
-        return _record(probed, "exact", value, probed.size, error, wanted)
+        value, error = (operator.scale * float(terms.sum()) for terms in (diagonal, rounding_errors(matrix, diagonal)))
+        return _record("trace", operator, "exact", value, error, operator.size, target)
     method = "hutch++" if method == "auto" else method
     if method == "xtrace":
-        inside, values = _left_out(probed, wanted)
+        inside, values = _left_out(operator, target)
     else:
-        inside, values = _beside(probed, wanted, _sketch(probed, SKETCH if method == "hutch++" else 0, known))
-    value = probed.scale * (inside + float(values.mean()))
-    return _record(probed, method, value, len(values), probed.scale * standard_error(values), wanted)
+        inside, values = _beside(operator, target, _sketch(operator, SKETCH if method == "hutch++" else 0, known))
+    value = operator.scale * (inside + float(values.mean()))
+    return _record("trace", operator, method, value, operator.scale * standard_error(values), len(values), target)
+
+
+def frobenius_norm_estimate(
+    matrix: Matrix, *, relative_error: float = 0.01, max_products: int = 2000, seed: int = 0
+) -> SpectralEstimate:
+    """||A||_F, with probes until its standard error is ``relative_error`` of it.
+
+    ||A||^2 = ||A Q||^2 + E ||A (I - Q Q^T) z||^2 for random signs z and the range Q of a sketch: one product a probe.
+    The standard error of the root is that of the square over twice the root.
+
+    >>> round(frobenius_norm_estimate(np.diag([3.0, -4.0])).value, 12)
+    5.0
+    """
+    target = error_target(relative_error, max_products)
+    operator = ProbedOperator(matrix, seed)
+    if operator.size <= SKETCH + BLOCK:
+        starts = range(0, operator.size, BLOCK)
+        parts = [operator.product(operator.identity(start, min(start + BLOCK, operator.size))) for start in starts]
+        value = operator.scale * float(np.sqrt(sum(float(part.square().sum()) for part in parts)))
+        return _record("frobenius_norm", operator, "exact", value, 0.0, 0, target)
+    basis = orthonormal_range(operator.product(operator.signs(SKETCH)))
+    known = float(operator.product(basis).square().sum())
+    values = np.zeros(0)
+    while True:
+        probes = operator.signs(BLOCK)
+        probes = probes - basis @ (basis.T @ probes)
+        values = np.append(values, operator.product(probes).square().sum(0).numpy())
+        value = float(np.sqrt(known + values.mean()))
+        error = standard_error(values) / (2 * value) if value else 0.0
+        if target.is_met(value, error) or operator.num_products + BLOCK > target.max_products:
+            found = operator.scale * value, operator.scale * error
+            return _record("frobenius_norm", operator, "hutch++", *found, len(values), target, least=0.0)
 
 
 class _Sketch(NamedTuple):
@@ -75,44 +116,44 @@ class _Sketch(NamedTuple):
     trace: float
 
 
-def _sketch(probed: Probed, width: int, known: EigenpairsMeasurement | None) -> _Sketch:
+def _sketch(operator: ProbedOperator, width: int, known: EigenpairsMeasurement | None) -> _Sketch:
     if known is not None:
         assert known.eigenvectors is not None
         return _Sketch(torch.from_numpy(known.eigenvectors), float(known.eigenvalues.sum()))
-    basis = orthonormal_range(probed.product(probed.signs(min(width, probed.size))))
-    trace = float((basis * probed.product(basis)).sum())
-    return _Sketch(basis, probed.scale * trace)
+    basis = orthonormal_range(operator.product(operator.signs(min(width, operator.size))))
+    trace = float((basis * operator.product(basis)).sum())
+    return _Sketch(basis, operator.scale * trace)
 
 
-def _beside(probed: Probed, wanted: Wanted, sketch: _Sketch) -> tuple[float, Floats]:
+def _beside(operator: ProbedOperator, target: ErrorTarget, sketch: _Sketch) -> tuple[float, Floats]:
     """The trace inside the sketch, and the values of the probes outside of it, both in the unit of the products."""
     values = np.zeros(0)
     while True:
-        probes = probed.signs(BLOCK)
+        probes = operator.signs(BLOCK)
         probes = probes - sketch.basis @ (sketch.basis.T @ probes)
-        values = np.append(values, (probes * probed.product(probes)).sum(0).numpy())
-        value, error = sketch.trace + probed.scale * values.mean(), probed.scale * standard_error(values)
-        if wanted.is_met(value, error) or probed.num_products + BLOCK > wanted.max_products:
-            return sketch.trace / probed.scale, values
+        values = np.append(values, (probes * operator.product(probes)).sum(0).numpy())
+        value, error = sketch.trace + operator.scale * values.mean(), operator.scale * standard_error(values)
+        if target.is_met(value, error) or operator.num_products + BLOCK > target.max_products:
+            return sketch.trace / operator.scale, values
 
 
-def _left_out(probed: Probed, wanted: Wanted) -> tuple[float, Floats]:
+def _left_out(operator: ProbedOperator, target: ErrorTarget) -> tuple[float, Floats]:
     """One value per probe, from the sketch without it; wider sketches until the error asked for."""
-    probes = images = basis = curved = torch.zeros(probed.size, 0, dtype=torch.float64)
+    probes = images = basis = curved = torch.zeros(operator.size, 0, dtype=torch.float64)
     while True:
-        width = min(BLOCK, probed.size - probes.shape[1])
-        fresh = probed.normals(width)
-        fresh = fresh * (probed.size**0.5 / fresh.norm(dim=0))
-        probes, images = torch.cat([probes, fresh], 1), torch.cat([images, probed.product(fresh)], 1)
+        width = min(BLOCK, operator.size - probes.shape[1])
+        fresh = operator.normals(width)
+        fresh = fresh * (operator.size**0.5 / fresh.norm(dim=0))
+        probes, images = torch.cat([probes, fresh], 1), torch.cat([images, operator.product(fresh)], 1)
         basis = orthonormal_range(images)
-        if basis.shape[1] < images.shape[1] or probes.shape[1] == probed.size:
+        if basis.shape[1] < images.shape[1] or probes.shape[1] == operator.size:
             # The range is exhausted: all of the trace lies in it.
-            return float((basis * probed.product(basis)).sum()), np.zeros(2)
+            return float((basis * operator.product(basis)).sum()), np.zeros(2)
         basis = torch.linalg.qr(images).Q
-        curved = torch.cat([curved, probed.product(basis[:, curved.shape[1] :])], 1)
+        curved = torch.cat([curved, operator.product(basis[:, curved.shape[1] :])], 1)
         values = _leave_one_out(probes, images, basis, curved)
-        value, error = probed.scale * float(values.mean()), probed.scale * standard_error(values)
-        if wanted.is_met(value, error) or probed.num_products + 2 * BLOCK > wanted.max_products:
+        value, error = operator.scale * float(values.mean()), operator.scale * standard_error(values)
+        if target.is_met(value, error) or operator.num_products + 2 * BLOCK > target.max_products:
             return 0.0, values
 
 
@@ -135,21 +176,32 @@ def _leave_one_out(probes: Tensor, images: Tensor, basis: Tensor, curved: Tensor
     return found
 
 
-def _record(probed: Probed, method: str, value: float, count: int, error: float, wanted: Wanted) -> SpectralEstimate:
-    exact = method == "exact"
+def _record(
+    quantity: str,
+    operator: ProbedOperator,
+    method: str,
+    value: float,
+    error: float,
+    count: int,
+    target: ErrorTarget,
+    least: float = -inf,
+) -> SpectralEstimate:
+    """The record of a value that is at least ``least``, with its standard error over ``count`` values."""
+    is_exact = method == "exact"
+    low, high = interval(value, error, count)
     return SpectralEstimate(
-        quantity="trace",
+        quantity=quantity,
         value=value,
         standard_error=error,
-        interval=interval(value, error, count),
+        interval=(max(least, low), high),
         confidence=CONFIDENCE,
         method_error=0.0,
-        asked=wanted.standard_error(value),
-        reached=exact or wanted.is_met(value, error),
-        num_probes=0 if exact else count,
-        num_products=probed.num_products,
+        asked=target.standard_error(value),
+        reached=is_exact or target.is_met(value, error),
+        num_probes=0 if is_exact else count,
+        num_products=operator.num_products,
         method=method,
-        size=probed.size,
-        seed=probed.seed,
-        provenance=probed.provenance,
+        size=operator.size,
+        seed=operator.seed,
+        provenance=operator.provenance,
     )

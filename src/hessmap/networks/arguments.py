@@ -2,51 +2,9 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Iterable, Sequence
-from typing import SupportsIndex
 
-from hessmap.errors import InvalidInput, require, sentence
-
-
-def integer_or_none(value: object) -> int | None:
-    """A whole number as a plain int; None for anything else, for bools too.
-
-    >>> integer_or_none(3), integer_or_none(3.0), integer_or_none(True)
-    (3, None, None)
-    """
-    if isinstance(value, bool) or not isinstance(value, SupportsIndex):
-        return None
-    try:
-        return operator.index(value)
-    except TypeError:  # an array or tensor of many numbers
-        return None
-
-
-def checked_count(name: str, value: object, at_least: int = 1) -> int:
-    """A plain integer of at least ``at_least``; no float, no bool.
-
-    >>> checked_count("outputs", 3)
-    3
-    """
-    must = f"{name} must be an integer of at least {at_least}"
-    count = integer_or_none(value)
-    if count is None or count < at_least:
-        raise InvalidInput(sentence(must, f"got {value!r}"))
-    return count
-
-
-def checked_seed(seed: object) -> int:
-    """A seed that every random generator takes.
-
-    >>> checked_seed(-1)
-    Traceback (most recent call last):
-        ...
-    hessmap.errors.InvalidInput: seed must be an integer of at least 0; got -1.
-    """
-    checked = checked_count("seed", seed, 0)
-    require(checked < 2**63, "seed must lie below 2^63", f"got {checked}")
-    return checked
+from hessmap.errors import checked_count, require
 
 
 def checked_counts(name: str, values: object, at_least: int = 1) -> tuple[int, ...]:

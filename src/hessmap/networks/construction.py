@@ -11,8 +11,7 @@ from typing import TypeVar
 import torch
 from torch import nn
 
-from hessmap.errors import require
-from hessmap.networks.arguments import checked_seed
+from hessmap.errors import checked_seed, require
 from hessmap.networks.convolutional import Convolutional
 from hessmap.networks.fully_connected import FullyConnected
 from hessmap.networks.initialisation import initialise

@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from hessmap.errors import InvalidInput, require, sentence
+from hessmap.errors import InvalidInput, checked_count, require, sentence
 from hessmap.networks.activations import Activation, activation_of
 from hessmap.networks.arguments import (
     Bias,
     checked_bias,
-    checked_count,
     checked_counts,
     layer_biases,
     marked_bias,

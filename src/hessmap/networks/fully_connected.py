@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from hessmap.errors import InvalidInput, require, sentence
+from hessmap.errors import InvalidInput, integer_or_none, require, sentence
 from hessmap.networks.activations import Activation, activation_of
 from hessmap.networks.arguments import (
     Bias,
     checked_bias,
-    integer_or_none,
     layer_biases,
     marked_bias,
     read_words,

@@ -6,9 +6,9 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from hessmap.errors import InvalidInput, require, sentence
+from hessmap.errors import InvalidInput, checked_count, require, sentence
 from hessmap.networks.activations import Activation, activation_of
-from hessmap.networks.arguments import checked_count, read_words
+from hessmap.networks.arguments import read_words
 
 if TYPE_CHECKING:
     import torch

@@ -24,7 +24,8 @@ class Spectrum(Record):
     ``scale`` is the norm that thresholds are relative to (of the loss Hessian, for all three Hessians).
     ``eigenvalue_error`` bounds, in absolute terms, how far any eigenvalue is from the matrix's own (None: unknown).
     ``kernel_residual`` is ||H K|| / ||H|| of the kernel K that a reduction took out (0 without one).
-    ``size`` is that of the matrix, where only some of its eigenvalues are held (None: all are).
+    ``size`` is that of the matrix, where only some of its eigenvalues are held (None: all are). ``entries`` is the
+    number format of the matrix, whose rounding the eigenvalues have.
     """
 
     eigenvalues: Floats
@@ -38,6 +39,7 @@ class Spectrum(Record):
     eigenvalue_error: float | None = None
     kernel_residual: float = 0.0
     size: int | None = None
+    entries: str = "float64"
     summary_fields: ClassVar[tuple[str, ...]] = ("eigenvalues", "method", "converged", "scale", "eigenvalue_error")
 
     @property

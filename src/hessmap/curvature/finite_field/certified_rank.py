@@ -27,8 +27,7 @@ from hessmap.curvature.finite_field.rank import failure_bound, field_rank
 from hessmap.curvature.finite_field.signs import signs
 from hessmap.curvature.losses import Squared
 from hessmap.curvature.problem import Problem
-from hessmap.errors import InvalidInput, UnsupportedNetwork, require, sentence, unknown_name
-from hessmap.networks.arguments import checked_seed
+from hessmap.errors import InvalidInput, UnsupportedNetwork, checked_seed, require, sentence, unknown_name
 from hessmap.results import PARTS, DataRanks, Part, RankCertificate, provenance
 
 _PASS = 4096  # samples of a forward pass at once

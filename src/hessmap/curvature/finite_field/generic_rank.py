@@ -17,8 +17,7 @@ from hessmap.curvature.finite_field.prime_field import random_prime_field
 from hessmap.curvature.finite_field.rank import field_rank
 from hessmap.curvature.losses import LOSSES
 from hessmap.curvature.memory import require_memory
-from hessmap.errors import require, unknown_name
-from hessmap.networks.arguments import checked_seed, integer_or_none
+from hessmap.errors import checked_seed, integer_or_none, require, unknown_name
 from hessmap.results import PARTS, Part, RankCertificate, provenance
 
 

@@ -2,9 +2,7 @@
 
 from hessmap.measurement.layers.clusters import cluster_ratios, embedded
 from hessmap.measurement.layers.eigenpairs import layer_eigenpairs, layer_eigenpairs_bytes
-from hessmap.measurement.layers.eigenspaces import overlap_curve, overlap_of_models
-from hessmap.measurement.layers.kronecker_comparison import decoupling
-from hessmap.measurement.layers.kronecker_fit import BestKronecker, best_kronecker_product
+from hessmap.measurement.layers.kronecker_comparison import BestKronecker, best_kronecker_product, decoupling
 from hessmap.measurement.layers.matricisation import (
     input_correspondence,
     matricised,
@@ -12,6 +10,7 @@ from hessmap.measurement.layers.matricisation import (
     rank_one_ratios,
 )
 from hessmap.measurement.layers.spectra import autocorrelation, class_outliers
+from hessmap.measurement.overlap import overlap_curve, overlap_of_models
 
 __all__ = [
     "BestKronecker",

@@ -12,9 +12,9 @@ from torch import Tensor
 
 from hessmap.curvature.layers import CompressedHessian, KroneckerProduct, LayerHessian
 from hessmap.errors import require
+from hessmap.measurement.eigenpair_iteration import Reference
 from hessmap.measurement.matrices import EPS
 from hessmap.measurement.top_eigenpairs import eigenpairs_bytes, top_eigenpairs
-from hessmap.measurement.wanted_pairs import Reference
 from hessmap.results import EigenpairsMeasurement
 
 Bases = tuple[Tensor, Tensor]

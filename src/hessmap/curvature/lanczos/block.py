@@ -1,0 +1,129 @@
+"""Block Lanczos in one Krylov space, with full orthogonality: eigenpairs and linear systems are found by it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from hessmap.curvature.lanczos.orthogonalisation import orthonormal_directions, remove_basis
+from hessmap.curvature.lanczos.process import LanczosProcess
+from hessmap.curvature.lanczos.scaled_product import ScaledProduct
+
+_NEGLIGIBLE = 1e-13  # of the norm: what is left of a direction that the basis already holds is rounding
+_PIECE = 4096  # entries of every vector that are combined at a time
+
+
+class State(NamedTuple):
+    """What an expansion changes, beside what it adds to the basis and to the projected matrix."""
+
+    dimension: int
+    block: Tensor
+    coupling: Tensor
+
+
+class BlockLanczos(LanczosProcess):
+    """Every block is cleared of the whole basis; directions that vanish from it are dropped. With a ``generator``
+    random ones take their place, as long as there are any: then the process goes on when a Krylov space has ended.
+
+    ``norm`` is that of the operator, as far as it is known.
+    """
+
+    def __init__(
+        self,
+        product: ScaledProduct,
+        capacity: int,
+        generator: torch.Generator | None = None,
+        precision: torch.dtype = torch.float64,
+    ) -> None:
+        super().__init__(product, (), capacity, capacity, precision)
+        self.generator = generator
+        self.norm = 0.0
+
+    @property
+    def precision(self) -> torch.dtype:
+        """Of the stored vectors; blocks are always float64."""
+        return self._vectors.dtype
+
+    @property
+    def state(self) -> State:
+        return State(self.dimension, self.block, self.coupling)
+
+    @state.setter
+    def state(self, state: State) -> None:
+        self.dimension, self.block, self.coupling = state
+
+    def start(self, rows: Tensor, width: int) -> None:
+        """Begin with some directions, filled up to a width; or go on with them, which must lie beside the basis."""
+        most = self.size - self.dimension
+        found, _ = orthonormal_directions(rows, self.basis, 0.0, most, _NEGLIGIBLE)
+        self.block = self._filled(found, width)
+        self.coupling = torch.zeros(self.width, self.dimension, dtype=torch.float64)
+
+    def widen(self, rows: Tensor, most: int) -> None:
+        """Add directions of some rows, ``most`` of them, to the next block; nothing in the basis is coupled to them."""
+        fresh = self._beside(rows, self.block, most)
+        self.block = torch.cat([self.block, fresh])
+        self.coupling = torch.cat([self.coupling, self.coupling.new_zeros(len(fresh), self.dimension)])
+
+    def ritz(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Ritz values in ascending order, their vectors in the basis (columns), and the norms of their residuals."""
+        values, vectors = torch.linalg.eigh(self.projected)
+        if self.dimension:
+            self.norm = max(self.norm, float(values.abs().max()))
+        return values, vectors, torch.linalg.vector_norm(self.coupling @ vectors, dim=0)
+
+    def restrict(self, values: Tensor, vectors: Tensor) -> None:
+        """A thick restart: keep some Ritz vectors alone; the block and its coupling stay."""
+        kept = vectors.shape[1]
+        for part in _pieces(self.size):  # in place, a few entries of every vector at a time
+            self._vectors[:kept, part] = (vectors.T @ self.basis[:, part].double()).to(self.precision)
+        self.coupling = self.coupling @ vectors
+        self.dimension = kept
+        self._projected[:kept, :kept] = torch.diag(values)
+
+    def combine(self, vectors: Tensor) -> Tensor:
+        """Vectors of the basis as vectors of the whole space, one a column."""
+        whole = torch.empty(vectors.shape[1], self.size, dtype=torch.float64)
+        for part in _pieces(self.size):
+            whole[:, part] = vectors.T @ self.basis[:, part].double()
+        return whole.T
+
+    def _store_block(self) -> None:
+        super()._store_block()
+        if self.precision != torch.float64:
+            self.block = self.basis[-self.width :].double()
+
+    def _remove_basis(self, rest: Tensor) -> Tensor:
+        inside = remove_basis(rest, self.basis, 2 * rest.shape[0])
+        self.norm = max(self.norm, float(torch.linalg.vector_norm(inside, dim=0).max()))
+        return inside
+
+    def _make_block(self, rest: Tensor, width: int) -> Tensor:
+        most = self.size - self.dimension
+        found, coefficients = orthonormal_directions(rest, self.basis, self.norm, most, _NEGLIGIBLE)
+        self.block = self._filled(found, width)
+        return coefficients
+
+    def _filled(self, found: Tensor, width: int) -> Tensor:
+        """With random directions in the place of those that vanished."""
+        missing = min(width, self.size - self.dimension) - found.shape[0]
+        if self.generator is None or missing <= 0:
+            return found
+        random = torch.randn(missing, self.size, generator=self.generator, dtype=torch.float64)
+        return torch.cat([found, self._beside(random, found, missing)])
+
+    def _beside(self, rows: Tensor, block: Tensor, most: int) -> Tensor:
+        """Directions of rows, random or of length one, without their parts in the basis and in the block."""
+        basis, rest = self.basis, rows.clone()
+        reference = float(torch.linalg.vector_norm(rows, dim=1).max()) if len(rows) else 0.0
+        for _ in range(2):
+            remove_basis(rest, basis)
+            rest -= (rest @ block.T) @ block
+        most = min(most, self.size - self.dimension - len(block))
+        return orthonormal_directions(rest, basis, reference, most, _NEGLIGIBLE)[0]
+
+
+def _pieces(size: int) -> list[slice]:
+    return [slice(start, min(start + _PIECE, size)) for start in range(0, size, _PIECE)]

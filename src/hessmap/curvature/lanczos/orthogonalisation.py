@@ -1,0 +1,166 @@
+"""Taking an orthonormal basis out of new vectors, and making orthonormal directions of what is left.
+
+Vectors are rows. "Full" orthogonality takes the whole basis out of every new vector. "Semi" orthogonality does so only
+where inner products are about to exceed the root of the rounding unit: as long as they stay below it, the coefficients
+of the Lanczos recurrence are right to all digits (Simon 1984, "The Lanczos algorithm with partial
+reorthogonalization").
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+_SHORT = 1e-3  # of the reference: dividing a shorter direction by its length lifts what rounding left of the basis
+_UNEVEN = 0.1  # of the longest direction of a block: the same for a basis in float32
+_SETTLED = 0.5  # of a row: a pass that takes less leaves nothing above the rounding of what is left
+_SURVIVING = 0.5  # of a direction: what loses more when the basis is taken out once more was rounding
+_EPS = torch.finfo(torch.float64).eps
+_ROUNDING = 10 * _EPS  # of the norm, in a step of the recurrence
+_SEMI = _EPS**0.5
+_VISIBLE = 1e-9  # in an inner product with the mixture of earlier vectors
+_MIXED = 8  # vectors that join the mixture at a time; the first ones are always cleared
+
+
+def remove_basis(rows: Tensor, basis: Tensor, num_near: int = 0) -> Tensor:
+    """Take the basis out of some rows, in place, and return what was taken, (len(basis), len(rows)).
+
+    The ``num_near`` last vectors go first: in a Lanczos process they are all there is to take in exact arithmetic. Then
+    the whole basis. What a pass leaves of it is rounding of the row before the pass, so it is made again where that was
+    much longer ("twice is enough": Parlett 1980, The Symmetric Eigenvalue Problem, section 6-9).
+    """
+    taken = rows.new_zeros(basis.shape[0], rows.shape[0])
+    if not taken.numel():
+        return taken
+    if 0 < num_near < basis.shape[0]:
+        near = basis[-num_near:].double()
+        taken[-num_near:] = near @ rows.T
+        rows.addmm_(taken[-num_near:].T, near, alpha=-1)
+    for _ in range(3):
+        inside = basis @ rows.to(basis.dtype).T
+        if basis.dtype == rows.dtype:
+            rows.addmm_(inside.T, basis, alpha=-1)
+        else:
+            rows -= inside.T @ basis
+        taken += inside
+        left = _SETTLED * torch.linalg.vector_norm(rows, dim=1)
+        if bool((torch.linalg.vector_norm(inside, dim=0) <= left).all()):
+            break
+    return taken
+
+
+def orthonormal_directions(
+    rows: Tensor, basis: Tensor, reference: float, most: int, negligible: float
+) -> tuple[Tensor, Tensor]:
+    """Orthonormal directions of rows without a part in the basis; coefficients with coefficients^T directions = rows.
+
+    Directions that are ``negligible`` beside the reference, or beside the largest of them, are dropped, and those
+    beyond the ``most`` that there can be: in a basis of float32 the rounding of rows that are dependent is far above
+    any bound for float64.
+    """
+    if not len(rows) or most <= 0:
+        return rows[:0], rows.new_zeros(0, len(rows))
+    length = float(torch.linalg.vector_norm(rows)) if len(rows) == 1 else 0.0
+    if length >= _SHORT * reference and length > 0:
+        return rows / length, rows.new_full((1, 1), length)
+    found, triangle = _triangular(rows)
+    left, sizes, right = torch.linalg.svd(triangle, full_matrices=False)
+    reference = max(reference, float(sizes[0]))
+    kept = sizes > negligible * reference
+    kept[most:] = False
+    if not kept.all():
+        found, triangle = found @ left[:, kept], sizes[kept, None] * right[kept]
+    found = found.T.contiguous()
+    short = max(_SHORT * reference, 0.0 if basis.dtype == torch.float64 else _UNEVEN * float(sizes[0]))
+    if len(found) and float(sizes[kept].min()) < short:
+        remove_basis(found, basis)
+        found = _surviving(found)
+        triangle = found @ rows.T
+    return found, triangle
+
+
+def _surviving(directions: Tensor) -> Tensor:
+    """Orthonormal rows for directions that were orthonormal before the basis was taken out of them."""
+    columns, triangle = torch.linalg.qr(directions.T)
+    left, sizes, _ = torch.linalg.svd(triangle)
+    kept = sizes > _SURVIVING
+    found: Tensor = (columns if kept.all() else columns @ left[:, kept]).T.contiguous()
+    return found
+
+
+def _triangular(rows: Tensor) -> tuple[Tensor, Tensor]:
+    """Q (columns) and R with Q R = rows^T: Cholesky twice where the rows are far from dependent, else Householder."""
+    found, triangle = rows, torch.eye(len(rows), dtype=rows.dtype)
+    for _ in range(2):
+        factor, info = torch.linalg.cholesky_ex(found @ found.T)
+        sizes = factor.diagonal()
+        if int(info) or float(sizes.min()) < _SHORT * float(sizes.max()):
+            columns, upper = torch.linalg.qr(rows.T)
+            return columns, upper
+        found = torch.linalg.solve_triangular(factor, found, upper=False)
+        triangle = factor.T @ triangle
+    return found.T, triangle
+
+
+class OrthogonalityEstimate:
+    """How far the Lanczos vectors q of several spaces, one vector a step, are from orthogonal, by Simon's recurrence
+
+        b_j w[j+1, k] = b_k w[j, k+1] + (a_k - a_j) w[j, k] + b_(k-1) w[j, k-1] - b_(j-1) w[j-1, k] + rounding
+
+    with w[j, k] = q_j . q_k and the coefficients a, b of the process. Products whose own rounding is larger, as in
+    float32, show in an inner product with a random mixture of earlier vectors. ``num_cleared`` counts vectors.
+    """
+
+    def __init__(self, num_spaces: int, num_steps: int, size: int) -> None:
+        self.num_cleared = 0
+        self._mixture = torch.zeros(num_spaces, 1, size, dtype=torch.float64)
+        self._generator = torch.Generator().manual_seed(0)
+        self._now = torch.zeros(num_spaces, num_steps + 1, dtype=torch.float64)  # w[j, :], estimated
+        self._before = torch.zeros_like(self._now)  # w[j-1, :]
+        self._now[:, 0] = 1.0
+        self._again = torch.zeros(num_spaces, dtype=torch.bool)
+
+    def spaces_to_clear(
+        self, vectors: Tensor, rest: Tensor, lengths: Tensor, diagonal: Tensor, beside: Tensor
+    ) -> list[int]:
+        """The spaces whose next vector must be cleared of all earlier ones, shape (spaces, dimension, size); a space
+        that was cleared is cleared once more in the step after.
+
+        ``rest`` (spaces, size) is what the recurrence left, of these lengths. ``diagonal`` holds a up to the current
+        vector, ``beside`` b up to the one before.
+        """
+        dimension = vectors.shape[1]
+        if dimension % _MIXED == 0:
+            weights = torch.randn(len(vectors), 1, _MIXED, generator=self._generator, dtype=torch.float64)
+            self._mixture.baddbmm_(weights, vectors[:, -_MIXED:])
+        largest = torch.cat([diagonal.abs(), beside.abs(), lengths[:, None]], 1).amax(1)
+        safe_lengths = torch.where(lengths > 0, lengths, 1.0)
+        estimate = self._next_estimate(diagonal, beside, safe_lengths, largest)
+        visible = inner_products(self._mixture[:, 0], rest).abs() / safe_lengths
+        is_due = (estimate > _SEMI) | (visible > _VISIBLE)
+        chosen = (is_due | self._again | (dimension < _MIXED)) & (lengths > 0)
+        self._again = is_due & ~self._again
+        self._now[chosen, :dimension] = _ROUNDING
+        self.num_cleared += int(chosen.sum())
+        places: list[int] = chosen.nonzero()[:, 0].tolist()
+        return places
+
+    def _next_estimate(self, diagonal: Tensor, beside: Tensor, lengths: Tensor, largest: Tensor) -> Tensor:
+        """The largest |w[j+1, k]| of every space, one step of the recurrence."""
+        j = diagonal.shape[1] - 1
+        now, before, new = self._now, self._before, torch.zeros_like(self._now)
+        rounding = (_ROUNDING * largest / lengths)[:, None]
+        if j:
+            later = beside * now[:, 1 : j + 1] + (diagonal[:, :j] - diagonal[:, j:]) * now[:, :j]
+            later -= beside[:, j - 1 :] * before[:, :j]
+            later[:, 1:] += beside[:, : j - 1] * now[:, : j - 1]
+            later /= lengths[:, None]
+            new[:, :j] = later + torch.where(later < 0, -rounding, rounding)
+        new[:, j], new[:, j + 1] = rounding[:, 0], 1.0
+        self._before, self._now = now, new
+        return new[:, : j + 1].abs().amax(1)
+
+
+def inner_products(left: Tensor, right: Tensor) -> Tensor:
+    """Of rows with rows, without a copy of either."""
+    return torch.bmm(left[:, None, :], right[:, :, None])[:, 0, 0]

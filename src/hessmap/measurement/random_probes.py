@@ -1,0 +1,99 @@
+"""Products with random vectors, and from independent values to an estimate that knows its doubt."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import inf
+
+import numpy as np
+import torch
+from scipy import stats
+from torch import Tensor
+
+from hessmap.errors import checked_count, checked_number, checked_seed, require
+from hessmap.measurement.matrices import Floats, Matrix, measured_product
+from hessmap.results import Provenance, provenance
+
+BLOCK = 16
+CONFIDENCE = 0.95
+_RANK_TOLERANCE = 1e-13
+
+
+class ProbedOperator:
+    """A symmetric operator that is known by its products with random vectors, in the unit of ``product``."""
+
+    def __init__(self, matrix: Matrix, seed: int) -> None:
+        self.seed = checked_seed(seed)
+        self.product = measured_product(matrix)
+        self.size = self.product.size
+        self.generator = torch.Generator().manual_seed(self.seed)
+        self.provenance: Provenance = getattr(matrix, "provenance", None) or provenance(seed=self.seed)
+
+    @property
+    def scale(self) -> float:
+        return self.product.scale
+
+    @property
+    def num_products(self) -> int:
+        return self.product.num_products
+
+    def signs(self, count: int) -> Tensor:
+        """Random vectors of ones and minus ones, the least noisy for traces and diagonals."""
+        drawn = torch.randint(0, 2, (self.size, count), generator=self.generator)
+        return drawn.to(torch.float64) * 2 - 1
+
+    def normals(self, count: int) -> Tensor:
+        return torch.randn(self.size, count, generator=self.generator, dtype=torch.float64)
+
+    def identity(self, start: int, stop: int) -> Tensor:
+        columns = torch.zeros(self.size, stop - start, dtype=torch.float64)
+        columns[torch.arange(start, stop), torch.arange(stop - start)] = 1.0
+        return columns
+
+
+@dataclass(frozen=True)
+class ErrorTarget:
+    """When to stop: a standard error relative to the value or absolute, whichever is met first, or no more products."""
+
+    relative_error: float
+    absolute_error: float
+    max_products: int
+
+    def standard_error(self, value: float) -> float:
+        return max(self.absolute_error, self.relative_error * abs(value))
+
+    def is_met(self, value: float, standard_error: float) -> bool:
+        return standard_error <= self.standard_error(value)
+
+
+def error_target(relative_error: float, max_products: int, absolute_error: float = 0.0) -> ErrorTarget:
+    """What was asked for, if that can be."""
+    given = checked_number("relative_error", relative_error), checked_number("absolute_error", absolute_error)
+    require(min(given) >= 0 and max(given) < inf, "errors must be finite and not negative", f"got {given}")
+    require(max(given) > 0, "one of relative_error and absolute_error must be positive", "both are 0")
+    return ErrorTarget(*given, checked_count("max_products", max_products, 1))
+
+
+def orthonormal_range(images: Tensor) -> Tensor:
+    """An orthonormal basis of the columns, without the directions that are rounding."""
+    if not images.numel() or not float(images.abs().max()):
+        return images[:, :0]
+    left, values, _ = torch.linalg.svd(images, full_matrices=False)
+    kept: Tensor = left[:, values > _RANK_TOLERANCE * max(images.shape) * float(values.max())]
+    return kept
+
+
+def standard_error(values: Floats) -> float:
+    """Of the mean of independent values, scaled so that squares do not vanish; inf of a single one."""
+    if len(values) < 2:
+        return inf
+    largest = float(np.abs(values).max())
+    return largest * float(np.std(values / largest, ddof=1)) / len(values) ** 0.5 if largest else 0.0
+
+
+def interval(value: float, error: float, count: int, method_error: float = 0.0) -> tuple[float, float]:
+    """Student's interval of a mean of ``count`` values, widened by what the method may be off by."""
+    if error == 0.0:
+        return value - method_error, value + method_error
+    half = error * float(stats.t.ppf((1 + CONFIDENCE) / 2, max(1, count - 1))) + method_error
+    return value - half, value + half

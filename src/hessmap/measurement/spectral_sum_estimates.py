@@ -1,0 +1,197 @@
+"""Sums over all eigenvalues of a large operator, from its Gauss rules."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+
+from hessmap.errors import InvalidInput, checked_count, checked_number, require, sentence
+from hessmap.measurement.density_estimate import density_record, probe_rules
+from hessmap.measurement.matrices import Floats, Matrix, carried_scale
+from hessmap.measurement.quadrature import GaussRules
+from hessmap.measurement.random_probes import (
+    CONFIDENCE,
+    ErrorTarget,
+    ProbedOperator,
+    error_target,
+    interval,
+    standard_error,
+)
+from hessmap.results import DensityEstimate, SpectralEstimate
+
+_PROBES = 8  # to begin with; as many again join at a time
+Sums = tuple[Floats, Floats]  # per probe: the sum, and what the rule may be off by
+
+
+def log_determinant_estimate(
+    matrix: Matrix | DensityEstimate,
+    shift: float,
+    *,
+    relative_error: float = 0.01,
+    num_steps: int = 64,
+    max_products: int = 8192,
+    memory_budget: int = 2**30,
+    seed: int = 0,
+) -> SpectralEstimate:
+    """log det(H + shift I) = tr log(H + shift I), which must be positive definite.
+
+    A node at or below -shift proves that it is not. ``method_error`` is the distance from the rule of half the steps:
+    with a shift far below the spectrum the logarithm is steep, and more steps are needed.
+
+    >>> round(log_determinant_estimate(np.diag([1.0, 3.0]), shift=1.0).value, 12) == round(float(np.log(8)), 12)
+    True
+    """
+    shift = checked_number("shift", shift)
+    require(0 <= shift < np.inf, "shift must be finite and not negative", f"got {shift}")
+
+    def sums(density: DensityEstimate) -> Sums:
+        lowest = float(density.nodes[density.weights > 0].min())
+        if lowest + shift <= 0:
+            must, remedy = "H + shift I must be positive definite", f"Choose a shift above {-lowest:.6g}"
+            raise InvalidInput(sentence(must, f"there is an eigenvalue at or below {lowest:.6g}", remedy))
+        return _smooth_sums(density, lambda nodes: np.log(np.maximum(nodes + shift, np.finfo(float).tiny)))
+
+    target = error_target(relative_error, max_products)
+    return _estimated("log_determinant", matrix, sums, target, num_steps, memory_budget, seed)
+
+
+def effective_dimension_estimate(
+    matrix: Matrix | DensityEstimate,
+    epsilon: float,
+    *,
+    relative_error: float = 0.01,
+    num_steps: int = 64,
+    max_products: int = 8192,
+    memory_budget: int = 2**30,
+    seed: int = 0,
+) -> SpectralEstimate:
+    """The sum of h / (h + epsilon) over the magnitudes h of the eigenvalues, as ``effective_dimension`` has it.
+
+    >>> round(effective_dimension_estimate(np.diag([3.0, 1.0, 0.0]), epsilon=1.0).value, 12)
+    1.25
+    """
+    epsilon = checked_number("epsilon", epsilon)
+    require(0 < epsilon < np.inf, "epsilon must be positive and finite", f"got {epsilon}")
+    target = error_target(relative_error, max_products)
+
+    def sums(density: DensityEstimate) -> Sums:
+        return _smooth_sums(density, lambda nodes: np.abs(nodes) / (np.abs(nodes) + epsilon))
+
+    return _estimated("effective_dimension", matrix, sums, target, num_steps, memory_budget, seed)
+
+
+def rank_estimate(
+    matrix: Matrix | DensityEstimate,
+    *,
+    relative_tolerance: float = 1e-6,
+    scale: float | None = None,
+    relative_error: float = 0.01,
+    num_steps: int = 64,
+    max_products: int = 8192,
+    memory_budget: int = 2**30,
+    seed: int = 0,
+) -> SpectralEstimate:
+    """How many eigenvalues exceed ``relative_tolerance * scale`` in magnitude; ``scale`` is that of the operator,
+    else the largest node.
+
+    What a Gauss rule says of a measure up to a point is right to within the weights of the nodes on both sides of it
+    (Chebyshev, Markov & Stieltjes): those make ``method_error``. It is wide where eigenvalues crowd around the cut.
+
+    >>> rank_estimate(np.diag([3.0, 1.0, 0.0, 0.0])).value
+    2.0
+    """
+    relative_tolerance = checked_number("relative_tolerance", relative_tolerance)
+    require(0 < relative_tolerance < 1, "relative_tolerance must lie between 0 and 1", f"got {relative_tolerance}")
+    target = error_target(relative_error, max_products)
+    scale = None if scale is None else checked_number("scale", scale)
+    require(scale is None or 0 <= scale < np.inf, "scale must be finite and not negative", f"got {scale}")
+    carried = scale if scale is not None or isinstance(matrix, DensityEstimate) else carried_scale(matrix)
+
+    def sums(density: DensityEstimate) -> Sums:
+        largest = float(np.abs(density.nodes[density.weights > 0]).max())
+        return _counts(density, relative_tolerance * (largest if carried is None else carried))
+
+    return _estimated("numerical_rank", matrix, sums, target, num_steps, memory_budget, seed)
+
+
+def _smooth_sums(density: DensityEstimate, function: Callable[[Floats], Floats]) -> Sums:
+    whole = density.size * (density.weights * function(density.nodes)).sum(1)
+    half = density.size * (density.half_weights * function(density.half_nodes)).sum(1)
+    return whole, np.where(density.is_exact, 0.0, np.abs(whole - half))
+
+
+def _counts(density: DensityEstimate, threshold: float) -> Sums:
+    counted, doubts = np.zeros(density.num_probes), np.zeros(density.num_probes)
+    for i in range(density.num_probes):
+        used = density.weights[i] > 0
+        nodes, weights = density.nodes[i][used], density.weights[i][used]
+        counted[i] = weights[np.abs(nodes) > threshold].sum()
+        if density.is_exact[i]:
+            continue
+        for cut in (-threshold, threshold):
+            place = int(np.searchsorted(nodes, cut))
+            doubts[i] += weights[max(0, place - 1) : place + 1].sum()
+    return density.size * counted, density.size * np.minimum(1.0, doubts)
+
+
+def _estimated(
+    quantity: str,
+    matrix: Matrix | DensityEstimate,
+    sums: Callable[[DensityEstimate], Sums],
+    target: ErrorTarget,
+    num_steps: int,
+    memory_budget: int,
+    seed: int,
+) -> SpectralEstimate:
+    """From a density as it is, or from more and more probes until the standard error asked for."""
+    if isinstance(matrix, DensityEstimate):
+        return _record(quantity, matrix, *sums(matrix), None)
+    num_steps = checked_count("num_steps", num_steps, 1)
+    memory_budget = checked_count("memory_budget", memory_budget, 0)
+    operator = ProbedOperator(matrix, seed)
+    require(operator.size > 0, "an estimate needs at least one dimension", "the operator has size 0")
+    if operator.size <= num_steps:
+        whole = _whole(operator)
+        return _record(quantity, whole, *sums(whole), target)
+    rules, kept = probe_rules(operator, _PROBES, num_steps, memory_budget)
+    while True:
+        density = density_record(operator, rules, num_steps, kept, num_points=2)
+        values, doubts = sums(density)
+        more = min(len(values), (target.max_products - operator.num_products) // num_steps)
+        if target.is_met(float(values.mean()), standard_error(values)) or more < 1:
+            return _record(quantity, density, values, doubts, target)
+        rules = rules.joined(probe_rules(operator, more, num_steps, memory_budget)[0])
+
+
+def _whole(operator: ProbedOperator) -> DensityEstimate:
+    """All eigenvalues of an operator that has no more dimensions than there are steps, as one rule, twice."""
+    matrix = operator.product(operator.identity(0, operator.size))
+    nodes = torch.linalg.eigvalsh((matrix + matrix.T) / 2).expand(2, -1)
+    weights = torch.full_like(nodes, 1 / operator.size)
+    rules = GaussRules(nodes, weights, nodes, weights, torch.ones(2, dtype=torch.bool))
+    return density_record(operator, rules, operator.size, True, num_points=2)
+
+
+def _record(
+    quantity: str, density: DensityEstimate, values: Floats, doubts: Floats, target: ErrorTarget | None
+) -> SpectralEstimate:
+    value, error, doubt = float(values.mean()), standard_error(values), float(doubts.mean())
+    is_whole = target is not None and density.num_steps == density.size
+    return SpectralEstimate(
+        quantity=quantity,
+        value=value,
+        standard_error=error,
+        interval=interval(value, error, len(values), doubt),
+        confidence=CONFIDENCE,
+        method_error=doubt,
+        asked=None if target is None else target.standard_error(value),
+        reached=target is None or target.is_met(value, error),
+        num_probes=0 if is_whole else density.num_probes,
+        num_products=density.num_products,
+        method="exact" if is_whole else f"quadrature, {density.num_steps} steps",
+        size=density.size,
+        seed=density.seed,
+        provenance=density.provenance,
+    )
