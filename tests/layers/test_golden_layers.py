@@ -23,6 +23,7 @@ from hessmap.curvature.layers import (
     mean_output_hessian,
 )
 from hessmap.curvature.layers.batches import layer_batch, layer_jacobian
+from hessmap.curvature.losses.cross_entropy import CrossEntropy
 from hessmap.errors import InvalidInput
 from hessmap.measurement import spectrum, subspace_overlap
 from hessmap.measurement.layers import (
@@ -52,10 +53,13 @@ def case(name: str) -> tuple[dict, float]:
 
 
 def test_softmax_hessian_and_its_root() -> None:
+    """The paper's Q is the transposed root: Q^T Q = A, where Lemma B.12 prints Q Q^T."""
     values, tol = case("eq16_A")
-    assert_allclose(theory.softmax_hessian([0.2, 0.3, 0.5]), values["A"], atol=tol)
+    loss, label = CrossEntropy(), torch.tensor([0])
+    logits = torch.tensor([[0.2, 0.3, 0.5]], dtype=torch.float64).log()
+    assert_allclose(loss.hessian(logits, label)[0], values["A"], atol=tol)
     values, tol = case("eq25_Q")
-    root = theory.softmax_root([0.2, 0.3, 0.5])
+    root = loss.hessian_root(logits, label)[0].mT.numpy()
     assert_allclose(root, values["Q"], atol=tol)
     assert_allclose(root.T @ root, values["QtQ"], atol=tol)
     assert np.abs(root @ root.T - values["QtQ"]).max() == pytest.approx(values["max_abs_QQt_minus_A"], abs=tol)

@@ -18,7 +18,7 @@ from hessmap.theory.fully_connected import linear
 from hessmap.theory.fully_connected.cyclic_strings import String, interval_rank, pairing_rank
 from hessmap.theory.fully_connected.deficient_products import functional_rank, loss_rank, outer_product_rank
 from hessmap.theory.fully_connected.nested_spaces import nested_sum_dimension
-from hessmap.theory.fully_connected.product_ranks import generic_product_ranks, interval_counts
+from hessmap.theory.fully_connected.product_ranks import interval_counts
 
 Interval = tuple[int, int]
 
@@ -106,7 +106,8 @@ def test_generic_weights_give_the_formulas_of_linear_networks(widths: list[int],
     input_rank = data.draw(st.integers(0, widths[0]))
     outputs = data.draw(st.integers(0, widths[-1]))
     residual_rank = data.draw(st.integers(0, min(input_rank, outputs)))
-    table = generic_product_ranks(widths, input_rank, effective_output_dim=outputs)
+    vertices = (input_rank, *widths[1:-1], outputs)
+    table = [[min(vertices[i : j + 1]) for i in range(j + 1)] for j in range(len(vertices))]
     assert outer_product_rank(table) == linear.outer_product_rank(widths, input_rank, effective_output_dim=outputs)
     facts = (widths, input_rank, residual_rank)
     assert functional_rank(table, residual_rank) == linear.functional_rank(*facts, effective_output_dim=outputs)

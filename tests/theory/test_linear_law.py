@@ -13,7 +13,7 @@ from teacher_golden import teacher_golden
 
 from hessmap.errors import InvalidInput
 from hessmap.theory.teacher_student.linear_law import LinearSpectrumLaw, OneTeacherLaw, exact_moments
-from hessmap.theory.teacher_student.linear_spectrum import deep_linear_eigenvalues, linear_eigenvalues
+from hessmap.theory.teacher_student.linear_spectrum import linear_eigenvalues
 from hessmap.theory.teacher_student.marchenko_pastur import MarchenkoPastur
 from hessmap.theory.teacher_student.spectral_law import SpectralLaw
 
@@ -125,28 +125,6 @@ def test_one_teacher_follows_its_own_law(inputs: int, hidden: int, own: float, a
     assert mean[1] == pytest.approx(averaged, rel=0.5)
 
 
-def test_deep_spectra_are_those_of_the_hessian() -> None:
-    generator = np.random.default_rng(2)
-    layers = [generator.normal(size=shape) for shape in ((3, 4), (2, 3), (5, 2))]
-    inputs, parameters = 4, sum(layer.size for layer in layers)
-    jacobian = np.empty((5, inputs, parameters))
-    start = 0
-    for place, layer in enumerate(layers):
-        after = np.linalg.multi_dot([np.eye(5), *layers[:place:-1], np.eye(layer.shape[0])])
-        before = np.linalg.multi_dot([np.eye(layer.shape[1]), *layers[:place][::-1], np.eye(inputs)])
-        block = np.einsum("oa,bi->oiab", after, before).reshape(5, inputs, layer.size)
-        jacobian[..., start : start + layer.size] = block
-        start += layer.size
-    matrix = jacobian.reshape(-1, parameters)
-    hessian = matrix.T @ matrix
-    found = deep_linear_eigenvalues(layers)
-    assert found.size == 20
-    expected = np.linalg.eigvalsh(hessian)[::-1][:20]
-    np.testing.assert_allclose(found, expected, atol=1e-11 * expected[0])
-    pair = deep_linear_eigenvalues([layers[0], layers[1][:1]])
-    np.testing.assert_allclose(pair, linear_eigenvalues(layers[0], layers[1][0]), rtol=1e-12)
-
-
 @pytest.mark.parametrize(
     ("call", "message"),
     [
@@ -161,7 +139,6 @@ def test_deep_spectra_are_those_of_the_hessian() -> None:
             lambda: linear_eigenvalues([[1.0, 2.0]], [1.0, 2.0]),
             r"one entry for each row of W1; the shapes are \(1, 2\)",
         ),
-        (lambda: deep_linear_eigenvalues([np.eye(2), np.eye(3)]), r"layers 1 and 2: \(2, 2\), \(3, 3\)"),
     ],
 )
 def test_bad_input_is_refused_in_one_sentence(call: Any, message: str) -> None:

@@ -11,6 +11,8 @@ from rank_settings import architectures, settings_with_ranks
 from hessmap.errors import InvalidInput
 from hessmap.theory import linear_hessian_ranks
 from hessmap.theory.fully_connected import linear
+from hessmap.theory.fully_connected.bias_bounds import layer_ranks, loss_upper_bound
+from hessmap.theory.fully_connected.biased_network import biased_network
 
 
 def num_parameters(widths):
@@ -49,11 +51,10 @@ def test_block_columns_of_the_functional_hessian_have_the_predicted_ranks_and_ad
 def test_kernel_splits_over_layers_with_the_predicted_dimensions(setting):
     found = setting.hessians()
     kernels = [end - start - rank(columns_of(found.loss, start, end)) for start, end in pairwise(found.layer_starts)]
-    outputs = setting.effective_output_dim
-    predicted = linear.kernel_dimensions(setting.widths, setting.input_rank, effective_output_dim=outputs)
-    assert list(predicted) == kernels
-    deficiency = linear.rank_deficiency(setting.widths, setting.input_rank, effective_output_dim=outputs)
-    assert deficiency == found.layer_starts[-1] - rank(found.loss) == sum(kernels)
+    network = biased_network(setting.widths, [], setting.input_rank, None, setting.effective_output_dim)
+    sizes = [end - start for start, end in pairwise(found.layer_starts)]
+    assert [size - left for size, left in zip(sizes, layer_ranks(network), strict=True)] == kernels
+    assert sum(kernels) == found.layer_starts[-1] - rank(found.loss)
 
 
 @st.composite
@@ -68,7 +69,8 @@ def large_settings(draw):
 def test_overlap_is_what_the_two_parts_have_too_many(case):
     widths, input_rank, residual_rank, outputs = case
     ranks = linear_hessian_ranks(widths, input_rank, residual_rank, effective_output_dim=outputs)
-    overlap = linear.hessian_overlap(widths, input_rank, residual_rank, effective_output_dim=outputs)
+    q = min(linear.active_bottleneck_rank(widths, residual_rank), residual_rank) if len(widths) > 2 else 0
+    overlap = 2 * q * residual_rank - q**2
     assert ranks.outer_product + ranks.functional - ranks.loss == overlap
     assert 0 <= overlap <= min(ranks.outer_product, ranks.functional)
 
@@ -82,12 +84,11 @@ def test_ranks_lie_between_zero_and_the_number_of_parameters(case):
 
 
 @given(large_settings())
-def test_rank_and_deficiency_add_up_to_the_parameters_for_a_generic_residual(case):
+def test_a_generic_residual_leaves_the_explicit_kernel_alone(case):
     widths, input_rank, _, outputs = case
     generic = linear.generic_residual_rank(input_rank, outputs)
     rank_found = linear.loss_rank(widths, input_rank, generic, effective_output_dim=outputs)
-    deficiency = linear.rank_deficiency(widths, input_rank, effective_output_dim=outputs)
-    assert rank_found + deficiency == num_parameters(widths)
+    assert rank_found == loss_upper_bound(widths, [], input_rank, effective_output_dim=outputs)
 
 
 @given(large_settings())

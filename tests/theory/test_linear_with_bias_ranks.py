@@ -11,6 +11,8 @@ from rank_settings import architectures, settings_with_ranks
 from hessmap.errors import InvalidInput
 from hessmap.theory import linear_hessian_ranks_with_bias
 from hessmap.theory.fully_connected import linear_with_bias
+from hessmap.theory.fully_connected.bias_bounds import layer_ranks, loss_upper_bound
+from hessmap.theory.fully_connected.biased_network import biased_network
 
 
 def num_parameters(widths):
@@ -47,11 +49,10 @@ def test_the_same_bottleneck_earlier_leaves_more_rank():
 def test_kernel_splits_over_layers_with_the_predicted_dimensions(setting):
     found = setting.hessians()
     kernels = [end - start - rank(columns_of(found.loss, start, end)) for start, end in pairwise(found.layer_starts)]
-    outputs = setting.effective_output_dim
-    predicted = linear_with_bias.kernel_dimensions(
-        setting.widths, setting.centred_input_rank, effective_output_dim=outputs
-    )
-    assert list(predicted) == kernels
+    layers, centred = range(1, len(setting.widths)), setting.centred_input_rank
+    network = biased_network(setting.widths, layers, centred, centred, setting.effective_output_dim)
+    sizes = [end - start for start, end in pairwise(found.layer_starts)]
+    assert [size - left for size, left in zip(sizes, layer_ranks(network), strict=True)] == kernels
     assert sum(kernels) == found.layer_starts[-1] - rank(found.loss)
 
 
@@ -70,7 +71,8 @@ def large_settings(draw):
 def test_overlap_is_what_the_two_parts_have_too_many(case):
     widths, centred, residual, options = case
     ranks = linear_hessian_ranks_with_bias(widths, centred, residual, **options)
-    overlap = linear_with_bias.hessian_overlap(widths, centred, residual, **options)
+    q = min((residual, *widths[1:-1])) if len(widths) > 2 else 0
+    overlap = 2 * q * residual - q**2 - (0 if options["mean_residual_is_zero"] else q)
     assert ranks.outer_product + ranks.functional - ranks.loss == overlap
     assert 0 <= overlap <= min(ranks.outer_product, ranks.functional)
 
@@ -84,13 +86,13 @@ def test_ranks_lie_between_zero_and_the_number_of_parameters(case):
 
 
 @given(large_settings())
-def test_rank_and_deficiency_add_up_to_the_parameters_for_a_generic_residual(case):
+def test_a_generic_residual_leaves_the_explicit_kernel_alone(case):
     widths, centred, _, options = case
     outputs = options["effective_output_dim"]
     generic = linear_with_bias.generic_residual_rank(centred, outputs)
     found = linear_with_bias.loss_rank(widths, centred, generic, effective_output_dim=outputs)
-    deficiency = linear_with_bias.rank_deficiency(widths, centred, effective_output_dim=outputs)
-    assert found + deficiency == num_parameters(widths)
+    layers = range(1, len(widths))
+    assert found == loss_upper_bound(widths, layers, centred, centred_input_rank=centred, effective_output_dim=outputs)
 
 
 @given(large_settings())

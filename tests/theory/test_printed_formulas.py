@@ -24,12 +24,6 @@ def test_fact_7_is_right_for_a_generic_residual(case):
 
 
 @given(full_rank_settings())
-def test_printed_deficiency_is_right_for_full_input_rank(case):
-    widths, _ = case
-    assert printed_formulas.section_4_4_deficiency(widths, widths[0]) == linear.rank_deficiency(widths, widths[0])
-
-
-@given(full_rank_settings())
 def test_fact_13_and_section_s7_3_are_right_without_bottleneck(case):
     widths, input_rank = case
     generic = min(input_rank + 1, widths[-1])
@@ -38,14 +32,6 @@ def test_fact_13_and_section_s7_3_are_right_without_bottleneck(case):
     if len(wide) > 2:
         functional = linear_with_bias.functional_rank(wide, input_rank, generic)
         assert printed_formulas.section_s7_3_functional_rank(wide, input_rank) == functional
-
-
-@given(full_rank_settings())
-def test_printed_deficiency_with_bias_is_right_for_full_input_rank_without_bottleneck(case):
-    widths, _ = case
-    wide = (widths[0], *(width + min(widths[0] + 1, widths[-1]) for width in widths[1:-1]), widths[-1])
-    right = linear_with_bias.rank_deficiency(wide, widths[0])
-    assert printed_formulas.section_7_2_deficiency(wide, widths[0]) == right
 
 
 @given(st.integers(1, 50), st.integers(1, 50), st.integers(1, 50), st.data())
@@ -79,13 +65,6 @@ def test_theorem_12_and_section_s7_2_fail_for_inputs_on_a_hyperplane_that_misses
     constant = generic_hessians((2, 3, 2), bias=True, input_rank=1, centred_input_rank=0)
     assert rank(constant.functional) == 6
     assert printed_formulas.section_s7_2_functional_rank((2, 3, 2), 1) == 12
-
-
-def test_printed_deficiencies_fail_for_low_input_rank_and_for_bottlenecks():
-    assert 8 - rank(generic_hessians((2, 2, 2), input_rank=1).loss) == 3
-    assert printed_formulas.section_4_4_deficiency((2, 2, 2), 1) == 2
-    assert 12 - rank(generic_hessians((5, 1, 3), bias=True).loss) == 0
-    assert printed_formulas.section_7_2_deficiency((5, 1, 3), 5) == 2
 
 
 def test_section_s7_2_refuses_deeper_networks():

@@ -47,8 +47,8 @@ def effective_parameters(
         "split", "output_zero" or "input_zero"; for polynomials with one hidden layer, no bias and no constant term.
 
     It is the dimension of the span of the derivatives of the network by its parameters, for generic weights. Which
-    theorem or conjecture gave it is in ``kind`` and ``reference``; the formulas are in ``polynomial_ranks``,
-    ``independent_neurons``, ``partial_bias`` and ``deep_polynomial``.
+    theorem or conjecture gave it is in ``kind`` and ``reference``; the formulas are in ``theory.polynomial`` and, for
+    linear networks, in ``theory.fully_connected.partial_bias``.
 
     >>> from hessmap.networks import Polynomial
     >>> effective_parameters(5, 3, Polynomial((0, 1, 1))).value, effective_parameters(5, 3, "erf").value
@@ -68,7 +68,7 @@ def effective_parameters(
     rank, whole = _answer(widths, applied, in_hidden, in_output)
     weights = sum(before * after for before, after in pairwise(widths))
     num_parameters = weights + in_hidden * sum(widths[1:-1]) + in_output * widths[-1]
-    return EffectiveParameters(rank.value, rank.kind, rank.reason, num_parameters, whole)
+    return EffectiveParameters(rank.value, rank.kind, rank.reason, num_parameters, whole, rank.num_cases)
 
 
 def _answer(widths: Widths, activation: Activation, in_hidden: bool, in_output: bool) -> tuple[Rank, int | None]:
@@ -103,7 +103,7 @@ def _wider(widths: Widths, activation: Activation, has_bias: bool, num_extra: in
     rank = wider_student_rank(inputs, hidden, degrees, num_extra, extra)
     num_parameters = (inputs + 1) * (hidden + num_extra)
     whole = function_space_dim(inputs, coefficients, False, False)
-    return EffectiveParameters(rank.value, rank.kind, rank.reason, num_parameters, whole)
+    return EffectiveParameters(rank.value, rank.kind, rank.reason, num_parameters, whole, rank.num_cases)
 
 
 def _linear(widths: Widths, activation: Activation, in_hidden: bool, in_output: bool) -> tuple[Rank, int]:

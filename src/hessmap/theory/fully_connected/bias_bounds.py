@@ -13,39 +13,6 @@ from hessmap.theory.fully_connected import linear
 from hessmap.theory.fully_connected.biased_network import BiasedNetwork, biased_network
 
 
-def kernel_dimensions(
-    widths: Iterable[int],
-    biased_layers: Iterable[int],
-    input_rank: int,
-    *,
-    centred_input_rank: int | None = None,
-    effective_output_dim: int | None = None,
-) -> tuple[int, ...]:
-    """Directions of single layers in which neither the outputs nor any gradient changes: a kernel of the loss Hessian.
-
-    Formula: D = (r, M_1, .., M_{L-1}, K), or rc for r and layer 1 in S where rc < r; m = min D, b its LAST argmin. With
-    [..] one if true and zero if not, layer l holds (D_{l-1} + [l in S] - m)(D_l - m) directions for l <= b, and
-    (D_{l-1} + [l in S] - m - [S meets b+1..l])(D_l - m - [S meets b+1..l-1]) for l > b; the first layer also the
-    weights that no input reaches, the last those that the loss cannot see.
-
-    Kind of truth: theorem that the kernel is at least that large, for all weights and residuals. Proof: for l <= b take
-    dW_l = u v^T with W_b .. W_{l+1} u = 0 and v orthogonal to the inputs of layer l weighted by the residuals that
-    reach vertex b: at most m conditions each. For l > b take v such that v^T (inputs of layer l) vanishes on every
-    sample whatever vertex b says, and u orthogonal to the residuals at layer l weighted by vertex b, and by the
-    constant if a bias lies between. That the kernel is no larger for generic weights is conjecture.
-
-    By hand for 3-3-3 with S = {1} and r = 2: m = 2 at b = 0. Layer 1 has 3 weights that no input reaches and
-    (2 + 1 - 2 - 1)(3 - 2) = 0 more directions, layer 2 has (3 - 2 - 1)(3 - 2 - 1) = 0.
-
-    >>> kernel_dimensions((3, 3, 3), [1], 2)
-    (3, 0)
-    """
-    widths, given = checked_widths(widths), frozenset(biased_layers)
-    network = biased_network(widths, given, input_rank, centred_input_rank, effective_output_dim)
-    weights = ((before + (layer in given)) * after for layer, (before, after) in enumerate(pairwise(widths), start=1))
-    return tuple(count - rank for count, rank in zip(weights, layer_ranks(network), strict=True))
-
-
 def loss_upper_bound(
     widths: Iterable[int],
     biased_layers: Iterable[int],
@@ -54,9 +21,18 @@ def loss_upper_bound(
     centred_input_rank: int | None = None,
     effective_output_dim: int | None = None,
 ) -> int:
-    """The loss Hessian has at most the rank p minus the sum of ``kernel_dimensions``, for all weights and residuals.
+    """The loss Hessian has at most the rank p minus the dimension of an explicit kernel, for all weights and residuals.
 
-    Kind of truth: theorem (proof in ``kernel_dimensions``).
+    Formula: D = (r, M_1, .., M_{L-1}, K), or rc for r and layer 1 in S where rc < r; m = min D, b its LAST argmin. With
+    [..] one if true and zero if not, layer l holds (D_{l-1} + [l in S] - m)(D_l - m) directions of the kernel for
+    l <= b, and (D_{l-1} + [l in S] - m - [S meets b+1..l])(D_l - m - [S meets b+1..l-1]) for l > b; the first layer
+    also the weights that no input reaches, the last those that the loss cannot see.
+
+    Kind of truth: theorem, proof in docs/conjectures.md. That generic weights with a generic residual have no other
+    kernel is a theorem without bias, a conjecture with.
+
+    By hand for 3-3-3 with S = {1} and r = 2: m = 2 at b = 0. Layer 1 has 3 weights that no input reaches and
+    (2 + 1 - 2 - 1)(3 - 2) = 0 more directions, layer 2 has (3 - 2 - 1)(3 - 2 - 1) = 0: of 21 parameters 18 are left.
 
     >>> loss_upper_bound((3, 3, 3), [1], 2)
     18
@@ -105,7 +81,7 @@ def functional_upper_bound(
 
 
 def layer_ranks(network: BiasedNetwork, outputs_are_free: bool = False) -> list[int]:
-    """By layer, its weights minus its kernel; ``outputs_are_free``: the last layer may change the outputs."""
+    """By layer, its visible weights minus its kernel; ``outputs_are_free``: the last layer may change the outputs."""
     vertices, biased = network.vertices, network.biased
     m = min(vertices)
     b = max(place for place, width in enumerate(vertices) if width == m)

@@ -126,27 +126,6 @@ def loss_rank(
     return outer + 2 * q * sum(widths[1:-1]) - (len(widths) - 2) * q**2
 
 
-def hessian_overlap(
-    widths: Iterable[int], input_rank: int, residual_rank: int, *, effective_output_dim: int | None = None
-) -> int:
-    """The ranks of the two parts exceed the rank of their sum by 2 q s - q^2 (L >= 2; by 0 for L = 1).
-
-    Assumptions: as in ``loss_rank``.
-
-    Reference: Singh, Bachmann & Hofmann 2021, the remark after Fact 7; here for every s.
-
-    By hand for 1-1-1: ranks 1 + 2 for the parts and 2 for the sum.
-
-    >>> hessian_overlap((1, 1, 1), 1, 1)
-    1
-    """
-    widths, residual_rank = _checked_residual(widths, input_rank, residual_rank, effective_output_dim)
-    if len(widths) == 2:
-        return 0
-    q = active_bottleneck_rank(widths, residual_rank)
-    return 2 * q * residual_rank - q**2
-
-
 def functional_column_ranks(
     widths: Iterable[int], input_rank: int, residual_rank: int, *, effective_output_dim: int | None = None
 ) -> tuple[int, ...]:
@@ -168,47 +147,6 @@ def functional_column_ranks(
     q = active_bottleneck_rank(widths, residual_rank)
     vertices = (residual_rank, *widths[1:-1], residual_rank)
     return tuple(q * (before + after - q) for before, after in pairwise(vertices))
-
-
-def kernel_dimensions(
-    widths: Iterable[int], input_rank: int, *, effective_output_dim: int | None = None
-) -> tuple[int, ...]:
-    """The kernel of the loss Hessian is a sum over layers; layer l holds (D_{l-1} - q0)(D_l - q0) dimensions of it.
-
-    Here D = (r, M_1, .., M_{L-1}, K). The first layer holds D_1 (d - r) more, the weights that no input reaches,
-    and the last M_{L-1} (or d, if it is the only one) for each output direction that the loss cannot see.
-
-    Assumptions: generic weights and a generic residual of rank s >= q0.
-
-    Reference: Singh, Bachmann & Hofmann 2021, Section 4.4 ("alternative interpretation"), there summed over layers
-    and for r = d only; corrected for r < d: widths 2-2-2 with r = 1 have deficiency 3, where the printed sum gives 2.
-
-    By hand for 2-2-2 with r = 1: 2 (2 - 1) unreached weights, no product in the first layer, 1 * 1 in the last.
-
-    >>> kernel_dimensions((2, 2, 2), input_rank=1)
-    (2, 1)
-    """
-    widths, input_rank, outputs = _checked_map(widths, input_rank, effective_output_dim)
-    q0 = bottleneck_rank(widths, input_rank, effective_output_dim=outputs)
-    vertices = (input_rank, *widths[1:-1], outputs)
-    dimensions = [(before - q0) * (after - q0) for before, after in pairwise(vertices)]
-    dimensions[0] += vertices[1] * (widths[0] - input_rank)
-    dimensions[-1] += widths[-2] * (widths[-1] - outputs)
-    return tuple(dimensions)
-
-
-def rank_deficiency(widths: Iterable[int], input_rank: int, *, effective_output_dim: int | None = None) -> int:
-    """The loss Hessian lacks M_1 (d - r) + sum over layers of (D_{l-1} - q0)(D_l - q0) of full rank.
-
-    The terms are those of ``kernel_dimensions``, with the same assumptions and reference. Under cross-entropy the
-    parameters keep K, so the deficiency is M_{L-1} larger than the formula with K - 1.
-
-    By hand for 6-5-4: 2 * 1 + 1 * 0, so 48 of the 50 parameters.
-
-    >>> rank_deficiency((6, 5, 4), input_rank=6)
-    2
-    """
-    return sum(kernel_dimensions(widths, input_rank, effective_output_dim=effective_output_dim))
 
 
 def _checked_map(widths: Iterable[int], input_rank: int, effective_output_dim: int | None) -> tuple[Widths, int, int]:

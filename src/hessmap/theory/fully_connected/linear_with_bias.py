@@ -17,7 +17,6 @@ not proved; they held for every random architecture tried in exact arithmetic.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from itertools import pairwise
 from typing import NamedTuple
 
 from hessmap.theory.conditions import (
@@ -107,77 +106,6 @@ def loss_rank(
     facts = _checked_residual(widths, centred_input_rank, residual_rank, mean_residual_is_zero, effective_output_dim)
     outer = outer_product_rank(facts.widths, centred_input_rank, effective_output_dim=effective_output_dim)
     return outer + _rank_beyond_outer_product(facts)
-
-
-def hessian_overlap(
-    widths: Iterable[int],
-    centred_input_rank: int,
-    residual_rank: int,
-    *,
-    mean_residual_is_zero: bool = False,
-    effective_output_dim: int | None = None,
-) -> int:
-    """The ranks of the two parts exceed the rank of their sum by 2 q t - q^2 - q; by 2 q t - q^2 for omega = 0.
-
-    L = 1 gives 0, since the functional Hessian is zero.
-
-    Reference: the difference of the formulas above; without bias it is the remark after Fact 7 of Singh, Bachmann &
-    Hofmann 2021.
-
-    By hand for 1-1-1: ranks 2 + 2 for the parts, and 4 for the whole, which has 4 parameters.
-
-    >>> hessian_overlap((1, 1, 1), centred_input_rank=1, residual_rank=1)
-    0
-    """
-    return _overlap(
-        _checked_residual(widths, centred_input_rank, residual_rank, mean_residual_is_zero, effective_output_dim)
-    )
-
-
-def kernel_dimensions(
-    widths: Iterable[int], centred_input_rank: int, *, effective_output_dim: int | None = None
-) -> tuple[int, ...]:
-    """The kernel of the loss Hessian is a sum over layers; its dimensions change form behind the bottleneck.
-
-    With D = (rc, M_1, .., M_{L-1}, K), m = min D and b its LAST argmin in 0..L, layer l holds
-    (D_{l-1} + 1 - m)(D_l - m) for l <= b and (D_{l-1} - m)(D_l - m - 1) for l > b. The first layer holds D_1 (d - rc)
-    more, the last M_{L-1} + 1 for each output direction that the loss cannot see.
-
-    Assumptions: generic weights, biases and residual, of the generic rank t = min(rc + 1, K).
-
-    Reference: Singh, Bachmann & Hofmann 2021, the sum after Fact 13, right for M_i >= min(rc + 1, K) and rc = d;
-    corrected for bottlenecks: 5-1-3 has no deficiency, the printed sum gives 2.
-
-    By hand for 5-1-3: m = 1 at b = 1, so (5 + 1 - 1)(1 - 1) and (1 - 1)(3 - 1 - 1).
-
-    >>> kernel_dimensions((5, 1, 3), centred_input_rank=5)
-    (0, 0)
-    """
-    widths, centred_input_rank, outputs = _checked_map(widths, centred_input_rank, effective_output_dim)
-    vertices = (centred_input_rank, *widths[1:-1], outputs)
-    m = min(vertices)
-    b = _last_place(vertices, m)
-    dimensions = [
-        (before + 1 - m) * (after - m) if layer <= b else (before - m) * (after - m - 1)
-        for layer, (before, after) in enumerate(pairwise(vertices), start=1)
-    ]
-    dimensions[0] += vertices[1] * (widths[0] - centred_input_rank)
-    dimensions[-1] += (widths[-2] + 1) * (widths[-1] - outputs)
-    return tuple(dimensions)
-
-
-def rank_deficiency(widths: Iterable[int], centred_input_rank: int, *, effective_output_dim: int | None = None) -> int:
-    """The loss Hessian lacks the sum of ``kernel_dimensions`` of full rank.
-
-    Assumptions and reference: those of ``kernel_dimensions``. Under cross-entropy the parameters keep K, so the
-    deficiency is M_{L-1} + 1 larger than the formula with K - 1.
-
-    By hand for 2-2 with rc = 2, linear regression: nothing; with rc = 1, one unreached column of two weights.
-
-    >>> rank_deficiency((2, 2), centred_input_rank=2), rank_deficiency((2, 2), centred_input_rank=1)
-    (0, 2)
-    """
-    return sum(kernel_dimensions(widths, centred_input_rank, effective_output_dim=effective_output_dim))
 
 
 class _Facts(NamedTuple):

@@ -70,7 +70,7 @@ def functional_rank(
 ) -> int:
     """The functional Hessian, counted layer by layer on the network from t - 1 inputs to t outputs.
 
-    Formula: the number of weights minus the kernel of every layer (``bias_bounds.kernel_dimensions``), without the
+    Formula: the number of weights minus the kernel of every layer (``bias_bounds.layer_ranks``), without the
     condition that the last layer leaves the outputs as they are. The last bias has no second derivative and is left
     out; if no other is left, or omega = 0, it is the formula of ``linear`` with s. If s = t, layer 1 counts as biased.
 

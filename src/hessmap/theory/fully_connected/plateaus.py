@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from hessmap.errors import require
-from hessmap.theory.conditions import checked_centred_input_rank, checked_count, checked_input_rank, checked_widths
+from hessmap.theory.conditions import checked_count
 
 
 class Plateaus(NamedTuple):
@@ -45,34 +45,6 @@ def outer_product_plateaus(penultimate_width: int, output_dim: int, penultimate_
     why = "the penultimate width, and one for a bias"
     rank = checked_count("penultimate_moment_rank", penultimate_moment_rank, at_most=width + 1, why=why)
     return Plateaus(rank, outputs - width) if outputs > width and rank else Plateaus(0, 0)
-
-
-def linear_penultimate_moment_rank(widths: Iterable[int], input_rank: int) -> int:
-    """In a linear network without bias E[h h^T] has rank min(r, M_1, .., M_{L-1}).
-
-    Assumptions: generic weights. With one layer h is the input.
-
-    Reference: the rank of W^{L-1:1} on the data, Singh, Bachmann & Hofmann 2021, S8.1.
-
-    >>> linear_penultimate_moment_rank((5, 2, 4, 9), input_rank=3)
-    2
-    """
-    widths = checked_widths(widths)
-    return min((checked_input_rank(widths, input_rank), *widths[1:-1]))
-
-
-def linear_penultimate_moment_rank_with_bias(widths: Iterable[int], centred_input_rank: int) -> int:
-    """In a linear network with bias the moment of (h, 1) has rank min(rc, M_1, .., M_{L-1}) + 1.
-
-    Assumptions: generic weights and biases.
-
-    Reference: as without bias; the one appended is independent of h after centring.
-
-    >>> linear_penultimate_moment_rank_with_bias((5, 2, 4, 9), centred_input_rank=3)
-    3
-    """
-    widths = checked_widths(widths)
-    return min((checked_centred_input_rank(widths, centred_input_rank), *widths[1:-1])) + 1
 
 
 def functional_spectrum(

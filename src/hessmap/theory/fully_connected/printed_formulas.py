@@ -9,7 +9,6 @@ printed value first, the right one second.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from itertools import pairwise
 
 from hessmap.errors import require
 from hessmap.theory.conditions import Widths, checked_input_rank, checked_output, checked_widths
@@ -45,22 +44,6 @@ def corollary_6(
     return 2 * q * sum(widths[1:-1]) + 2 * q * residual_rank - (len(widths) - 1) * q**2
 
 
-def section_4_4_upper_bound(
-    widths: Iterable[int], input_rank: int, residual_rank: int, *, effective_output_dim: int | None = None
-) -> int:
-    """Loss Hessian: at most Corollary 4 plus Corollary 6.
-
-    Valid, never tight for L >= 2 and s > 0: too large by 2 q s - q^2.
-
-    >>> from hessmap.theory.fully_connected import linear
-    >>> section_4_4_upper_bound((6, 5, 4), 6, 4), linear.loss_rank((6, 5, 4), 6, 4)
-    (64, 48)
-    """
-    widths = checked_widths(widths)
-    outer = corollary_4(widths, input_rank, effective_output_dim=effective_output_dim)
-    return outer + corollary_6(widths, input_rank, residual_rank, effective_output_dim=effective_output_dim)
-
-
 def fact_7(
     widths: Iterable[int],
     input_rank: int,
@@ -82,20 +65,6 @@ def fact_7(
     if residual_rank is not None:
         q = min(q, residual_rank)
     return 2 * q * sum(widths[1:-1]) - (len(widths) - 1) * q**2 + q * (rank + outputs)
-
-
-def section_4_4_deficiency(widths: Iterable[int], input_rank: int, *, effective_output_dim: int | None = None) -> int:
-    """Loss Hessian: deficiency sum_i (M_i - q)(M_{i+1} - q) with M_0 = d, printed for r = d.
-
-    Fails for r < d.
-
-    >>> from hessmap.theory.fully_connected import linear
-    >>> section_4_4_deficiency((2, 2, 2), 1), linear.rank_deficiency((2, 2, 2), 1)
-    (2, 3)
-    """
-    widths, rank, outputs = _checked(widths, input_rank, effective_output_dim)
-    q = min((rank, *widths[1:-1], outputs))
-    return sum((before - q) * (after - q) for before, after in pairwise((*widths[:-1], outputs)))
 
 
 def theorem_12(widths: Iterable[int], input_rank: int, *, effective_output_dim: int | None = None) -> int:
@@ -170,20 +139,6 @@ def fact_13(widths: Iterable[int], input_rank: int, *, effective_output_dim: int
     widths, rank, outputs = _checked(widths, input_rank, effective_output_dim)
     q, depth = _with_homogeneous_coordinate(widths, rank, outputs), len(widths) - 1
     return 2 * q * sum(widths[1:-1]) + q * (rank + outputs) - depth * q**2 + depth * q
-
-
-def section_7_2_deficiency(widths: Iterable[int], input_rank: int, *, effective_output_dim: int | None = None) -> int:
-    """With bias, loss Hessian: deficiency sum_i (M_i + 1 - q')(M_{i+1} - q') with M_0 = d.
-
-    Fails with a bottleneck, and for r < d.
-
-    >>> from hessmap.theory.fully_connected import linear_with_bias
-    >>> section_7_2_deficiency((5, 1, 3), 5), linear_with_bias.rank_deficiency((5, 1, 3), 5)
-    (2, 0)
-    """
-    widths, rank, outputs = _checked(widths, input_rank, effective_output_dim)
-    q = _with_homogeneous_coordinate(widths, rank, outputs)
-    return sum((before + 1 - q) * (after - q) for before, after in pairwise((*widths[:-1], outputs)))
 
 
 def _one_hidden_width(widths: Widths) -> int:

@@ -9,26 +9,12 @@ the span of the inputs. A network is, up to a change of basis at every vertex, a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from hessmap.errors import require
-from hessmap.theory.conditions import checked_count, checked_input_rank, checked_output, checked_widths
+from hessmap.theory.conditions import checked_count
 
 RankTable = Sequence[Sequence[int]]
-
-
-def generic_product_ranks(
-    widths: Iterable[int], input_rank: int, *, effective_output_dim: int | None = None
-) -> tuple[tuple[int, ...], ...]:
-    """Generic weights have products of the largest rank there is: the smallest dimension on the way.
-
-    >>> generic_product_ranks((4, 2, 3), input_rank=3)
-    ((3,), (2, 2), (2, 2, 3))
-    """
-    widths = checked_widths(widths)
-    outputs = checked_output(widths, effective_output_dim)
-    vertices = (checked_input_rank(widths, input_rank), *widths[1:-1], outputs)
-    return tuple(tuple(min(vertices[i : j + 1]) for i in range(j + 1)) for j in range(len(vertices)))
 
 
 def checked_product_ranks(product_ranks: RankTable) -> tuple[tuple[int, ...], ...]:

@@ -8,14 +8,11 @@ from hessmap.theory.functions.kernel_ridge import (
     kernel_ridge_jacobian_rank,
     printed_kernel_ridge_jacobian_rank,
 )
-from hessmap.theory.functions.layers import Layer, evaluated, squared_norm
+from hessmap.theory.functions.layers import Layer, squared_norm
 from hessmap.theory.functions.linear_cost import (
     balanced_factors,
-    diagonal_representation_cost,
-    jacobian_cost_lower_bound,
     linear_representation_cost,
     schatten_quasi_norm,
-    singular_value_upper_bound,
 )
 from hessmap.theory.functions.piecewise_linear_examples import (
     cross_map,
@@ -30,7 +27,7 @@ from hessmap.theory.functions.rank_one_interpolation import (
     rank_one_lower_bound,
     rank_one_network,
 )
-from hessmap.theory.functions.recovery_depths import RecoveryDepths, recovery_depths, samples_against_rank_one
+from hessmap.theory.functions.recovery_depths import RecoveryDepths, recovery_depths
 from hessmap.theory.functions.shortest_path import PathLength, diameter, shortest_path
 
 __all__ = [
@@ -46,10 +43,7 @@ __all__ = [
     "cross_map",
     "cross_map_jacobian",
     "deepened",
-    "diagonal_representation_cost",
     "diameter",
-    "evaluated",
-    "jacobian_cost_lower_bound",
     "kernel_ridge",
     "kernel_ridge_jacobian_rank",
     "leaky_relu",
@@ -61,9 +55,7 @@ __all__ = [
     "rank_one_network",
     "recovery_depths",
     "relu_from_leaky",
-    "samples_against_rank_one",
     "schatten_quasi_norm",
     "shortest_path",
-    "singular_value_upper_bound",
     "squared_norm",
 ]

@@ -50,16 +50,6 @@ def squared_norm(layers: Sequence[Layer]) -> float:
     return float(sum(layer.squared_norm for layer in layers))
 
 
-def evaluated(layers: Sequence[Layer], inputs: ArrayLike) -> Floats:
-    """The outputs of a ReLU network, one sample a row."""
-    values = np.asarray(inputs, dtype=np.float64)
-    for place, layer in enumerate(layers):
-        values = values @ layer.weight.T + layer.bias
-        if place < len(layers) - 1:
-            values = np.maximum(values, 0.0)
-    return values
-
-
 def bounds_on_box(layers: Sequence[Layer], low: ArrayLike, high: ArrayLike) -> list[tuple[Floats, Floats]]:
     """Bounds on what leaves each layer, behind its ReLU, for all inputs between ``low`` and ``high``.
 

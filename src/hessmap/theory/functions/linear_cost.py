@@ -26,17 +26,6 @@ def linear_representation_cost(matrix: ArrayLike, num_layers: int) -> float:
     return num_layers * schatten_quasi_norm(_singular_values(matrix), num_layers)
 
 
-def diagonal_representation_cost(weights: ArrayLike, num_layers: int) -> float:
-    """The same for a diagonal linear network, x -> w . x with w the product of L vectors: L times the sum of |w|^(2/L).
-
-    Reference: Gunasekar et al. 2018; Jacot 2023, section 1.
-
-    >>> diagonal_representation_cost([1.0, -2.0, 0.0, 0.5], num_layers=2)
-    7.0
-    """
-    return num_layers * schatten_quasi_norm(np.abs(np.asarray(weights, dtype=np.float64)), num_layers)
-
-
 def schatten_quasi_norm(singular_values: ArrayLike, num_layers: int) -> float:
     """The sum of s^(2/L), the power 2/L of the Schatten-2/L quasi-norm; zeros count nothing.
 
@@ -48,32 +37,6 @@ def schatten_quasi_norm(singular_values: ArrayLike, num_layers: int) -> float:
     smallest = float(values.min(initial=0.0))
     require(smallest >= 0, "singular values must not be negative", f"the smallest is {smallest}")
     return float((values[values > 0] ** (2.0 / num_layers)).sum())
-
-
-def jacobian_cost_lower_bound(singular_values: ArrayLike, num_layers: int) -> float:
-    """||W||^2 of any L-layer network whose Jacobian has these singular values at one point is at least L sum s^(2/L).
-
-    Holds for every activation whose slope is at most 1 in magnitude. Reference: Jacot 2023, Proposition 3; corrected:
-    D_l in its proof is the diagonal of sigma' at the pre-activations, not of sigma.
-
-    >>> jacobian_cost_lower_bound([2.0, 1.0], num_layers=2)
-    6.0
-    """
-    return num_layers * schatten_quasi_norm(singular_values, num_layers)
-
-
-def singular_value_upper_bound(scaled_cost: float, num_layers: int, place: int) -> float:
-    """The ``place``-th singular value of the Jacobian, at any point, of a network with ||W||^2 / L = ``scaled_cost`` is
-    at most (scaled_cost / place)^(L / 2).
-
-    From Proposition 3, because that many singular values are no smaller. For a cost below ``place`` it decays with
-    depth: the function is approximately of lower rank.
-
-    >>> singular_value_upper_bound(1.0, num_layers=4, place=2)
-    0.25
-    """
-    require(place >= 1, "the place of a singular value must be at least 1", f"got {place}")
-    return float((scaled_cost / place) ** (num_layers / 2))
 
 
 def balanced_factors(matrix: ArrayLike, num_layers: int) -> list[Floats]:

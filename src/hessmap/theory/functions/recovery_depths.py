@@ -63,18 +63,3 @@ def recovery_depths(
         if true_rank * depth + constant < depth * rank_one_slope ** (2.0 / depth)
     ]
     return RecoveryDepths(true_rank, least_depth, expected, (proved[0], proved[-1]) if proved else None)
-
-
-def samples_against_rank_one(true_rank: int, constant: float, coefficient: float, num_layers: int) -> float:
-    """How many samples make every rank-one fit costlier than the true function: ((k + C/L) / c)^(k L / (2 k - 2)).
-
-    ``coefficient`` is c of Theorem 2, ||W||^2 / L > c N^(2/L (1 - 1/k)), which the theorem does not give in numbers.
-    Reference: Jacot 2023, after Proposition 5.
-
-    >>> samples_against_rank_one(true_rank=2, constant=0.0, coefficient=1.0, num_layers=2)
-    4.0
-    """
-    require(true_rank >= 2, "true_rank must be at least 2", f"got {true_rank}")
-    require(coefficient > 0, "coefficient must be positive", f"got {coefficient}")
-    base = (true_rank + constant / num_layers) / coefficient
-    return float(base ** (true_rank * num_layers / (2 * true_rank - 2)))

@@ -1,7 +1,6 @@
-"""Formulas for the Hessian of one layer: softmax, output factors from weights, wide limits, overlap of models."""
+"""Formulas for the Hessian of one layer: output factors from weights, wide limits, overlap of models."""
 
 from hessmap.theory.layers.full_hessian import FullEigenpairs, full_eigenpairs, printed_full_eigenpairs
-from hessmap.theory.layers.input_factor import eigenvalue_ratio_bound
 from hessmap.theory.layers.output_subspace import (
     activity_weighted_product,
     logit_subspace,
@@ -13,10 +12,8 @@ from hessmap.theory.layers.overlap_peak import (
     FactorSpectra,
     growth_end,
     linear_growth,
-    permuted_overlap,
     predicted_overlap,
 )
-from hessmap.theory.layers.softmax import softmax_hessian, softmax_root
 from hessmap.theory.layers.wide_limit import (
     activity,
     limit_subspace,
@@ -31,7 +28,6 @@ __all__ = [
     "FullEigenpairs",
     "activity",
     "activity_weighted_product",
-    "eigenvalue_ratio_bound",
     "full_eigenpairs",
     "growth_end",
     "limit_subspace",
@@ -40,13 +36,10 @@ __all__ = [
     "mean_squared_activity_limit",
     "output_factor_from_weights",
     "output_factor_limit",
-    "permuted_overlap",
     "predicted_overlap",
     "printed_full_eigenpairs",
     "printed_output_factor_limit",
     "printed_subspace_overlap_limit",
     "row_space_without_ones",
-    "softmax_hessian",
-    "softmax_root",
     "weight_product",
 ]

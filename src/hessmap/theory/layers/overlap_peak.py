@@ -59,28 +59,6 @@ def linear_growth(num_outputs: int, mean_overlap: float, end: int) -> Floats:
     return np.arange(1, end + 1) / num_outputs * mean_overlap
 
 
-def permuted_overlap(first: ArrayLike, second: ArrayLike) -> Floats:
-    """The mean overlap of the leading k columns over all permutations of the units, for every k.
-
-    (1/k) sum_ij [a_i^2 c_j^2 + (1 - a_i^2)(1 - c_j^2) / (m - 1)] over i, j <= k, a and c the components of the
-    orthonormal columns along 1/sqrt(m). Exact; k/m where no column has such a component beyond chance.
-
-    By hand for m = 2 and both e_1: it stays in half of the permutations.
-
-    >>> permuted_overlap([[1.0], [0.0]], [[1.0], [0.0]])
-    array([0.5])
-    """
-    bases = [np.asarray(basis, dtype=np.float64) for basis in (first, second)]
-    size = len(bases[0])
-    require(
-        size >= 2 and bases[0].shape == bases[1].shape, "bases must have one shape, of two units or more", f"{size}"
-    )
-    a, c = (np.square(basis.sum(axis=0)) / size for basis in bases)
-    k = np.arange(1, bases[0].shape[1] + 1)
-    along, across = np.cumsum(a) * np.cumsum(c), (k - np.cumsum(a)) * (k - np.cumsum(c))
-    return np.asarray((along + across / (size - 1)) / k)
-
-
 def predicted_overlap(first: FactorSpectra, second: FactorSpectra, count: int) -> Floats:
     """Overlap of the top-k spaces of two Kronecker products for k = 1 .. count, from their factors.
 

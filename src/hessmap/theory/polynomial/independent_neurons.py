@@ -10,8 +10,6 @@ from hessmap.errors import InvalidInput, sentence
 from hessmap.theory.conditions import checked_count
 from hessmap.theory.polynomial.two_layers import Rank
 
-ANALYTIC = ("erf", "tanh", "gelu")
-PIECEWISE = ("elu",)
 HOMOGENEOUS = ("relu", "leaky_relu")
 
 

@@ -21,15 +21,18 @@ from hessmap.theory.polynomial.alexander_hirschowitz import secant_dimension
 THEOREM = "Alexander & Hirschowitz 1995 with Terracini's lemma"
 # Observed where the conjecture below is one too many: degrees -> (inputs, hidden).
 ONE_LESS: dict[tuple[int, ...], frozenset[tuple[int, int]]] = {(2, 4): frozenset({(3, 5), (4, 9), (5, 14)})}
+# Networks of the study teacher/effective-parameters that are no theorem, all of them right.
+_NUM_CASES, _NUM_CASES_WITH_BIAS = 43, 166
 _CONJECTURED_UP_TO = 5  # the degree; x^4 + x^5 + x^6 with (2, 6) is an exception, and a constant term makes more
 
 
 class Rank(NamedTuple):
-    """A rank, the kind of truth, and the reason."""
+    """A rank, the kind of truth, the reason and, for a conjecture, on how many networks it held."""
 
     value: int
     kind: CountTruth
     reason: str
+    num_cases: int | None = None
 
 
 def rank_without_bias(inputs: int, hidden: int, degrees: Sequence[int]) -> Rank:
@@ -57,7 +60,7 @@ def rank_without_bias(inputs: int, hidden: int, degrees: Sequence[int]) -> Rank:
     >>> rank_without_bias(2, 1, [1, 2]).value, rank_without_bias(2, 2, [1, 2]).value
     (3, 5)
     >>> rank_without_bias(4, 6, [2, 3])
-    Rank(value=29, kind='exact', reason="Alexander & Hirschowitz 1995 with Terracini's lemma")
+    Rank(value=29, kind='exact', reason="Alexander & Hirschowitz 1995 with Terracini's lemma", num_cases=None)
     """
     ni, nh, degrees = _checked(inputs, hidden, degrees)
     n, lower = degrees[-1], degrees[:-1]
@@ -70,8 +73,10 @@ def rank_without_bias(inputs: int, hidden: int, degrees: Sequence[int]) -> Rank:
     if nh >= rest or top == nh * ni:
         return Rank(top + min(nh, rest), "exact", THEOREM + ", Euler's identity")
     value = min(nh * (ni + 1), top + rest) - ((ni, nh) in ONE_LESS.get(degrees, ()))
-    kind: CountTruth = "conjecture" if n <= _CONJECTURED_UP_TO and 0 not in lower else "upper_bound"
-    return Rank(value, kind, "min(Nh(Ni+1), AH(n,Ni-1,Nh) + forms of lower degree): an upper bound by theorem")
+    reason = "min(Nh(Ni+1), AH(n,Ni-1,Nh) + forms of lower degree): an upper bound by theorem"
+    if n > _CONJECTURED_UP_TO or 0 in lower:
+        return Rank(value, "upper_bound", reason)
+    return Rank(value, "conjecture", reason, _NUM_CASES)
 
 
 def rank_with_output_bias(inputs: int, hidden: int, degrees: Sequence[int]) -> Rank:
@@ -122,7 +127,8 @@ def rank_with_hidden_bias(inputs: int, hidden: int, coefficients: Sequence[float
         value = min(free, secant_dimension(n, ni, nh + 1))
         return Rank(value, "exact", THEOREM + ", Euler's identity")
     value = min(free, whole, powers + comb(ni + k, k))
-    return Rank(value, "conjecture", "min(parameters, all polynomials, AH + lower degrees): an upper bound by theorem")
+    reason = "min(parameters, all polynomials, AH + lower degrees): an upper bound by theorem"
+    return Rank(value, "conjecture", reason, _NUM_CASES_WITH_BIAS)
 
 
 def function_space_dim(inputs: int, coefficients: Sequence[float], hidden_bias: bool, output_bias: bool) -> int:

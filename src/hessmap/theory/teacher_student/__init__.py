@@ -3,7 +3,7 @@
 from hessmap.theory.teacher_student import closed_forms
 from hessmap.theory.teacher_student.functions import ActivationFunction
 from hessmap.theory.teacher_student.linear_law import LinearSpectrumLaw, OneTeacherLaw, exact_moments
-from hessmap.theory.teacher_student.linear_spectrum import deep_linear_eigenvalues, linear_eigenvalues
+from hessmap.theory.teacher_student.linear_spectrum import linear_eigenvalues
 from hessmap.theory.teacher_student.marchenko_pastur import MarchenkoPastur
 from hessmap.theory.teacher_student.network import TeacherStudent
 from hessmap.theory.teacher_student.quadratic_dynamics import QuadraticDynamics
@@ -18,7 +18,6 @@ __all__ = [
     "TeacherStudent",
     "Weights",
     "closed_forms",
-    "deep_linear_eigenvalues",
     "exact_moments",
     "linear_eigenvalues",
 ]

@@ -16,17 +16,6 @@ import numpy as np
 from hessmap.theory.teacher_student.weights import Array, Weights, checked_weights
 
 
-def linear_hessian(first: Any, second: Any) -> Array:
-    """Equations 8 to 10: W2_m W2_p delta_nq, W2_m W_kn, G_kj with G = W1 W1^T.
-
-    >>> print(linear_hessian([[1, 2]], [3]).astype(int))
-    [[9 0 3]
-     [0 9 6]
-     [3 6 5]]
-    """
-    return quadratic_hessian(first, second, 0)
-
-
 def quadratic_hessian(first: Any, second: Any, epsilon: Any) -> Array:
     """g(t) = t + epsilon t^2, equations 11 to 13 with the factors that the printed ones lack.
 

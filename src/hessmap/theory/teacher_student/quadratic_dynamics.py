@@ -51,12 +51,6 @@ class QuadraticDynamics:
         decay = np.exp(-2 * np.multiply.outer(np.asarray(times, dtype=np.float64), self.eigenvalues))
         return np.asarray(deviation**2 / 2 * (decay @ self.eigenvalues))
 
-    def mean_loss_after_steps(self, num_steps: ArrayLike, step: float, deviation: float = 1.0) -> Floats:
-        """The same for gradient descent with steps: deviation^2 / 2 sum_i lambda_i (1 - step lambda_i)^{2k}."""
-        counts = np.asarray(num_steps, dtype=np.float64)
-        decay = np.abs(1 - step * self.eigenvalues) ** (2 * counts[..., None])
-        return np.asarray(deviation**2 / 2 * (decay @ self.eigenvalues))
-
     def losses(self, perturbations: ArrayLike, times: ArrayLike) -> Floats:
         """delta^T e^{-2Ht} H delta / 2 for each given perturbation (rows) and time (columns)."""
         parts = (np.asarray(perturbations, dtype=np.float64) @ self.eigenvectors) ** 2 * self.eigenvalues / 2
