@@ -262,7 +262,7 @@ def test_a_page_says_nothing_of_the_machine_it_was_made_on() -> None:
     assert "/home" not in text
 
 
-ODD_NAMES = (r"$\frac$", "$x$ and $", "a$b$c", "<b>&", "_hidden", "[bold]x[/]", "a\x00b\x07", "{width}", r"\$", "%s")
+ODD_NAMES = (r"$\frac$", "$x$ and $", "a$b$c", "<b>&", "[bold]x[/]", "a\x00b\x07", "{width}", r"\$", "%s", "#222222")
 
 
 @pytest.mark.parametrize("name", ODD_NAMES)
@@ -281,6 +281,7 @@ def test_whatever_a_case_is_called_can_be_drawn_and_paged(name: str, tmp_path: P
     page = study_page(collection, "toy_studies:SEEN")
     assert Page(page).open == []
     assert "<b>&" not in page
+    assert not name.startswith("#") or f">{name}<" in page  # a name in the colour of the ink stays a name
     assert write_study_figure(collection, tmp_path / "a.png").stat().st_size > 1000
     texts = [label.get_text() for axes in study_figure(collection).axes for label in axes.get_xticklabels()]
     assert literal(name) in texts

@@ -74,8 +74,13 @@ def test_a_record_draws_without_anything_of_views_being_imported_first() -> None
 
 
 def test_eigenvalues_are_drawn_by_magnitude_and_negative_ones_apart() -> None:
-    spectrum = Spectrum(np.array([3.0, 1.0, 0.0, -2.0]), "dense", True, np.array([]), 3.0)
-    positive, negative = spectrum.plot().axes[0].lines
+    spectrum = Spectrum(np.array([3.0, 1.0, 1e-16, 0.0, -1e-17, -2.0]), "dense", True, np.array([]), 3.0)
+    positive, negative, rounding = spectrum.plot().axes[0].lines
+    assert list(rounding.get_xdata()) == [4, 5]  # type: ignore[arg-type]
+    named = spectrum.plot().axes[0].get_legend_handles_labels()[1]
+    assert named == ["positive: 2", "negative: 1", "within the error: 2"]
+    known = replace(spectrum, eigenvalue_error=1.5).plot().axes[0].get_legend_handles_labels()[1]
+    assert known == ["positive: 1", "negative: 1", "within the error: 3"]
     assert (list(positive.get_xdata()), list(positive.get_ydata())) == ([1, 3], [3.0, 1.0])  # type: ignore[arg-type]
     assert (list(negative.get_xdata()), list(negative.get_ydata())) == ([2], [2.0])  # type: ignore[arg-type]
     nothing = replace(spectrum, eigenvalues=np.zeros(3), converged=False)

@@ -56,5 +56,5 @@ def inline_svg(figure: Figure, salt: str) -> str:
     svg = re.sub(r'<g id="\w+_\d+">', "<g>", svg)  # matplotlib counts from 1 in every drawing
     svg = re.sub(r'(<svg [^>]*?)width="[^"]*" height="[^"]*"', r'\1role="img"', svg, count=1)
     for drawn, of_the_page in _OF_THE_PAGE.items():
-        svg = svg.replace(drawn, of_the_page)
+        svg = re.sub(rf'(?<=[ "]){drawn}(?=[;"])', of_the_page, svg)  # in a style, not in a name
     return svg

@@ -139,12 +139,12 @@ def new_folder(output: Path | None, name: str) -> Path:
 
 
 def write_map(found: CurvatureMap | CurvatureEstimates, folder: Path) -> list[Path]:
-    """The record and, of a map, the figures; the paths that were written."""
+    """The record and the figures; the paths that were written."""
     from hessmap.results import CurvatureMap
     from hessmap.views.plots import layers_figure, save_figure, spectrum_figure
 
     record = write_text(folder / "map.json", found.to_json())
     if not isinstance(found, CurvatureMap):
-        return [record]
+        return [record, *save_figure(found.plot(), folder, "density")]
     spectra = save_figure(spectrum_figure(found), folder, "spectrum")
     return [record, *spectra, *save_figure(layers_figure(found), folder, "layers")]

@@ -6,6 +6,7 @@ What is registered here is what ``record.plot()`` draws.
 from hessmap.results import (
     BottleneckView,
     ClassRegions,
+    CurvatureEstimates,
     CurvatureMap,
     CurvatureTrack,
     DensityEstimate,
@@ -39,5 +40,6 @@ register_pictures(MapComparison, layers=comparison_figure)
 register_pictures(CurvatureTrack, steps=track_figure)
 register_pictures(Spectrum, eigenvalues=eigenvalues_figure)
 register_pictures(DensityEstimate, density=density_figure)
+register_pictures(CurvatureEstimates, density=lambda found: density_figure(found.density))
 register_pictures(BottleneckView, layers=representations_figure)
 register_pictures(ClassRegions, regions=class_regions_figure)

@@ -37,22 +37,26 @@ def network_spectrum_figure(network: NetworkCurvature) -> Figure:
 
 
 def eigenvalues_figure(spectrum: Spectrum) -> Figure:
-    """The magnitudes of the eigenvalues against their index, largest first; negative ones stand out."""
+    """The magnitudes of the eigenvalues against their index, largest first; negative ones stand out.
+
+    What lies within the error of the eigenvalues (of a float64 eigensolver, where it is not known) has no sign.
+    """
     figure = new_figure(width=5.4, height=3.7)
     axes = figure.subplots()
-    order = np.argsort(-np.abs(spectrum.eigenvalues), kind="stable")
-    values = spectrum.eigenvalues[order]
-    floor = _FLOOR * (spectrum.scale or 1.0)
+    values = spectrum.eigenvalues[np.argsort(-np.abs(spectrum.eigenvalues), kind="stable")]
+    size = values.size if spectrum.size is None else spectrum.size
+    error = size * float(np.finfo(np.float64).eps) * spectrum.norm
+    error = error if spectrum.eigenvalue_error is None else spectrum.eigenvalue_error
     index = np.arange(1, values.size + 1)
     for name, chosen, colour in (
-        ("positive", values > floor, HESSIAN_COLOURS["outer_product"]),
-        ("negative", values < -floor, HESSIAN_COLOURS["functional"]),
+        ("positive", values > error, HESSIAN_COLOURS["outer_product"]),
+        ("negative", values < -error, HESSIAN_COLOURS["functional"]),
+        ("within the error", (values != 0) & (np.abs(values) <= error), FAINT),
     ):
         if chosen.any():
             label = f"{name}: {int(chosen.sum()):,}"
             axes.plot(index[chosen], np.abs(values[chosen]), ".", color=colour, markersize=4, label=label)
             axes.set_yscale("log")
-    size = values.size if spectrum.size is None else spectrum.size
     axes.set_xlim(0, max(1, values.size) + 0.5)
     axes.set_xlabel(f"index of the eigenvalue, largest first ({values.size:,} of {size:,})", fontsize=9, color=INK)
     axes.set_ylabel(r"$|\lambda_i|$", fontsize=10, color=INK)

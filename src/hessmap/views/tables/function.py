@@ -115,7 +115,7 @@ def _layers(view: BottleneckView) -> Table:
                  if layer.name in names]  # fmt: skip
         impact = "" if layer.nonlinearity is None else f"{layer.nonlinearity:.2f}"
         numbers = (layer.width, layer.rank, layer.centred_rank, f"{layer.effective_rank:.1f}", impact)
-        table.add_row(layer.name, *map(str, numbers), f"{layer.similarity:.2f}", ", ".join(marks))
+        table.add_row(Text(layer.name), *map(str, numbers), f"{layer.similarity:.2f}", ", ".join(marks))
     return table
 
 
