@@ -23,16 +23,16 @@ def subject() -> tuple[nn.Module, Data]:
     return model, gaussian_mixture(80, 4, num_classes=3)
 
 
-def turned(subject: tuple[nn.Module, Data], basis: str) -> StochasticNetwork:
+def in_curvature_bases(subject: tuple[nn.Module, Data], basis: str) -> StochasticNetwork:
     model, data = subject
     network = StochasticNetwork(model, torch.Generator(), dtype=torch.float64)
-    take_curvature_bases(network, model, data, BASES[basis])
+    take_curvature_bases(network, data, BASES[basis])
     return network
 
 
 @pytest.mark.parametrize("basis", ["approximate", "iterative_weights", "iterative_activity"])
 def test_bases_are_orthonormal(subject, basis: str) -> None:
-    for layer in turned(subject, basis).layers.values():
+    for layer in in_curvature_bases(subject, basis).layers.values():
         for found in (layer.output_basis, layer.input_basis):
             assert torch.allclose(found.T @ found, torch.eye(len(found)).double(), atol=1e-12)
 
@@ -47,7 +47,7 @@ def test_bias_block_of_the_hessian_is_diagonal_in_the_output_basis(subject) -> N
         places[name] = slice(start, start + parameter.numel())
         start += parameter.numel()
 
-    for name, layer in turned(subject, "approximate").layers.items():
+    for name, layer in in_curvature_bases(subject, "approximate").layers.items():
         block = hessian[places[f"{name}.bias"], places[f"{name}.bias"]]
         rotated = layer.output_basis.T @ block @ layer.output_basis
         diagonal = rotated.diagonal()
@@ -56,7 +56,7 @@ def test_bias_block_of_the_hessian_is_diagonal_in_the_output_basis(subject) -> N
 
 
 def test_activity_and_weights_differ_and_agree_at_the_last_layer(subject) -> None:
-    weights, activity = (turned(subject, f"iterative_{kind}").layers for kind in ("weights", "activity"))
+    weights, activity = (in_curvature_bases(subject, f"iterative_{kind}").layers for kind in ("weights", "activity"))
 
     *hidden, last = weights
     assert torch.allclose(weights[last].output_basis, activity[last].output_basis)

@@ -11,8 +11,8 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from hessmap.certificates import certify
-from hessmap.certificates.objective import FitObjective
-from hessmap.certificates.stochastic import squared_coordinates
+from hessmap.certificates.fit_settings import FitObjective
+from hessmap.certificates.pairs import squared_coordinates
 from hessmap.errors import UnknownName
 from hessmap.theory.pac_bayes import binary_kl_inverse
 
@@ -30,8 +30,9 @@ def slopes(kind: str, complexity: float, others: tuple[int, ...] = ()) -> tuple[
     objective = FitObjective(kind)  # type: ignore[arg-type]
     for seed in others:
         objective.of(outputs(seed), TARGETS, torch.tensor(complexity))
-    logits, price = outputs().requires_grad_(), torch.tensor(complexity, dtype=torch.float64, requires_grad=True)
-    found = torch.autograd.grad(objective.of(logits, TARGETS, price), (logits, price))
+    logits = outputs().requires_grad_()
+    weighted = torch.tensor(complexity, dtype=torch.float64, requires_grad=True)
+    found = torch.autograd.grad(objective.of(logits, TARGETS, weighted), (logits, weighted))
     unit = torch.autograd.grad(cross_entropy(logits, TARGETS) / log(2), logits)[0]
     return float(found[0].norm() / unit.norm()), float(found[1])
 
@@ -51,12 +52,14 @@ def test_objective_has_the_slopes_of_the_bound_in_the_average_error_and_divergen
     surrogate = sum(float(cross_entropy(one, TARGETS)) / log(2) for one in batches) / len(batches)
     step = 1e-6
     in_error = (binary_kl_inverse(error + step, complexity) - binary_kl_inverse(error - step, complexity)) / (2 * step)
-    in_price = (binary_kl_inverse(error, complexity + step) - binary_kl_inverse(error, complexity - step)) / (2 * step)
+    in_complexity = (binary_kl_inverse(error, complexity + step) - binary_kl_inverse(error, complexity - step)) / (
+        2 * step
+    )
 
-    of_surrogate, of_price = slopes("bound", complexity, others)
+    of_surrogate, of_complexity = slopes("bound", complexity, others)
 
     assert 0 < error < 0.5
-    assert of_price / of_surrogate == pytest.approx(in_price / (in_error * error / surrogate), rel=1e-4)
+    assert of_complexity / of_surrogate == pytest.approx(in_complexity / (in_error * error / surrogate), rel=1e-4)
 
 
 def test_objective_without_a_single_error_is_finite() -> None:

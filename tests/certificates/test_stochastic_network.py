@@ -1,19 +1,28 @@
-"""Stochastic networks against plain draws of their weights, and prices against textbook divergences."""
+"""Stochastic networks against plain draws of their weights, and divergences against textbook ones."""
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Callable
+
+import mpmath
+import numpy as np
 import pytest
 import torch
+from certificate_cases import PLAIN, WHOLE, Composed, started, two, vectors
 from torch import nn
 from torch.distributions import MultivariateNormal, kl_divergence
 
-from hessmap.certificates.evaluation import price
-from hessmap.certificates.posterior import posterior_variances
+from hessmap.certificates.draws import Sampler
+from hessmap.certificates.pairs import PairNetwork
+from hessmap.certificates.posterior import best_grid_point, divergence
 from hessmap.certificates.stochastic import StochasticLayer, StochasticNetwork
-from hessmap.errors import UnsupportedNetwork
+from hessmap.datasets import Data
+from hessmap.errors import HessmapError, UnsupportedNetwork
 from hessmap.theory.pac_bayes import PriorGrid
 
 NUM_DRAWS = 40_000
+EVERY = PLAIN | WHOLE
 
 
 def generator(seed: int = 0) -> torch.Generator:
@@ -25,16 +34,80 @@ def normal(*shape: int, seed: int = 0) -> torch.Tensor:
 
 
 @torch.no_grad()
-def stochastic(model: nn.Module, seed: int = 0) -> StochasticNetwork:
+def stochastic(model: nn.Module, seed: int = 0, dtype: torch.dtype = torch.float64) -> StochasticNetwork:
     """A stochastic copy in random bases with random deviations."""
-    network = StochasticNetwork(model, generator(seed), dtype=torch.float64)
+    network = StochasticNetwork(model, generator(seed), dtype=dtype)
     for place, layer in enumerate(network.layers.values()):
         layer.log_deviations.copy_(0.4 * normal(*layer.log_deviations.shape, seed=place) - 0.5)
         if layer.bias_log_deviations is not None:
             layer.bias_log_deviations.copy_(0.4 * normal(*layer.bias_log_deviations.shape, seed=place + 9) - 0.5)
         for basis in (layer.output_basis, layer.input_basis):
-            basis.copy_(torch.linalg.qr(normal(*basis.shape, seed=place + 20)).Q)
+            if basis is not None:
+                basis.copy_(torch.linalg.qr(normal(*basis.shape, seed=place + 20)).Q)
     return network
+
+
+def drawn_by_hand(model: nn.Module, network: StochasticNetwork, numbers: np.random.Generator) -> nn.Module:
+    """A copy of the model with weights W + U (E * D) V^T, spelled out from the arrays of the posterior."""
+    made = copy.deepcopy(model).float().eval()
+    places = dict(made.named_parameters())
+    with torch.no_grad():
+        for name, layer in network.posterior().items():
+            arrays = layer.arrays()
+            weight = arrays["weight"]
+            shift = numbers.standard_normal(weight.shape) * np.exp(arrays["log_deviations"])
+            if "output_basis" in arrays:
+                shift = arrays["output_basis"] @ shift @ arrays["input_basis"].T
+            place = places.get(f"{name}.weight" if name else "weight", places.get(name))
+            place.copy_(torch.from_numpy(weight + shift).reshape(place.shape))
+            if "bias" in arrays:
+                shift = numbers.standard_normal(len(weight)) * np.exp(arrays["bias_log_deviations"])
+                place = places[f"{name}.bias" if name else "bias"]
+                place.copy_(torch.from_numpy(arrays["bias"] + arrays["output_basis"] @ shift))
+    return made
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_every_network_errs_as_networks_whose_weights_are_drawn_by_hand(name: str) -> None:
+    make, samples = EVERY[name]
+    data, (model, _) = samples(), started(make())
+    network = stochastic(model, dtype=torch.float32)
+    numbers = np.random.default_rng(0)
+
+    found = Sampler(network, data.inputs, model).draws(data, 6000 if name in PLAIN else 400, seed=1)
+
+    assert found.kind == ("pairs" if name in PLAIN else "networks")
+    with torch.no_grad():
+        wanted = [
+            float(
+                (drawn_by_hand(model, network, numbers)(data.inputs.clone()).argmax(1) != data.targets).double().mean()
+            )
+            for _ in range(400)
+        ]
+    spread = np.hypot(np.std(wanted) / 20, (0.25 / found.num_draws) ** 0.5)
+    assert 0.02 < np.mean(wanted) < 0.98
+    assert abs(found.error - np.mean(wanted)) < 5 * spread
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_fit_of_a_whole_network_follows_the_gradients_of_the_network_drawn(name: str) -> None:
+    make, samples = EVERY[name]
+    model, _ = started(make())
+    network = StochasticNetwork(model, generator(), dtype=torch.float64)
+    inputs = samples().inputs
+    inputs = inputs.double() if inputs.is_floating_point() else inputs
+
+    outputs = network.outputs(inputs.clone())
+    means = [mean for layer in network.layers.values() for mean in (layer.weight, layer.bias) if mean is not None]
+    found = torch.autograd.grad(outputs.square().sum(), means, allow_unused=True)
+
+    by_name = dict(network.model.named_parameters())
+    places = [place for one in network.places.values() for place in (one.weight, one.bias) if place is not None]
+    loss = network.model(inputs.clone()).square().sum()
+    wanted = torch.autograd.grad(loss, [by_name[place] for place in places], allow_unused=True)
+    for one, other in zip(found, wanted, strict=True):
+        assert (one is None or not one.any()) if other is None else torch.allclose(one.flatten(), other.flatten())
+    assert any(one is not None and one.any() for one in found)
 
 
 @torch.no_grad()
@@ -53,20 +126,24 @@ def assert_same_law(found: torch.Tensor, wanted: torch.Tensor) -> None:
     assert (covariance - other).abs().max() < 0.05 * other.diagonal().max()
 
 
-def test_linear_layer_has_the_law_of_drawn_weights() -> None:
+@pytest.mark.parametrize("method", ["answers", "outputs"])
+def test_linear_layer_has_the_law_of_drawn_weights(method: str) -> None:
     network = stochastic(nn.Linear(3, 4).double())
     (layer,) = network.layers.values()
     sample = normal(3, seed=5)
     weights, shifts = drawn_weights(layer, NUM_DRAWS, seed=7)
 
     with torch.no_grad():
-        found = network(sample.expand(NUM_DRAWS, -1))
+        found = getattr(PairNetwork(network, ()), method)(sample.expand(NUM_DRAWS, -1))
 
     assert_same_law(found, weights @ sample + shifts)
 
 
 @pytest.mark.parametrize("options", [{"stride": 2}, {"padding": 1}, {"dilation": 2}])
-def test_convolution_has_the_law_of_drawn_weights_at_all_positions_together(options: dict[str, int]) -> None:
+@pytest.mark.parametrize("method", ["answers", "outputs"])
+def test_convolution_has_the_law_of_drawn_weights_at_all_positions_together(
+    method: str, options: dict[str, int]
+) -> None:
     plain = nn.Conv2d(2, 3, 2, **options).double()
     network = stochastic(plain)
     (layer,) = network.layers.values()
@@ -74,7 +151,7 @@ def test_convolution_has_the_law_of_drawn_weights_at_all_positions_together(opti
     weights, shifts = drawn_weights(layer, NUM_DRAWS, seed=7)
 
     with torch.no_grad():
-        found = network(sample.expand(NUM_DRAWS, -1, -1, -1)).flatten(1)
+        found = getattr(PairNetwork(network, ()), method)(sample.expand(NUM_DRAWS, -1, -1, -1)).flatten(1)
         kernels = weights.reshape(-1, 2, 2, 2)
         wanted = nn.functional.conv2d(sample[None], kernels, shifts.flatten(), **options)
 
@@ -86,76 +163,155 @@ def test_two_samples_of_a_batch_have_independent_weights() -> None:
     pairs = torch.ones(2 * NUM_DRAWS, 2, dtype=torch.float64)
 
     with torch.no_grad():
-        first, second = network(pairs).reshape(2, NUM_DRAWS)
+        first, second = PairNetwork(network, ()).answers(pairs).reshape(2, NUM_DRAWS)
 
     assert abs(float(torch.corrcoef(torch.stack([first, second]))[0, 1])) < 5 / NUM_DRAWS**0.5
 
 
-def test_price_is_the_divergence_of_two_gaussians_in_any_basis() -> None:
-    model = nn.Linear(2, 3).double()
-    posterior = stochastic(model).posterior()
+def test_divergence_is_that_of_two_gaussians_in_any_basis() -> None:
+    posterior = stochastic(nn.Linear(2, 3).double()).posterior()
     prior = StochasticNetwork(nn.Linear(2, 3).double(), generator(), dtype=torch.float64).posterior()
     (layer,), (start,) = posterior.values(), prior.values()
-    grid = PriorGrid()
 
-    paid = price(posterior, prior, grid.variance(40), 100, grid, 0.05)
+    found = divergence(posterior, prior, 0.07)
 
     rotation = torch.block_diag(torch.kron(layer.output_basis, layer.input_basis), layer.output_basis)
-    covariance = rotation @ torch.diag(posterior_variances(posterior)) @ rotation.T
-    identity = torch.eye(9, dtype=torch.float64)
+    covariance = rotation @ torch.diag(layer.variances) @ rotation.T
     wanted = kl_divergence(
         MultivariateNormal(layer.means, (covariance + covariance.T) / 2),
-        MultivariateNormal(start.means, grid.variance(40) * identity),
+        MultivariateNormal(start.means, 0.07 * torch.eye(9, dtype=torch.float64)),
     )
-    assert paid.grid_index == 40
-    assert paid.kl == pytest.approx(float(wanted), rel=1e-10)
+    assert found == pytest.approx(float(wanted), rel=1e-10)
 
 
-def test_price_takes_the_cheaper_of_two_grid_points() -> None:
-    posterior = stochastic(nn.Linear(2, 3).double()).posterior()
-    grid = PriorGrid()
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("scale", [1e-3, 1.0, 1e3])
+def test_divergence_is_never_rounded_down(seed: int, scale: float) -> None:
+    """Bases are orthonormal to single precision only, and sixty digits know what that costs."""
+    mpmath.mp.dps = 60
+    posterior = stochastic(nn.Linear(3, 4), seed, dtype=torch.float32).posterior()
+    prior = {name: copy.copy(layer) for name, layer in posterior.items()}
+    (layer,), variance = posterior.values(), 0.05 * scale
+    outputs, inputs = (mpmath.matrix(basis.double().tolist()) for basis in (layer.output_basis, layer.input_basis))
+    trace = log_determinant = mpmath.mpf(0)
+    for logs, bases in ((layer.log_deviations, (outputs, inputs)), (layer.bias_log_deviations[:, None], (outputs,))):
+        for row, values in enumerate(logs.double().tolist()):
+            for column, value in enumerate(values):
+                square = mpmath.exp(2 * mpmath.mpf(value))
+                for basis, place in zip(bases, (row, column), strict=False):
+                    square *= sum(basis[k, place] ** 2 for k in range(basis.rows))
+                trace += square
+                log_determinant += 2 * mpmath.mpf(value)
+    log_determinant += 2 * (4 * mpmath.log(abs(mpmath.det(outputs))) + 4 * mpmath.log(abs(mpmath.det(inputs))))
+    exact = (trace / variance - 16 - log_determinant + 16 * mpmath.log(variance)) / 2
 
-    between = price(posterior, posterior, grid.variance(40) * 0.999, 100, grid, 0.05)
+    found = divergence(posterior, prior, variance)
 
-    ends = [price(posterior, posterior, grid.variance(index), 100, grid, 0.05) for index in (40, 41)]
-    assert between.complexity == min(end.complexity for end in ends)
+    assert exact <= found <= exact + 1e-11 * (1 + abs(exact))
 
 
-class Twice(nn.Module):
+def test_every_parameter_is_in_the_divergence_once() -> None:
+    for name, (make, _) in EVERY.items():
+        model, initial = started(make())
+        network, start = (StochasticNetwork(one, generator()) for one in (model, initial))
+        found = divergence(network.posterior(), start.posterior(), np.exp(-6))
+
+        count = sum(parameter.numel() for parameter in model.parameters())
+        assert found == pytest.approx(0.5 * count * 0.1**2 / np.exp(-6), rel=1e-4), name
+
+
+def test_better_of_two_grid_points_is_taken() -> None:
+    posterior, grid = stochastic(nn.Linear(2, 3).double()).posterior(), PriorGrid()
+    indices = grid.indices_near(grid.variance(40) * 0.999)
+
+    best = best_grid_point(posterior, posterior, indices, 100, grid, 0.05)
+
+    ends = [best_grid_point(posterior, posterior, [index], 100, grid, 0.05) for index in (40, 41)]
+    assert indices == (40, 41)
+    assert best.complexity == min(end.complexity for end in ends)
+
+
+class Remembering(nn.Module):
+    """Keeps a multiple of its weight from the first call."""
+
     def __init__(self) -> None:
         super().__init__()
-        self.layer = nn.Linear(2, 2)
+        self.a, self.kept = nn.Linear(6, 2), None
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        return self.layer(self.layer(inputs))
+        if self.kept is None:
+            self.kept = (2 * self.a.weight).detach()
+        return inputs @ self.kept.T
 
 
-def tied() -> nn.Module:
-    model = nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.Linear(2, 2))
-    model[2].weight = model[0].weight
-    return model
+def reading(read: Callable[[nn.Linear], torch.Tensor], *, own: bool) -> nn.Module:
+    """A function that remembers a weight, of the network itself or of a layer that nobody registered."""
+    layer = nn.Linear(6, 2)
+    return Composed(lambda m, x: m.a(x) + x @ read(layer).T, a=layer if own else nn.Linear(6, 2))
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (Remembering, "answer from its weights and the sample; the same weights gave two answers"),
+        (lambda: reading(lambda layer: layer.weight, own=True), "from its own weights; a copy reads the weights"),
+        (lambda: reading(lambda layer: layer.weight.data, own=True), "answer from its own weights; a copy reads"),
+        (lambda: reading(lambda layer: layer.weight[:].detach(), own=True), "from its own weights; a copy reads"),
+        (lambda: reading(lambda layer: layer.weight, own=False), "trainable tensors that are not among its parameters"),
+        (lambda: two(lambda m, x: m.b(m.a(x - x.mean(0))), inputs=4), "depend on the other samples of a batch"),
+        (lambda: two(lambda m, x: m.b(m.a(x) + torch.rand(4)), inputs=4), "same weights gave two answers"),
+        (nn.Flatten, "a network with parameters; it has none"),
+    ],
+)
+def test_networks_that_do_not_answer_from_their_weights_and_the_sample_are_refused(
+    make: Callable[[], nn.Module], words: str
+) -> None:
+    model = make()
+    with torch.random.fork_rng(), pytest.raises(UnsupportedNetwork, match=words):
+        Sampler(StochasticNetwork(model, generator()), vectors().inputs, model)
+
+
+def test_other_tensors_from_elsewhere_are_named() -> None:
+    table = torch.ones(2, 6)
+    model = Composed(lambda m, x: m.a(x) + x @ table.T, a=nn.Linear(6, 2))
+
+    sampler = Sampler(StochasticNetwork(model, generator()), vectors().inputs, model)
+
+    assert sampler.doubts == ("it reads a tensor of shape (2, 6) from elsewhere: a change of it cannot be seen",)
+
+
+def test_numbers_spelled_out_in_a_forward_pass_are_no_doubt() -> None:
+    model = two(lambda m, x: m.b(m.a(x) * torch.tensor([1.0, 2.0, 3.0, 4.0]) + torch.ones(4)), inputs=4)
+
+    assert Sampler(StochasticNetwork(model, generator()), vectors().inputs, model).doubts == ()
 
 
 @pytest.mark.parametrize(
     ("model", "words"),
     [
-        (nn.Sequential(nn.Linear(2, 2), nn.LayerNorm(2)), "linear and convolutional layers; 1.weight does not"),
-        (nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2, affine=False)), "not depend on the data; 1 is a batch-norm"),
-        (tied(), "parameters that are used once; some are tied"),
-        (nn.Conv1d(2, 2, 1, groups=2), "convolutions of one group; got 2"),
-        (nn.Conv1d(2, 2, 1, padding=1, padding_mode="circular"), "zero padding; got 'circular'"),
+        (nn.LazyLinear(2), "every parameter must have its values; weight is lazy"),
+        (nn.Linear(6, 2, device="meta"), "every parameter must have its values; weight is lazy or on the meta device"),
+        (nn.Linear(6, 2, dtype=torch.complex64), "weights must be real; weight is torch.complex64"),
+        (Composed(lambda m, x: m.a(x), a=nn.Linear(6, 2), kept=torch.ones(2, requires_grad=True) * 2), "be copyable"),
     ],
 )
-def test_networks_without_a_certificate_are_refused(model: nn.Module, words: str) -> None:
-    with pytest.raises(UnsupportedNetwork, match=words):
+def test_networks_without_values_or_copies_are_refused(model: nn.Module, words: str) -> None:
+    with pytest.raises(HessmapError, match=words):
         StochasticNetwork(model, generator())
 
 
-def test_layer_applied_twice_is_refused() -> None:
-    with pytest.raises(UnsupportedNetwork, match="applied once a sample; layer is applied 2 times"):
-        StochasticNetwork(Twice(), generator())(torch.zeros(1, 2))
+def test_weights_that_are_no_numbers_are_refused() -> None:
+    model = nn.Linear(6, 2)
+    with torch.no_grad():
+        model.weight[0, 0] = torch.nan
+    with pytest.raises(HessmapError, match="weights must be finite; weight has NaN or inf"):
+        StochasticNetwork(model, generator())
 
 
-def test_linear_layer_over_tokens_is_refused() -> None:
-    with pytest.raises(UnsupportedNetwork, match=r"one vector a sample; one is applied to inputs of shape \(1, 3, 2\)"):
-        StochasticNetwork(nn.Linear(2, 2), generator())(torch.zeros(1, 3, 2))
+def test_few_samples_are_all_answered_by_every_network() -> None:
+    model, _ = started(WHOLE["layer norm"][0]())
+    data = vectors(7)
+
+    found = Sampler(StochasticNetwork(model, generator()), data.inputs, model).draws(Data(*data), 5, seed=0)
+
+    assert (found.num_draws, found.samples_per_draw) == (5, 7)

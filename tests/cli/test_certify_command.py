@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from hessmap.certificates import Certificate
+from hessmap.certificates import Certificate, Verification
 from hessmap.views.cli import app
 
 runner = CliRunner()
@@ -46,9 +47,39 @@ def test_own_model_is_certified_and_the_file_verifies(folder: Path) -> None:
     assert done.exit_code == 0, done.stderr
     for shown in ("With confidence 96.5%", "divergence of posterior", "error on test data", "Assumed"):
         assert shown in done.stdout
-    own = sys.modules["own_certificate"]
+    command = "hessmap certify own_certificate:trained --initial own_certificate:untrained --data own_certificate:data"
+    assert f"{command} --verify certificate.npz" in done.stderr
+
+    checked = run(*SUBJECT, "--verify", "certificate.npz", "--seed", "5", "--draws", "5000")
+
+    assert checked.exit_code == 0, checked.stdout
+    assert "The certificate is confirmed: it claims an error of at most" in " ".join(checked.stdout.split())
+    assert "test error is stated, and was not recomputed" in checked.stdout
+
+
+def test_certificate_that_is_not_confirmed_has_exit_code_one(folder: Path) -> None:
+    run(*SUBJECT, *QUICK, "--save", "certificate.npz")
     certificate = Certificate.load(folder / "certificate.npz")
-    assert certificate.verify(own.trained, own.data) == certificate
+    dataclasses.replace(certificate, bound=0.01).save(folder / "better.npz")
+    swapped = [*SUBJECT[:2], "own_certificate:trained", *SUBJECT[3:]]
+
+    for verdict, subject, file in (("not confirmed", SUBJECT, "better.npz"), ("refused", swapped, "certificate.npz")):
+        done = run(*subject, "--verify", file, "--seed", "5", "--draws", "5000")
+        record = run(*subject, "--verify", file, "--seed", "5", "--draws", "5000", "--json")
+
+        assert done.exit_code == record.exit_code == 1
+        assert f"The certificate is {verdict}" in done.stdout
+        assert "Reasons" in done.stdout
+        assert Verification.from_json(record.stdout).verdict == verdict
+
+
+def test_grid_of_the_user_is_used_and_has_to_be_handed_over_again(folder: Path) -> None:
+    run(*SUBJECT, *QUICK, "--grid", "1,50", "--save", "certificate.npz")
+    options = [*SUBJECT, "--verify", "certificate.npz", "--seed", "5", "--draws", "5000"]
+
+    assert Certificate.load(folder / "certificate.npz").settings["grid"] == {"scale": 1.0, "precision": 50}
+    assert run(*options, "--grid", "1,50").exit_code == 0
+    assert run(*options).exit_code == 1
 
 
 def test_json_is_the_certificate_without_its_posterior() -> None:
@@ -75,6 +106,10 @@ def test_checkpoint_is_written_and_read_again(folder: Path) -> None:
         (["--initial", "own_certificate:untrained"], "go with a model of your own; --initial came without"),
         ([*SUBJECT, "--save", "own_certificate.py/x.npz"], "own_certificate.py/x.npz does not"),
         ([*SUBJECT, "--save", "."], "a file must be named; . is a folder"),
+        ([*SUBJECT, "--verify", "absent.npz"], "a certificate must be readable; absent.npz is not"),
+        ([*SUBJECT, "--verify", "own_certificate.py"], "a certificate must be readable; own_certificate.py is not"),
+        ([*SUBJECT, "--grid", "1"], "a grid is given as SCALE,PRECISION; got '1'. Write for example --grid 0.1,100"),
+        ([*SUBJECT, "--grid", "0,100"], "the scale of a grid must be positive and finite; got 0.0"),
         ([*SUBJECT, "--delta", "2"], "delta must lie strictly between 0 and 1; got 2.0"),
     ],
 )

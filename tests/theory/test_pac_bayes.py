@@ -5,6 +5,7 @@ from __future__ import annotations
 from decimal import Decimal, localcontext
 from math import exp, inf, isclose, log, nextafter, pi, sqrt
 
+import mpmath
 import numpy as np
 import pytest
 from hypothesis import example, given, settings
@@ -18,10 +19,12 @@ from hessmap.theory.pac_bayes import (
     binary_kl,
     binary_kl_inverse,
     complexity,
-    error_worth,
+    confidence_of,
+    error_per_divergence,
     gaussian_kl,
     pinsker_gap,
     sampled_error_bound,
+    sampled_error_lower_bound,
 )
 
 RATES = st.one_of(st.floats(0, 1), st.sampled_from([0.0, 1.0, 5e-324, 1e-300, 1 - 2**-53]))
@@ -80,9 +83,9 @@ def test_pinskers_gap_is_never_below_the_difference(q: float, p: float) -> None:
 
 @settings(deadline=None, max_examples=60)
 @given(st.floats(0.001, 0.9), st.floats(0.001, 1.0))
-def test_error_worth_keeps_the_bound_where_it_is(q: float, c: float) -> None:
+def test_error_per_divergence_keeps_the_bound_where_it_is(q: float, c: float) -> None:
     step = 1e-6 * min(c, q, 1 - q)
-    error_less = error_worth(q, c) * step
+    error_less = error_per_divergence(q, c) * step
 
     moved = binary_kl_inverse(q - error_less, c + step) - binary_kl_inverse(q, c)
     alone = binary_kl_inverse(q, c + step) - binary_kl_inverse(q, c)
@@ -92,25 +95,25 @@ def test_error_worth_keeps_the_bound_where_it_is(q: float, c: float) -> None:
 @settings(deadline=None)
 @given(st.floats(1e-9, 1 - 1e-9), st.floats(1e-15, 100))
 @example(1 - 1e-9, 30.0)  # p is 1 to rounding
-def test_error_worth_is_never_above_the_slope_of_pinskers_gap(q: float, c: float) -> None:
-    assert 0 < error_worth(q, c) <= 1 / (4 * sqrt(c / 2)) * (1 + 1e-15)
+def test_error_per_divergence_is_never_above_the_slope_of_pinskers_gap(q: float, c: float) -> None:
+    assert 0 < error_per_divergence(q, c) <= 1 / (4 * sqrt(c / 2)) * (1 + 1e-15)
 
 
 @given(st.floats(0.01, 0.99), st.floats(0.01, 0.99))
-def test_error_worth_is_one_over_the_difference_of_log_odds(q: float, p: float) -> None:
+def test_error_per_divergence_is_one_over_the_difference_of_log_odds(q: float, p: float) -> None:
     q, p = min(q, p), max(q, p) + 1e-3
     difference = log(p / (1 - p)) - log(q / (1 - q))
-    assert isclose(error_worth(q, binary_kl(q, p)), 1 / difference, rel_tol=1e-7)
+    assert isclose(error_per_divergence(q, binary_kl(q, p)), 1 / difference, rel_tol=1e-7)
 
 
-def test_error_worth_of_fair_coins_is_the_slope_of_pinskers_gap_as_the_divergence_vanishes() -> None:
-    assert isclose(error_worth(0.5, 1e-6), 1 / (4 * sqrt(0.5e-6)), rel_tol=1e-6)
+def test_error_per_divergence_of_fair_coins_is_the_slope_of_pinskers_gap_as_the_divergence_vanishes() -> None:
+    assert isclose(error_per_divergence(0.5, 1e-6), 1 / (4 * sqrt(0.5e-6)), rel_tol=1e-6)
 
 
 @pytest.mark.parametrize(("q", "c"), [(0.0, 0.1), (1.0, 0.1), (0.2, 0.0), (0.2, inf)])
-def test_error_worth_refuses_where_it_has_no_value(q: float, c: float) -> None:
+def test_error_per_divergence_refuses_where_it_has_no_value(q: float, c: float) -> None:
     with pytest.raises(InvalidInput, match="must"):
-        error_worth(q, c)
+        error_per_divergence(q, c)
 
 
 def test_gaussian_divergence_is_that_of_the_posterior_from_the_prior() -> None:
@@ -231,8 +234,13 @@ def test_published_bounds_follow_from_their_divergence_and_error(
         (lambda: complexity(1.0, 10, 0, 0.1), "index of at least 1; got 0"),
         (lambda: complexity(1.0, 10, 1, 1.0), "delta must lie strictly between 0 and 1"),
         (lambda: complexity(float("nan"), 10, 1, 0.5), "kl must be finite"),
-        (lambda: sampled_error_bound(5, 4, 0.1), "num_errors must lie between 0 and num_draws"),
-        (lambda: PriorGrid(scale=0.0), "scale must be positive"),
+        (lambda: sampled_error_bound(5, 4, 0.1), "num_errors must lie between 0 and the number of answers"),
+        (lambda: PriorGrid(scale=0.0), "scale of a grid must be positive and finite; got 0.0"),
+        (lambda: PriorGrid(scale="x"), "scale of a grid must be positive and finite; got 'x'"),
+        (lambda: PriorGrid(precision=2.5), "precision of a grid must be a whole number from 1; got 2.5"),
+        (lambda: sampled_error_bound(0, 4, 0.1, 0), "samples_per_draw must be at least 1; got 0"),
+        (lambda: confidence_of(0.3, 0.2), "leave a confidence above one half; together they are 0.5"),
+        (lambda: confidence_of(0.1, -0.1), "delta must lie strictly between 0 and 1; got -0.1"),
         (lambda: PriorGrid().variance(0), "index of at least 1; got 0"),
     ],
 )
@@ -243,3 +251,88 @@ def test_bad_numbers_are_refused_in_a_sentence(call, words) -> None:
 
 def test_one_draw_without_error_leaves_half_of_delta() -> None:
     assert isclose(sampled_error_bound(0, 1, 0.2), 1 - exp(-log(10.0)))
+
+
+mpmath.mp.dps = 60
+
+
+def kl_in_many_digits(q: mpmath.mpf, p: mpmath.mpf) -> mpmath.mpf:
+    heads = q * mpmath.log(q / p) if q else mpmath.mpf(0)
+    return heads + ((1 - q) * mpmath.log((1 - q) / (1 - p)) if q != 1 else 0)
+
+
+def inverse_in_many_digits(q: mpmath.mpf, c: mpmath.mpf) -> mpmath.mpf:
+    """By bisection, with no word of how it is done here."""
+    low, high = q, mpmath.mpf(1)
+    for _ in range(190):
+        middle = (low + high) / 2
+        low, high = (middle, high) if kl_in_many_digits(q, middle) < c else (low, middle)
+    return (low + high) / 2
+
+
+def assert_rounded_up(found: float, exact: mpmath.mpf, slack: float = 1e-13) -> None:
+    assert exact <= found <= exact * (1 + slack) + slack * 1e-3
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.floats(0, 1e6), st.integers(2, 10**9), st.integers(1, 10**6), st.floats(1e-12, 0.49))
+def test_complexity_is_never_rounded_down(kl: float, num_samples: int, index: int, delta: float) -> None:
+    terms = mpmath.mpf(kl) + 2 * mpmath.log(index) + mpmath.log(mpmath.pi**2 * num_samples / (6 * mpmath.mpf(delta)))
+
+    assert_rounded_up(complexity(kl, num_samples, index, delta), terms / (num_samples - 1))
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.integers(1, 10**6), st.floats(0, 1), st.floats(1e-9, 0.49), st.integers(1, 100))
+def test_bounds_on_the_sampled_error_are_rounded_apart(count: int, share: float, delta: float, each: int) -> None:
+    num_errors = int(share * count * each)
+    rate, divergence = mpmath.mpf(num_errors) / (count * each), mpmath.log(2 / mpmath.mpf(delta)) / count
+
+    above = sampled_error_bound(num_errors, count, delta, each)
+    under = sampled_error_lower_bound(num_errors, count, delta, each)
+
+    assert_rounded_up(above, inverse_in_many_digits(rate, divergence))
+    exact = 1 - inverse_in_many_digits(1 - rate, divergence)
+    assert exact - 1e-13 <= under <= exact
+
+
+@given(st.floats(1e-12, 0.3), st.floats(1e-12, 0.19))
+def test_confidence_is_never_rounded_up(delta: float, other: float) -> None:
+    found = confidence_of(delta, other)
+
+    exact = 1 - mpmath.mpf(delta) - mpmath.mpf(other)
+    assert exact * (1 - mpmath.mpf(2) ** -51) <= found <= exact
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    st.floats(0, 1e3),
+    st.lists(st.one_of(st.floats(1e-12, 1e3), st.floats(0.99, 1.01)), min_size=1, max_size=30),
+    st.integers(1, 2000),
+    st.floats(0, 0.6),
+)
+def test_whole_bound_is_never_rounded_down(distance: float, variances: list[float], index: int, error: float) -> None:
+    """From the variances to the bound, every step in its own rounding, against one computation in sixty digits."""
+    prior = mpmath.mpf(PriorGrid().variance(index))
+    ratios = [mpmath.mpf(variance) / prior for variance in variances]
+    kl = (sum(ratio - 1 - mpmath.log(ratio) for ratio in ratios) + mpmath.mpf(distance) / prior) / 2
+    terms = kl + 2 * mpmath.log(index) + mpmath.log(mpmath.pi**2 * 5000 / (6 * mpmath.mpf(0.025)))
+    exact = inverse_in_many_digits(mpmath.mpf(error), terms / 4999)
+
+    found_kl = gaussian_kl(distance, variances, PriorGrid().variance(index))
+    found = binary_kl_inverse(error, complexity(found_kl, 5000, index, 0.025))
+
+    assert exact <= found
+    assert found <= exact + mpmath.mpf("1e-9")
+
+
+@pytest.mark.parametrize(("true_rate", "each"), [(0.1, 5), (0.4, 20)])
+def test_bound_from_shares_fails_at_most_as_often_as_it_says(true_rate: float, each: int) -> None:
+    # Draws whose samples are all right or all wrong are the worst that shares can be: coins, counted `each` times.
+    delta, num_draws = 0.1, 60
+    counts = np.arange(num_draws + 1)
+    fails = np.array([sampled_error_bound(int(n) * each, num_draws, delta, each) < true_rate for n in counts])
+    misses = np.array([sampled_error_lower_bound(int(n) * each, num_draws, delta, each) > true_rate for n in counts])
+
+    for failed in (fails, misses):
+        assert binom.pmf(counts, num_draws, true_rate)[failed].sum() <= delta

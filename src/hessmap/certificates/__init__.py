@@ -1,9 +1,11 @@
-"""PAC-Bayes posteriors fitted in a curvature basis, and the certificates that follow."""
+"""PAC-Bayes posteriors fitted in a curvature basis, the certificates that follow, and their verification."""
 
 from hessmap.certificates.bases import BASES
 from hessmap.certificates.certificate import Certificate
 from hessmap.certificates.certify import certify
 from hessmap.certificates.fit import FitDiverged
 from hessmap.certificates.fit_settings import FitMoment, FitSettings
+from hessmap.certificates.verification import Verification
+from hessmap.theory.pac_bayes import PriorGrid
 
-__all__ = ["BASES", "Certificate", "FitDiverged", "FitMoment", "FitSettings", "certify"]
+__all__ = ["BASES", "Certificate", "FitDiverged", "FitMoment", "FitSettings", "PriorGrid", "Verification", "certify"]

@@ -6,21 +6,20 @@ depends on its variances alone. What a basis buys is a posterior that is wide wh
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from hessmap.certificates.stochastic import StochasticNetwork
-from hessmap.curvature.layers import layer_factors
+from hessmap.certificates.stochastic import StochasticNetwork, in_format
+from hessmap.curvature.layers import LayerFactors, layer_factors
 from hessmap.curvature.layers.logits import mean_output_hessian
 from hessmap.curvature.layers.tail import fully_connected_tail
 from hessmap.curvature.problem import Problem
 from hessmap.datasets.data import Data
-from hessmap.errors import InvalidInput, require, sentence, unknown_name
+from hessmap.errors import HessmapError, InvalidInput, require, sentence, unknown_name
 from hessmap.theory.layers.output_subspace import (
     activity_weighted_product,
     output_factor_from_weights,
@@ -30,6 +29,8 @@ from hessmap.theory.layers.output_subspace import (
 OwnBasis = Mapping[str, tuple[Tensor, Tensor]]
 OutputFactor = Literal["measured", "weights", "activity"]
 
+# A network may do what cannot be differentiated twice, or say so in words of torch; then it has no curvature basis.
+_UNKNOWN = (HessmapError, RuntimeError)
 _ORTHONORMAL = 1e-5  # what single precision leaves of U^T U = I for some hundred columns
 
 
@@ -68,56 +69,66 @@ def basis_rule(basis: str | OwnBasis) -> BasisRule:
 
 @torch.no_grad()
 def take_curvature_bases(
-    network: StochasticNetwork, model: nn.Module, data: Data, rule: BasisRule, fixed_inputs: str | None = None
-) -> None:
+    network: StochasticNetwork, data: Data, rule: BasisRule, fixed_inputs: str | None = None
+) -> tuple[str, ...]:
     """Turn every layer to the eigenvectors of its two Kronecker factors at the means, largest eigenvalue first.
 
     Deviations stay with their index: the k-th largest curvature keeps the k-th deviation. The layer ``fixed_inputs``
-    keeps the basis of its inputs: what enters the first layer never changes.
+    keeps the basis of its inputs: what enters the first layer never changes. What comes back names the layers whose
+    measured factors are not known; they stay in the basis they have.
     """
-    problem = Problem(mean_model(network, model), "cross_entropy", data.inputs.double(), data.targets)
+    problem = _mean_problem(network, data)
+    left = []
     for name, layer in network.layers.items():
-        factors = layer_factors(problem, name)
+        factors = None if problem is None or layer.output_basis is None else _known_factors(problem, name)
+        if problem is None or factors is None or layer.output_basis is None or layer.input_basis is None:
+            left.append(name)
+            continue
         output_factor = factors.output_factor
         if rule.output_factor != "measured":
             output_factor = _from_weights(problem, name, len(output_factor), rule.output_factor)
         layer.output_basis.copy_(_descending_eigenvectors(output_factor))
         if name != fixed_inputs:
             layer.input_basis.copy_(_descending_eigenvectors(factors.input_factor))
+    return tuple(left)
 
 
 def take_own_bases(network: StochasticNetwork, bases: OwnBasis) -> None:
     """Turn every layer to the pair (output basis, input basis) that is given under its name."""
-    unknown = sorted(set(bases) - set(network.layers))
+    known = {name: layer for name, layer in network.layers.items() if layer.output_basis is not None}
+    unknown = sorted(set(bases) - set(known))
     if unknown:
-        raise unknown_name("layer", unknown[0], tuple(network.layers))
+        raise unknown_name("layer", unknown[0], tuple(known))
     for name, pair in bases.items():
-        layer = network.layers[name]
-        outputs, inputs = (torch.as_tensor(given) for given in pair)
-        for side, given, held in (("output", outputs, layer.output_basis), ("input", inputs, layer.input_basis)):
+        for kind, given in zip(("output", "input"), pair, strict=True):
+            stored = getattr(known[name], f"{kind}_basis")
+            basis = torch.as_tensor(given)
             require(
-                given.shape == held.shape,
-                f"the {side} basis of {name} must have shape {tuple(held.shape)}",
-                f"got {tuple(given.shape)}",
+                basis.shape == stored.shape,
+                f"the {kind} basis of {name} must have shape {tuple(stored.shape)}",
+                f"got {tuple(basis.shape)}",
             )
-            defect = float((given.double().T @ given.double() - torch.eye(len(given), dtype=torch.float64)).abs().max())
+            square = basis.double().T @ basis.double()
+            defect = float((square - torch.eye(len(basis), dtype=torch.float64)).abs().max())
             if not defect < _ORTHONORMAL:
                 broken = f"U^T U differs from the identity by {defect:.2g}"
-                raise InvalidInput(sentence(f"the {side} basis of {name} must be orthonormal", broken))
-            held.copy_(given)
+                raise InvalidInput(sentence(f"the {kind} basis of {name} must be orthonormal", broken))
+            stored.copy_(basis)
 
 
-@torch.no_grad()
-def mean_model(network: StochasticNetwork, model: nn.Module) -> nn.Module:
-    """The given network with the means of the posterior as its weights, in double precision."""
-    made = copy.deepcopy(model).double().eval()
-    for name, layer in network.layers.items():
-        place = made.get_submodule(name)
-        assert isinstance(place, nn.Linear | nn.Conv1d | nn.Conv2d)
-        place.weight.copy_(layer.weight.reshape(place.weight.shape))
-        if place.bias is not None and layer.bias is not None:
-            place.bias.copy_(layer.bias)
-    return made
+def _mean_problem(network: StochasticNetwork, data: Data) -> Problem | None:
+    try:
+        return Problem(network.mean_model(), "cross_entropy", in_format(data.inputs, torch.float64), data.targets)
+    except _UNKNOWN:
+        return None
+
+
+def _known_factors(problem: Problem, name: str) -> LayerFactors | None:
+    """None for a layer whose factors cannot be measured: one that acts twice, say."""
+    try:
+        return layer_factors(problem, name)
+    except _UNKNOWN:
+        return None
 
 
 def _from_weights(problem: Problem, name: str, num_outputs: int, kind: str | None) -> Tensor:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
-import tempfile
-import zipfile
+import typing
 from dataclasses import dataclass, field
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
+from hessmap.certificates.posterior import Arrays
 from hessmap.errors import DataFileError, sentence
 from hessmap.results.provenance import Provenance
 from hessmap.results.record import Record
@@ -20,9 +20,12 @@ from hessmap.results.record import Record
 if TYPE_CHECKING:
     from torch import nn
 
+    from hessmap.certificates.verification import Verification
     from hessmap.datasets.data import Data
+    from hessmap.theory.pac_bayes import PriorGrid
 
-Arrays = dict[str, np.ndarray[Any, Any]]
+_LARGEST_WHOLE = 2**62
+_WORDS: dict[object, str] = {float: "a finite number", int: "a whole number", str: "a text", dict: "a table"}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -31,7 +34,8 @@ class Certificate(Record):
 
     The stochastic network draws its weights from ``posterior`` for every answer. ``kl`` is the divergence of the
     posterior from the prior N(initial weights, prior_variance I); ``complexity`` is B of ``theory.pac_bayes``;
-    ``sampled_error`` counts errors over ``num_draws`` independent pairs of weights and training samples, and
+    ``sampled_error`` is the share of errors over ``num_draws`` independent draws: of weights with one training sample
+    each (``draws`` is "pairs") or of networks with ``samples_per_draw`` samples each ("networks").
     ``sampled_error_bound`` is its upper bound by Chernoff's inequality. Errors on a test set, where one was given, are
     those of the mean weights and of the stochastic network; they are no part of the promise.
     """
@@ -62,6 +66,9 @@ class Certificate(Record):
     seconds: float = field(default=0.0, compare=False)
     provenance: Provenance | None = field(default=None, compare=False)
     posterior: Arrays = field(default_factory=dict, compare=False)
+    draws: str = "pairs"
+    samples_per_draw: int = 1
+    notes: tuple[str, ...] = ()
     summary_fields: ClassVar[tuple[str, ...]] = (
         "bound",
         "confidence",
@@ -75,7 +82,9 @@ class Certificate(Record):
         "num_samples",
         "num_parameters",
         "basis",
+        "draws",
         "ending",
+        "notes",
         "doubts",
         "seconds",
     )
@@ -85,24 +94,30 @@ class Certificate(Record):
         target = Path(path)
         target.parent.mkdir(parents=True, exist_ok=True)
         text = dataclasses.replace(self, posterior={}).to_json()
-        handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+        temporary = target.with_name(f".{target.name}.{os.getpid()}")
         try:
-            with os.fdopen(handle, "wb") as file:
+            with temporary.open("wb") as file:
                 np.savez_compressed(file, allow_pickle=False, certificate=np.array(text), **self.posterior)
             os.replace(temporary, target)
         except BaseException:
-            Path(temporary).unlink(missing_ok=True)
+            temporary.unlink(missing_ok=True)
             raise
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
-        """Read what ``save`` wrote."""
+        """Read what ``save`` wrote; nothing in the file is believed before ``verify`` has recomputed it."""
         try:
-            with np.load(path, allow_pickle=False) as file:
+            with Path(path).open("rb") as raw, np.load(raw, allow_pickle=False) as file:
                 arrays = {name: file[name] for name in file.files}
-            made = cls.from_json(str(arrays.pop("certificate")))
-        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, json.JSONDecodeError) as error:
-            raise DataFileError(sentence("a certificate must be readable", f"{path} is not ({error})")) from error
+            text = arrays.pop("certificate")
+            if text.dtype.kind != "U" or text.ndim:
+                raise ValueError("its entry 'certificate' is no text")
+            made = cls.from_json(str(text))
+        except Exception as error:  # a foreign file breaks zip, numpy and JSON in more ways than they have names for
+            cause = str(error).splitlines()[0].rstrip(".") if str(error) else type(error).__name__
+            raise DataFileError(sentence("a certificate must be readable", f"{path} is not ({cause})")) from error
+        if faults := field_faults(made):
+            raise DataFileError(sentence("a certificate must hold what its fields say", f"in {path}, {faults[0]}"))
         return dataclasses.replace(made, posterior=arrays)
 
     def verify(
@@ -110,15 +125,54 @@ class Certificate(Record):
         model: nn.Module,
         data: Data | tuple[Any, Any],
         *,
-        initial_model: nn.Module | None = None,
+        initial_model: nn.Module,
         seed: int | None = None,
-    ) -> Certificate:
-        """The certificate made again from the stored posterior: same samples, same bound; another seed draws afresh.
+        grid: PriorGrid | None = None,
+        num_draws: int | None = None,
+    ) -> Verification:
+        """Hold the certificate against the network, the samples and the weights that training started from.
 
-        ``model`` gives the architecture; its weights are not used. Refused for other data than it was made from, and,
-        where ``initial_model`` is given, for a prior around other weights than these. What comes back is recomputed
-        except for test errors, doubts, settings and the ending: compare it with the certificate.
+        The bound is computed anew, at the usual deltas, from the stored posterior, the prior around the weights of
+        ``initial_model`` and draws of a seed of the verifier's own (without one, a fresh seed is taken). The verdict is
+        "confirmed" where the claimed bound follows and its draws are compatible with the verifier's, "not confirmed"
+        where they are not, and "refused" where the certificate is not one for these samples and networks. ``model``
+        gives the architecture; its weights are not used. A certificate with another ``grid`` than the usual one is
+        refused unless the verifier hands over the grid that was agreed on before the samples were seen.
         """
         from hessmap.certificates.verification import verified
 
-        return verified(self, model, data, initial_model, seed)
+        return verified(self, model, data, initial_model, seed, grid, num_draws)
+
+
+def field_faults(certificate: Certificate) -> list[str]:
+    """Which fields have values of another type than they say, in words; infinities and NaN are no numbers here."""
+    found = []
+    kinds = typing.get_type_hints(type(certificate), localns={"Provenance": Provenance})
+    for name, kind in kinds.items():
+        if name in ("posterior", "provenance", "summary_fields"):
+            continue
+        value = getattr(certificate, name)
+        if type(None) in typing.get_args(kind):
+            if value is None:
+                continue
+            kind = typing.get_args(kind)[0]
+        wanted = typing.get_origin(kind) or kind
+        if not _is_of_kind(value, wanted):
+            words = _WORDS.get(wanted, "a list of texts")
+            found.append(f"{name} must be {words} and is {str(value)[:40]!r}")
+    return found
+
+
+def is_number(value: object) -> bool:
+    """Real and finite; a whole number is small enough to be made a float."""
+    return _is_of_kind(value, int) or (isinstance(value, float) and isfinite(value))
+
+
+def _is_of_kind(value: object, kind: object) -> bool:
+    if kind is float:
+        return is_number(value)
+    if kind is int:
+        return isinstance(value, int) and not isinstance(value, bool) and abs(value) < _LARGEST_WHOLE
+    if kind is tuple:
+        return isinstance(value, tuple) and all(isinstance(item, str) for item in value)
+    return isinstance(value, kind)  # type: ignore[arg-type]

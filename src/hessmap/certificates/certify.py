@@ -9,21 +9,21 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from torch import nn
 from torch.utils.data import DataLoader
 
-from hessmap.certificates.bases import OwnBasis, mean_model
-from hessmap.certificates.certificate import Arrays, Certificate
-from hessmap.certificates.evaluation import classification_error, price, sampled_bound, stochastic_error
+from hessmap.certificates.bases import OwnBasis
+from hessmap.certificates.certificate import Certificate
+from hessmap.certificates.draws import Draws, classification_error
 from hessmap.certificates.fit import PosteriorFit
-from hessmap.certificates.fit_settings import FitMoment, FitSettings
+from hessmap.certificates.fit_settings import FitMoment, FitSettings, Objective
 from hessmap.certificates.inputs import checked_data, checked_pair, doubts_about_prior
-from hessmap.certificates.objective import Objective
-from hessmap.certificates.posterior import LayerPosterior, Posterior
+from hessmap.certificates.posterior import best_grid_point, posterior_arrays
 from hessmap.datasets.data import Data
-from hessmap.errors import require
+from hessmap.networks.arguments import checked_count
 from hessmap.results.provenance import data_hash, provenance
-from hessmap.theory.pac_bayes import PriorGrid
+from hessmap.theory.pac_bayes import PriorGrid, binary_kl_inverse, confidence_of, sampled_error_bound
 from hessmap.training.checkpoints import check_same_settings, load_checkpoint, save_checkpoint
 
 ASSUMPTIONS = (
@@ -42,7 +42,8 @@ def certify(
     test_data: Data | tuple[Any, Any] | DataLoader[Any] | None = None,
     delta: float = 0.025,
     sampling_delta: float = 0.01,
-    num_draws: int = 100_000,
+    grid: PriorGrid | None = None,
+    num_draws: int | None = None,
     iterations: int = 6000,
     objective: Objective = "bound",
     batch_size: int = 128,
@@ -61,9 +62,16 @@ def certify(
     on the data. ``basis`` is "standard", "approximate" (curvature once, at the trained weights), "iterative" (again
     every ``refresh_every`` iterations), "iterative_decay" (more rarely as the steps shrink), "iterative_weights" and
     "iterative_activity" (the curvature of outputs from the weights behind them, for fully connected networks), or a
-    mapping from layer names to pairs of orthonormal matrices (outputs, inputs). ``data`` is a pair of tensors or arrays
-    or a loader, with labels 0 .. K - 1 as targets. Networks are evaluated as in use: without dropout. ``objective`` is
-    "bound", which follows the slope of the certified bound, or "pinsker", that of the papers.
+    mapping from layer names to pairs of orthonormal matrices (outputs, inputs). Parameters outside of linear and
+    convolutional layers, and layers whose curvature is not known, stay in their own coordinates (``notes`` names them).
+    ``data`` is a pair of tensors or arrays or a loader, with labels 0 .. K - 1 as targets. Networks are evaluated as in
+    use: without dropout. ``objective`` is "bound", which follows the slope of the certified bound, or "pinsker", that
+    of the papers. ``grid`` holds the prior variances, fixed before the samples were seen.
+
+    The error on the samples is bounded from ``num_draws`` draws: of pairs of weights and samples (100,000 by default)
+    where every weight is used by one call of its own linear or convolutional layer, of whole networks (10,000)
+    elsewhere. So attention, normalisation, embeddings and shared weights have certificates; batch-norm needs
+    statistics that were frozen before the samples were seen.
 
     Ctrl-C ends the fit and certifies the best posterior so far. With a ``checkpoint`` path the fit is stored as it goes
     and continues from there. Neither model is changed.
@@ -78,11 +86,9 @@ def certify(
     (0.965, True)
     """
     started = time.perf_counter()
-    initial = checked_pair(model, initial_model)
-    samples = checked_data(model, data, "data")
-    tests = None if test_data is None else checked_data(model, test_data, "test_data", at_least=1)
-    _check_shares(delta=delta, sampling_delta=sampling_delta)
-    require(num_draws >= 1, "num_draws must be at least 1", f"got {num_draws}")
+    confidence = confidence_of(delta, sampling_delta)
+    if num_draws is not None:
+        checked_count("num_draws", num_draws)
     settings = FitSettings(
         iterations=iterations,
         objective=objective,
@@ -92,71 +98,71 @@ def certify(
         refresh_every=refresh_every,
         basis_samples=basis_samples,
         delta=delta,
-        grid=PriorGrid(),
+        grid=PriorGrid() if grid is None else grid,
         seed=seed,
         progress_every=progress_every,
     )
-    fit = PosteriorFit(model, initial, samples, basis, settings)
-    keep = None
-    if checkpoint is not None:
-        keep = _restored(fit, checkpoint, {"basis": _basis_name(basis), **_hashes(model, initial, samples)})
-    ending = fit.run(progress, keep)
-    assert fit.best is not None
-    _, posterior, variance = fit.best
-    fit.network.take(posterior)
-    paid = price(posterior, fit.prior, variance, len(samples.inputs), settings.grid, delta)
-    drawn = sampled_bound(fit.network, samples, num_draws, seed + 1, paid.complexity, sampling_delta)
-    centre = mean_model(fit.network, model)
-    arrays = posterior_arrays(posterior, fit.prior)
-    return Certificate(
-        bound=drawn.bound,
-        confidence=1 - delta - sampling_delta,
-        delta=delta,
-        sampling_delta=sampling_delta,
-        kl=paid.kl,
-        complexity=paid.complexity,
-        sampled_error=drawn.num_errors / drawn.num_draws,
-        sampled_error_bound=drawn.error_bound,
-        num_draws=num_draws,
-        grid_index=paid.grid_index,
-        prior_variance=paid.prior_variance,
-        num_samples=len(samples.inputs),
-        num_parameters=sum(layer.means.numel() for layer in posterior.values()),
-        basis=basis if isinstance(basis, str) else "given",
-        training_error=classification_error(centre, samples),
-        test_error=None if tests is None else classification_error(centre, tests),
-        stochastic_test_error=None if tests is None else stochastic_error(fit.network, tests),
-        assumptions=ASSUMPTIONS,
-        doubts=doubts_about_prior(model, initial, samples),
-        settings=dataclasses.asdict(settings),
-        ending=ending,
-        data_hash=data_hash(samples.inputs.numpy(), samples.targets.numpy()),
-        posterior_hash=data_hash(*arrays.values()),
-        seconds=time.perf_counter() - started,
-        provenance=provenance("float32", seed),
-        posterior=arrays,
-    )
+    with torch.inference_mode(False):
+        uncompared = checked_pair(model, initial_model)
+        assert initial_model is not None
+        given = checked_data(model, data, "data")
+        tests = None if test_data is None else checked_data(model, test_data, "test_data", at_least=1).samples
+        fit = PosteriorFit(model, initial_model, given.samples, basis, settings)
+        keep = None
+        if checkpoint is not None:
+            weights = _hashes(model=model, initial_model=initial_model)
+            keep = _restored(fit, checkpoint, {"basis": _basis_name(basis), "data": given.hash, **weights})
+        ending = fit.run(progress, keep)
+        assert fit.best is not None
+        _, posterior, variance = fit.best
+        fit.network.take(posterior)
+        count = len(given.samples.inputs)
+        indices = settings.grid.indices_near(variance)
+        point = best_grid_point(posterior, fit.prior, indices, count, settings.grid, delta)
+        drawn = fit.sampler.draws(given.samples, num_draws, seed + 1)
+        error_bound = sampled_error_bound(drawn.num_errors, drawn.num_draws, sampling_delta, drawn.samples_per_draw)
+        centre = fit.network.mean_model()
+        arrays = posterior_arrays(posterior, fit.prior)
+        return Certificate(
+            bound=binary_kl_inverse(error_bound, point.complexity),
+            confidence=confidence,
+            delta=delta,
+            sampling_delta=sampling_delta,
+            kl=point.kl,
+            complexity=point.complexity,
+            sampled_error=drawn.error,
+            sampled_error_bound=error_bound,
+            num_draws=drawn.num_draws,
+            grid_index=point.index,
+            prior_variance=point.variance,
+            num_samples=count,
+            num_parameters=sum(layer.means.numel() for layer in posterior.values()),
+            basis=basis if isinstance(basis, str) else "given",
+            training_error=classification_error(centre, given.samples),
+            test_error=None if tests is None else classification_error(centre, tests),
+            stochastic_test_error=None if tests is None else fit.sampler.error_of_each(tests),
+            assumptions=ASSUMPTIONS,
+            doubts=(*doubts_about_prior(model, initial_model, given.samples), *uncompared, *fit.sampler.doubts),
+            settings=dataclasses.asdict(settings),
+            ending=ending,
+            data_hash=given.hash,
+            posterior_hash=data_hash(*arrays.values()),
+            seconds=time.perf_counter() - started,
+            provenance=provenance("float32", seed),
+            posterior=arrays,
+            draws=drawn.kind,
+            samples_per_draw=drawn.samples_per_draw,
+            notes=_notes(fit, drawn),
+        )
 
 
-def posterior_arrays(posterior: Posterior, prior: Posterior) -> Arrays:
-    """Everything that a bound is computed from, by "layer/name"."""
-    found: dict[str, np.ndarray[Any, Any]] = {}
-    for name, layer in posterior.items():
-        found |= {f"{name}/{field}": array for field, array in layer.arrays().items()}
-        start = prior[name].arrays()
-        found |= {f"{name}/initial_{field}": start[field] for field in ("weight", "bias") if field in start}
-    return found
-
-
-def posterior_of_arrays(arrays: Arrays, names: list[str]) -> tuple[Posterior, Posterior]:
-    """The posterior and the centre of the prior that ``posterior_arrays`` spelled out."""
-    posterior, prior = {}, {}
-    for name in names:
-        fields = {key.removeprefix(f"{name}/"): array for key, array in arrays.items() if key.startswith(f"{name}/")}
-        posterior[name] = LayerPosterior.from_arrays(fields)
-        start = {field: fields[f"initial_{field}"] for field in ("weight", "bias") if f"initial_{field}" in fields}
-        prior[name] = LayerPosterior.from_arrays(fields | start)
-    return posterior, prior
+def _notes(fit: PosteriorFit, drawn: Draws) -> tuple[str, ...]:
+    found = []
+    if drawn.kind == "networks":
+        found.append("whole networks were drawn: not every weight is used by one call of its own layer on one sample")
+    if fit.without_curvature:
+        found.append(f"in their own coordinates, for want of a curvature: {', '.join(fit.without_curvature)}")
+    return tuple(found)
 
 
 def _basis_name(basis: str | OwnBasis) -> str:
@@ -166,14 +172,12 @@ def _basis_name(basis: str | OwnBasis) -> str:
     return f"given ({data_hash(*parts)})"
 
 
-def _hashes(model: nn.Module, initial: nn.Module, data: Data) -> dict[str, str]:
-    """What a fit starts from, besides its settings."""
-    weights, start = (
-        data_hash(*(parameter.detach().double().cpu().numpy() for parameter in network.parameters()))
-        for network in (model, initial)
-    )
-    samples = data_hash(data.inputs.numpy(), data.targets.numpy())
-    return {"data": samples, "model": weights, "initial_model": start}
+def _hashes(**models: nn.Module) -> dict[str, str]:
+    """The weights that a fit starts from, besides its settings."""
+    return {
+        name: data_hash(*(parameter.detach().double().cpu().numpy() for parameter in model.parameters()))
+        for name, model in models.items()
+    }
 
 
 def _restored(fit: PosteriorFit, path: str | Path, origin: dict[str, str]) -> Callable[[], None]:
@@ -184,10 +188,3 @@ def _restored(fit: PosteriorFit, path: str | Path, origin: dict[str, str]) -> Ca
         check_same_settings(path, state.get("settings"), wanted)
         fit.restore(state["fit"])
     return lambda: save_checkpoint(path, {"settings": wanted, "fit": fit.state()})
-
-
-def _check_shares(**shares: float) -> None:
-    for name, share in shares.items():
-        require(0 < share < 1, f"{name} must lie strictly between 0 and 1", f"got {share}")
-    total = sum(shares.values())
-    require(total < 1, f"{' and '.join(shares)} must leave a confidence above 0", f"together they are {total}")

@@ -1,4 +1,4 @@
-"""Fitting a posterior: stochastic gradients on an upper bound of the error plus the price of the divergence.
+"""Fitting a posterior: stochastic gradients on an upper bound of the error plus a multiple of the divergence.
 
 Dziugaite & Roy 2017; Wu et al. 2022, algorithm 1, whose plain gradient steps do not move the deviations: the slope in
 them is of order 1 / N. RMSprop is used instead, as by the former.
@@ -14,21 +14,16 @@ import torch
 from torch import Tensor, nn
 
 from hessmap.certificates.bases import OwnBasis, basis_rule, take_curvature_bases, take_own_bases
-from hessmap.certificates.fit_settings import FitMoment, FitSettings
-from hessmap.certificates.objective import FitObjective
+from hessmap.certificates.draws import Sampler
+from hessmap.certificates.fit_settings import FitMoment, FitObjective, FitSettings
+from hessmap.certificates.pairs import KnownSquares, PairLinear, squared_coordinates
 from hessmap.certificates.posterior import LayerPosterior, Posterior
-from hessmap.certificates.stochastic import (
-    KnownSquares,
-    StochasticLayer,
-    StochasticLinear,
-    StochasticNetwork,
-    squared_coordinates,
-)
+from hessmap.certificates.stochastic import StochasticNetwork, in_format
 from hessmap.datasets.data import Data
 from hessmap.errors import HessmapError, sentence
 from hessmap.theory.pac_bayes import binary_kl_inverse
 
-_RATE_FALLS = (0.6, 0.85)  # of the iterations: the step sizes are then a tenth
+_RATE_REDUCTIONS = (0.6, 0.85)  # of the iterations: the step sizes are then a tenth
 _FIRST_LOG_DEVIATION = -3.0  # of the prior
 _SMALLEST_DEVIATION = 1e-3  # of a weight's posterior before the first step
 
@@ -38,7 +33,10 @@ class FitDiverged(HessmapError, ArithmeticError):
 
 
 class PosteriorFit:
-    """A posterior on its way; ``state`` and ``restore`` make it go on to the same bits."""
+    """A posterior on its way; ``state`` and ``restore`` make it go on to the same bits.
+
+    A batch is drawn in pairs or as one network, whatever the certificate does; any posterior may be certified.
+    """
 
     def __init__(
         self,
@@ -48,12 +46,13 @@ class PosteriorFit:
         basis: str | OwnBasis,
         settings: FitSettings,
     ) -> None:
-        self.model, self.data, self.settings, self.rule = model, data, settings, basis_rule(basis)
+        self.data, self.settings, self.rule = data, settings, basis_rule(basis)
         self.generator = torch.Generator().manual_seed(settings.seed)
         self.network = StochasticNetwork(model, self.generator)
         self.prior = StochasticNetwork(initial, self.generator).posterior()
-        dtype = next(self.network.parameters()).dtype
-        self.inputs, self.targets = data.inputs.to(dtype), data.targets
+        self.sampler = Sampler(self.network, data.inputs, model, initial)
+        self.inputs, self.targets = in_format(data.inputs, self.network.dtype), data.targets
+        self.without_curvature: tuple[str, ...] = ()
         self.log_prior_deviation = nn.Parameter(torch.tensor(_FIRST_LOG_DEVIATION, dtype=torch.float64))
         if not isinstance(basis, str):
             take_own_bases(self.network, basis)
@@ -64,13 +63,13 @@ class PosteriorFit:
 
     def _start(self) -> None:
         if self.rule.output_factor is not None:
-            self._turn()
+            self._refresh_bases()
         with torch.no_grad():
             for layer in self.network.layers.values():
                 layer.log_deviations.copy_(layer.rotated(layer.weight).abs().clamp_min(_SMALLEST_DEVIATION).log())
                 if layer.bias is not None and layer.bias_log_deviations is not None:
-                    turned = layer.output_basis.T @ layer.bias
-                    layer.bias_log_deviations.copy_(turned.abs().clamp_min(_SMALLEST_DEVIATION).log())
+                    bias = layer.bias if layer.output_basis is None else layer.output_basis.T @ layer.bias
+                    layer.bias_log_deviations.copy_(bias.abs().clamp_min(_SMALLEST_DEVIATION).log())
         layers = self.network.layers.values()
         means = [mean for layer in layers for mean in (layer.weight, layer.bias) if mean is not None]
         deviations = [
@@ -115,7 +114,7 @@ class PosteriorFit:
         self._require_finite(float(objective.detach()))
         self.optimiser.zero_grad()
         torch.autograd.backward(objective)
-        self._fall_if_due()
+        self._reduce_rates_if_due()
         self.optimiser.step()
         grid = self.settings.grid
         with torch.no_grad():
@@ -123,20 +122,24 @@ class PosteriorFit:
         self.iteration += 1
 
     def _outputs(self, chosen: Tensor) -> Tensor:
-        first = next(iter(self.network.layers.values()))
-        squares, batch = self._first_squares(first), self.inputs[chosen]
-        first.known_squares = None if squares is None else KnownSquares.of(batch, squares[chosen])
-        outputs: Tensor = self.network(batch)
-        return outputs
+        batch = self.inputs[chosen]
+        first = self._first_layer()
+        if first is not None:
+            first.known_squares = KnownSquares.of(batch, self._squares[chosen])
+        return self.sampler.outputs(batch)
 
-    def _first_squares(self, first: StochasticLayer) -> Tensor | None:
-        """(V^T x)^2 of all samples for a first layer that sees them as they are; its V never changes."""
+    def _first_layer(self) -> PairLinear | None:
+        """A first layer that sees the samples as they are: (V^T x)^2 of them is found once, because V never changes."""
+        pairs = self.sampler.pairs
+        first = None if pairs is None else next(iter(pairs.network.children()), None)
+        if pairs is None or first is not next(iter(pairs.layers.values())) or not isinstance(first, PairLinear):
+            return None
+        basis = first.law.input_basis
+        if basis is None or self.inputs.shape[1:] != basis.shape[:1]:
+            return None
         if not hasattr(self, "_squares"):
-            module = next(iter(self.network.network.children()), None)
-            is_vector = self.inputs.shape[1:] == first.input_basis.shape[:1]
-            sees_data = module is first and isinstance(first, StochasticLinear) and is_vector
-            self._squares = squared_coordinates(self.inputs, first.input_basis) if sees_data else None
-        return self._squares
+            self._squares = squared_coordinates(self.inputs, basis)
+        return first
 
     def state(self) -> dict[str, Any]:
         """All that the rest of the fit depends on."""
@@ -151,6 +154,7 @@ class PosteriorFit:
             "optimiser": self.optimiser.state_dict(),
             "generator": self.generator.get_state(),
             "recent": self.objective.recent,
+            "without_curvature": list(self.without_curvature),
             "best": best,
         }
 
@@ -162,6 +166,7 @@ class PosteriorFit:
         self.optimiser.load_state_dict(state["optimiser"])
         self.generator.set_state(state["generator"])
         self.objective.recent = list(state["recent"])
+        self.without_curvature = tuple(state.get("without_curvature", ()))
         if (best := state["best"]) is not None:
             layers = {name: LayerPosterior(**layer) for name, layer in best["posterior"].items()}
             self.best = (best["bound"], layers, best["variance"])
@@ -193,10 +198,10 @@ class PosteriorFit:
 
     def _moment(self) -> FitMoment:
         with torch.no_grad():
-            kl, price = float(self.kl()), float(self.complexity())
-        self._require_finite(price)
+            kl, complexity = float(self.kl()), float(self.complexity())
+        self._require_finite(complexity)
         error = self.objective.error
-        bound = binary_kl_inverse(error, max(0.0, price))
+        bound = binary_kl_inverse(error, max(0.0, complexity))
         if self.best is None or bound <= self.best[0]:
             self.best = (bound, self.network.posterior(), exp(2 * float(self.log_prior_deviation.detach())))
         return FitMoment(self.iteration, self.settings.iterations, bound, error, kl)
@@ -208,18 +213,18 @@ class PosteriorFit:
             raise FitDiverged(sentence("fitting a posterior must keep the objective finite", broken, remedy))
 
     def _refresh_if_due(self) -> None:
-        num_falls = sum(self.iteration >= share * self.settings.iterations for share in _RATE_FALLS)
-        interval = self.settings.refresh_every * (10**num_falls if self.rule.decays else 1)
+        num_reductions = sum(self.iteration >= share * self.settings.iterations for share in _RATE_REDUCTIONS)
+        interval = self.settings.refresh_every * (10**num_reductions if self.rule.decays else 1)
         if self.rule.is_refreshed and self.iteration > 0 and self.iteration % interval == 0:
-            self._turn()
+            self._refresh_bases()
 
-    def _turn(self) -> None:
+    def _refresh_bases(self) -> None:
         samples = torch.randperm(len(self.inputs), generator=self.generator)[: self.settings.basis_samples]
         some = Data(self.data.inputs[samples], self.targets[samples])
         fixed = next(iter(self.network.layers)) if self.iteration > 0 else None
-        take_curvature_bases(self.network, self.model, some, self.rule, fixed)
+        self.without_curvature = take_curvature_bases(self.network, some, self.rule, fixed)
 
-    def _fall_if_due(self) -> None:
-        if self.iteration in [int(share * self.settings.iterations) for share in _RATE_FALLS]:
+    def _reduce_rates_if_due(self) -> None:
+        if self.iteration in [int(share * self.settings.iterations) for share in _RATE_REDUCTIONS]:
             for group in self.optimiser.param_groups:
                 group["lr"] /= 10

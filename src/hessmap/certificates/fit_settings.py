@@ -1,13 +1,30 @@
-"""How a posterior is fitted, and where a fit is."""
+"""How a posterior is fitted, where a fit is, and what each of its steps lowers.
+
+A step lowers a surrogate, E cross-entropy / log 2, which is an upper bound of the error for any number of classes (a
+wrong answer gives its label a probability of at most one half), plus a weight times the complexity B. "pinsker" adds
+sqrt(B / 2), as Dziugaite & Roy 2017 and Wu et al. 2022 do; that gap is loose where errors are rare, and the surrogate
+is several times the error. "bound" follows the slope of the bound that is certified in the end: a unit of B replaces
+``theory.pac_bayes.error_per_divergence`` of the error, and the error is taken to move in proportion to the surrogate,
+both as they were in the last steps.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from math import isfinite
+from math import isfinite, log
+from typing import Literal, get_args
 
-from hessmap.certificates.objective import OBJECTIVES, Objective
+import torch
+from torch import Tensor, nn
+
 from hessmap.errors import require, unknown_name
-from hessmap.theory.pac_bayes import PriorGrid
+from hessmap.networks.arguments import checked_count, checked_seed
+from hessmap.theory.pac_bayes import PriorGrid, error_per_divergence
+
+Objective = Literal["bound", "pinsker"]
+OBJECTIVES: tuple[Objective, ...] = get_args(Objective)
+_WINDOW = 100  # steps over which errors and surrogates are averaged
+_COUNTS = ("iterations", "batch_size", "refresh_every", "basis_samples", "progress_every")
 
 
 @dataclass(frozen=True)
@@ -33,11 +50,14 @@ class FitSettings:
     def __post_init__(self) -> None:
         if self.objective not in OBJECTIVES:
             raise unknown_name("objective", self.objective, OBJECTIVES)
-        for name in ("iterations", "batch_size", "refresh_every", "basis_samples", "progress_every"):
-            require(getattr(self, name) >= 1, f"{name} must be at least 1", f"got {getattr(self, name)}")
+        for name in _COUNTS:
+            checked_count(name, getattr(self, name))
+        checked_seed(self.seed)
+        require(isinstance(self.grid, PriorGrid), "grid must be a PriorGrid", f"got {self.grid!r}")
         for name in ("learning_rate", "deviation_learning_rate"):
             rate = getattr(self, name)
-            require(isfinite(rate) and rate >= 0, f"{name} must be finite and not negative", f"got {rate}")
+            is_rate = isinstance(rate, int | float) and isfinite(rate) and rate >= 0
+            require(is_rate, f"{name} must be finite and not negative", f"got {rate!r}")
 
 
 @dataclass(frozen=True)
@@ -49,3 +69,35 @@ class FitMoment:
     bound: float
     error: float
     kl: float
+
+
+class FitObjective:
+    """The objective of a fit with the errors and surrogates of its last steps; ``recent`` is all it remembers."""
+
+    def __init__(self, kind: Objective) -> None:
+        self.kind = kind
+        self.recent: list[tuple[float, float]] = []
+
+    @property
+    def error(self) -> float:
+        """Of the stochastic network, over the last batches; 1 before the first."""
+        return sum(error for error, _ in self.recent) / len(self.recent) if self.recent else 1.0
+
+    def of(self, outputs: Tensor, targets: Tensor, complexity: Tensor) -> Tensor:
+        """The objective of a batch, whose error and surrogate are remembered."""
+        surrogate = nn.functional.cross_entropy(outputs, targets) / log(2)
+        with torch.no_grad():
+            wrong = float((outputs.argmax(1) != targets).double().mean())
+        self.recent = [*self.recent[1 - _WINDOW :], (wrong, float(surrogate.detach()))]
+        if self.kind == "pinsker":
+            return surrogate.double() + (complexity / 2).sqrt()
+        return surrogate.double() + self._slope(float(complexity.detach()), len(targets)) * complexity
+
+    def _slope(self, complexity: float, batch_size: int) -> float:
+        """How much of the surrogate a unit of B replaces, at the same bound."""
+        if not 0 < complexity < float("inf"):
+            return 1.0  # the objective is no number, which the fit finds out
+        resolution = 1 / (len(self.recent) * batch_size)
+        error = min(max(self.error, resolution), 1 - resolution)
+        surrogate = sum(surrogate for _, surrogate in self.recent) / len(self.recent)
+        return error_per_divergence(error, complexity) * surrogate / error

@@ -1,164 +1,168 @@
-"""A network whose weights are Gaussian, each layer in an orthonormal basis of its own, fresh for every sample.
+"""A network whose weights are Gaussian, each layer in an orthonormal basis of its own.
 
 The weight of a layer is W + U (E * D) V^T: W the mean, E standard normal, D the deviations, U and V orthonormal; its
-bias is b + U (e * d). For one sample x of a linear layer the output is therefore normal with mean W x + b, and in the
-coordinates U^T independent with variances D^2 (V^T x)^2 + d^2 (squares element by element): drawing the output is
-drawing the weights anew for every sample (local reparametrisation, Kingma, Salimans & Welling 2015). Convolutions use
-one draw at many positions, so their weights are drawn one sample at a time.
+bias is b + U (e * d). Two ways to draw:
+
+"networks": all weights are drawn and written into a copy of the network, which then answers some samples. Right for
+    every network, whatever it does with its weights.
+"pairs": every sample has weights of its own. For one sample x of a linear layer the output is normal with mean W x + b,
+    and in the coordinates U^T independent with variances D^2 (V^T x)^2 + d^2 (squares element by element), so drawing
+    the output is drawing the weights (local reparametrisation, Kingma, Salimans & Welling 2015). Quick, and right only
+    where ``pairs.PairNetwork`` finds that every weight is used by one call of its own layer on one sample.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from hessmap.certificates.posterior import LayerPosterior, Posterior
-from hessmap.curvature.layers.patches import Patches
-from hessmap.errors import UnsupportedNetwork, sentence
+from hessmap.errors import UnsupportedNetwork, require, sentence
 
-_TINY = 1e-30  # below every variance that matters; keeps the derivative of the root finite at zero
-_NEEDED = "a certificate needs a network whose parameters all belong to linear and convolutional layers"
-
-
-@dataclass(frozen=True)
-class KnownSquares:
-    """(V^T x)^2 of the very tensor ``inputs``, as long as nobody wrote into it."""
-
-    inputs: Tensor
-    version: int
-    squares: Tensor
-
-    @classmethod
-    def of(cls, inputs: Tensor, squares: Tensor) -> KnownSquares:
-        return cls(inputs, inputs._version, squares)
-
-    def are_of(self, inputs: Tensor) -> bool:
-        return inputs is self.inputs and inputs._version == self.version
+_FIRST_LOG_DEVIATION = -3.0  # before a fit chooses better ones
+_LARGEST_BASIS = 8192  # rows: a wider layer stays in its own coordinates
+_LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d)  # these types themselves: a subclass may compute something else
+Module = TypeVar("Module", bound=nn.Module)
 
 
-def squared_coordinates(inputs: Tensor, basis: Tensor) -> Tensor:
-    """(V^T x)^2 of every row x, zero where rounding is all there is.
+def model_copy(model: Module, dtype: torch.dtype) -> Module:
+    """A copy of a network as it is used, without dropout, on the processor and in a number format."""
+    for name, parameter in model.named_parameters():
+        has_values = not (isinstance(parameter, nn.parameter.UninitializedParameter) or parameter.is_meta)
+        require(has_values, "every parameter must have its values", f"{name} is lazy or on the meta device")
+        is_real = parameter.dtype.is_floating_point or not parameter.is_complex()
+        require(is_real, "weights must be real", f"{name} is {parameter.dtype}")
+        require(bool(parameter.isfinite().all()), "weights must be finite", f"{name} has NaN or inf")
+    try:
+        made = copy.deepcopy(model).to("cpu", dtype).eval()
+    except (RuntimeError, TypeError, AssertionError) as error:
+        must = "the model must be copyable, so that the original stays as it is"
+        raise UnsupportedNetwork(sentence(must, f"copy.deepcopy failed with: {error}")) from error
+    for module in made.modules():
+        for name, value in list(vars(module).items()) if not isinstance(module, torch.jit.ScriptModule) else ():
+            if not name.startswith("_") and (changed := _in_format(value, dtype)) is not value:
+                setattr(module, name, changed)
+    return made
 
-    Directions that no sample has leave squares near the smallest float, with which products are several times slower.
-    """
-    squares = (inputs @ basis).square()
-    noise = torch.finfo(squares.dtype).eps ** 2 * float(squares.detach().amax()) if squares.numel() else 0.0
-    return nn.functional.threshold(squares, noise, 0.0)
+
+def _in_format(value: Any, dtype: torch.dtype) -> Any:
+    """The tensors of an attribute in another number format, as ``module.to`` changes those of buffers."""
+    if isinstance(value, Tensor):
+        return value.to("cpu", dtype) if value.is_floating_point() and not isinstance(value, nn.Parameter) else value
+    if type(value) is dict:
+        changed = {key: _in_format(item, dtype) for key, item in value.items()}
+        return changed if any(changed[key] is not item for key, item in value.items()) else value
+    if type(value) in (list, tuple):
+        items = [_in_format(item, dtype) for item in value]
+        return type(value)(items) if any(one is not other for one, other in zip(items, value, strict=True)) else value
+    return value
+
+
+def in_format(inputs: Tensor, dtype: torch.dtype) -> Tensor:
+    """A copy of the samples in a number format, because a network may write into what it is given; tokens stay so."""
+    return inputs.to(dtype, copy=True) if inputs.is_floating_point() else inputs.clone()
 
 
 class StochasticLayer(nn.Module):
-    """One linear or convolutional layer with Gaussian weights; trainable are means and log deviations."""
+    """The Gaussian weights of a layer, or of a parameter alone; trainable are means and log deviations."""
 
-    output_basis: Tensor
-    input_basis: Tensor
-
-    def __init__(self, layer: nn.Linear | nn.Conv1d | nn.Conv2d, dtype: torch.dtype) -> None:
+    def __init__(self, weight: Tensor, bias: Tensor | None, has_bases: bool, generator: torch.Generator) -> None:
         super().__init__()
-        outputs, inputs = layer.weight.flatten(1).shape
-        self.shape = layer.weight.shape
-        self.weight = nn.Parameter(layer.weight.detach().flatten(1).to(dtype).clone())
-        self.log_deviations = nn.Parameter(torch.zeros(outputs, inputs, dtype=dtype))
-        bias = layer.bias
-        self.bias = None if bias is None else nn.Parameter(bias.detach().to(dtype).clone())
-        self.bias_log_deviations = None if bias is None else nn.Parameter(torch.zeros(outputs, dtype=dtype))
-        self.register_buffer("output_basis", torch.eye(outputs, dtype=dtype))
-        self.register_buffer("input_basis", torch.eye(inputs, dtype=dtype))
-        self.generator: torch.Generator | None = None
-        self.known_squares: KnownSquares | None = None  # of the samples at hand, where the caller has them
-        self.num_calls = 0
+        self.weight = nn.Parameter(weight.detach().clone())
+        self.log_deviations = nn.Parameter(torch.full_like(weight, _FIRST_LOG_DEVIATION))
+        self.bias = None if bias is None else nn.Parameter(bias.detach().clone())
+        self.bias_log_deviations = None if bias is None else nn.Parameter(torch.full_like(bias, _FIRST_LOG_DEVIATION))
+        self.output_basis = torch.eye(len(weight), dtype=weight.dtype) if has_bases else None
+        self.input_basis = torch.eye(weight.shape[1], dtype=weight.dtype) if has_bases else None
+        self.generator = generator
 
-    def rotated(self, matrix: Tensor) -> Tensor:
-        """A weight matrix in the layer's coordinates: U^T W V."""
-        return self.output_basis.T @ matrix @ self.input_basis
+    def noise(self, count: int) -> tuple[Tensor, ...]:
+        """Standard normal numbers for so many draws: of the weight, and of the bias if there is one."""
+        return tuple(self.normal(count, *mean.shape) for mean in (self.weight, self.bias) if mean is not None)
 
-    def forward(self, inputs: Tensor) -> Tensor:
-        self.num_calls += 1
-        return self._drawn(inputs)
+    def weights(self, noise: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        """Weights and biases of that noise, differentiable in means and deviations."""
+        weights = self.weight + self.unrotated(noise[0] * self.log_deviations.exp())
+        if self.bias is None or self.bias_log_deviations is None:
+            return (weights,)
+        shifts = noise[1] * self.bias_log_deviations.exp()
+        return weights, self.bias + (shifts if self.output_basis is None else shifts @ self.output_basis.T)
 
-    def _drawn(self, inputs: Tensor) -> Tensor:
-        raise NotImplementedError
+    def rotated(self, weight: Tensor) -> Tensor:
+        """A weight in the layer's coordinates: U^T W V."""
+        if self.output_basis is None or self.input_basis is None:
+            return weight
+        return self.output_basis.T @ weight @ self.input_basis
 
-    def _normal(self, *shape: int) -> Tensor:
+    def unrotated(self, weight: Tensor) -> Tensor:
+        """The same back: U W V^T."""
+        if self.output_basis is None or self.input_basis is None:
+            return weight
+        return self.output_basis @ weight @ self.input_basis.T
+
+    def normal(self, *shape: int) -> Tensor:
         return torch.randn(*shape, generator=self.generator, dtype=self.weight.dtype)
 
 
-class StochasticLinear(StochasticLayer):
-    """Outputs drawn directly, in the basis of the outputs."""
+@dataclass(frozen=True)
+class Place:
+    """Where the weights of a layer live in the network: names of parameters, and the shape of the weight there."""
 
-    def _drawn(self, inputs: Tensor) -> Tensor:
-        if inputs.ndim != 2:
-            broken = f"one is applied to inputs of shape {tuple(inputs.shape)}"
-            raise UnsupportedNetwork(sentence("a certificate needs linear layers that see one vector a sample", broken))
-        variances = self._squares(inputs) @ (2 * self.log_deviations).exp().T
-        if self.bias_log_deviations is not None:
-            variances = variances + (2 * self.bias_log_deviations).exp()
-        noise = self._normal(*variances.shape) * variances.clamp_min(_TINY).sqrt()
-        return nn.functional.linear(inputs, self.weight, self.bias) + noise @ self.output_basis.T
+    weight: str
+    bias: str | None
+    shape: torch.Size
 
-    def _squares(self, inputs: Tensor) -> Tensor:
-        known = self.known_squares
-        if known is not None and known.are_of(inputs):
-            return known.squares
-        return squared_coordinates(inputs, self.input_basis)
+    def named(self, values: tuple[Tensor, ...]) -> dict[str, Tensor]:
+        """The values of weight and bias by the names of their parameters."""
+        found = {self.weight: values[0].reshape(self.shape)}
+        return found if self.bias is None else found | {self.bias: values[1].flatten()}
 
 
-class StochasticConvolution(StochasticLayer):
-    """Weights drawn for every sample, then applied to its patches."""
-
-    def __init__(self, layer: nn.Conv1d | nn.Conv2d, dtype: torch.dtype) -> None:
-        super().__init__(layer, dtype)
-        if layer.groups != 1:
-            raise UnsupportedNetwork(sentence("a certificate needs convolutions of one group", f"got {layer.groups}"))
-        if layer.padding_mode != "zeros":
-            raise UnsupportedNetwork(sentence("a certificate needs zero padding", f"got {layer.padding_mode!r}"))
-        arguments = {"stride": layer.stride, "padding": layer.padding, "dilation": layer.dilation}
-        self.patches = Patches.of(layer.weight, arguments)
-        # The spatial shape of the outputs, from a convolution that has a single cheap channel.
-        self.single = copy.deepcopy(layer).requires_grad_(False)
-        self.single.weight = nn.Parameter(layer.weight.detach()[:1, :1].clone(), requires_grad=False)
-        self.single.bias = None
-        self.single.in_channels = self.single.out_channels = 1
-
-    def _drawn(self, inputs: Tensor) -> Tensor:
-        count, (outputs, _) = len(inputs), self.weight.shape
-        scaled = self._normal(count, *self.weight.shape) * self.log_deviations.exp()
-        weights = self.weight + self.output_basis @ scaled @ self.input_basis.T
-        drawn = self.patches.unfolded(inputs) @ weights.transpose(1, 2)
-        if self.bias is not None and self.bias_log_deviations is not None:
-            noise = (self._normal(count, outputs) * self.bias_log_deviations.exp()) @ self.output_basis.T
-            drawn = drawn + (self.bias + noise)[:, None]
-        with torch.no_grad():
-            spatial = self.single(inputs[:1, :1].to(self.single.weight.dtype)).shape[2:]
-        return drawn.transpose(1, 2).reshape(count, outputs, *spatial)
-
-
-class StochasticNetwork(nn.Module):
-    """A copy of a network in which every linear and convolutional layer is stochastic."""
+class StochasticNetwork:
+    """A copy of a network with a Gaussian law for all of its real parameters, which draws whole networks."""
 
     def __init__(self, model: nn.Module, generator: torch.Generator, dtype: torch.dtype = torch.float32) -> None:
-        super().__init__()
-        require_only_layers(model)
-        self.network = copy.deepcopy(model).to(dtype).eval()
+        self.dtype, self.generator = dtype, generator
+        self.model = model_copy(model, dtype)
+        self.places = parameter_places(self.model)
+        if not self.places:
+            raise UnsupportedNetwork(sentence("a certificate needs a network with parameters", "it has none"))
+        self.parameters = {
+            name: parameter.requires_grad_()
+            for name, parameter in self.model.named_parameters()
+            if parameter.is_floating_point()
+        }
         self.layers: dict[str, StochasticLayer] = {}
-        for name, layer in _weight_layers(self.network):
-            kind = StochasticLinear if isinstance(layer, nn.Linear) else StochasticConvolution
-            made = kind(layer, dtype)  # type: ignore[arg-type]
-            made.generator = generator
-            self.layers[name] = made
-            self.network = _replaced(self.network, name, made)
+        for name, place in self.places.items():
+            weight = self.parameters[place.weight]
+            bias = None if place.bias is None else self.parameters[place.bias]
+            matrix = weight if place.weight == name else weight.flatten(1)
+            has_bases = place.weight != name and max(matrix.shape) <= _LARGEST_BASIS
+            self.layers[name] = StochasticLayer(matrix, bias, has_bases, generator)
 
-    def forward(self, inputs: Tensor) -> Tensor:
-        for layer in self.layers.values():
-            layer.num_calls = 0
-        outputs: Tensor = self.network(inputs)
-        for name, layer in self.layers.items():
-            if layer.num_calls != 1:
-                broken = f"{name} is applied {layer.num_calls} times"
-                raise UnsupportedNetwork(sentence("a certificate needs layers that are applied once a sample", broken))
+    def draw(self) -> nn.Module:
+        """The network with weights drawn anew."""
+        return self._with_weights(self._drawn_weights())
+
+    def mean_model(self) -> nn.Module:
+        """The network with the means as its weights; a copy in double precision."""
+        means: dict[str, Tensor] = {}
+        for name, place in self.places.items():
+            layer = self.layers[name]
+            means |= place.named((layer.weight,) if layer.bias is None else (layer.weight, layer.bias))
+        return model_copy(self._with_weights(means), torch.float64)
+
+    def outputs(self, inputs: Tensor) -> Tensor:
+        """Of one network drawn for all of these samples, differentiable in means and deviations."""
+        drawn = self._drawn_weights()
+        written = [self.parameters[name] for name in drawn]
+        run: Any = _DrawnNetwork.apply
+        outputs: Tensor = run(self._with_weights(drawn), inputs, written, *drawn.values())
         return outputs
 
     def posterior(self) -> Posterior:
@@ -170,38 +174,47 @@ class StochasticNetwork(nn.Module):
         for name, layer in self.layers.items():
             posterior[name].copy_to(layer)
 
+    def _drawn_weights(self) -> dict[str, Tensor]:
+        drawn: dict[str, Tensor] = {}
+        for name, place in self.places.items():
+            drawn |= place.named(self.layers[name].weights(self.layers[name].noise(1)))
+        return drawn
 
-def _weight_layers(model: nn.Module) -> Iterator[tuple[str, nn.Linear | nn.Conv1d | nn.Conv2d]]:
-    for name, layer in list(model.named_modules()):
-        if isinstance(layer, nn.Linear | nn.Conv1d | nn.Conv2d):
-            yield name, layer
+    @torch.no_grad()
+    def _with_weights(self, weights: Mapping[str, Tensor]) -> nn.Module:
+        """Written in place, so that whatever the network does with a parameter, it does with these values."""
+        for name, value in weights.items():
+            self.parameters[name].copy_(value)
+        return self.model
 
 
-def require_only_layers(model: nn.Module) -> None:
-    """Refuse a network whose parameters are not all weights and biases of plain layers, each used once."""
+class _DrawnNetwork(torch.autograd.Function):
+    """The outputs of a network as a function of weights that were written into its parameters.
+
+    Not by ``torch.func.functional_call``, which does not reach every use of a parameter: one held in a list, say.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, model: nn.Module, inputs: Tensor, parameters: list[nn.Parameter], *drawn: Tensor) -> Tensor:
+        with torch.enable_grad():
+            ctx.outputs, ctx.parameters = model(inputs), parameters
+        outputs: Tensor = ctx.outputs.detach()
+        return outputs
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        found = torch.autograd.grad(ctx.outputs, ctx.parameters, gradients, allow_unused=True)
+        return None, None, None, *found
+
+
+def parameter_places(model: nn.Module) -> dict[str, Place]:
+    """Plain linear and convolutional layers by name, then every other real parameter by its own; each value once."""
+    names = {id(parameter): name for name, parameter in model.named_parameters() if parameter.is_floating_point()}
+    left, places = dict(names), {}
     for name, module in model.named_modules():
-        if isinstance(module, nn.modules.batchnorm._BatchNorm):
-            broken = f"{name} is a batch-norm, whose statistics come from the data"
-            raise UnsupportedNetwork(sentence("the prior of a certificate must not depend on the data", broken))
-    layers = list(_weight_layers(model))
-    if not layers:
-        raise UnsupportedNetwork(sentence(_NEEDED, "it has none"))
-    owned = {id(parameter) for _, layer in layers for parameter in (layer.weight, layer.bias)}
-    for name, layer in layers:
-        if type(layer) not in (nn.Linear, nn.Conv1d, nn.Conv2d):
-            broken = f"{name} is a {type(layer).__name__}, which may compute something else"
-            raise UnsupportedNetwork(sentence("a certificate needs plain linear and convolutional layers", broken))
-    for name, parameter in model.named_parameters(remove_duplicate=False):
-        if id(parameter) not in owned:
-            raise UnsupportedNetwork(sentence(_NEEDED, f"{name} does not"))
-    names = [name for name, _ in model.named_parameters(remove_duplicate=False)]
-    if len(names) != len(list(model.parameters())):
-        raise UnsupportedNetwork(sentence("a certificate needs parameters that are used once", "some are tied"))
-
-
-def _replaced(network: nn.Module, name: str, made: nn.Module) -> nn.Module:
-    if not name:
-        return made
-    parent, _, leaf = name.rpartition(".")
-    setattr(network.get_submodule(parent), leaf, made)
-    return network
+        if type(module) not in _LAYERS or id(module.weight) not in left:
+            continue
+        bias = module.bias if id(module.bias) in left else None
+        places[name] = Place(left.pop(id(module.weight)), left.pop(id(bias), None), module.weight.shape)
+    shapes = {name: parameter.shape for name, parameter in model.named_parameters()}
+    return places | {name: Place(name, None, shapes[name]) for name in left.values()}

@@ -1,24 +1,86 @@
-"""A certificate, made again from what it stored."""
+"""A certificate held against the network, the samples and the initial weights: every number anew, none believed."""
 
 from __future__ import annotations
 
-import dataclasses
-from typing import Any
+import secrets
+import time
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import nn
 
-from hessmap.certificates.bases import mean_model
-from hessmap.certificates.certificate import Certificate
-from hessmap.certificates.certify import ASSUMPTIONS, posterior_arrays, posterior_of_arrays
-from hessmap.certificates.evaluation import classification_error, price, sampled_bound
-from hessmap.certificates.inputs import checked_data, checked_pair
-from hessmap.certificates.posterior import Posterior, posterior_means
-from hessmap.certificates.stochastic import StochasticNetwork, require_only_layers
+from hessmap.certificates.certificate import Certificate, is_number
+from hessmap.certificates.certify import ASSUMPTIONS
+from hessmap.certificates.claims import first_refusal, objections
+from hessmap.certificates.draws import Sampler, classification_error
+from hessmap.certificates.inputs import CheckedData, checked_data, checked_pair, doubts_about_prior
+from hessmap.certificates.posterior import GridPoint, Posterior, best_grid_point, posterior_of_arrays
+from hessmap.certificates.stochastic import StochasticNetwork
 from hessmap.datasets.data import Data
-from hessmap.errors import InvalidInput, require, sentence
-from hessmap.results.provenance import data_hash
-from hessmap.theory.pac_bayes import PriorGrid
+from hessmap.errors import HessmapError, InvalidInput, require
+from hessmap.networks.arguments import checked_count, checked_seed
+from hessmap.results.provenance import Provenance, provenance
+from hessmap.results.record import Record
+from hessmap.theory.pac_bayes import PriorGrid, binary_kl_inverse, confidence_of, sampled_error_bound
+
+Verdict = Literal["confirmed", "not confirmed", "refused"]
+_DELTA, _SAMPLING_DELTA = 0.025, 0.01  # the verifier's own
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Verification(Record):
+    """What a verifier found: a bound of its own, and whether the claimed one is compatible with it.
+
+    ``bound`` holds with probability ``confidence``, from this verifier's draws, whatever the certificate claims; it and
+    all other numbers are None where the certificate was refused. ``reasons`` say why a verdict is not "confirmed",
+    ``unchecked`` names what the certificate states and nobody can recompute from the samples. As a truth value, a
+    verification is its being confirmed.
+    """
+
+    verdict: Verdict
+    reasons: tuple[str, ...]
+    claimed_bound: float | None
+    claimed_confidence: float | None
+    bound: float | None = None
+    confidence: float | None = None
+    kl: float | None = None
+    complexity: float | None = None
+    sampled_error: float | None = None
+    sampled_error_bound: float | None = None
+    draws: str | None = None
+    num_draws: int | None = None
+    grid_index: int | None = None
+    prior_variance: float | None = None
+    num_samples: int | None = None
+    num_parameters: int | None = None
+    training_error: float | None = None
+    seed: int | None = None
+    doubts: tuple[str, ...] = ()
+    assumptions: tuple[str, ...] = ASSUMPTIONS
+    unchecked: tuple[str, ...] = ()
+    seconds: float = field(default=0.0, compare=False)
+    provenance: Provenance | None = field(default=None, compare=False)
+    summary_fields: ClassVar[tuple[str, ...]] = (
+        "verdict",
+        "reasons",
+        "claimed_bound",
+        "bound",
+        "confidence",
+        "kl",
+        "sampled_error_bound",
+        "training_error",
+        "seed",
+        "doubts",
+        "unchecked",
+    )
+
+    @property
+    def is_confirmed(self) -> bool:
+        return self.verdict == "confirmed"
+
+    def __bool__(self) -> bool:
+        return self.is_confirmed
 
 
 def verified(
@@ -27,67 +89,69 @@ def verified(
     data: Data | tuple[Any, Any],
     initial_model: nn.Module | None,
     seed: int | None,
-) -> Certificate:
-    """Divergence, complexity, draws and bound anew, from the stored posterior and the samples."""
-    require_only_layers(model)
-    samples = checked_data(model, data, "data")
-    found = data_hash(samples.inputs.numpy(), samples.targets.numpy())
-    if found != certificate.data_hash:
-        broken = f"these samples hash to {found}, those of the certificate to {certificate.data_hash}"
-        raise InvalidInput(sentence("a certificate is verified on the samples it was made from", broken))
-    require(bool(certificate.posterior), "a certificate is verified from its posterior", "it holds none")
-    broken = "the arrays differ from those it was made with"
-    is_whole = data_hash(*certificate.posterior.values()) == certificate.posterior_hash
-    require(is_whole, "a certificate is verified from its own posterior", broken)
-    network = StochasticNetwork(model, torch.Generator())
-    _require_shapes(certificate, network.posterior())
-    posterior, prior = posterior_of_arrays(certificate.posterior, list(network.layers))
-    if initial_model is not None:
-        _require_prior(prior, StochasticNetwork(checked_pair(model, initial_model), torch.Generator()).posterior())
-    network.take(posterior)
-    grid = PriorGrid(**dict(certificate.settings["grid"]))  # type: ignore[call-overload]
-    paid = price(posterior, prior, certificate.prior_variance, len(samples.inputs), grid, certificate.delta)
-    first_seed = int(str(certificate.settings["seed"])) + 1
-    drawn = sampled_bound(
-        network,
-        samples,
-        certificate.num_draws,
-        first_seed if seed is None else seed,
-        paid.complexity,
-        certificate.sampling_delta,
-    )
-    return dataclasses.replace(
-        certificate,
-        bound=drawn.bound,
-        confidence=1 - certificate.delta - certificate.sampling_delta,
-        kl=paid.kl,
-        complexity=paid.complexity,
-        grid_index=paid.grid_index,
-        prior_variance=paid.prior_variance,
-        sampled_error=drawn.num_errors / drawn.num_draws,
-        sampled_error_bound=drawn.error_bound,
-        num_samples=len(samples.inputs),
-        num_parameters=sum(layer.means.numel() for layer in posterior.values()),
-        training_error=classification_error(mean_model(network, model), samples),
-        assumptions=ASSUMPTIONS,
-    )
+    grid: PriorGrid | None,
+    num_draws: int | None,
+) -> Verification:
+    """The verdict; what the verifier hands over is checked first and raises, what the certificate holds is judged."""
+    started = time.perf_counter()
+    seed = checked_seed(secrets.randbits(62) if seed is None else seed)
+    if num_draws is not None:
+        checked_count("num_draws", num_draws)
+    require(grid is None or isinstance(grid, PriorGrid), "grid must be a PriorGrid", f"got {grid!r}")
+    with torch.inference_mode(False):
+        uncompared = checked_pair(model, initial_model)
+        assert initial_model is not None
+        given = checked_data(model, data, "data")
+        network, start = (StochasticNetwork(one, torch.Generator()) for one in (model, initial_model))
+        sampler = Sampler(network, given.samples.inputs, model, initial_model)
+        stated = (certificate.bound, certificate.confidence)
+        claimed, confidence = (float(value) if is_number(value) else None for value in stated)
+        try:
+            posterior, point = _judged(certificate, given, network, start.posterior(), grid or PriorGrid())
+        except HessmapError as error:
+            return Verification("refused", (str(error),), claimed, confidence, provenance=provenance("float32"))
+        network.take(posterior)
+        drawn = sampler.draws(given.samples, num_draws, seed)
+        error_bound = sampled_error_bound(drawn.num_errors, drawn.num_draws, _SAMPLING_DELTA, drawn.samples_per_draw)
+        centre = network.mean_model()
+        training_error = classification_error(centre, given.samples)
+        num_parameters = sum(layer.means.numel() for layer in posterior.values())
+        reasons = objections(certificate, point.kl, num_parameters, training_error, drawn, _SAMPLING_DELTA)
+        return Verification(
+            "not confirmed" if (found := tuple(reasons)) else "confirmed",
+            found,
+            claimed,
+            confidence,
+            bound=binary_kl_inverse(error_bound, point.complexity),
+            confidence=confidence_of(_DELTA, _SAMPLING_DELTA),
+            kl=point.kl,
+            complexity=point.complexity,
+            sampled_error=drawn.error,
+            sampled_error_bound=error_bound,
+            draws=drawn.kind,
+            num_draws=drawn.num_draws,
+            grid_index=point.index,
+            prior_variance=point.variance,
+            num_samples=len(given.samples.inputs),
+            num_parameters=num_parameters,
+            training_error=training_error,
+            seed=seed,
+            doubts=(*doubts_about_prior(centre, initial_model, given.samples), *uncompared, *sampler.doubts),
+            unchecked=tuple(
+                name for name in ("test_error", "stochastic_test_error") if getattr(certificate, name) is not None
+            ),
+            seconds=time.perf_counter() - started,
+            provenance=provenance("float32", seed),
+        )
 
 
-def _require_shapes(certificate: Certificate, expected: Posterior) -> None:
-    """The stored arrays are those of this architecture, in single precision, no more and no fewer."""
-    wanted = {name: (array.shape, array.dtype) for name, array in posterior_arrays(expected, expected).items()}
-    found = {name: (array.shape, array.dtype) for name, array in certificate.posterior.items()}
-    for name in [*wanted, *found]:
-        if wanted.get(name) != found.get(name):
-            broken = f"{name} is {_described(found.get(name))}, the network wants {_described(wanted.get(name))}"
-            raise InvalidInput(sentence("a certificate is verified with the architecture it was made for", broken))
-
-
-def _described(array: tuple[tuple[int, ...], Any] | None) -> str:
-    return "absent" if array is None else f"{array[1]} of shape {array[0]}"
-
-
-def _require_prior(prior: Posterior, given: Posterior) -> None:
-    is_same = torch.equal(posterior_means(prior), posterior_means(given))
-    broken = "the certificate was made with others"
-    require(is_same, "the prior of a certificate must stand at the initial weights", broken)
+def _judged(
+    certificate: Certificate, given: CheckedData, network: StochasticNetwork, prior: Posterior, grid: PriorGrid
+) -> tuple[Posterior, GridPoint]:
+    """The stored posterior and its divergence from the prior of the verifier; raises where there is none."""
+    count = len(given.samples.inputs)
+    refusal = first_refusal(certificate, given.hash, count, network.posterior(), prior, grid)
+    if refusal is not None:
+        raise InvalidInput(refusal)
+    posterior, _ = posterior_of_arrays(certificate.posterior, network.layers)
+    return posterior, best_grid_point(posterior, prior, [certificate.grid_index], count, grid, _DELTA)

@@ -6,8 +6,8 @@ probability at least 1 - delta over the samples, for all Q at once (Langford & S
 
     kl(e_S(Q) || e(Q)) <= (KL(Q || P) + log(N / delta)) / (N - 1)
 
-The prior variance lambda may be chosen after the samples from a grid that was fixed before (``PriorGrid``), at the
-price of a union bound. e_S(Q) is itself estimated by draws and bounded by Chernoff's inequality, at another delta'.
+The prior variance lambda may be chosen after the samples from a grid that was fixed before (``PriorGrid``), by a union
+bound. e_S(Q) is itself estimated from draws and bounded by Chernoff's inequality, at another delta'.
 
 Wu et al. 2022, appendix H, prints the divergence of the prior from the posterior (Eq 277) and allows the grid's point
 j = 0, for which the union bound has no weight; both are corrected here.
@@ -66,8 +66,8 @@ def binary_kl_inverse(observed: float, divergence: float) -> float:
     return high
 
 
-def error_worth(observed: float, divergence: float) -> float:
-    """The observed error that one unit of divergence is worth, at the same bound p = ``binary_kl_inverse``.
+def error_per_divergence(observed: float, divergence: float) -> float:
+    """How much observed error a unit of divergence replaces, at the same bound p = ``binary_kl_inverse``.
 
     Where kl(q || p) = c with p fixed, -dq / dc = 1 / (logit p - logit q). Never more than the slope of Pinsker's gap,
     1 / (4 sqrt(c / 2)), because p - q <= (logit p - logit q) / 4; the two meet at q = 1/2 as c goes to 0. In floats: it
@@ -75,7 +75,7 @@ def error_worth(observed: float, divergence: float) -> float:
 
     By hand: kl(1/4 || 3/4) = (3/4 - 1/4) log 3, where the log-odds differ by 2 log 3.
 
-    >>> round(error_worth(0.25, log(3) / 2) * 2 * log(3), 12)
+    >>> round(error_per_divergence(0.25, log(3) / 2) * 2 * log(3), 12)
     1.0
     """
     q = _probability("observed", observed)
@@ -102,8 +102,12 @@ def gaussian_kl(displacement_squared: float, variances: ArrayLike, prior_varianc
     s = np.asarray(variances, dtype=np.float64)
     require(prior_variance > 0, "prior_variance must be positive", f"got {prior_variance}")
     require(bool((s > 0).all()), "variances must be positive", f"the smallest is {s.min(initial=inf)}")
+    require(bool((s < inf).all()), "variances must be finite", "some are not")
     require(displacement_squared >= 0, "displacement_squared must not be negative", f"got {displacement_squared}")
-    ratios = s / prior_variance
+    with np.errstate(over="ignore"):
+        ratios = s / prior_variance
+    if not np.isfinite(ratios).all():
+        return inf
     # ratio - 1 - log ratio is not negative; near 1 the subtraction would lose all digits if done on the sums.
     above, logs = ratios - 1, np.log(ratios)
     lost = _ROUNDING * float(np.sum(np.abs(above) + np.abs(logs)))
@@ -126,8 +130,10 @@ class PriorGrid:
     precision: int = 100
 
     def __post_init__(self) -> None:
-        require(isfinite(self.scale) and self.scale > 0, "scale must be positive and finite", f"got {self.scale}")
-        require(self.precision >= 1, "precision must be at least 1", f"got {self.precision}")
+        is_scale = isinstance(self.scale, int | float) and isfinite(self.scale) and self.scale > 0
+        require(is_scale, "the scale of a grid must be positive and finite", f"got {self.scale!r}")
+        is_precision = isinstance(self.precision, int) and self.precision >= 1
+        require(is_precision, "the precision of a grid must be a whole number from 1", f"got {self.precision!r}")
 
     @property
     def largest_variance(self) -> float:
@@ -163,23 +169,45 @@ def complexity(kl: float, num_samples: int, grid_index: int, delta: float) -> fl
     return sum_of_terms / (num_samples - 1) * (1 + 8 * _EPS)
 
 
-def sampled_error_bound(num_errors: int, num_draws: int, delta: float) -> float:
-    """An upper bound on e_S(Q) from independent draws of (network, sample), wrong with probability at most delta.
+def sampled_error_bound(num_errors: int, num_draws: int, delta: float, samples_per_draw: int = 1) -> float:
+    """An upper bound on e_S(Q) from independent draws, wrong with probability at most delta.
 
-    Chernoff's inequality for the mean of coins: kl(observed || e_S) <= log(2 / delta) / n.
+    A draw is a network from Q with ``samples_per_draw`` samples, chosen uniformly; its share of errors lies in [0, 1]
+    and has the mean e_S(Q). Chernoff's inequality (Hoeffding 1963, Theorem 1) counts networks, whatever the samples of
+    each: kl(observed || e_S) <= log(2 / delta) / n.
 
     By hand: no error in one draw leaves 1 - delta / 2.
 
     >>> round(sampled_error_bound(0, 1, 0.5), 12)
     0.75
     """
-    require(num_draws >= 1, "num_draws must be at least 1", f"got {num_draws}")
-    require(0 <= num_errors <= num_draws, "num_errors must lie between 0 and num_draws", f"got {num_errors}")
-    _check_delta(delta)
-    rate = num_errors / num_draws
-    if Fraction(rate) < Fraction(num_errors, num_draws):
-        rate = nextafter(rate, inf)
+    rate = _observed_rate(num_errors, num_draws, delta, samples_per_draw)
     return binary_kl_inverse(rate, log(2 / delta) / num_draws * (1 + 4 * _EPS))
+
+
+def sampled_error_lower_bound(num_errors: int, num_draws: int, delta: float, samples_per_draw: int = 1) -> float:
+    """The same from below: an upper bound on the share of right answers, turned round and never rounded up.
+
+    >>> round(sampled_error_lower_bound(1, 1, 0.5), 12)
+    0.25
+    """
+    num_right = num_draws * samples_per_draw - num_errors
+    return max(0.0, nextafter(1 - sampled_error_bound(num_right, num_draws, delta, samples_per_draw), -inf))
+
+
+def confidence_of(*deltas: float) -> float:
+    """1 - the sum of the deltas, never rounded up; together they stay below one half.
+
+    >>> confidence_of(0.25, 0.125)
+    0.625
+    """
+    for delta in deltas:
+        _check_delta(delta)
+    rest = 1 - sum(map(Fraction, deltas))
+    broken = f"together they are {float(1 - rest):.4g}"
+    require(rest > Fraction(1, 2), "the deltas of a certificate must leave a confidence above one half", broken)
+    rounded = float(rest)
+    return rounded if Fraction(rounded) <= rest else nextafter(rounded, 0.0)
 
 
 def pinsker_gap(divergence: float) -> float:
@@ -211,6 +239,17 @@ def _certainly_reaches(q: float, p: float, divergence: float) -> bool:
         return bool(heads + tails >= arb(divergence))
     finally:
         ctx.prec = bits
+
+
+def _observed_rate(num_errors: int, num_draws: int, delta: float, samples_per_draw: int) -> float:
+    """The share of errors, rounded up."""
+    require(num_draws >= 1, "num_draws must be at least 1", f"got {num_draws}")
+    require(samples_per_draw >= 1, "samples_per_draw must be at least 1", f"got {samples_per_draw}")
+    count = num_draws * samples_per_draw
+    require(0 <= num_errors <= count, "num_errors must lie between 0 and the number of answers", f"got {num_errors}")
+    _check_delta(delta)
+    rate = num_errors / count
+    return nextafter(rate, inf) if Fraction(rate) < Fraction(num_errors, count) else rate
 
 
 def _probability(name: str, value: float) -> float:

@@ -1,13 +1,17 @@
-"""``hessmap certify``: a bound on the error of a trained network on unseen data."""
+"""``hessmap certify``: a bound on the error of a trained network on unseen data, made or checked again."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from hessmap.views.cli.options import AsJson, Seed, console, require_writable
+
+if TYPE_CHECKING:
+    from hessmap.certificates import Certificate
+    from hessmap.theory.pac_bayes import PriorGrid
 
 EXAMPLES = """
 [bold]Examples[/bold]
@@ -15,7 +19,8 @@ EXAMPLES = """
   hessmap certify                               [dim]# a small network on digits, 0-4 against 5-9[/dim]\n
   hessmap certify my_models:trained --initial my_models:untrained --data my_data:train\n
   hessmap certify my_models:trained --initial my_models:untrained --data my_data:train --test my_data:test \\
-      --save certificate.npz --checkpoint fit.pt [dim]# Ctrl-C, and the same command continues[/dim]
+      --save certificate.npz --checkpoint fit.pt [dim]# Ctrl-C, and the same command continues[/dim]\n
+  hessmap certify my_models:trained --initial my_models:untrained --data my_data:train --verify certificate.npz
 """
 
 
@@ -44,8 +49,27 @@ def certify(
     ] = "iterative",
     iterations: Annotated[int, typer.Option(help="Steps of the fit: more give a tighter bound.")] = 3000,
     delta: Annotated[float, typer.Option(help="How often the samples may mislead.")] = 0.025,
-    draws: Annotated[int, typer.Option(help="Draws of weights and samples that estimate the error.")] = 100_000,
-    seed: Seed = 0,
+    draws: Annotated[
+        int | None,
+        typer.Option(
+            help="Draws that bound the error: 100,000 pairs of weights and samples, or 10,000 whole networks."
+        ),
+    ] = None,
+    seed: Annotated[
+        int | None,
+        typer.Option(
+            min=0, max=2**63 - 1, help="Seed of the fit and the draws: 0; a fresh one where a certificate is verified."
+        ),
+    ] = None,
+    grid: Annotated[
+        str, typer.Option(metavar="SCALE,PRECISION", help="Grid of prior variances, fixed before the data.")
+    ] = "0.1,100",
+    verify: Annotated[
+        Path | None,
+        typer.Option(
+            help="Check the certificate in this file: bound and draws anew, with your model, initial and data."
+        ),
+    ] = None,
     checkpoint: Annotated[Path | None, typer.Option(help="Store the fit here as it goes, and go on from it.")] = None,
     save: Annotated[Path | None, typer.Option(help="Write certificate and posterior to this file (.npz).")] = None,
     as_json: AsJson = False,
@@ -53,38 +77,33 @@ def certify(
     """Bound the error of a network on data it has not seen.
 
     Fits a Gaussian posterior around the trained weights, wide where the
-    loss is flat, and pays for its divergence from a prior around the
-    initial weights (PAC-Bayes). The bound holds for the network that draws
-    its weights from the posterior, with the confidence that is printed.
-    """
-    from hessmap.certificates import FitMoment
-    from hessmap.certificates import certify as fit_certificate
-    from hessmap.views.progress import TerminalProgress
+    loss is flat, with a small divergence from a prior around the initial
+    weights (PAC-Bayes). The bound holds for the network that draws its
+    weights from the posterior, with the confidence that is printed.
 
+    With --verify, a certificate is held against the model, the initial
+    weights and the data: every number that is printed is computed anew.
+    The exit code is 1 if it is not confirmed.
+    """
     require_writable(save)
     require_writable(checkpoint)
     trained, untrained, samples, tests = _subject(model, initial, data, test)
-    with TerminalProgress() as shown:
-
-        def advance(moment: FitMoment) -> None:
-            note = f"bound about {moment.bound:.3f} (error {moment.error:.3f}, KL {moment.kl:.0f})"
-            shown.advance(moment.iteration, note)
-
-        shown.start("fitting a posterior", total=iterations)
-        found = fit_certificate(
-            trained,
-            untrained,
-            samples,
-            basis,
-            test_data=tests,
-            delta=delta,
-            num_draws=draws,
-            iterations=iterations,
-            seed=seed,
-            checkpoint=checkpoint,
-            progress=advance,
-            progress_every=max(1, min(100, iterations // 10)),
-        )
+    if verify is not None:
+        _verify(verify, trained, untrained, samples, seed, _grid(grid), draws, as_json)
+        return
+    found = _certified(
+        trained,
+        untrained,
+        samples,
+        basis=basis,
+        test_data=tests,
+        delta=delta,
+        grid=_grid(grid),
+        num_draws=draws,
+        iterations=iterations,
+        seed=seed or 0,
+        checkpoint=checkpoint,
+    )
     if save is not None:
         found.save(save)
     if as_json:
@@ -96,7 +115,58 @@ def certify(
 
     console().print(certificate_view(found))
     if save is not None:
-        console(stderr=True).print(f"Written to {save}: Certificate.load(path).verify(model, data) checks it again")
+        subject = "" if model is None else f"{model} --initial {initial} --data {data} "
+        command = f"hessmap certify {subject}--verify {save}"
+        console(stderr=True).print(f"Written to {save}. To check it again: {command}", soft_wrap=True)
+
+
+def _certified(model: Any, initial: Any, data: Any, iterations: int, **options: Any) -> Certificate:
+    from hessmap.certificates import FitMoment
+    from hessmap.certificates import certify as fit_certificate
+    from hessmap.views.progress import TerminalProgress
+
+    with TerminalProgress() as shown:
+
+        def advance(moment: FitMoment) -> None:
+            note = f"bound about {moment.bound:.3f} (error {moment.error:.3f}, KL {moment.kl:.0f})"
+            shown.advance(moment.iteration, note)
+
+        shown.start("fitting a posterior", total=iterations)
+        every = max(1, min(100, iterations // 10))
+        return fit_certificate(
+            model, initial, data, iterations=iterations, progress=advance, progress_every=every, **options
+        )
+
+
+def _verify(
+    path: Path, model: Any, initial: Any, data: Any, seed: int | None, grid: Any, draws: int | None, as_json: bool
+) -> None:
+    """Print the verification; leave with exit code 1 unless it is confirmed."""
+    from hessmap.certificates import Certificate
+    from hessmap.views.tables import verification_view
+
+    certificate = Certificate.load(path)
+    found = certificate.verify(model, data, initial_model=initial, seed=seed, grid=grid, num_draws=draws)
+    if as_json:
+        typer.echo(found.to_json(indent=2))
+    else:
+        console().print(verification_view(found))
+    if not found:
+        raise typer.Exit(1)
+
+
+def _grid(text: str) -> PriorGrid:
+    from hessmap.errors import InvalidInput, sentence
+    from hessmap.theory.pac_bayes import PriorGrid
+
+    scale, _, precision = text.partition(",")
+    try:
+        return PriorGrid(float(scale), int(precision))
+    except ValueError as error:
+        if isinstance(error, InvalidInput):
+            raise
+        must = "a grid is given as SCALE,PRECISION"
+        raise InvalidInput(sentence(must, f"got {text!r}", "Write for example --grid 0.1,100")) from error
 
 
 def _subject(model: str | None, initial: str | None, data: str | None, test: str | None) -> tuple[Any, Any, Any, Any]:

@@ -1,6 +1,6 @@
 """Records as tables for a terminal."""
 
-from hessmap.views.tables.certificate import certificate_view
+from hessmap.views.tables.certificate import certificate_view, verification_view
 from hessmap.views.tables.comparison import comparison_view
 from hessmap.views.tables.data import data_view
 from hessmap.views.tables.function import function_verdict, function_view
@@ -19,4 +19,5 @@ __all__ = [
     "prediction_view",
     "ranks_table",
     "verdicts_view",
+    "verification_view",
 ]

@@ -1,0 +1,212 @@
+"""Pairs of weights and samples, drawn quickly where that is right: every sample with weights of its own.
+
+The network answers one sample, and ``torch.vmap`` maps that over the samples; so no sample can see another, and no
+path through the program can depend on a sample. Within it every layer must be called once, on one row, and nothing else
+may read a weight. A network that does not run so, for whatever reason, is drawn as a whole instead.
+"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from hessmap.certificates.guards import ConversionGuard, OperationGuard
+from hessmap.certificates.stochastic import StochasticLayer, StochasticNetwork, in_format
+
+_TINY = 1e-30  # below every variance that matters; keeps the derivative of the root finite at zero
+_PROOF_SAMPLES = 4
+_TOLERANCE = 1e-3  # of single precision, between the mean network and the pairs without noise
+
+Noise = dict[str, tuple[Tensor, ...]]
+
+
+class NotPlain(Exception):
+    """A weight is not used by one call of its own layer on one sample."""
+
+
+@dataclass(frozen=True)
+class KnownSquares:
+    """(V^T x)^2 of the very tensor ``inputs``, as long as nobody wrote into it."""
+
+    inputs: Tensor
+    version: int
+    squares: Tensor
+
+    @classmethod
+    def of(cls, inputs: Tensor, squares: Tensor) -> KnownSquares:
+        return cls(inputs, inputs._version, squares)
+
+    def are_of(self, inputs: Tensor) -> bool:
+        return inputs is self.inputs and inputs._version == self.version
+
+
+def squared_coordinates(inputs: Tensor, basis: Tensor) -> Tensor:
+    """(V^T x)^2 of every row x, zero where rounding is all there is.
+
+    Directions that no sample has leave squares near the smallest float, with which products are several times slower.
+    """
+    squares = (inputs @ basis).square()
+    noise = torch.finfo(squares.dtype).eps ** 2 * squares.detach().amax() if squares.numel() else 0.0
+    return torch.where(squares > noise, squares, 0.0)
+
+
+class PairLayer(nn.Module):
+    """In the place of a layer: every row has weights of its own, from the noise that was set before the call."""
+
+    def __init__(self, law: StochasticLayer, num_axes: int) -> None:
+        super().__init__()
+        self.law, self.num_axes = law, num_axes
+        self.drawn_noise: tuple[Tensor, ...] = ()
+        self.num_rows = self.num_calls = 0
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        self.num_calls += 1
+        if self.num_calls > 1 or inputs.ndim != self.num_axes or len(inputs) != self.num_rows:
+            shape = tuple(inputs.shape)
+            raise NotPlain(f"call {self.num_calls} of a layer has inputs {shape} for {self.num_rows} samples")
+        return self.outputs(inputs, self.drawn_noise)
+
+    def noise(self, count: int) -> tuple[Tensor, ...]:
+        return self.law.noise(count)
+
+    def outputs(self, inputs: Tensor, noise: tuple[Tensor, ...]) -> Tensor:
+        raise NotImplementedError
+
+
+class PairLinear(PairLayer):
+    """Outputs drawn directly, in the basis of the outputs."""
+
+    def __init__(self, law: StochasticLayer) -> None:
+        super().__init__(law, num_axes=2)
+        self.known_squares: KnownSquares | None = None  # of the samples at hand, where the caller has them
+
+    def noise(self, count: int) -> tuple[Tensor, ...]:
+        return (self.law.normal(count, len(self.law.weight)),)
+
+    def outputs(self, inputs: Tensor, noise: tuple[Tensor, ...]) -> Tensor:
+        law = self.law
+        variances = self._squares(inputs) @ (2 * law.log_deviations).exp().T
+        if law.bias_log_deviations is not None:
+            variances = variances + (2 * law.bias_log_deviations).exp()
+        scaled = noise[0] * variances.clamp_min(_TINY).sqrt()
+        shifts = scaled if law.output_basis is None else scaled @ law.output_basis.T
+        return nn.functional.linear(inputs, law.weight, law.bias) + shifts
+
+    def _squares(self, inputs: Tensor) -> Tensor:
+        known, basis = self.known_squares, self.law.input_basis
+        if known is not None and known.are_of(inputs):
+            return known.squares
+        return inputs.square() if basis is None else squared_coordinates(inputs, basis)
+
+
+class PairConvolution(PairLayer):
+    """One draw of weights for all positions of a sample."""
+
+    def __init__(self, law: StochasticLayer, layer: nn.Conv1d | nn.Conv2d) -> None:
+        super().__init__(law, num_axes=layer.weight.ndim)
+        self.convolution, self.shape = layer._conv_forward, layer.weight.shape
+
+    def outputs(self, inputs: Tensor, noise: tuple[Tensor, ...]) -> Tensor:
+        weights = self.law.weights(noise)
+        if len(inputs) == 1:
+            return self._of_one(inputs[0], *(values[0] for values in weights))[None]
+        mapped: Tensor = torch.vmap(self._of_one)(inputs, *weights)
+        return mapped
+
+    def _of_one(self, sample: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+        outputs: Tensor = self.convolution(sample[None], weight.reshape(self.shape), bias)
+        return outputs[0]
+
+
+class PairNetwork:
+    """A copy of a network in which every layer draws weights for every sample; ``proved_pairs`` makes one."""
+
+    def __init__(self, network: StochasticNetwork, originals: tuple[nn.Module, ...]) -> None:
+        self.network = copy.deepcopy(network.model)
+        models = (self.network, network.model, *originals)
+        self.forbidden = [parameter for model in models for parameter in model.parameters()]
+        self.layers: dict[str, PairLayer] = {}
+        for name, place in network.places.items():
+            layer = self.network.get_submodule(name) if place.weight != name else None
+            if layer is None or not _is_plain(layer):
+                raise NotPlain(f"{name} is no plain linear or convolutional layer")
+            law = network.layers[name]
+            if isinstance(layer, nn.Conv1d | nn.Conv2d):
+                self.layers[name] = PairConvolution(law, layer)
+            else:
+                self.layers[name] = PairLinear(law)
+            self.network = _replaced(self.network, name, self.layers[name])
+
+    def answers(self, inputs: Tensor) -> Tensor:
+        """Outputs of pairs of weights and samples, with every use of a weight looked at."""
+        return self._mapped(inputs, {name: layer.noise(len(inputs)) for name, layer in self.layers.items()})
+
+    def outputs(self, inputs: Tensor) -> Tensor:
+        """The same in one batch, differentiable in means and deviations."""
+        return self._batch(inputs, {name: layer.noise(len(inputs)) for name, layer in self.layers.items()})
+
+    def _mapped(self, inputs: Tensor, noise: Noise) -> Tensor:
+        def answer(sample: Tensor, noise: Noise) -> Tensor:
+            rows = {name: tuple(values[None] for values in one) for name, one in noise.items()}
+            return self._batch(sample[None], rows)[0]
+
+        with ConversionGuard(self.forbidden), OperationGuard(self.forbidden):
+            found: Tensor = torch.vmap(answer)(inputs, noise)
+        return found
+
+    def _batch(self, inputs: Tensor, noise: Noise) -> Tensor:
+        for name, layer in self.layers.items():
+            layer.drawn_noise, layer.num_rows, layer.num_calls = noise[name], len(inputs), 0
+        outputs: Tensor = self.network(inputs)
+        for name, layer in self.layers.items():
+            layer.drawn_noise = ()
+            if layer.num_calls != 1:
+                raise NotPlain(f"{name} is called {layer.num_calls} times")
+        return outputs
+
+    @torch.no_grad()
+    def require_proof(self, network: StochasticNetwork, inputs: Tensor) -> None:
+        """Sample by sample and in one batch the answers agree, and without noise they are those of the network."""
+        noise = {name: layer.noise(len(inputs)) for name, layer in self.layers.items()}
+        none = {name: tuple(map(torch.zeros_like, values)) for name, values in noise.items()}
+        mean = network.mean_model()(in_format(inputs, torch.float64))
+        for found, wanted in (
+            (self._batch(inputs.clone(), noise), self._mapped(inputs.clone(), noise)),
+            (self._mapped(inputs.clone(), none), mean),
+        ):
+            close = torch.allclose(found.double(), wanted.double(), rtol=_TOLERANCE, atol=_TOLERANCE, equal_nan=True)
+            if found.shape != wanted.shape or not close:
+                raise NotPlain("the outputs are not those of the network")
+
+
+def proved_pairs(network: StochasticNetwork, inputs: Tensor, *originals: nn.Module) -> PairNetwork | None:
+    """The network that draws pairs, where that is right; None where it is not known to be.
+
+    ``inputs`` are some samples, ``originals`` the models of the caller, whose own weights a copy may not read.
+    """
+    state = network.generator.get_state()
+    try:
+        pairs = PairNetwork(network, originals)
+        pairs.require_proof(network, inputs[:_PROOF_SAMPLES])
+    except Exception:  # whatever torch.vmap or the network itself cannot do: whole networks are always right
+        return None
+    finally:
+        network.generator.set_state(state)
+    return pairs
+
+
+def _is_plain(layer: nn.Module) -> bool:
+    """Nothing was put around the layer that its replacement would lack."""
+    own = ("forward", "_conv_forward")
+    return not (layer._forward_hooks or layer._forward_pre_hooks or any(name in vars(layer) for name in own))
+
+
+def _replaced(network: nn.Module, name: str, made: nn.Module) -> nn.Module:
+    if not name:
+        return made
+    parent, _, leaf = name.rpartition(".")
+    setattr(network.get_submodule(parent), leaf, made)
+    return network
