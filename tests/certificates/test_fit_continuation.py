@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ from certificate_cases import QUICK
 from torch import nn
 
 from hessmap.certificates import FitDiverged, FitMoment, certify
+from hessmap.certificates.fit import PosteriorFit
 from hessmap.errors import InvalidInput
 
 
@@ -54,31 +56,36 @@ def test_diverging_fit_is_an_error_and_leaves_no_file(problem, tmp_path: Path) -
 
 
 class Interrupting(nn.Module):
-    """Ctrl-C in the middle of a step of the fit, once: only there the activations have gradients."""
+    """Ctrl-C in the middle of a forward pass, once it is armed."""
 
-    countdown = -1
+    countdown = 0
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        Interrupting.countdown -= inputs.requires_grad
-        if inputs.requires_grad and Interrupting.countdown == 0:
-            raise KeyboardInterrupt
+        if Interrupting.countdown > 0:
+            Interrupting.countdown -= 1
+            if Interrupting.countdown == 0:
+                raise KeyboardInterrupt
         return inputs.relu()
 
 
 @pytest.mark.parametrize("batch_size", [32, 2000])  # fewer than the draws at a time, and as many
 @pytest.mark.parametrize("num_passes", [1, 15])
 def test_interrupt_in_the_middle_of_a_step_certifies_the_best_posterior_so_far(
-    problem, num_passes: int, batch_size: int
+    problem, num_passes: int, batch_size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model, initial, data = problem
     interrupted = [nn.Sequential(one[0], Interrupting(), one[2]) for one in map(copy.deepcopy, (model, initial))]
+    run = PosteriorFit.run
 
+    def armed(fit: PosteriorFit, *arguments: Any) -> str:
+        Interrupting.countdown = num_passes
+        return run(fit, *arguments)
+
+    monkeypatch.setattr(PosteriorFit, "run", armed)
     options = QUICK | {"basis": "standard", "progress_every": 10, "num_draws": 4000, "batch_size": batch_size}
-    Interrupting.countdown = num_passes
     found = certify(*interrupted, data, **options)
 
     assert found.ending == f"interrupted after {num_passes - 1} of 60 iterations"
-    Interrupting.countdown = -1
     assert found.verify(interrupted[0], data, initial_model=interrupted[1], seed=1, num_draws=5000).reasons == ()
 
 

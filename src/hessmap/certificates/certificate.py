@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import typing
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import isfinite
 from pathlib import Path
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from hessmap.theory.pac_bayes import PriorGrid
 
 _LARGEST_WHOLE = 2**62
-_WORDS: dict[object, str] = {float: "a finite number", int: "a whole number", str: "a text", dict: "a table"}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -144,35 +143,35 @@ class Certificate(Record):
         return verified(self, model, data, initial_model, seed, grid, num_draws)
 
 
+def is_number(value: object) -> bool:
+    """Real and finite; a whole number is small enough to be made a float."""
+    return _is_whole(value) or (isinstance(value, float) and isfinite(value))
+
+
 def field_faults(certificate: Certificate) -> list[str]:
-    """Which fields have values of another type than they say, in words; infinities and NaN are no numbers here."""
+    """Which fields have values of another type than they declare, in words; infinities and NaN are no numbers here."""
     found = []
-    kinds = typing.get_type_hints(type(certificate), localns={"Provenance": Provenance})
-    for name, kind in kinds.items():
-        if name in ("posterior", "provenance", "summary_fields"):
-            continue
-        value = getattr(certificate, name)
-        if type(None) in typing.get_args(kind):
-            if value is None:
-                continue
-            kind = typing.get_args(kind)[0]
-        wanted = typing.get_origin(kind) or kind
-        if not _is_of_kind(value, wanted):
-            words = _WORDS.get(wanted, "a list of texts")
-            found.append(f"{name} must be {words} and is {str(value)[:40]!r}")
+    for one in dataclasses.fields(certificate):
+        value = getattr(certificate, one.name)
+        declared, _, optional = str(one.type).partition(" | ")
+        if declared in _KINDS and not (optional and value is None):
+            words, is_of_kind = _KINDS[declared]
+            if not is_of_kind(value):
+                found.append(f"{one.name} must be {words} and is {str(value)[:40]!r}")
     return found
 
 
-def is_number(value: object) -> bool:
-    """Real and finite; a whole number is small enough to be made a float."""
-    return _is_of_kind(value, int) or (isinstance(value, float) and isfinite(value))
+def _is_whole(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and abs(value) < _LARGEST_WHOLE
 
 
-def _is_of_kind(value: object, kind: object) -> bool:
-    if kind is float:
-        return is_number(value)
-    if kind is int:
-        return isinstance(value, int) and not isinstance(value, bool) and abs(value) < _LARGEST_WHOLE
-    if kind is tuple:
-        return isinstance(value, tuple) and all(isinstance(item, str) for item in value)
-    return isinstance(value, kind)  # type: ignore[arg-type]
+_KINDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    "float": ("a finite number", is_number),
+    "int": ("a whole number", _is_whole),
+    "str": ("a text", lambda value: isinstance(value, str)),
+    "tuple[str, ...]": (
+        "a list of texts",
+        lambda value: isinstance(value, tuple) and all(isinstance(item, str) for item in value),
+    ),
+    "dict[str, object]": ("a table", lambda value: isinstance(value, dict)),
+}

@@ -1,8 +1,9 @@
 """Pairs of weights and samples, drawn quickly where that is right: every sample with weights of its own.
 
-The network answers one sample, and ``torch.vmap`` maps that over the samples; so no sample can see another, and no
-path through the program can depend on a sample. Within it every layer must be called once, on one row, and nothing else
-may read a weight. A network that does not run so, for whatever reason, is drawn as a whole instead.
+The recording of the network must show each parameter in one use, as weight or bias of its layer, over samples. Then the
+network answers one sample, and ``torch.vmap`` maps that over the samples; so no sample can see another, and no path
+through the program can depend on a sample. Within it every layer must be called once, on one row, and nothing else may
+read a weight. A network that does not run so, for whatever reason, is drawn as a whole instead.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from torch import Tensor, nn
 
 from hessmap.certificates.guards import ConversionGuard, OperationGuard
 from hessmap.certificates.stochastic import StochasticLayer, StochasticNetwork, in_format
+from hessmap.curvature.problem import Problem
+from hessmap.curvature.recording import LayerUse, recording_of
 
 _TINY = 1e-30  # below every variance that matters; keeps the derivative of the root finite at zero
 _PROOF_SAMPLES = 4
@@ -189,13 +192,31 @@ def proved_pairs(network: StochasticNetwork, inputs: Tensor, *originals: nn.Modu
     """
     state = network.generator.get_state()
     try:
+        few = inputs[:_PROOF_SAMPLES]
         pairs = PairNetwork(network, originals)
-        pairs.require_proof(network, inputs[:_PROOF_SAMPLES])
+        _require_single_uses(network, few)
+        pairs.require_proof(network, few)
     except Exception:  # whatever torch.vmap or the network itself cannot do: whole networks are always right
         return None
     finally:
         network.generator.set_state(state)
     return pairs
+
+
+def _require_single_uses(network: StochasticNetwork, inputs: Tensor) -> None:
+    labels = torch.zeros(len(inputs), dtype=torch.long)
+    problem = Problem(network.mean_model().requires_grad_(), "cross_entropy", in_format(inputs, torch.float64), labels)
+    recording = recording_of(problem)
+    for name in recording.names:
+        uses = recording.uses_of(name)
+        if not (recording.is_fixed and len(uses) == 1 and _is_of_one_row(uses[0])):
+            raise NotPlain(f"{name} has {len(uses)} uses, or one that is no layer on one sample")
+
+
+def _is_of_one_row(use: LayerUse) -> bool:
+    rows = use.images_per_sample if use.kind == "convolution" else use.num_positions
+    whole = all(part is None or part.index is None for part in (use.weight, use.bias))
+    return use.is_structured and use.kind in ("linear", "convolution") and rows == 1 and whole
 
 
 def _is_plain(layer: nn.Module) -> bool:

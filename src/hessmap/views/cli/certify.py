@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hessmap.views.cli.options import AsJson, Seed, console, require_writable
+from hessmap.views.cli.options import AsJson, console, require_writable
 
 if TYPE_CHECKING:
     from hessmap.certificates import Certificate
