@@ -58,7 +58,7 @@ def altered(problem, **changes):
         ({"deviation_learning_rate": float("nan")}, "deviation_learning_rate must be finite and not negative"),
         ({"basis_samples": 0}, "basis_samples must be an integer of at least 1; got 0"),
         ({"progress_every": 0}, "progress_every must be an integer of at least 1; got 0"),
-        ({"data": TensorDataset(torch.zeros(3, 5))}, "must be tensors or a loader; got a TensorDataset"),
+        ({"data": TensorDataset(torch.zeros(3, 5))}, r"must give \(inputs, targets\) pairs of tensors; it gave a list"),
     ],
 )
 def test_bad_input_is_refused_in_a_sentence(problem, changes, words: str) -> None:
