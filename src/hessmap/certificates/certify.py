@@ -21,7 +21,7 @@ from hessmap.certificates.fit_settings import FitMoment, FitSettings, Objective
 from hessmap.certificates.inputs import checked_data, checked_pair, doubts_about_prior
 from hessmap.certificates.posterior import best_grid_point, posterior_arrays
 from hessmap.datasets.data import Data
-from hessmap.networks.arguments import checked_count
+from hessmap.errors import checked_count
 from hessmap.results.provenance import data_hash, provenance
 from hessmap.theory.pac_bayes import PriorGrid, binary_kl_inverse, confidence_of, sampled_error_bound
 from hessmap.training.checkpoints import check_same_settings, load_checkpoint, save_checkpoint

@@ -17,8 +17,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor, nn
 
-from hessmap.errors import require, unknown_name
-from hessmap.networks.arguments import checked_count, checked_seed
+from hessmap.errors import checked_count, checked_seed, require, unknown_name
 from hessmap.theory.pac_bayes import PriorGrid, error_per_divergence
 
 Objective = Literal["bound", "pinsker"]

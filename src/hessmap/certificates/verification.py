@@ -18,8 +18,7 @@ from hessmap.certificates.inputs import CheckedData, checked_data, checked_pair,
 from hessmap.certificates.posterior import GridPoint, Posterior, best_grid_point, posterior_of_arrays
 from hessmap.certificates.stochastic import StochasticNetwork
 from hessmap.datasets.data import Data
-from hessmap.errors import HessmapError, InvalidInput, require
-from hessmap.networks.arguments import checked_count, checked_seed
+from hessmap.errors import HessmapError, InvalidInput, checked_count, checked_seed, require
 from hessmap.results.provenance import Provenance, provenance
 from hessmap.results.record import Record
 from hessmap.theory.pac_bayes import PriorGrid, binary_kl_inverse, confidence_of, sampled_error_bound
