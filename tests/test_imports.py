@@ -127,6 +127,23 @@ def test_the_guard_lets_the_flow_pass(tmp_path: Path) -> None:
     assert violations(tmp_path) == []
 
 
+def imports_by_name(source: Path) -> set[tuple[str, str]]:
+    """Every import_module("hessmap...") of a room: its file, and the name."""
+    found = set()
+    for path in source.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            match node:
+                case ast.Call(func=ast.Name("import_module") | ast.Attribute(attr="import_module"), args=[first, *_]):
+                    if isinstance(first, ast.Constant) and str(first.value).startswith("hessmap"):
+                        found.add((str(path.relative_to(source)), str(first.value)))
+    return found
+
+
+def test_only_pictures_and_progress_are_asked_of_views_by_name() -> None:
+    asked = {("progress.py", "hessmap.views.progress"), ("results/pictures.py", "hessmap.views.plots")}
+    assert imports_by_name(SOURCE) == asked
+
+
 @pytest.mark.parametrize(
     "statement",
     [
