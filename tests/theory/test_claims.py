@@ -18,7 +18,7 @@ from hessmap.errors import InvalidInput
 from hessmap.networks import Convolutional, FullyConnected, LocallyConnected
 from hessmap.results import PARTS, RankPrediction, RankValue
 from hessmap.theory import LOSSES, effective_output_dim, predict_ranks
-from hessmap.theory.claims import Conjecture, strongest, upper_bounds
+from hessmap.theory.claims import Conjecture, claims_as_bounds, strongest_claim
 
 RESULTS = Path(__file__).parents[2] / "results"
 KINDS = (None, "exact", "conjecture", "upper_bound", "numerical")
@@ -205,11 +205,11 @@ def test_evidence_is_what_the_committed_results_count() -> None:
 
 def test_a_conjecture_never_stands_above_a_theorem() -> None:
     law, theorem = Conjecture("a law", 500), RankValue(5, "upper_bound", "a theorem")
-    assert strongest([law.value(6), theorem]) == theorem
-    assert strongest([law.value(5), theorem]) == law.value(5)
-    assert strongest([law.bound(5), theorem]) == theorem
-    assert strongest([law.value(4), RankValue(7, "exact", "another")]).kind == "exact"
-    assert [claim.truth for claim in upper_bounds([law.value(6), RankValue(5, "exact", "")])] == [
+    assert strongest_claim([law.value(6), theorem]) == theorem
+    assert strongest_claim([law.value(5), theorem]) == law.value(5)
+    assert strongest_claim([law.bound(5), theorem]) == theorem
+    assert strongest_claim([law.value(4), RankValue(7, "exact", "another")]).kind == "exact"
+    assert [claim.truth for claim in claims_as_bounds([law.value(6), RankValue(5, "exact", "")])] == [
         "conjectured bound",
         "upper bound",
     ]

@@ -15,10 +15,14 @@ from polarised_oracle import Data, ranks
 
 from hessmap.errors import InvalidInput
 from hessmap.theory.fully_connected import linear
-from hessmap.theory.fully_connected.cyclic_strings import String, interval_rank, pairing_rank
 from hessmap.theory.fully_connected.deficient_products import functional_rank, loss_rank, outer_product_rank
-from hessmap.theory.fully_connected.nested_spaces import nested_sum_dimension
-from hessmap.theory.fully_connected.product_ranks import interval_counts
+from hessmap.theory.fully_connected.representations import (
+    String,
+    interval_counts,
+    interval_rank,
+    nested_sum_dimension,
+    pairing_rank,
+)
 
 Interval = tuple[int, int]
 

@@ -174,7 +174,7 @@ def test_a_deepened_network_is_the_same_function_within_the_promised_cost(seed, 
     generator = np.random.default_rng(seed)
     layers = network(generator, (3, 6, 2, 5, 4))
     low, high = -np.ones(3), np.ones(3)
-    deeper = functions.deepened(layers, depth, low, high)
+    deeper = functions.deepened_network(layers, depth, low, high)
     inputs = generator.uniform(-1, 1, size=(50, 3))
     assert len(deeper.layers) == depth
     assert outputs_of(deeper.layers, inputs) == pytest.approx(outputs_of(layers, inputs), abs=1e-10)
@@ -184,7 +184,7 @@ def test_a_deepened_network_is_the_same_function_within_the_promised_cost(seed, 
 
 def test_deep_enough_the_identity_layers_go_where_the_network_is_narrowest():
     layers = network(np.random.default_rng(4), (3, 6, 2, 5, 4))
-    deeper = functions.deepened(layers, 400, -np.ones(3), np.ones(3))
+    deeper = functions.deepened_network(layers, 400, -np.ones(3), np.ones(3))
     assert deeper.inner_dim == 2
     assert deeper.squared_norm / 400 == pytest.approx(2, abs=0.3)
 
@@ -222,8 +222,11 @@ def test_nothing_is_said_of_depths_at_which_the_cost_is_not_known(rank, constant
         (lambda: functions.rank_one_lower_bound([[1.0]], [[1.0]]), "at least two rows of a matrix; got shape"),
         (lambda: functions.rank_one_lower_bound([[1.0], [1.0]], [[1.0], [2.0]]), "not all be equal; their diameter"),
         (lambda: functions.rank_one_network([[0.0, 0], [0.0, 1]], [[0.0], [1.0]], [1, 0]), "1 of them coincide"),
-        (lambda: functions.deepened([([[1.0]], None)], 1, [0], [1]), "num_layers must be above the 1"),
-        (lambda: functions.deepened([([[1.0]], None)], 3, [0, 0], [1, 1]), "the dimension of the inputs; got shapes"),
+        (lambda: functions.deepened_network([([[1.0]], None)], 1, [0], [1]), "num_layers must be above the 1"),
+        (
+            lambda: functions.deepened_network([([[1.0]], None)], 3, [0, 0], [1, 1]),
+            "the dimension of the inputs; got shapes",
+        ),
         (lambda: functions.cost_constant([([[1.0]], None)], 2, [0], [1]), "must have rank 2; the ranks are 1"),
         (lambda: functions.kernel_ridge_jacobian_rank(3, 2, 1, 2), "affine_dim must lie between 0 and 1; got 2"),
         (lambda: functions.kernel_ridge([[0.0]], [[0.0]], ridge=1.0, kernel="cauchy"), "one of gaussian, laplace"),

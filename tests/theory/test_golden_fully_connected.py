@@ -5,7 +5,7 @@ from golden_cases import golden, stored_ranks
 
 from hessmap.networks import FullyConnected
 from hessmap.theory import effective_output_dim, predict_ranks
-from hessmap.theory.fully_connected import critical_points, printed_formulas
+from hessmap.theory.fully_connected import hessian_ranks, printed_formulas
 
 
 def outputs_of(case):
@@ -33,7 +33,7 @@ def test_prediction_equals_the_stored_exact_ranks(case):
 
 @pytest.mark.parametrize("case", golden("fcn_critical_point"))
 def test_bottleneck_critical_points_have_the_stored_exact_ranks(case):
-    predicted = critical_points.bottleneck_critical_point_ranks(case["dims"], case["r"], case["s"])
+    predicted = hessian_ranks.bottleneck_critical_point_ranks(case["dims"], case["r"], case["s"])
     assert predicted == stored_ranks(case, "true") == stored_ranks(case, "corrected")
 
 

@@ -12,8 +12,12 @@ from scipy.special import gammaincinv
 from teacher_golden import teacher_golden
 
 from hessmap.errors import InvalidInput
-from hessmap.theory.teacher_student.linear_law import LinearSpectrumLaw, OneTeacherLaw, exact_moments
-from hessmap.theory.teacher_student.linear_spectrum import linear_eigenvalues
+from hessmap.theory.teacher_student.linear_law import (
+    LinearSpectrumLaw,
+    OneTeacherLaw,
+    exact_moments,
+    linear_eigenvalues,
+)
 from hessmap.theory.teacher_student.marchenko_pastur import MarchenkoPastur
 from hessmap.theory.teacher_student.spectral_law import SpectralLaw
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hessmap.curvature.finite_field import generic_rank
 from hessmap.errors import InvalidInput
 from hessmap.networks import Convolutional, FullyConnected
-from hessmap.theory.fully_connected.loss_columns import loss_column_upper_bounds
+from hessmap.theory.convolutional.deep_bounds import loss_column_upper_bounds
 
 
 @st.composite

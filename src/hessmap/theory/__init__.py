@@ -1,6 +1,22 @@
-"""Formulas: integers in, records out. One theorem a function, one setting a file; nothing here is measured."""
+"""Formulas: integers and small arrays in, records out. One theorem a function, one setting a file; nothing is measured.
 
-from hessmap.theory import convolutional, fully_connected, layers, locally_connected, pac_bayes, polynomial
+Two questions have one answer for every network: ``predict_ranks`` (the ranks of the three Hessians) and
+``effective_parameters`` (the rank at a teacher). Behind them and beside them stand the formulas, by what they describe:
+``fully_connected``, ``convolutional``, ``locally_connected``, ``polynomial``, ``losses_and_data``, ``layers`` (of one
+layer), ``functions`` (the rank of a function), ``teacher_student`` (Gaussian inputs) and ``pac_bayes``.
+"""
+
+from hessmap.theory import (
+    convolutional,
+    fully_connected,
+    functions,
+    layers,
+    locally_connected,
+    losses_and_data,
+    pac_bayes,
+    polynomial,
+    teacher_student,
+)
 from hessmap.theory.convolutional.prediction import convolutional_ranks
 from hessmap.theory.fully_connected.hessian_ranks import (
     HessianRanks,
@@ -25,12 +41,15 @@ __all__ = [
     "effective_output_dim",
     "effective_parameters",
     "fully_connected",
+    "functions",
     "layers",
     "linear_hessian_ranks",
     "linear_hessian_ranks_with_bias",
     "locally_connected",
+    "losses_and_data",
     "pac_bayes",
     "polynomial",
     "predict_ranks",
     "rank_rule",
+    "teacher_student",
 ]

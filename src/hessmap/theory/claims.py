@@ -15,7 +15,7 @@ from hessmap.results import PARTS, Part, RankPrediction, RankValue, Truth
 from hessmap.theory.conditions import checked_widths
 from hessmap.theory.fully_connected import linear
 from hessmap.theory.losses_and_data.data_facts import DataFacts
-from hessmap.theory.losses_and_data.sample_bounds import outer_product_sample_upper_bound
+from hessmap.theory.losses_and_data.losses import outer_product_sample_upper_bound
 from hessmap.theory.prediction import RankQuestion
 
 # The claims of the outer-product, the functional and the loss Hessian.
@@ -65,31 +65,31 @@ class Described(Protocol):
     def num_parameters(self) -> int: ...
 
 
-def strongest(claims: Sequence[RankValue]) -> RankValue:
+def strongest_claim(claims: Sequence[RankValue]) -> RankValue:
     """An exact rank if there is one, else the claim that leaves the least room.
 
     Of equal values a conjectured rank says most, then a theorem; but no conjecture stands above a theorem's bound.
 
     >>> law = Conjecture("a law", num_cases=500)
-    >>> strongest([RankValue(7, "upper_bound", "a theorem"), law.value(5)])
+    >>> strongest_claim([RankValue(7, "upper_bound", "a theorem"), law.value(5)])
     RankValue(value: 5, kind: conjecture, reference: a law, conjectured: value, num cases: 500)
-    >>> strongest([RankValue(7, "upper_bound", "a theorem"), law.bound(7)]).kind
+    >>> strongest_claim([RankValue(7, "upper_bound", "a theorem"), law.bound(7)]).kind
     'upper_bound'
     """
     exact = next((claim for claim in claims if claim.kind == "exact"), None)
     return exact or min(claims, key=lambda claim: (claim.value, claim.relation != "equal", claim.kind == "conjecture"))
 
 
-def upper_bounds(claims: Sequence[RankValue]) -> list[RankValue]:
+def claims_as_bounds(claims: Sequence[RankValue]) -> list[RankValue]:
     """The claims as bounds, for a restriction of the network that they are about: a theorem stays one.
 
-    >>> upper_bounds([RankValue(7, "exact", "a theorem"), Conjecture("a law", 500).value(5)])[1].conjectured
+    >>> claims_as_bounds([RankValue(7, "exact", "a theorem"), Conjecture("a law", 500).value(5)])[1].conjectured
     'bound'
     """
     return [_as_bound(claim) for claim in claims]
 
 
-def answered(
+def rank_prediction(
     network: Described,
     question: RankQuestion,
     facts: DataFacts,
@@ -123,8 +123,8 @@ def _of_kind(network: Described, part: Part, claims: Sequence[RankValue], kind: 
     """The strongest claim of a kind; without one, or for "conjecture" and "numerical", of all."""
     if kind == "upper_bound":
         theorems = [claim for claim in claims if claim.kind != "conjecture"]
-        return _as_bound(strongest([*theorems, _most(network)]))
-    found = strongest(claims)
+        return _as_bound(strongest_claim([*theorems, _most(network)]))
+    found = strongest_claim(claims)
     if kind == "exact" and found.kind != "exact":
         must = "kind='exact' needs a case whose exact rank is proved"
         got = f"of the {part} Hessian of {network} only a {found.truth} is known ({found.value})"
@@ -149,17 +149,17 @@ def _within_limits(network: Described, facts: DataFacts, known: dict[Part, RankV
     Without bias the functional Hessian of L >= 2 linear layers maps the parameters to L - 1 times the gradient, which
     is in the range of the outer-product Hessian too: the ranges of both parts meet, but where the functional one is 0.
     """
-    outer, functional, loss = (strongest([known[part], _most(network)]) for part in PARTS)
+    outer, functional, loss = (strongest_claim([known[part], _most(network)]) for part in PARTS)
     if facts.num_samples is not None:
         most = outer_product_sample_upper_bound(facts.num_samples, facts.effective_output_dim)
-        outer = strongest([outer, RankValue(most, "upper_bound", _SAMPLES)])
+        outer = strongest_claim([outer, RankValue(most, "upper_bound", _SAMPLES)])
     if functional.value == 0 and functional.kind != "conjecture":
         return {"outer_product": outer, "functional": functional, "loss": outer}
     if network.is_linear and not network.bias and network.num_layers > 1:
-        loss = strongest([loss, _sum(outer, functional, -1, _SHARED)])
-    loss = strongest([loss, _sum(outer, functional, 0, _SUM)])
-    outer = strongest([outer, _sum(loss, functional, 0, _SUM)])
-    functional = strongest([functional, _sum(loss, outer, 0, _SUM)])
+        loss = strongest_claim([loss, _sum(outer, functional, -1, _SHARED)])
+    loss = strongest_claim([loss, _sum(outer, functional, 0, _SUM)])
+    outer = strongest_claim([outer, _sum(loss, functional, 0, _SUM)])
+    functional = strongest_claim([functional, _sum(loss, outer, 0, _SUM)])
     return {"outer_product": outer, "functional": functional, "loss": loss}
 
 

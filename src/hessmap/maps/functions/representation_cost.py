@@ -175,7 +175,7 @@ def _is_relu_chain(model: nn.Module) -> bool:
 
 def _deeper_network(layers: Sequence[functions.Layer], low: Floats, high: Floats) -> CostBound:
     depth = len(layers) + 1
-    cost = functions.deepened(layers, depth, low, high).squared_norm
+    cost = functions.deepened_network(layers, depth, low, high).squared_norm
     which = f"a network of {depth} layers for the same function on the box of the inputs"
     return CostBound("deeper", cost, depth, "upper_bound", "construction", which, f"{_PAPER}, proof of Theorem 1")
 

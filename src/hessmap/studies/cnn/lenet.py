@@ -40,7 +40,7 @@ def cases(data: str) -> tuple[Case, ...]:
 def measure(case: Case) -> dict[str, Any]:
     from hessmap.curvature import Problem
     from hessmap.datasets import by_name
-    from hessmap.theory.losses_and_data.sample_bounds import outer_product_sample_upper_bound
+    from hessmap.theory.losses_and_data.losses import outer_product_sample_upper_bound
 
     side, classes = case["side"], range(_CLASSES)
     network = SmallLeNet(side, case["filters"], case["pooling"], case["activation"], _HIDDEN, _CLASSES)
@@ -89,7 +89,7 @@ def _upper_bounds(chain: ToeplitzChain, input_rank: int) -> dict[Part, RankValue
     """Theorems 5 and 6, sharpened, and the columns of H_L, for the matrices of the layers; for any residual."""
     from hessmap.results import RankValue
     from hessmap.theory.convolutional import deep_bounds as deep
-    from hessmap.theory.fully_connected.loss_columns import loss_column_upper_bounds
+    from hessmap.theory.convolutional.deep_bounds import loss_column_upper_bounds
 
     sizes, parameters = chain.sizes, chain.layer_parameters
     columns = loss_column_upper_bounds(sizes, parameters, input_rank=input_rank)
@@ -104,11 +104,11 @@ def _upper_bounds(chain: ToeplitzChain, input_rank: int) -> dict[Part, RankValue
 
 def _bounds_of_any(network: SmallLeNet, layer_parameters: Sequence[int]) -> dict[Part, RankValue]:
     """All parameters; under ReLU less one direction of H_o for each filter and hidden unit, which can be rescaled."""
-    from hessmap.theory.claims import strongest
+    from hessmap.theory.claims import strongest_claim
     from hessmap.theory.convolutional.patch_bounds import non_linear_claims
 
     claims = non_linear_claims(network.activation, layer_parameters, network.num_filters, None)
-    return {part: strongest(found) for part, found in zip(PARTS, claims, strict=True)}
+    return {part: strongest_claim(found) for part, found in zip(PARTS, claims, strict=True)}
 
 
 def findings(rows: Sequence[Row]) -> Iterator[Finding]:

@@ -34,11 +34,11 @@ def cases(data: str) -> tuple[Case, ...]:
 def measure(case: Case) -> dict[str, Any]:
     """The record of ranks, and the older bound N K of the outer-product Hessian."""
     from hessmap.theory import effective_output_dim
-    from hessmap.theory.losses_and_data import sample_bounds
+    from hessmap.theory.losses_and_data.losses import outer_product_sample_upper_bound
 
     network, problem = ranks.network_and_problem(case)
     outputs = effective_output_dim(network.output_dim, case["loss"])
-    bound = sample_bounds.outer_product_sample_upper_bound(problem.num_samples, outputs)
+    bound = outer_product_sample_upper_bound(problem.num_samples, outputs)
     return {**ranks.rank_record(network, problem), "num_inputs": network.input_dim, "sample_bound": bound}
 
 

@@ -23,7 +23,7 @@ from hessmap.studies.hessian_ranks import NAMES, SYMBOLS, data_ranks, hessian_sp
 from hessmap.theory import HessianRanks, effective_output_dim, linear_hessian_ranks
 from hessmap.theory.convolutional import deep_bounds
 from hessmap.theory.convolutional import printed_formulas as printed
-from hessmap.theory.convolutional.one_layer import OneHiddenConvolution
+from hessmap.theory.convolutional.one_hidden_convolution import OneHiddenConvolution
 from hessmap.theory.locally_connected import one_layer as local
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Random networks with a bias in some layers only, against the formulas of `theory.partial_bias`."""
+"""Random networks with a bias in some layers only, against the formulas of `theory.fully_connected.partial_bias`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Random networks whose products of weights lose rank, against `theory.deficient_products` and the printed formulas."""
+"""Random networks whose products of weights lose rank, against theorems about them and the printed formulas."""
 
 from __future__ import annotations
 

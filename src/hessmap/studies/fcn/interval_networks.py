@@ -17,7 +17,7 @@ from hessmap.curvature.finite_field.prime_field import PrimeField
 class SumOfIntervals:
     """Weights of zeros and ones: a direct sum of copies of 1 -> 1 -> .. -> 1, each on the vertices first..last.
 
-    Up to a change of basis at every vertex these are all linear networks (``theory.product_ranks``).
+    Up to a change of basis at every vertex these are all linear networks (``theory.fully_connected.representations``).
     """
 
     num_layers: int

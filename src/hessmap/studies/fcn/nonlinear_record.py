@@ -65,7 +65,7 @@ def _predictions(network: FullyConnected, problem: Problem) -> dict[str, Any]:
     The theorem gives an exact rank in linear networks, and an upper bound in the others.
     """
     from hessmap.theory import effective_output_dim, predict_ranks
-    from hessmap.theory.losses_and_data import sample_bounds
+    from hessmap.theory.losses_and_data.losses import outer_product_sample_upper_bound
 
     loss = problem.loss.name
     kind: Truth | None = None if network.is_linear else "upper_bound"
@@ -77,7 +77,7 @@ def _predictions(network: FullyConnected, problem: Problem) -> dict[str, Any]:
         "data_ranks": {**known, "are_decidable": are_decidable},
         "linear_formula": {part: int(getattr(linear, part)) for part in PARTS},
         "theorem": {part: getattr(theorem, part) for part in PARTS},
-        "sample_bound": sample_bounds.outer_product_sample_upper_bound(problem.num_samples, outputs),
+        "sample_bound": outer_product_sample_upper_bound(problem.num_samples, outputs),
     }
 
 

@@ -12,7 +12,7 @@ from hessmap.studies import Case, Check, Column, Finding, Lines, Row, Series, St
 if TYPE_CHECKING:
     from hessmap.curvature import Problem
     from hessmap.networks import FullyConnected
-    from hessmap.theory.fully_connected.piecewise_linear import ActivationGroup
+    from hessmap.theory.fully_connected.activation_bounds import ActivationGroup
 
 _SIDE = 4
 _NUM_SAMPLES = (3, 6, 10, 16, 25, 40, 60, 100, 160, 250)
@@ -33,7 +33,7 @@ def measure(case: Case) -> dict[str, Any]:
     """
     from hessmap.curvature.finite_field import certified_data_ranks, certified_rank
     from hessmap.theory import predict_ranks
-    from hessmap.theory.losses_and_data import sample_bounds
+    from hessmap.theory.losses_and_data.losses import outer_product_sample_upper_bound
 
     network, problem = _network_and_problem(case)
     found = certified_data_ranks(problem)
@@ -48,7 +48,7 @@ def measure(case: Case) -> dict[str, Any]:
         "failure_bound": found.failure_bound + outer.failure_bound + functional.failure_bound,
         "num_ties": outer.num_ties,
         "linear_formula": int(predict_ranks(network, "squared", **known).outer_product),
-        "sample_bound": sample_bounds.outer_product_sample_upper_bound(problem.num_samples, network.output_dim),
+        "sample_bound": outer_product_sample_upper_bound(problem.num_samples, network.output_dim),
         "fact_11": int(bounds.outer_product),
         "functional_theorem": bounds.functional,
     }
@@ -76,7 +76,7 @@ def _network_and_problem(case: Case) -> tuple[FullyConnected, Problem]:
 
 def _one_hidden_layer(problem: Problem, input_rank: int) -> dict[str, Any]:
     from hessmap.results import RankValue
-    from hessmap.theory.fully_connected import piecewise_linear as theory
+    from hessmap.theory.fully_connected import activation_bounds as theory
 
     patterns, outputs = activation_patterns(problem), problem.output_dim
     functional = theory.one_hidden_functional_rank(patterns.unit_input_ranks, outputs)
@@ -107,7 +107,7 @@ def activation_patterns(problem: Problem) -> ActivationPatterns:
     from hessmap.curvature.finite_field.model_reading import read_chain
     from hessmap.curvature.finite_field.signs import signs
     from hessmap.networks import describe
-    from hessmap.theory.fully_connected.piecewise_linear import ActivationGroup
+    from hessmap.theory.fully_connected.activation_bounds import ActivationGroup
 
     inputs = problem.inputs.numpy()
     (pattern,) = signs(read_chain(problem.model, problem.layout, inputs.shape[1:]), inputs).patterns

@@ -78,7 +78,7 @@ def _critical_point(network: FullyConnected, data: Data, point: str, seed: int) 
     """
     from hessmap.curvature import Problem
     from hessmap.studies.fcn.bottleneck_point import bottleneck_critical_point
-    from hessmap.theory.fully_connected.critical_points import bottleneck_critical_point_ranks
+    from hessmap.theory.fully_connected.hessian_ranks import bottleneck_critical_point_ranks
     from hessmap.theory.fully_connected.printed_formulas import fact_7
     from hessmap.training import train_to_stationary_point
 

@@ -97,7 +97,7 @@ def _path_record(case: Case) -> dict[str, Any]:
     """Interpolators of bottleneck rank 1 that are built: their norm and steepest Jacobian over the bounds."""
     import numpy as np
 
-    from hessmap.theory.functions import deepened, rank_one_lower_bound, rank_one_network, squared_norm
+    from hessmap.theory.functions import deepened_network, rank_one_lower_bound, rank_one_network, squared_norm
 
     depth, generator = case["num_layers"], np.random.default_rng([case["seed"], 3])
     norms, slopes = [], []
@@ -112,7 +112,7 @@ def _path_record(case: Case) -> dict[str, Any]:
         bound = rank_one_lower_bound(inputs, outputs)
         layers: Any = rank_one_network(inputs, outputs, direction)
         if depth > 3:
-            layers = deepened(layers, depth, inputs.min(axis=0), inputs.max(axis=0)).layers
+            layers = deepened_network(layers, depth, inputs.min(axis=0), inputs.max(axis=0)).layers
         norms.append(squared_norm(layers) / bound.squared_norm(depth))
         slopes.append(_steepest(inputs, outputs, direction) / bound.slope)
     return {

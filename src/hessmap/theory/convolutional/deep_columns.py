@@ -23,11 +23,12 @@ from hessmap.theory.convolutional.chain_tables import NO_LIMIT, ChainTables, Int
 from hessmap.theory.convolutional.deep_law import (
     dimensions_from,
     dimensions_to,
+    merged_network,
     outer_product_rank,
     product_dimensions,
 )
 from hessmap.theory.convolutional.filter_chains import FilterChain
-from hessmap.theory.convolutional.one_layer import OneHiddenConvolution, sum_over_balanced
+from hessmap.theory.convolutional.one_hidden_convolution import sum_over_balanced
 
 
 def functional_upper_bound(chain: FilterChain) -> int:
@@ -62,7 +63,8 @@ def layer_upper_bounds(chain: FilterChain) -> tuple[int, ...]:
 
     Formula: the least of m_b m_u t(u, b) + R(u, a) - m_u^2 over u <= a and m_a m_w t(a, w) + R(b, w) - m_w^2 over
     w >= b; u = a and w = b give the parameters p_l of the layer. Only free u and w count, m_u <= m_v t(u, v) for the
-    vertices v between u and a, and alike w. For stride 1 and m_u < m_a rounding can take away more (``_rounded_past``).
+    vertices v between u and a, and alike w. For stride 1 and m_u < m_a rounding can take away more
+    (``_rounded_bounds``).
 
     If vertex a has more channels than g = min over u < a of m_u t(u, a), the same with g of them is a bound too, each
     of the others adding min(g, min over w >= b of m_w t(a, w)); likewise vertex b. Of the first and the last layer no
@@ -80,8 +82,8 @@ def layer_upper_bounds(chain: FilterChain) -> tuple[int, ...]:
     tables = chain_tables(chain)
     wide, narrow, added = _layers(tables)
     has_stride = max(chain.strides) > 1
-    seen = np.minimum(_seen(wide, has_stride), _seen(narrow, has_stride) + added)
-    ends = {0: _end_seen(chain, 1), chain.num_layers - 1: _end_seen(chain, chain.num_layers - 1)}
+    seen = np.minimum(_layer_bounds(wide, has_stride), _layer_bounds(narrow, has_stride) + added)
+    ends = {0: _end_bound(chain, 1), chain.num_layers - 1: _end_bound(chain, chain.num_layers - 1)}
     return tuple(min(int(bound), ends.get(layer, NO_LIMIT)) for layer, bound in enumerate(seen))
 
 
@@ -109,7 +111,7 @@ def functional_column_upper_bounds(chain: FilterChain) -> tuple[int, ...]:
     """
     whole = layer_upper_bounds(chain)
     _, narrow, added = _layers(chain_tables(chain))
-    told = _told_by_others(narrow, np.array(chain.kernels)) + added
+    told = _bounds_by_others(narrow, np.array(chain.kernels)) + added
     return tuple(min(bound, int(others)) for bound, others in zip(whole, told, strict=True))
 
 
@@ -146,13 +148,14 @@ def _layers(tables: ChainTables) -> tuple[_Layers, _Layers, Integers]:
     return wide, narrow, added
 
 
-def _seen(layers: _Layers, has_stride: bool) -> Integers:
+def _layer_bounds(layers: _Layers, has_stride: bool) -> Integers:
     """By layer the least bound over the vertices u up to a, and w from b on."""
-    return np.minimum(_seen_past(layers, has_stride), _seen_past(layers.mirrored, has_stride)[::-1])
+    from_input, from_output = (_bounds_past_vertices(view, has_stride) for view in (layers, layers.mirrored))
+    return np.minimum(from_input, from_output[::-1])
 
 
-def _seen_past(layers: _Layers, has_stride: bool) -> Integers:
-    """By layer the least bound over the vertices u up to a: m_b m_u t(u, b) + R(u, a) - m_u^2, or ``_rounded_past``."""
+def _bounds_past_vertices(layers: _Layers, has_stride: bool) -> Integers:
+    """By layer the least bound over the vertices u up to a: m_b m_u t(u, b) + R(u, a) - m_u^2, or a rounded one."""
     tables, last = layers.tables, layers.tables.last
     u, a = np.arange(last)[:, None], np.arange(last)
     taps = tables.taps[:-1, :-1]
@@ -162,12 +165,12 @@ def _seen_past(layers: _Layers, has_stride: bool) -> Integers:
     bounds = np.where((u == a) | ((u < a) & (channels <= fed)), counted, NO_LIMIT)
     if not has_stride:
         is_narrower = (u < a) & (channels < layers.start)
-        bounds = np.minimum(bounds, np.where(is_narrower, _rounded_past(layers, is_narrower), NO_LIMIT))
+        bounds = np.minimum(bounds, np.where(is_narrower, _rounded_bounds(layers, is_narrower), NO_LIMIT))
     least: Integers = bounds.min(axis=0)
     return least
 
 
-def _rounded_past(layers: _Layers, is_narrower: Integers) -> Integers:
+def _rounded_bounds(layers: _Layers, is_narrower: Integers) -> Integers:
     """The same, degree by degree, with the layers from u to a merged and fewer channels at u than at a.
 
     The rows D with D B_{a<-u} = 0 are spanned by m_a - m_u of degrees x as equal as can be, of sum m_u (t(u, a) - 1);
@@ -186,7 +189,7 @@ def _rounded_past(layers: _Layers, is_narrower: Integers) -> Integers:
     return seen
 
 
-def _end_seen(chain: FilterChain, vertex: int) -> int:
+def _end_bound(chain: FilterChain, vertex: int) -> int:
     """All that can be seen of the first or last layer, whose hidden end is ``vertex``, with all others merged."""
     if not chain.is_gapless(vertex, chain.num_layers):
         return NO_LIMIT
@@ -194,34 +197,17 @@ def _end_seen(chain: FilterChain, vertex: int) -> int:
     return one_layer.loss_rank(merged) - one_layer.functional_rank(merged) // 2
 
 
-def merged_network(chain: FilterChain, first: int, vertex: int, last: int) -> OneHiddenConvolution:
-    """The layers between two vertices merged to one hidden layer at a third: as many taps, phases and positions.
-
-    >>> merged_network(FilterChain(channels=(1, 2, 3, 4), kernels=(4, 2, 5)), 0, 2, 3)
-    OneHiddenConvolution(input_length=9, kernel=5, filters=3, outputs=4, channels=1, stride=1)
-    """
-    taps, phases, positions = chain.taps(first, vertex), chain.phases(first, vertex), chain.taps(vertex, last)
-    return OneHiddenConvolution(
-        input_length=(positions - 1) * phases + taps,
-        kernel=taps,
-        filters=chain.channels[vertex],
-        outputs=chain.channels[last],
-        channels=chain.channels[first],
-        stride=phases,
-    )
-
-
-def _told_by_others(layers: _Layers, kernels: Integers) -> Integers:
+def _bounds_by_others(layers: _Layers, kernels: Integers) -> Integers:
     """By layer out + in - shared, and no more than its parameters; no out for the last layer, no in for the first."""
-    told_out, told_in = _told(layers), _told(layers.mirrored)[::-1]
-    met = np.minimum(_met(layers).diagonal(1), _met(layers.mirrored).diagonal(1)[::-1])
+    told_out, told_in = _outgoing_bounds(layers), _outgoing_bounds(layers.mirrored)[::-1]
+    met = np.minimum(_row_ranks(layers).diagonal(1), _row_ranks(layers.mirrored).diagonal(1)[::-1])
     told = told_out + told_in
-    told[1:-1] -= _shared(layers.start, layers.end, kernels, met)[1:-1]
+    told[1:-1] -= _common_forms(layers.start, layers.end, kernels, met)[1:-1]
     least: Integers = np.minimum(told, layers.start * layers.end * kernels)
     return least
 
 
-def _shared(before: Integers, after: Integers, kernels: Integers, met: Integers) -> Integers:
+def _common_forms(before: Integers, after: Integers, kernels: Integers, met: Integers) -> Integers:
     """The forms <Omega, A g D B> = <Omega, A D h B>: g Z = Z h, Z the ``after`` x ``before`` matrix <Omega, A . B>.
 
     For one tap Z is a matrix of numbers, for two a pencil: a square one is diagonal in some basis. Else g = h = 1.
@@ -231,7 +217,7 @@ def _shared(before: Integers, after: Integers, kernels: Integers, met: Integers)
     return np.where(kernels == 1, numbers, np.where(kernels == 2, pencils, 1))
 
 
-def _met(layers: _Layers) -> Integers:
+def _row_ranks(layers: _Layers) -> Integers:
     """By layer and vertex behind it x(s): how many independent forms one row of numbers at the vertex can meet."""
     tables = layers.tables
     a = np.arange(tables.last)[:, None]
@@ -242,9 +228,9 @@ def _met(layers: _Layers) -> Integers:
     return np.where(np.arange(tables.last + 1) > a, found, NO_LIMIT)
 
 
-def _told(layers: _Layers) -> Integers:
+def _outgoing_bounds(layers: _Layers) -> Integers:
     """By layer out: the least F(b), and R(b, n); nothing for the last layer."""
-    tables, last, met = layers.tables, layers.tables.last, _met(layers)
+    tables, last, met = layers.tables, layers.tables.last, _row_ranks(layers)
     channels, dtype = tables.channels, tables.channels.dtype
     found = np.zeros((last, last + 1), dtype=dtype)
     for vertex in reversed(range(1, last)):

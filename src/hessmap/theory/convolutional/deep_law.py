@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from hessmap.theory.convolutional.chain_tables import NO_LIMIT, ChainTables, Integers, chain_tables
 from hessmap.theory.convolutional.filter_chains import FilterChain
+from hessmap.theory.convolutional.one_hidden_convolution import OneHiddenConvolution
 from hessmap.theory.convolutional.one_layer import outer_product_ranks
 
 
@@ -143,3 +144,20 @@ def is_free(chain: FilterChain, vertex: int, first: int, last: int) -> bool:
     tables = chain_tables(chain)
     from_input, from_output = tables.fed_from_input[first, vertex], tables.fed_from_output[vertex, last]
     return bool(chain.channels[vertex] <= min(from_input, from_output))
+
+
+def merged_network(chain: FilterChain, first: int, vertex: int, last: int) -> OneHiddenConvolution:
+    """The layers between two vertices merged to one hidden layer at a third: as many taps, phases and positions.
+
+    >>> merged_network(FilterChain(channels=(1, 2, 3, 4), kernels=(4, 2, 5)), 0, 2, 3)
+    OneHiddenConvolution(input_length=9, kernel=5, filters=3, outputs=4, channels=1, stride=1)
+    """
+    taps, phases, positions = chain.taps(first, vertex), chain.phases(first, vertex), chain.taps(vertex, last)
+    return OneHiddenConvolution(
+        input_length=(positions - 1) * phases + taps,
+        kernel=taps,
+        filters=chain.channels[vertex],
+        outputs=chain.channels[last],
+        channels=chain.channels[first],
+        stride=phases,
+    )

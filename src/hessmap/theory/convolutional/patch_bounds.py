@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from hessmap.results import RankValue
-from hessmap.theory.claims import Claims, upper_bounds
+from hessmap.theory.claims import Claims, claims_as_bounds
 from hessmap.theory.conditions import checked_widths
+from hessmap.theory.fully_connected.activation_bounds import POSITIVELY_HOMOGENEOUS
 from hessmap.theory.fully_connected.prediction import linear_claims
-from hessmap.theory.fully_connected.symmetry_bounds import POSITIVELY_HOMOGENEOUS
 from hessmap.theory.losses_and_data.data_facts import DataFacts
 
 _PAPER = "Singh, Hofmann & Schoelkopf 2023"
@@ -52,7 +52,7 @@ def claims_with_bias(
     """
     dense = linear_claims(checked_widths(widths), biases, facts)
     outer, functional, loss = (
-        [replace(claim, reference=f"{_DENSE_BIAS}: {claim.reference}") for claim in upper_bounds(claims)]
+        [replace(claim, reference=f"{_DENSE_BIAS}: {claim.reference}") for claim in claims_as_bounds(claims)]
         for claims in dense
     )
     every = _bound(sum(layer_parameters), _ALL)
@@ -67,7 +67,7 @@ def non_linear_claims(
 
     ``layer_parameters`` are those that the loss can see, ``num_filters`` the hidden filters (scaling one by c and what
     leaves it by 1/c changes no output), ``unitwise`` the sum over the filters of one hidden layer of
-    2 min(parameters in, weights out), None for more layers. Any weights (``symmetry_bounds.rescaling_upper_bound``).
+    2 min(parameters in, weights out), None for more layers. Any weights (``activation_bounds.rescaling_upper_bound``).
 
     Reference: Singh, Bachmann & Hofmann 2021, Fact 11, and Singh, Hofmann & Schoelkopf 2023, Theorem 8, both for
     convolutions and piecewise linear activations.

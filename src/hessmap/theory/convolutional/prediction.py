@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from hessmap.networks import Convolutional
 from hessmap.results import RankPrediction, RankValue
-from hessmap.theory.claims import Claims, Conjecture, answered
+from hessmap.theory.claims import Claims, Conjecture, rank_prediction
 from hessmap.theory.convolutional import deep_bounds, deep_columns, deep_law, one_layer
+from hessmap.theory.convolutional.deep_bounds import loss_column_upper_bounds
 from hessmap.theory.convolutional.filter_chains import FilterChain, convolutional_chain
-from hessmap.theory.convolutional.one_layer import OneHiddenConvolution
+from hessmap.theory.convolutional.one_hidden_convolution import OneHiddenConvolution
 from hessmap.theory.convolutional.patch_bounds import NO_OUTPUTS, claims_with_bias, non_linear_claims
-from hessmap.theory.fully_connected.loss_columns import loss_column_upper_bounds
 from hessmap.theory.losses_and_data.data_facts import DataFacts, data_facts
 from hessmap.theory.prediction import RankQuestion, rank_rule
 
@@ -29,7 +29,7 @@ _COROLLARY = f"{_PAPER}, Corollary 12"
 _CHAIN = "products of polynomial matrices, not in print; study cnn/deep-law"
 _LAW = Conjecture(f"{_CHAIN}, the law of H_o", 4_452)
 _COLUMNS = Conjecture(f"{_CHAIN}, block columns layer by layer", 4_452)
-_TOLD = Conjecture(f"{_CHAIN}, what the other layers tell of each", 4_452)
+_LAYERS = Conjecture(f"{_CHAIN}, what the other layers tell of each", 4_452)
 
 
 @rank_rule.register
@@ -52,7 +52,7 @@ def convolutional_ranks(network: Convolutional, question: RankQuestion) -> RankP
     facts = data_facts(network.input_dim, network.output_dim, network.has_bias, question)
     seen = _visible_parameters(network, facts)
     num_filters = sum(network.channels[1:])
-    return answered(
+    return rank_prediction(
         network,
         question,
         facts,
@@ -98,7 +98,7 @@ def _deep_claims(network: Convolutional, seen: tuple[int, ...], facts: DataFacts
         law = deep_law.outer_product_rank(chain)
         outer.append(_LAW.value(law) if _sees_full_rank(chain, rank) else _LAW.bound(law))
         functional.append(_COLUMNS.bound(deep_columns.functional_upper_bound(chain)))
-        loss.append(_TOLD.bound(deep_columns.loss_upper_bound(chain)))
+        loss.append(_LAYERS.bound(deep_columns.loss_upper_bound(chain)))
     return outer, functional, loss
 
 

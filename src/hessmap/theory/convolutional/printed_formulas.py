@@ -1,6 +1,6 @@
 """The rank formulas as Singh, Hofmann & Schoelkopf 2023 print them, where they differ from the right ones.
 
-Use ``convolutional`` and ``locally_connected`` to predict. Each docstring ends with a counterexample: the printed value
+Use ``one_layer`` and ``locally_connected`` to predict. Each docstring ends with a counterexample: the printed value
 first, the right one second.
 """
 
@@ -9,19 +9,19 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from hessmap.theory.conditions import checked_widths
-from hessmap.theory.convolutional.one_layer import OneHiddenConvolution
+from hessmap.theory.convolutional.one_hidden_convolution import OneHiddenConvolution
 from hessmap.theory.fully_connected import linear
 
 
 def theorem_6(sizes: Iterable[int], layer_parameters: Iterable[int]) -> int:
     """Functional Hessian of any depth: at most the sum over layers of min(dense formula, p_l).
 
-    ``sizes`` and ``layer_parameters`` as in ``deep_convolutional``, which sharpens it: no layer has a block of its own,
+    ``sizes`` and ``layer_parameters`` as in ``deep_bounds``, which sharpens it: no layer has a block of its own,
     so column l has rank at most p - p_l as well.
 
-    >>> from hessmap.theory.convolutional import deep_bounds as deep_convolutional
-    >>> sizes, parameters = deep_convolutional.convolutional_sizes(9, (1, 2), (4,), outputs=4)
-    >>> theorem_6(sizes, parameters), sum(deep_convolutional.functional_column_upper_bounds(sizes, parameters))
+    >>> from hessmap.theory.convolutional import deep_bounds
+    >>> sizes, parameters = deep_bounds.convolutional_sizes(9, (1, 2), (4,), outputs=4)
+    >>> theorem_6(sizes, parameters), sum(deep_bounds.functional_column_upper_bounds(sizes, parameters))
     (56, 16)
     """
     units = checked_widths(sizes)

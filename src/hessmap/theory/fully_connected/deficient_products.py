@@ -1,7 +1,7 @@
 """Hessian ranks of linear networks with ANY weights, given the ranks of all products of consecutive weights.
 
 The formulas of ``linear`` ask for products of maximal rank; here nothing is asked of the weights W_1, .., W_L.
-``product_ranks`` is the table rho of the file of that name: rho[j][i] = rank of W_j .. W_{i+1}, on the data. The loss
+``product_ranks`` is the table rho of ``representations``: rho[j][i] = rank of W_j .. W_{i+1}, on the data. The loss
 enters through rho[L][L] = K, or K - 1 where it is blind to one output direction (W_L is then meant without it).
 
 ``residual_rank`` s is the rank of Omega = sum residual x^T. Assumption shared by the functional and the loss Hessian:
@@ -16,9 +16,14 @@ from collections import Counter
 from itertools import pairwise
 
 from hessmap.theory.conditions import checked_residual_rank
-from hessmap.theory.fully_connected.cyclic_strings import String, pairing_rank
-from hessmap.theory.fully_connected.nested_spaces import nested_sum_dimension
-from hessmap.theory.fully_connected.product_ranks import RankTable, checked_product_ranks, interval_counts
+from hessmap.theory.fully_connected.representations import (
+    RankTable,
+    String,
+    checked_product_ranks,
+    interval_counts,
+    nested_sum_dimension,
+    pairing_rank,
+)
 
 
 def outer_product_rank(product_ranks: RankTable) -> int:

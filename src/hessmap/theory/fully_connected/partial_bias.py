@@ -27,7 +27,7 @@ from itertools import accumulate
 from hessmap.theory.fully_connected.bias_bounds import layer_ranks
 from hessmap.theory.fully_connected.biased_network import BiasedNetwork, ResidualRanks, biased_network, residual_ranks
 from hessmap.theory.fully_connected.hessian_ranks import HessianRanks
-from hessmap.theory.fully_connected.nested_spaces import nested_sum_dimension
+from hessmap.theory.fully_connected.representations import nested_sum_dimension
 
 
 def outer_product_rank(

@@ -6,9 +6,9 @@ from itertools import compress
 
 from hessmap.networks import FullyConnected
 from hessmap.results import RankPrediction, RankValue
-from hessmap.theory.claims import Claims, Conjecture, answered
+from hessmap.theory.claims import Claims, Conjecture, rank_prediction
 from hessmap.theory.conditions import Widths, checked_widths
-from hessmap.theory.fully_connected import bias_bounds, partial_bias, symmetry_bounds
+from hessmap.theory.fully_connected import activation_bounds, bias_bounds, partial_bias
 from hessmap.theory.fully_connected.hessian_ranks import (
     HessianRanks,
     linear_hessian_ranks,
@@ -59,7 +59,7 @@ def fully_connected_ranks(network: FullyConnected, question: RankQuestion) -> Ra
     """
     widths = checked_widths(network.widths)
     facts = data_facts(network.input_dim, network.output_dim, network.has_bias, question)
-    return answered(
+    return rank_prediction(
         network,
         question,
         facts,
@@ -137,10 +137,10 @@ def _non_linear_claims(network: FullyConnected, widths: Widths, facts: DataFacts
     first, *_ = network.biases
     rank = facts.centred_input_rank if first or facts.input_rank is None else facts.input_rank
     outputs, biases = facts.effective_output_dim, network.biases
-    reachable = symmetry_bounds.reachable_parameters_upper_bound(widths, rank, biases, effective_output_dim=outputs)
+    reachable = activation_bounds.reachable_parameters_upper_bound(widths, rank, biases, effective_output_dim=outputs)
     outer, functional, loss = ([RankValue(reachable, "upper_bound", _REACHABLE)] for _ in range(3))
-    if network.activation in symmetry_bounds.POSITIVELY_HOMOGENEOUS:
-        fewer = symmetry_bounds.rescaling_upper_bound(widths, rank, biases, effective_output_dim=outputs)
+    if network.activation in activation_bounds.POSITIVELY_HOMOGENEOUS:
+        fewer = activation_bounds.rescaling_upper_bound(widths, rank, biases, effective_output_dim=outputs)
         outer.append(RankValue(fewer, "upper_bound", _RESCALING))
         if network.num_layers == 2:
             unitwise = 2 * widths[1] * min(rank + first, outputs)

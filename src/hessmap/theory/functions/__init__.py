@@ -1,7 +1,6 @@
 """The rank of a function that a network represents: costs, bounds, kernel regression, balance."""
 
-from hessmap.theory.functions.balance import balance_defect_prediction
-from hessmap.theory.functions.identity_layers import DeepenedNetwork, cost_constant, deepened
+from hessmap.theory.functions.identity_layers import DeepenedNetwork, cost_constant, deepened_network
 from hessmap.theory.functions.kernel_ridge import (
     KernelRidge,
     kernel_ridge,
@@ -10,6 +9,7 @@ from hessmap.theory.functions.kernel_ridge import (
 )
 from hessmap.theory.functions.layers import Layer, squared_norm
 from hessmap.theory.functions.linear_cost import (
+    balance_defect_prediction,
     balanced_factors,
     linear_representation_cost,
     schatten_quasi_norm,
@@ -42,7 +42,7 @@ __all__ = [
     "cost_constant",
     "cross_map",
     "cross_map_jacobian",
-    "deepened",
+    "deepened_network",
     "diameter",
     "kernel_ridge",
     "kernel_ridge_jacobian_rank",

@@ -33,14 +33,14 @@ class DeepenedNetwork:
         return squared_norm(self.layers)
 
 
-def deepened(layers: GivenLayers, num_layers: int, low: ArrayLike, high: ArrayLike) -> DeepenedNetwork:
+def deepened_network(layers: GivenLayers, num_layers: int, low: ArrayLike, high: ArrayLike) -> DeepenedNetwork:
     """A ReLU network of ``num_layers`` layers equal to the given one for all inputs between ``low`` and ``high``.
 
     One layer z = W a + b is opened: W = U S V^T of rank k becomes m layers S^(1/m) V^T, S^(1/m), .., U S^(1/m), moved
     by a bias into the positive orthant, where ReLU is the identity. For large m the middle costs k per layer. The layer
     to open is the one that gives the smallest squared norm.
 
-    >>> narrow = deepened([([[1.0]], None), ([[4.0]], None)], num_layers=3, low=[-1.0], high=[1.0])
+    >>> narrow = deepened_network([([[1.0]], None), ([[4.0]], None)], num_layers=3, low=[-1.0], high=[1.0])
     >>> narrow.inner_dim, len(narrow.layers)
     (1, 3)
     """

@@ -1,4 +1,4 @@
-"""The representation cost of linear networks: the smallest squared norm of the weights that give a map.
+"""The representation cost of linear networks: the smallest squared norm of the weights that give a map, and balance.
 
 Reference: Jacot 2023, "Implicit bias of large depth networks: a notion of rank for nonlinear functions", section 1 and
 Proposition 3; the closed form is that of Dai, Karzand & Srebro 2021.
@@ -58,6 +58,22 @@ def balanced_factors(matrix: ArrayLike, num_layers: int) -> list[Floats]:
     roots = values[:rank] ** (1.0 / num_layers)
     middle = [np.diag(roots) for _ in range(num_layers - 2)]
     return [roots[:, None] * right[:rank], *middle, left[:, :rank] * roots]
+
+
+def balance_defect_prediction(defect: ArrayLike, ridge: float, time: float) -> Floats:
+    """D(t) = D(0) e^(-4 ridge t) under the gradient flow of C(f_W) + ridge ||W||^2, D = ||W_(l+1)||^2 - ||W_l||^2 -
+    ||b_l||^2, of layers or of single units.
+
+    Exact for homogeneous activations and any C: scaling what enters a unit by c and what leaves it by 1/c leaves the
+    function alone, so the gradient of C does not move D, and the ridge takes 2 ridge W from each weight. At a local
+    minimum D is therefore 0. Reference: Jacot 2023, Proposition 12 (the minimum); the law in time is stronger.
+
+    >>> balance_defect_prediction(2.0, ridge=0.25, time=1.0).round(6).item()
+    0.735759
+    """
+    require(ridge >= 0, "ridge must not be negative", f"got {ridge}")
+    require(time >= 0, "time must not be negative", f"got {time}")
+    return np.asarray(np.asarray(defect, dtype=np.float64) * np.exp(-4 * ridge * time))
 
 
 def _singular_values(matrix: ArrayLike) -> Floats:

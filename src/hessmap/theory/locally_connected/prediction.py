@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hessmap.networks import LocallyConnected
 from hessmap.results import RankPrediction, RankValue
-from hessmap.theory.claims import Claims, answered
+from hessmap.theory.claims import Claims, rank_prediction
 from hessmap.theory.convolutional import deep_bounds
 from hessmap.theory.convolutional.patch_bounds import NO_OUTPUTS, non_linear_claims
 from hessmap.theory.fully_connected import linear
@@ -47,7 +47,7 @@ def locally_connected_network_ranks(network: LocallyConnected, question: RankQue
     num_filters = network.filters * (1 if network.shared_weights else patches)
     leaving = outputs * (patches if network.shared_weights else 1)
     unitwise = 2 * num_filters * min(network.patch_size, leaving)
-    return answered(
+    return rank_prediction(
         network,
         question,
         facts,

@@ -1,4 +1,4 @@
-"""How many outputs a loss can tell apart: all that a rank formula needs to know of it."""
+"""How many outputs a loss can tell apart, and how much rank samples allow: all that a rank formula needs of either."""
 
 from __future__ import annotations
 
@@ -29,3 +29,20 @@ def effective_output_dim(output_dim: int, loss: str = "squared") -> int:
     if loss not in _FLAT_OUTPUT_DIRECTIONS:
         raise unknown_name("loss", loss, LOSSES)
     return checked_count("output_dim", output_dim, at_least=1) - _FLAT_OUTPUT_DIRECTIONS[loss]
+
+
+def outer_product_sample_upper_bound(num_samples: int, effective_output_dim: int) -> int:
+    """The outer-product Hessian of any network has rank at most N K.
+
+    It is a sum of N terms J^T (d2 loss / d outputs^2) J, each of rank at most K (K - 1 under cross-entropy).
+    ``num_samples`` is N, ``effective_output_dim`` is K.
+
+    Assumptions: none.
+
+    Reference: Jacot, Gabriel & Hongler 2019, discussed in Singh, Bachmann & Hofmann 2021, Section 5.3.
+
+    >>> outer_product_sample_upper_bound(num_samples=300, effective_output_dim=10)
+    3000
+    """
+    samples = checked_count("num_samples", num_samples)
+    return samples * checked_count("effective_output_dim", effective_output_dim)

@@ -4,7 +4,7 @@ The activation is a monomial c t^n, or a polynomial of degree n with all its ter
 upper bounds are theorems; that the smallest is reached is a conjecture. The dimensions of such sets of functions
 ("neurovarieties": Kileel, Trager & Bruna 2019; Kubjas, Li & Wiesmann 2024) are open in general; when monomials reach
 the expected one is known (Massarenti & Mella 2025).
-R(n0, n1) is the rank of one hidden layer (``polynomial_ranks``).
+R(n0, n1) is the rank of one hidden layer (``two_layers``).
 """
 
 from __future__ import annotations

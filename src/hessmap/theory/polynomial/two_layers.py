@@ -113,7 +113,7 @@ def rank_with_hidden_bias(inputs: int, hidden: int, coefficients: Sequence[float
     >>> rank_with_hidden_bias(4, 6, (0, 1, 1, 1)).value, rank_with_hidden_bias(2, 1, (0, 0, 1)).value
     (34, 3)
     """
-    shifted = _depressed(coefficients)
+    shifted = _depressed_coefficients(coefficients)
     degrees = tuple(k for k, coefficient in enumerate(shifted) if coefficient)
     ni, nh, degrees = _checked(inputs, hidden, degrees)
     n, lower = degrees[-1], degrees[:-1]
@@ -156,7 +156,7 @@ def _checked(inputs: int, hidden: int, degrees: Sequence[int]) -> tuple[int, int
     return ni, nh, checked
 
 
-def _depressed(coefficients: Sequence[float]) -> list[Fraction]:
+def _depressed_coefficients(coefficients: Sequence[float]) -> list[Fraction]:
     """The ascending coefficients of g(t - a), exactly, with the shift a that removes the second highest power."""
     exact = [Fraction(coefficient) for coefficient in coefficients]
     while exact and not exact[-1]:

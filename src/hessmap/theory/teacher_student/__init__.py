@@ -2,8 +2,12 @@
 
 from hessmap.theory.teacher_student import closed_forms
 from hessmap.theory.teacher_student.functions import ActivationFunction
-from hessmap.theory.teacher_student.linear_law import LinearSpectrumLaw, OneTeacherLaw, exact_moments
-from hessmap.theory.teacher_student.linear_spectrum import linear_eigenvalues
+from hessmap.theory.teacher_student.linear_law import (
+    LinearSpectrumLaw,
+    OneTeacherLaw,
+    exact_moments,
+    linear_eigenvalues,
+)
 from hessmap.theory.teacher_student.marchenko_pastur import MarchenkoPastur
 from hessmap.theory.teacher_student.network import TeacherStudent
 from hessmap.theory.teacher_student.quadratic_dynamics import QuadraticDynamics

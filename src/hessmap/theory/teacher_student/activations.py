@@ -38,10 +38,10 @@ def activation_of(given: Any) -> Activation:
     if not isinstance(values, Sequence):
         must = "activation must be a name, a Polynomial, its ascending coefficients or an ActivationFunction"
         raise InvalidInput(sentence(must, f"got {given!r}"))
-    return _trimmed(values)
+    return _polynomial_coefficients(values)
 
 
-def _trimmed(values: Sequence[Any]) -> Activation:
+def _polynomial_coefficients(values: Sequence[Any]) -> Activation:
     coefficients = as_array(values, "the coefficients of a polynomial activation").tolist()
     while coefficients and coefficients[-1] == 0:
         coefficients.pop()

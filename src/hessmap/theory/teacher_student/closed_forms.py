@@ -26,9 +26,9 @@ def quadratic_hessian(first: Any, second: Any, epsilon: Any) -> Array:
     weights = _weights(first, second)
     inner, mixed, outer = _quadratic_terms(weights.layers[0], _square(epsilon, weights))
     factors = weights.layers[1][0]
-    inner = factors[:, None, None, None] * factors[None, None, :, None] * (_plain(weights.layers[0]) + inner)
+    inner = factors[:, None, None, None] * factors[None, None, :, None] * (_identity_blocks(weights.layers[0]) + inner)
     mixed = factors[:, None, None] * (weights.layers[0].T[None, :, :] + mixed)
-    return _joined(inner, mixed, outer)
+    return _block_matrix(inner, mixed, outer)
 
 
 def printed_quadratic_hessian(first: Any, second: Any, epsilon: Any) -> Array:
@@ -36,9 +36,9 @@ def printed_quadratic_hessian(first: Any, second: Any, epsilon: Any) -> Array:
     weights = _weights(first, second)
     inner, mixed, outer = _quadratic_terms(weights.layers[0], _square(epsilon, weights))
     factors = weights.layers[1][0]
-    inner = factors[:, None, None, None] * factors[None, None, :, None] * _plain(weights.layers[0]) + inner
+    inner = factors[:, None, None, None] * factors[None, None, :, None] * _identity_blocks(weights.layers[0]) + inner
     mixed = factors[:, None, None] * weights.layers[0].T[None, :, :] + mixed
-    return _joined(inner, mixed, outer)
+    return _block_matrix(inner, mixed, outer)
 
 
 def error_function_hessian(first: Any, second: Any) -> Array:
@@ -57,7 +57,7 @@ def error_function_hessian(first: Any, second: Any) -> Array:
     pull = gram / plus[:, None]  # (m, k)
     mixed = scale[:, None, :] * (rows.T[None, :, :] - pull[:, None, :] * rows[:, :, None])
     outer = 2 / pi * np.arcsin(gram / np.sqrt(plus[:, None] * plus[None, :]))
-    return _joined(inner.transpose(0, 2, 1, 3), mixed, outer)
+    return _block_matrix(inner.transpose(0, 2, 1, 3), mixed, outer)
 
 
 def tilted_covariance(row: Any, other: Any) -> Array:
@@ -92,7 +92,7 @@ def _square(epsilon: Any, weights: Weights) -> Any:
     return Fraction(epsilon) ** 2 if weights.is_exact else float(epsilon) ** 2
 
 
-def _plain(rows: Array) -> Array:
+def _identity_blocks(rows: Array) -> Array:
     """delta_nq as (1, n, 1, q)."""
     return np.asarray(np.eye(rows.shape[1], dtype=int)[None, :, None, :] * np.ones_like(rows[:1, :1])[0, 0])
 
@@ -103,13 +103,13 @@ def _quadratic_terms(rows: Array, square: Any) -> tuple[Array, Array, Array]:
     norms = gram.diagonal()
     together = rows[:, :, None, None] * rows[None, None, :, :]  # W_mn W_pq
     crossed = together.transpose(0, 3, 2, 1)  # W_mq W_pn
-    second = _plain(rows) * gram[:, None, :, None] + together + crossed
+    second = _identity_blocks(rows) * gram[:, None, :, None] + together + crossed
     third = rows[:, :, None] * norms[None, None, :] + 2 * rows.T[None, :, :] * gram[:, None, :]
     first = norms[:, None] * norms[None, :] + 2 * gram * gram
     return 4 * square * second, 2 * square * third, gram + square * first
 
 
-def _joined(inner: Array, mixed: Array, outer: Array) -> Array:
+def _block_matrix(inner: Array, mixed: Array, outer: Array) -> Array:
     """W1 before W2; blocks (m, n, p, q), (m, n, k), (k, j)."""
     size, hidden = inner.shape[0] * inner.shape[1], outer.shape[0]
     corner, side = inner.reshape(size, size), mixed.reshape(size, hidden)

@@ -12,9 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hessmap.theory.teacher_student.functions import ActivationFunction
+from hessmap.theory.teacher_student.functions import ActivationFunction, even_nodes, piecewise_nodes
 from hessmap.theory.teacher_student.gaussian_moments import GaussianMoments, PairGeometry, PairMoments, Second, Units
-from hessmap.theory.teacher_student.nodes import even_nodes, piecewise_nodes
 from hessmap.theory.teacher_student.weights import Array
 
 _CHUNK = 4_000_000  # points of the plane in memory at a time

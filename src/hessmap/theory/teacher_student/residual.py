@@ -26,9 +26,9 @@ class Residual(NamedTuple):
     def of(cls, student: Weights, teacher: Weights) -> Residual:
         ours, theirs = units_of(student), units_of(teacher)
         has_bias = ours.offsets is not None or theirs.offsets is not None
-        offsets = _joined(ours.means, theirs.means, 1) if has_bias else None
-        units = Units(_joined(ours.rows, theirs.rows, 2), offsets)
-        outer = np.swapaxes(_joined(_columns(student), -_columns(teacher), 2), -1, -2)
+        offsets = _units_of_both(ours.means, theirs.means, 1) if has_bias else None
+        units = Units(_units_of_both(ours.rows, theirs.rows, 2), offsets)
+        outer = np.swapaxes(_units_of_both(_columns(student), -_columns(teacher), 2), -1, -2)
         return cls(units, outer, _difference(student.biases[1], teacher.biases[1]))
 
 
@@ -36,7 +36,7 @@ def _columns(weights: Weights) -> Array:
     return np.swapaxes(weights.layers[1], -1, -2)
 
 
-def _joined(ours: Array, theirs: Array, num_axes: int) -> Array:
+def _units_of_both(ours: Array, theirs: Array, num_axes: int) -> Array:
     """Units of both, one after the other; the batch of the one is the batch of the other."""
     batch = np.broadcast_shapes(ours.shape[:-num_axes], theirs.shape[:-num_axes])
     parts = [np.broadcast_to(part, (*batch, *part.shape[-num_axes:])) for part in (ours, theirs)]

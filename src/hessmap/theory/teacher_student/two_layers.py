@@ -12,10 +12,9 @@ from typing import Any
 import numpy as np
 
 from hessmap.errors import require
-from hessmap.theory.teacher_student.functional import functional_hessian, slope_moments
 from hessmap.theory.teacher_student.gaussian_moments import GaussianMoments
-from hessmap.theory.teacher_student.outer_product import outer_product_hessian
 from hessmap.theory.teacher_student.residual import Residual, units_of
+from hessmap.theory.teacher_student.two_layer_hessians import functional_hessian, outer_product_hessian, slope_moments
 from hessmap.theory.teacher_student.weights import Array, Weights
 
 
