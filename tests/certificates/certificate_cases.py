@@ -10,6 +10,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from hessmap.datasets import Data
 from hessmap.networks import FullyConnected
@@ -110,6 +111,21 @@ def weight_norm() -> nn.Module:
     return nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Linear(6, 4)), nn.ReLU(), nn.Linear(4, 2))
 
 
+class Experts(nn.Module):
+    """Two layers, each for the samples that a third sends there."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate, self.last = nn.Linear(6, 2), nn.Linear(4, 2)
+        self.experts = nn.ModuleList([nn.Linear(6, 4), nn.Linear(6, 4)])
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        chosen, hidden = self.gate(inputs).argmax(1), inputs.new_zeros(len(inputs), 4)
+        for number, expert in enumerate(self.experts):
+            hidden[chosen == number] = expert(inputs[chosen == number])
+        return self.last(hidden)
+
+
 def folded(model: Any, inputs: Tensor) -> Tensor:
     """Three tokens of two numbers, stacked into the batch."""
     return model.b(model.a(inputs.reshape(-1, 2)).relu().reshape(len(inputs), 3, 4).mean(1))
@@ -208,6 +224,34 @@ WHOLE: dict[str, tuple[Callable[[], nn.Module], Callable[[], Data]]] = {
     "embedding": (
         lambda: Composed(lambda m, x: m.b(m.a(x).mean(1)), a=nn.Embedding(7, 3), b=nn.Linear(3, 2)),
         tokens,
+    ),
+    "calls again on the way back": (
+        lambda: two(lambda m, x: m.b(checkpoint(m.a, x, use_reentrant=False)), inputs=4),
+        vectors,
+    ),
+    "experts by the samples": (Experts, vectors),
+    "low-rank correction": (
+        lambda: Composed(
+            lambda m, x: m.b(F.linear(x, m.a.weight + m.c.T @ m.c[:, :6], m.a.bias)),
+            a=nn.Linear(6, 6),
+            b=nn.Linear(6, 2),
+            c=nn.Parameter(torch.zeros(2, 6)),
+        ),
+        vectors,
+    ),
+    "number": (
+        lambda: Composed(lambda m, x: m.a(x) * m.scale, a=nn.Linear(6, 2), scale=nn.Parameter(torch.tensor(1.0))),
+        vectors,
+    ),
+    "nothing": (lambda: Composed(lambda m, x: m.a(x), a=nn.Linear(6, 2), none=nn.Parameter(torch.zeros(0))), vectors),
+    "unused": (lambda: Composed(lambda m, x: m.a(x), a=nn.Linear(6, 2), other=nn.Linear(2, 2)), vectors),
+    "rows twice": (
+        lambda: two(lambda m, x: m.b(m.a(torch.cat([x, x])).reshape(2, len(x), 4).mean(0)), inputs=4),
+        vectors,
+    ),
+    "one sample after another": (
+        lambda: two(lambda m, x: torch.stack([m.b(m.a(one)) for one in x]), inputs=4),
+        vectors,
     ),
     "a branch by the samples": (
         lambda: two(lambda m, x: m.b(m.a(x)) if float(x.sum()) < 1e9 else m.b(-m.a(x)), inputs=4),

@@ -144,3 +144,14 @@ def test_certificate_under_inference_mode_is_the_usual_one(problem, certificate:
 
         assert found == certificate
         assert found.verify(model, there, initial_model=initial, seed=1, num_draws=2000).bound is not None
+
+
+@pytest.mark.parametrize("in_place", [True, False])
+def test_compiled_network_has_the_certificate_of_the_network(problem, certificate: Certificate, in_place: bool) -> None:
+    model, initial, data = copy.deepcopy(problem)
+    if in_place:
+        model.compile(backend="eager")
+    else:
+        model = torch.compile(model, backend="eager")
+
+    assert certify(model, initial, data, **QUICK) == certificate

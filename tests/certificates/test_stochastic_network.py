@@ -30,7 +30,7 @@ def generator(seed: int = 0) -> torch.Generator:
 
 
 def normal(*shape: int, seed: int = 0) -> torch.Tensor:
-    return torch.randn(*shape, generator=generator(seed), dtype=torch.float64)
+    return torch.randn(shape, generator=generator(seed), dtype=torch.float64)
 
 
 @torch.no_grad()
@@ -59,7 +59,7 @@ def drawn_by_hand(model: nn.Module, network: StochasticNetwork, numbers: np.rand
             if "output_basis" in arrays:
                 shift = arrays["output_basis"] @ shift @ arrays["input_basis"].T
             place = places.get(f"{name}.weight" if name else "weight", places.get(name))
-            place.copy_(torch.from_numpy(weight + shift).reshape(place.shape))
+            place.copy_(torch.as_tensor(weight + shift).reshape(place.shape))
             if "bias" in arrays:
                 shift = numbers.standard_normal(len(weight)) * np.exp(arrays["bias_log_deviations"])
                 place = places[f"{name}.bias" if name else "bias"]

@@ -103,8 +103,7 @@ def certify(
         progress_every=progress_every,
     )
     with torch.inference_mode(False):
-        uncompared = checked_pair(model, initial_model)
-        assert initial_model is not None
+        model, initial_model, uncompared = checked_pair(model, initial_model)
         given = checked_data(model, data, "data")
         tests = None if test_data is None else checked_data(model, test_data, "test_data", at_least=1).samples
         fit = PosteriorFit(model, initial_model, given.samples, basis, settings)

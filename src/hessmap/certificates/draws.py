@@ -151,7 +151,8 @@ def _same(one: Tensor, other: Tensor) -> bool:
 @torch.no_grad()
 def classification_error(model: nn.Module, data: Data) -> float:
     """The share of samples that the network itself gets wrong, evaluated as when it is used, not as in training."""
-    dtype = next(model.parameters()).dtype
+    is_double = any(parameter.dtype == torch.float64 for parameter in model.parameters())
+    dtype = torch.float64 if is_double else torch.float32
     network, wrong = model_copy(model, dtype), 0
     for some, labels in zip(torch.split(data.inputs, _CHUNK), torch.split(data.targets, _CHUNK), strict=True):
         wrong += num_wrong(network(in_format(some, dtype)), labels)

@@ -17,7 +17,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor, nn
 
-from hessmap.errors import checked_count, checked_seed, require, unknown_name
+from hessmap.errors import checked_count, checked_number, checked_seed, require, unknown_name
 from hessmap.theory.pac_bayes import PriorGrid, error_per_divergence
 
 Objective = Literal["bound", "pinsker"]
@@ -54,9 +54,8 @@ class FitSettings:
         checked_seed(self.seed)
         require(isinstance(self.grid, PriorGrid), "grid must be a PriorGrid", f"got {self.grid!r}")
         for name in ("learning_rate", "deviation_learning_rate"):
-            rate = getattr(self, name)
-            is_rate = isinstance(rate, int | float) and isfinite(rate) and rate >= 0
-            require(is_rate, f"{name} must be finite and not negative", f"got {rate!r}")
+            rate = checked_number(name, getattr(self, name))
+            require(isfinite(rate) and rate >= 0, f"{name} must be finite and not negative", f"got {rate}")
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from hessmap.certificates.draws import classification_error
 from hessmap.certificates.state import require_same_state
-from hessmap.certificates.stochastic import in_format, model_copy
+from hessmap.certificates.stochastic import in_format, model_copy, uncompiled
 from hessmap.curvature.given_data import all_samples
 from hessmap.datasets.data import Data
 from hessmap.errors import InvalidInput, UnsupportedNetwork, require, sentence
@@ -29,13 +29,14 @@ class CheckedData:
     hash: str
 
 
-def checked_pair(model: nn.Module, initial_model: nn.Module | None) -> tuple[str, ...]:
-    """Refuse networks that differ in more than the values of their weights; doubts about what cannot be compared."""
+def checked_pair(model: nn.Module, initial_model: nn.Module | None) -> tuple[nn.Module, nn.Module, tuple[str, ...]]:
+    """Both networks, if they differ in the values of their weights alone, and doubts about what cannot be compared."""
     if initial_model is None:
         remedy = "Keep a copy before training, or build the network again from its seed"
         raise InvalidInput(sentence("a certificate needs the weights that training started from", "got none", remedy))
     for name, network in (("model", model), ("initial_model", initial_model)):
         require(isinstance(network, nn.Module), f"{name} must be an nn.Module", f"got a {type(network).__name__}")
+    model, initial_model = uncompiled(model), uncompiled(initial_model)
     refuse_batch_statistics(model)
     shapes, others = (
         {name: tuple(value.shape) for name, value in network.named_parameters()} for network in (model, initial_model)
@@ -44,7 +45,7 @@ def checked_pair(model: nn.Module, initial_model: nn.Module | None) -> tuple[str
         if shapes.get(name) != others.get(name):
             broken = f"{name} has shape {shapes.get(name)} in one and {others.get(name)} in the other"
             raise InvalidInput(sentence("model and initial_model must have the same parameters", broken))
-    return require_same_state(model, initial_model)
+    return model, initial_model, require_same_state(model, initial_model)
 
 
 def refuse_batch_statistics(model: nn.Module) -> None:

@@ -174,10 +174,13 @@ class PairNetwork:
     def require_proof(self, network: StochasticNetwork, inputs: Tensor) -> None:
         """Sample by sample and in one batch the answers agree, and without noise they are those of the network."""
         noise = {name: layer.noise(len(inputs)) for name, layer in self.layers.items()}
+        with torch.enable_grad():  # backwards too: checkpoints call a layer again there
+            outputs = self._batch(inputs.clone(), noise)
+            torch.autograd.grad(outputs.sum(), [layer.law.weight for layer in self.layers.values()], allow_unused=True)
         none = {name: tuple(map(torch.zeros_like, values)) for name, values in noise.items()}
         mean = network.mean_model()(in_format(inputs, torch.float64))
         for found, wanted in (
-            (self._batch(inputs.clone(), noise), self._mapped(inputs.clone(), noise)),
+            (outputs.detach(), self._mapped(inputs.clone(), noise)),
             (self._mapped(inputs.clone(), none), mean),
         ):
             close = torch.allclose(found.double(), wanted.double(), rtol=_TOLERANCE, atol=_TOLERANCE, equal_nan=True)

@@ -23,7 +23,8 @@ from torch import Tensor, nn
 from hessmap.errors import InvalidInput, sentence
 
 _Table = Mapping[Any, Any]
-_OF_MODULES = frozenset(vars(nn.Module()))  # parameters, buffers, children, hooks, mode: looked at one by one
+# Parameters, buffers, children, hooks and mode, which are looked at one by one; and what torch.compile leaves there.
+_OF_MODULES = frozenset((*vars(nn.Module()), "_compiled_call_impl", "_is_torch_compile"))
 _VALUES = (bool, int, float, complex, str, bytes, type(None), type, range, slice, Enum, types.ModuleType)
 _TORCH_VALUES = (torch.dtype, torch.device, torch.layout, torch.memory_format)
 _TABLE = 100  # values: what both networks share and is shorter is a configuration, not a table of labels

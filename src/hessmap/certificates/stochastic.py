@@ -39,15 +39,22 @@ def model_copy(model: Module, dtype: torch.dtype) -> Module:
         require(is_real, "weights must be real", f"{name} is {parameter.dtype}")
         require(bool(parameter.isfinite().all()), "weights must be finite", f"{name} has NaN or inf")
     try:
-        made = copy.deepcopy(model).to("cpu", dtype).eval()
+        made = copy.deepcopy(uncompiled(model)).to("cpu", dtype).eval()
     except (RuntimeError, TypeError, AssertionError) as error:
         must = "the model must be copyable, so that the original stays as it is"
         raise UnsupportedNetwork(sentence(must, f"copy.deepcopy failed with: {error}")) from error
     for module in made.modules():
+        module._compiled_call_impl = None
         for name, value in list(vars(module).items()) if not isinstance(module, torch.jit.ScriptModule) else ():
             if not name.startswith("_") and (changed := _in_format(value, dtype)) is not value:
                 setattr(module, name, changed)
     return made
+
+
+def uncompiled(model: Module) -> Module:
+    """What ``torch.compile`` made faster, as it was."""
+    original: Module = getattr(model, "_orig_mod", model)
+    return original
 
 
 def _in_format(value: Any, dtype: torch.dtype) -> Any:

@@ -98,8 +98,7 @@ def verified(
         checked_count("num_draws", num_draws)
     require(grid is None or isinstance(grid, PriorGrid), "grid must be a PriorGrid", f"got {grid!r}")
     with torch.inference_mode(False):
-        uncompared = checked_pair(model, initial_model)
-        assert initial_model is not None
+        model, initial_model, uncompared = checked_pair(model, initial_model)
         given = checked_data(model, data, "data")
         network, start = (StochasticNetwork(one, torch.Generator()) for one in (model, initial_model))
         sampler = Sampler(network, given.samples.inputs, model, initial_model)

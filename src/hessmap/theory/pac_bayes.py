@@ -22,7 +22,7 @@ from math import exp, inf, isfinite, log, log1p, nextafter, pi, sqrt
 import numpy as np
 from numpy.typing import ArrayLike
 
-from hessmap.errors import InvalidInput, require, sentence
+from hessmap.errors import InvalidInput, checked_number, require, sentence
 
 _EPS = 2.0**-52
 _ROUNDING = 64 * _EPS  # of a sum of billions of terms, added in pairs, each with a handful of operations
@@ -260,4 +260,4 @@ def _probability(name: str, value: float) -> float:
 
 
 def _check_delta(delta: float) -> None:
-    require(0 < delta < 1, "delta must lie strictly between 0 and 1", f"got {delta}")
+    require(0 < checked_number("delta", delta) < 1, "delta must lie strictly between 0 and 1", f"got {delta}")
