@@ -122,8 +122,8 @@ class PriorGrid:
     Their shares delta_j = 6 delta / (pi^2 j^2) sum to delta; j = 0 has none and is not a point of the grid.
 
     >>> grid = PriorGrid()
-    >>> grid.indices_near(grid.variance(36)), grid.largest_variance == grid.variance(1)
-    ((36,), True)
+    >>> grid.indices_near(grid.variance(36))
+    (36,)
     """
 
     scale: float = 0.1
@@ -134,10 +134,6 @@ class PriorGrid:
         require(is_scale, "the scale of a grid must be positive and finite", f"got {self.scale!r}")
         is_precision = isinstance(self.precision, int) and self.precision >= 1
         require(is_precision, "the precision of a grid must be a whole number from 1", f"got {self.precision!r}")
-
-    @property
-    def largest_variance(self) -> float:
-        return self.variance(1)
 
     def variance(self, index: int) -> float:
         require(index >= 1, "a point of the grid has an index of at least 1", f"got {index}")
@@ -208,15 +204,6 @@ def confidence_of(*deltas: float) -> float:
     require(rest > Fraction(1, 2), "the deltas of a certificate must leave a confidence above one half", broken)
     rounded = float(rest)
     return rounded if Fraction(rounded) <= rest else nextafter(rounded, 0.0)
-
-
-def pinsker_gap(divergence: float) -> float:
-    """e(Q) - e_S(Q) <= sqrt(B / 2) if kl(e_S || e) <= B: smooth, for fits; never used for the final bound.
-
-    >>> pinsker_gap(0.5)
-    0.5
-    """
-    return float((divergence / 2) ** 0.5)
 
 
 def _kl_at_log_odds(q: float, difference: float) -> float:

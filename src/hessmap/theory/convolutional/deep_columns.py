@@ -111,8 +111,8 @@ def functional_column_upper_bounds(chain: FilterChain) -> tuple[int, ...]:
     """
     whole = layer_upper_bounds(chain)
     _, narrow, added = _layers(chain_tables(chain))
-    told = _bounds_by_others(narrow, np.array(chain.kernels)) + added
-    return tuple(min(bound, int(others)) for bound, others in zip(whole, told, strict=True))
+    by_others = _bounds_by_others(narrow, np.array(chain.kernels)) + added
+    return tuple(min(bound, int(others)) for bound, others in zip(whole, by_others, strict=True))
 
 
 class _Layers(NamedTuple):
@@ -199,11 +199,11 @@ def _end_bound(chain: FilterChain, vertex: int) -> int:
 
 def _bounds_by_others(layers: _Layers, kernels: Integers) -> Integers:
     """By layer out + in - shared, and no more than its parameters; no out for the last layer, no in for the first."""
-    told_out, told_in = _outgoing_bounds(layers), _outgoing_bounds(layers.mirrored)[::-1]
+    outgoing, incoming = _outgoing_bounds(layers), _outgoing_bounds(layers.mirrored)[::-1]
     met = np.minimum(_row_ranks(layers).diagonal(1), _row_ranks(layers.mirrored).diagonal(1)[::-1])
-    told = told_out + told_in
-    told[1:-1] -= _common_forms(layers.start, layers.end, kernels, met)[1:-1]
-    least: Integers = np.minimum(told, layers.start * layers.end * kernels)
+    bounds = outgoing + incoming
+    bounds[1:-1] -= _common_forms(layers.start, layers.end, kernels, met)[1:-1]
+    least: Integers = np.minimum(bounds, layers.start * layers.end * kernels)
     return least
 
 

@@ -51,7 +51,7 @@ _FEWEST, _MOST = 37, 600
 
 @dataclass(frozen=True)
 class ActivationFunction:
-    """An activation of the user: g, g' and g'' on arrays, ``kinks`` where one of them jumps or bends.
+    """An activation of the user: g, g' and g'' on arrays, ``kinks`` where one of them jumps or has a kink.
 
     >>> softplus = ActivationFunction(
     ...     "softplus",

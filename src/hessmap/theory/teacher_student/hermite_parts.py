@@ -31,9 +31,9 @@ def hermite_jacobian(moments: GaussianMoments, weights: Weights, degree: int) ->
 def _mean(moments: GaussianMoments, weights: Weights) -> Array:
     """d E[f_o]: W2_om E[g''] W_mn, W2_om E[g'], delta E[g], delta."""
     units, outer = units_of(weights), weights.layers[1]
-    value, slope, bend = (moments.single(order, units) for order in range(3))
+    value, slope, curvature = (moments.single(order, units) for order in range(3))
     eye = np.eye(len(outer), dtype=int)
-    parts = [outer[:, :, None] * (bend[:, None] * units.rows)[None]]
+    parts = [outer[:, :, None] * (curvature[:, None] * units.rows)[None]]
     if units.offsets is not None:
         parts.append(outer * slope)
     parts.append(eye[:, :, None] * value)
@@ -46,12 +46,12 @@ def _linear(moments: GaussianMoments, weights: Weights) -> Array:
     """d E[f_o x_q]: W2_om (E[g'] delta_nq + E[g'''] W_mn W_mq), W2_om E[g''] W_mq, delta E[g'] W_kq, 0."""
     units, outer = units_of(weights), weights.layers[1]
     rows = units.rows
-    slope, bend, third = (moments.single(order, units) for order in (1, 2, 3))
+    slope, curvature, third = (moments.single(order, units) for order in (1, 2, 3))
     eye = np.eye(rows.shape[1], dtype=int)
     inner = slope[:, None, None] * eye + third[:, None, None] * rows[:, :, None] * rows[:, None, :]  # (m, n, q)
     parts = [outer[:, None, :, None] * inner.transpose(2, 0, 1)[None]]  # (o, q, m, n)
     if units.offsets is not None:
-        parts.append(outer[:, None, :] * (bend[:, None] * rows).T[None])
+        parts.append(outer[:, None, :] * (curvature[:, None] * rows).T[None])
     outputs = np.eye(len(outer), dtype=int)
     parts.append(outputs[:, None, :, None] * (slope[:, None] * rows).T[None, :, None, :])
     if weights.biases[1] is not None:

@@ -93,9 +93,9 @@ class MarchenkoPastur(SpectralLaw):
         reached = np.clip((np.asarray(upper, dtype=np.float64) - low) / (high - low), 0.0, 1.0)
         angle = 2 * np.arcsin(np.sqrt(reached))[..., None]
         points, weights = np.polynomial.legendre.leggauss(num_nodes)
-        turn = np.pi / 4 * (points + 1)
-        t = angle * np.sin(turn) ** 2
-        step = angle * np.sin(2 * turn) * np.pi / 4 * weights
+        half = np.pi / 4 * (points + 1)
+        t = angle * np.sin(half) ** 2
+        step = angle * np.sin(2 * half) * np.pi / 4 * weights
         y = low + (high - low) * np.sin(t / 2) ** 2
         density = np.divide(np.sin(t) ** 2, y, out=np.zeros_like(y), where=y > 0)
         return y, 2 * self.ratio * self.scale / np.pi * density * step

@@ -160,7 +160,7 @@ class TeacherStudent:
         return (*hidden, output_bias)
 
     def _student(self, given: AnyWeights) -> Weights:
-        """The weights as given or made, held to the widths of the student; fractions only where all can be."""
+        """The weights as given or made, checked against the widths of the student; fractions only where all can be."""
         layers, biases = _parts(given)
         student = checked_weights(layers, biases, self.widths, self._has_bias)
         return student if is_exact(self.activation) else student.in_floats()

@@ -98,8 +98,8 @@ class _OnPlane(NamedTuple):
     def of(cls, variance: Array, mean: Array, other: Array, other_mean: Array, cosine: Array, sine: Array) -> _OnPlane:
         from scipy.special import ndtr
 
-        pulled = np.sqrt(variance / other) * cosine * other_mean
-        centre, spread = mean - pulled, np.sqrt(variance) * sine
+        shift = np.sqrt(variance / other) * cosine * other_mean
+        centre, spread = mean - shift, np.sqrt(variance) * sine
         centre = np.where(np.abs(centre) <= 8 * np.finfo(float).eps * np.abs(mean), 0.0, centre)
         with np.errstate(divide="ignore", invalid="ignore"):
             ratio = np.where(centre == 0, 0.0, centre / spread)

@@ -52,7 +52,7 @@ class _Term:
 
 @dataclass(frozen=True)
 class RectifierPairs(PairMoments):
-    """A sum of moments of ramps, their coefficients brought back from mirrored rows to the rows themselves."""
+    """A sum of moments of ramps, their coefficients turned from those of mirrored rows into those of the rows."""
 
     terms: tuple[_Term, ...]
 

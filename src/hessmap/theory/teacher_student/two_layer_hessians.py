@@ -173,10 +173,10 @@ def slope_moments(moments: GaussianMoments, residual: Residual, units: Units) ->
     """(..., o, m, n): E[(f_o - f_teacher_o) g'(z_m) x_n]."""
     left, right = moments.pairs(residual.units, units).first(0, 1)  # of (u, m)
     value = np.einsum("...ou,...um,...un->...omn", residual.outer, left, residual.units.rows)
-    pulls = np.einsum("...ou,...um->...om", residual.outer, right)
+    along_rows = np.einsum("...ou,...um->...om", residual.outer, right)
     if residual.constant is not None:
-        pulls = pulls + residual.constant[..., :, None] * moments.single(2, units)[..., None, :]
-    return np.asarray(value + pulls[..., :, :, None] * units.rows[..., None, :, :])
+        along_rows = along_rows + residual.constant[..., :, None] * moments.single(2, units)[..., None, :]
+    return np.asarray(value + along_rows[..., :, :, None] * units.rows[..., None, :, :])
 
 
 def _last_on_diagonal(values: Array) -> Array:
