@@ -75,6 +75,27 @@ def test_formulas_equal_the_certified_rank_of_a_given_linear_network(widths, bia
     assert values(hm.predict_ranks(net, **known)) == found
 
 
+@given(
+    widths=st.lists(st.integers(1, 5), min_size=3, max_size=4).map(tuple),
+    num_samples=st.integers(1, 40),
+    activation=st.sampled_from(["relu", "leaky_relu"]),
+    data=st.data(),
+    seed=st.integers(0, 1000),
+)
+@settings(max_examples=30, deadline=None)
+def test_certified_ranks_of_relu_networks_obey_the_bounds(widths, num_samples, activation, data, seed):
+    """A bias in any of the layers; the bounds know the number of samples and no rank of the data."""
+    biases = data.draw(st.lists(st.booleans(), min_size=len(widths) - 1, max_size=len(widths) - 1))
+    net = hm.FullyConnected(widths, bias=biases, activation=activation)
+    generator = torch.Generator().manual_seed(seed)
+    inputs = torch.randn(num_samples, widths[0], generator=generator, dtype=torch.float64)
+    targets = torch.randn(num_samples, widths[-1], generator=generator, dtype=torch.float64)
+    problem = hm.Problem(net.build(seed=seed), "squared", inputs, targets)
+    bounds = hm.predict_ranks(net, kind="upper_bound", num_samples=num_samples)
+    for part in PARTS:
+        assert hm.certified_rank(problem, part).value <= getattr(bounds, part).value, part
+
+
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("init", ["gaussian", "uniform", "orthogonal"])

@@ -17,12 +17,12 @@ _PROOF = "proof in docs/convolutional.md"
 _OWN = (
     f"{_PAPER}, Theorem 9, an equality, {_PROOF}",
     f"{_PAPER}, Theorem 9, an equality, {_PROOF}",
-    f"{_PAPER}, Fact 13, corrected for residuals of lower rank (1 patch of 2, 2 filters, 2 outputs, rank 0: 4, not 8)",
+    f"{_PAPER}, Fact 13, corrected for low residual rank (1 patch of 2, 2 filters, 2 outputs, 0: 4, not 8), {_PROOF}",
 )
 _SHARED = (
     f"{_PAPER}, Theorem 10, an equality, {_PROOF}",
     f"{_PAPER}, Theorem 10, an equality, {_PROOF}",
-    f"{_PAPER}, Fact 14 with q = min(k, K t, m) (1 patch of 2, 1 filter, 4 outputs: 6, printed 5)",
+    f"{_PAPER}, Fact 14 with q = min(k, K t, m) (1 patch of 2, 1 filter, 4 outputs: 6, printed 5), {_PROOF}",
 )
 _LOW_OUTER = "the dense formula with the input rank"
 _GENERIC = "the rank for inputs of full rank"
