@@ -57,7 +57,8 @@ class BlockLanczos(LanczosProcess):
     def start(self, rows: Tensor, width: int) -> None:
         """Begin with some directions, filled up to a width; or go on with them, which must lie beside the basis."""
         most = self.size - self.dimension
-        found, _ = orthonormal_directions(rows, self.basis, 0.0, most, _NEGLIGIBLE)
+        largest = float(rows.abs().max()) if rows.numel() else 0.0
+        found, _ = orthonormal_directions(rows / (largest or 1.0), self.basis, 0.0, most, _NEGLIGIBLE)
         self.block = self._filled(found, width)
         self.coupling = torch.zeros(self.width, self.dimension, dtype=torch.float64)
 
