@@ -52,6 +52,7 @@ bench-peers: .venv-peers/.installed
 	cd benchmarks/peers && for question in correctness rows growth; do \
 		../../.venv-peers/bin/python $$question.py || failed=1; done; \
 	../../.venv-peers/bin/python ../layer_eigenpairs.py || failed=1; \
+	../../.venv-peers/bin/python ../lanczos_products.py || failed=1; \
 	../../.venv-peers/bin/python table.py; test -z "$$failed"
 
 # Without their requirements, which would bring another torch.

@@ -101,9 +101,9 @@ def fitted(lines: list[dict[str, Any]], tolerance: float) -> dict[str, Any]:
     base, per_pair, per_vector = np.linalg.lstsq(design, np.array(list(medians.values())), rcond=None)[0]
     ratios = [line["products"] / (base + per_pair * line["count"] + per_vector * line["width"]) for line in chosen]
     numbers = {"base": float(base), "per_pair": float(per_pair), "per_vector": float(per_vector)}
-    told = [{"count": count, "width": width, "median": median} for (count, width), median in medians.items()]
+    median_lines = [{"count": count, "width": width, "median": median} for (count, width), median in medians.items()]
     spread = {"least_ratio": min(ratios), "largest_ratio": max(ratios)}
-    return {"question": "fit", "tolerance": tolerance, **numbers, **spread, "medians": told}
+    return {"question": "fit", "tolerance": tolerance, **numbers, **spread, "medians": median_lines}
 
 
 def main() -> None:

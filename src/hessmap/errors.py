@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import difflib
 import operator
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from numbers import Real
-from typing import SupportsIndex
+from typing import SupportsIndex, TypeVar
+
+Item = TypeVar("Item")
 
 
 class HessmapError(Exception):
@@ -66,7 +69,27 @@ def unknown_name(kind: str, given: object, known: Iterable[str]) -> UnknownName:
     names = list(known)
     near = difflib.get_close_matches(str(given), names, n=2, cutoff=0.5)
     hint = f" Did you mean {' or '.join(repr(name) for name in near)}?" if near else ""
-    return UnknownName(f"{kind} must be one of {', '.join(names)}; got {given!r}.{hint}")
+    return UnknownName(f"{kind} must be one of {', '.join(names)}; got {short_text(given)}.{hint}")
+
+
+@contextmanager
+def noted(where: str) -> Iterator[None]:
+    """An exception of the user's own code passes through with a note of where it was raised.
+
+    >>> with noted("the product of an operator"):
+    ...     1 / 0
+    Traceback (most recent call last):
+        ...
+    ZeroDivisionError: division by zero
+    raised in the product of an operator
+    """
+    try:
+        yield
+    except HessmapError:
+        raise
+    except Exception as error:
+        error.add_note(f"raised in {where}")
+        raise
 
 
 def require_name(kind: str, given: object, known: Iterable[str]) -> None:
@@ -100,6 +123,7 @@ def checked_count(name: str, value: object, at_least: int | None = 1) -> int:
     if count is None or (at_least is not None and count < at_least):
         bound = "" if at_least is None else f" of at least {at_least}"
         raise InvalidInput(sentence(f"{name} must be an integer{bound}", f"got {short_text(value)}"))
+    require(abs(count) < 2**63, f"{name} must lie below 2^63", f"got {short_text(value)}")
     return count
 
 
@@ -111,9 +135,7 @@ def checked_seed(seed: object) -> int:
         ...
     hessmap.errors.InvalidInput: seed must be an integer of at least 0; got -1.
     """
-    checked = checked_count("seed", seed, 0)
-    require(checked < 2**63, "seed must lie below 2^63", f"got {short_text(checked)}")
-    return checked
+    return checked_count("seed", seed, 0)
 
 
 def checked_number(name: str, value: object) -> float:
@@ -132,6 +154,20 @@ def checked_number(name: str, value: object) -> float:
         return float(value)
     except OverflowError:
         raise InvalidInput(sentence(f"{name} must be in the range of float64", f"got {short_text(value)}")) from None
+
+
+def listed(name: str, values: Iterable[Item]) -> list[Item]:
+    """A list of what can be gone through once.
+
+    >>> listed("ranks", 3)
+    Traceback (most recent call last):
+        ...
+    hessmap.errors.InvalidInput: ranks must be a list; got 3.
+    """
+    try:
+        return list(values)
+    except TypeError:  # no iterable, or one that refuses: a tensor without dimensions
+        raise InvalidInput(sentence(f"{name} must be a list", f"got {short_text(values)}")) from None
 
 
 def short_text(value: object) -> str:

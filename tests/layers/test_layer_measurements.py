@@ -375,3 +375,54 @@ def test_memory_of_a_product_does_not_grow_with_the_samples() -> None:
     held = hessian("0").stored[0]
     assert isinstance(held, StoredPatches)
     assert held.num_bytes == 8 * 80 * (3 * 8 + 9)
+
+
+def stopped_problem(inputs: int, outputs: int, num_dead: int, scale: float = 1.0) -> Problem:
+    """A layer some of whose units never fire."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(inputs + 10 * outputs)
+        model = nn.Sequential(nn.Linear(inputs, outputs), nn.ReLU(), nn.Linear(outputs, 3)).double()
+        with torch.no_grad():
+            model[0].bias[:num_dead] = -100.0
+        data = scale * torch.randn(40, inputs, dtype=torch.float64)
+    return Problem(model, "cross_entropy", data, torch.arange(40) % 3)
+
+
+@pytest.mark.parametrize("tolerance", [1e-4, 1e-6, 1e-8])
+@pytest.mark.parametrize(
+    ("inputs", "outputs", "num_dead"),
+    [(4, 4, 1), (4, 4, 4), (3, 6, 2), (6, 3, 1), (6, 3, 3), (2, 8, 2), (4, 5, 1), (1, 9, 8), (9, 1, 1), (8, 8, 1)],
+)
+def test_dead_units_leave_the_eigenpairs_of_the_others(
+    inputs: int, outputs: int, num_dead: int, tolerance: float
+) -> None:
+    given = layer_hessian(stopped_problem(inputs, outputs, num_dead), "0")
+    known = spectrum(given.to_dense()).eigenvalues
+    for count in range(1, min(given.size, given.num_samples) + 1):
+        found = layer_eigenpairs(given, count, tolerance=tolerance)
+        assert found.converged
+        assert_allclose(found.eigenvalues, known[:count], atol=2 * tolerance * known[0])
+        vectors = found.eigenvectors
+        rest = given.to_dense().numpy() @ vectors - vectors * found.eigenvalues
+        assert np.linalg.norm(rest, axis=0).max() <= 1.1 * tolerance * max(known[0], 1e-300)
+        assert np.abs(vectors.T @ vectors - np.eye(count)).max() < 1e-10
+
+
+@pytest.mark.parametrize(("inputs", "outputs", "num_dead"), [(4, 4, 1), (4, 4, 4), (6, 3, 2), (1, 9, 8)])
+def test_decoupling_of_layers_with_dead_units(inputs: int, outputs: int, num_dead: int) -> None:
+    given = layer_hessian(stopped_problem(inputs, outputs, num_dead), "0")
+    dense = given.to_dense()
+    for count in (1, 2, given.size):
+        found = decoupling(given, count)
+        for fit, product in ((found.expectation, given.kronecker_approximation()), (found.best, None)):
+            assert np.isfinite([fit.spectral_error, fit.frobenius_error]).all()
+            if product is not None and float(dense.norm()):
+                error = float((product.to_dense() - dense).norm() / dense.norm())
+                assert fit.frobenius_error == pytest.approx(error, rel=1e-6)
+
+
+def test_a_layer_whose_inputs_are_all_zero_has_no_curvature() -> None:
+    given = layer_hessian(stopped_problem(3, 4, 0, scale=0.0), "0")
+    found = decoupling(given, 3)
+    assert (found.eigenvalues == 0).all()
+    assert (found.best.frobenius_error, found.expectation.spectral_error) == (0.0, 0.0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from hessmap.errors import InvalidInput, require, sentence
+from hessmap.errors import InvalidInput, checked_count, require, sentence
 from hessmap.results.enclosures import EigenvalueEnclosure
 
 _WIDTH = 1e-6  # relative, of the enclosure
@@ -26,6 +26,7 @@ def smallest_eigenvalue_enclosure(matrix: Any, bits: int = 256) -> EigenvalueEnc
     """
     import flint
 
+    bits = checked_count("bits", bits, 2)
     require(isinstance(matrix, flint.arb_mat), "the matrix must be a flint.arb_mat", f"got {type(matrix).__name__}")
     rows, columns = matrix.nrows(), matrix.ncols()
     require(rows == columns and rows > 0, "the matrix must be square", f"it is {rows} by {columns}")

@@ -10,7 +10,7 @@ import torch
 
 from hessmap.curvature.deep_linear import Reduction
 from hessmap.curvature.memory import require_memory
-from hessmap.errors import checked_number, require
+from hessmap.errors import checked_number, require, short_text
 from hessmap.measurement.matrices import Floats, Matrix, carried_scale, is_narrow, rounding_unit, symmetric_array
 from hessmap.results import Provenance, Spectrum, provenance
 
@@ -31,6 +31,7 @@ def spectrum(matrix: Matrix, vectors: bool = False, scale: float | None = None) 
     >>> spectrum(np.array([[0.0, 2.0], [2.0, 0.0]])).eigenvalues
     array([ 2., -2.])
     """
+    require(isinstance(vectors, bool), "vectors must be True or False", f"got {short_text(vectors)}")
     array, asymmetry = symmetric_array(matrix)
     # LAPACK works on a copy; with vectors it needs two more, and the product for the residuals one.
     needed = 8 * array.size * (4 if vectors else 1)

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from hessmap.curvature.lanczos import ScaledProduct
 from hessmap.curvature.operator import LinearOperator
-from hessmap.errors import InvalidInput, checked_count, require, sentence
+from hessmap.errors import InvalidInput, checked_count, noted, require, sentence
 
 Floats = NDArray[np.float64]
 Matrix = LinearOperator | Tensor | NDArray[Any]
@@ -24,6 +24,7 @@ NARROW_TOLERANCE = 1e-5
 EPS = float(np.finfo(np.float64).eps)
 NARROW_EPS = float(np.finfo(np.float32).eps)
 _ABOVE_ROUNDING = 10  # an asymmetry is one if it is so much larger than the rounding of the products that show it
+_MIXTURES = 4  # of two vectors, whose products show the rounding of products
 _TILE = 256
 # Operators that were seen to be symmetric, by their identity: each is asked once.
 _SYMMETRIC: WeakValueDictionary[tuple[int, str], Any] = WeakValueDictionary()
@@ -66,8 +67,11 @@ def _tensor_array(values: Tensor, name: str) -> NDArray[Any]:
 def dense_array(matrix: Matrix, name: str = "a measured matrix") -> Floats:
     """The matrix as a finite float64 array of two dimensions; that of an operator in float32 is converted."""
     if isinstance(matrix, LinearOperator):
-        dense = matrix.to_dense()
-        array = float_array(dense.double() if is_narrow(matrix) else dense, name)
+        _operator_shape(matrix)
+        with noted("the dense form of an operator"):
+            dense = matrix.to_dense()
+        is_converted = is_narrow(matrix) and isinstance(dense, Tensor) and dense.is_floating_point()
+        array = float_array(dense.double() if is_converted else dense, name)
     else:
         array = float_array(matrix, name)
     require(array.ndim == 2, "a matrix must have two dimensions", f"got shape {array.shape}")
@@ -95,13 +99,18 @@ def measured_product(matrix: Matrix) -> ScaledProduct:
         # torch reads neither reversed nor read-only arrays.
         tensor = torch.from_numpy(np.require(array, requirements=("C_CONTIGUOUS", "WRITEABLE")))
         return ScaledProduct(tensor.matmul, len(array))
-    shape = tuple(matrix.shape)
+    shape = _operator_shape(matrix)
     _require_square(shape)
-    size = checked_count("the size of an operator", shape[0], 0)
+    check = None if is_known_symmetric(matrix) else partial(_require_symmetric, matrix)
+    return ScaledProduct(partial(_product, matrix), shape[0], check)
+
+
+def _operator_shape(matrix: LinearOperator) -> tuple[int, int]:
+    """The shape of an operator that says what it is."""
+    rows, columns = (checked_count("the size of an operator", size, 0) for size in matrix.shape)
     is_float = isinstance(matrix.dtype, torch.dtype) and matrix.dtype.is_floating_point
     require(is_float, "the dtype of an operator must be a floating point format of torch", f"got {matrix.dtype!r}")
-    check = None if is_known_symmetric(matrix) else partial(_require_symmetric, matrix)
-    return ScaledProduct(partial(_product, matrix), size, check)
+    return rows, columns
 
 
 def _product(matrix: LinearOperator, vectors: Tensor) -> Tensor:
@@ -117,15 +126,18 @@ def _require_symmetric(matrix: LinearOperator, product: ScaledProduct) -> None:
     """u.(H v) = v.(H u) for two random vectors.
 
     Both sides differ by about ||H - H^T|| in the Frobenius norm, and ||H u|| is about ||H||, in any dimension. Products
-    have their own rounding, which is no asymmetry: where both sides differ, it is measured by H(u + v) = H u + H v.
+    have their own rounding, which is no asymmetry: where both sides differ, it is measured by H(a u + b v) for some
+    random a and b, which must be a H u + b H v.
     """
     if product.size > 1:
-        vectors = torch.randn(product.size, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+        generator = torch.Generator().manual_seed(0)
+        vectors = torch.randn(product.size, 2, generator=generator, dtype=torch.float64)
         images = product(vectors)
         crossed = vectors.T @ images
         difference, size = float((crossed[0, 1] - crossed[1, 0]).abs()), float(images.norm(dim=0).sum())
         if difference > asymmetry_tolerance(matrix) * size:
-            rounding = float((product(vectors.sum(1, keepdim=True))[:, 0] - images.sum(1)).norm())
+            mixture = torch.randn(2, _MIXTURES, generator=generator, dtype=torch.float64)
+            rounding = float((product(vectors @ mixture) - images @ mixture).norm(dim=0).max())
             got = f"u.(H v) and v.(H u) of random u and v differ by {difference / size:.3g} of ||H u|| + ||H v||"
             remedy = "Look for a function of the model that hides its second derivative, or for an error in matmat"
             is_symmetric = difference <= _ABOVE_ROUNDING * rounding

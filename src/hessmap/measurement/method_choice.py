@@ -12,7 +12,7 @@ from hessmap.curvature.deep_linear import Reduction, deep_linear_of, reduce_deep
 from hessmap.curvature.hessians import Hessian
 from hessmap.curvature.memory import available_bytes, readable_bytes
 from hessmap.curvature.problem import Problem
-from hessmap.errors import HessmapError, checked_count, require, require_name
+from hessmap.errors import HessmapError, checked_count, noted, require, require_name
 from hessmap.measurement.dense_spectrum import reduced_spectrum, spectrum
 from hessmap.measurement.density_estimate import density_estimate
 from hessmap.measurement.matrices import Matrix
@@ -43,7 +43,9 @@ def auto_spectrum(
     require(callable(say), "say must be a function of one text", f"got {type(say).__name__}")
     choice = choose_method(matrix, count=count, method=method, seed=seed)
     bytes_and_time = f"about {readable_bytes(choice.predicted_bytes)} and {choice.predicted_seconds:.3g} s"
-    say(f"{choice.method}: {choice.reason}; {bytes_and_time}, one product takes {choice.seconds_per_product:.2g} s")
+    text = f"{choice.method}: {choice.reason}; {bytes_and_time}, one product takes {choice.seconds_per_product:.2g} s"
+    with noted("say"):
+        say(text)
     if choice.method == "reduced":
         reduction = _reduction(matrix)
         assert reduction is not None

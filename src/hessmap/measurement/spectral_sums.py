@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-from hessmap.errors import checked_count, checked_number, require
+from hessmap.errors import checked_count, checked_number, listed, require
 from hessmap.measurement.dense_spectrum import whole_spectrum
 from hessmap.measurement.matrices import Matrix
 from hessmap.results import EffectiveDimension, ReconstructionErrors, Spectrum
@@ -68,8 +68,7 @@ def reconstruction_error(matrix: Matrix | Spectrum, ranks: Iterable[int] | None 
 
 
 def _rank_array(ranks: Iterable[int], size: int) -> NDArray[np.int64]:
-    require(isinstance(ranks, Iterable), "ranks must be a list of whole numbers", f"got {type(ranks).__name__}")
-    given = [checked_count("a rank", rank, None) for rank in ranks]
+    given = [checked_count("a rank", rank, None) for rank in listed("ranks", ranks)]
     outside = [rank for rank in given if not 0 <= rank <= size]
     require(not outside, f"ranks must lie between 0 and the size {size}", f"got {outside[:3]}")
     return np.array(given, dtype=np.int64)

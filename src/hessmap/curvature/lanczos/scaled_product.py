@@ -8,7 +8,7 @@ from math import floor, isfinite, log2
 import torch
 from torch import Tensor
 
-from hessmap.errors import HessmapError, InvalidInput, require, sentence
+from hessmap.errors import InvalidInput, noted, require, sentence
 
 Product = Callable[[Tensor], Tensor]
 
@@ -49,13 +49,8 @@ class ScaledProduct:
 
     def _images(self, vectors: Tensor) -> Tensor:
         """What the operator returns, if it is what a product must be. Its own exceptions pass through with a note."""
-        try:
+        with noted("the product of an operator"):
             images = self._product(vectors)
-        except HessmapError:
-            raise
-        except Exception as error:
-            error.add_note(f"It was raised by the product of an operator with vectors of shape {tuple(vectors.shape)}.")
-            raise
         if not isinstance(images, Tensor) or images.shape != vectors.shape or images.is_complex():
             must = "the product of an operator must be a real tensor of the shape of its vectors"
             kind = f"{tuple(images.shape)} of {images.dtype}" if isinstance(images, Tensor) else type(images).__name__

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from hessmap.errors import require
+from hessmap.errors import checked_number, checked_seed, require
 from hessmap.measurement.matrices import Floats, float_array
 from hessmap.results import ClusterMeasurement
 
@@ -23,18 +23,18 @@ def cluster_ratios(means: Means, total: float) -> ClusterMeasurement:
     trace of the output factor (or of the layer Hessian): the means hold only part of it, because variance within a
     class is lost in them (equation 271 prints the means alone).
     """
-    points = float_array(means, "mean logit gradients")
+    points, total = float_array(means, "mean logit gradients"), checked_number("total", total)
     fits = points.ndim == 3 and points.shape[0] == points.shape[1] >= 2
     require(fits, "mean logit gradients must have the shape (classes, logits, entries)", f"got {points.shape}")
     by_logit, of_each_logit = _ratios(points.transpose(1, 0, 2))
     by_class, of_each_class = _ratios(points)
-    held = float(np.square(points).sum(axis=(1, 2)).mean())
+    of_means = float(np.square(points).sum(axis=(1, 2)).mean())
     return ClusterMeasurement(
         by_logit=by_logit,
         by_class=by_class,
         of_each_logit=of_each_logit,
         of_each_class=of_each_class,
-        explained=held / total if total > 0 else 0.0,
+        explained=of_means / total if total > 0 else 0.0,
         num_classes=len(points),
     )
 
@@ -55,7 +55,8 @@ def embedded(points: Means, *, perplexity: float = 10.0, seed: int = 0) -> Float
     """
     from sklearn.manifold import TSNE
 
-    rows = float_array(points, "points")
+    rows, perplexity = float_array(points, "points"), checked_number("perplexity", perplexity)
+    require(rows.ndim >= 2 and rows.size > 0, "points must be rows of numbers", f"got shape {rows.shape}")
     rows = rows.reshape(-1, rows.shape[-1])
     most = (len(rows) - 1) / 3
     require(
@@ -64,5 +65,5 @@ def embedded(points: Means, *, perplexity: float = 10.0, seed: int = 0) -> Float
         f"got {perplexity}",
     )
     largest = float(np.abs(rows).max()) or 1.0
-    reducer = TSNE(perplexity=perplexity, init="pca", random_state=seed, method="exact")
+    reducer = TSNE(perplexity=perplexity, init="pca", random_state=checked_seed(seed) % 2**32, method="exact")
     return np.asarray(reducer.fit_transform(rows / largest), dtype=np.float64)

@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 from math import prod
+from typing import get_args
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from hessmap.curvature.layers import CompressedHessian, KroneckerProduct, LayerHessian
-from hessmap.errors import require
+from hessmap.errors import checked_count, checked_number, checked_seed, require, require_name
 from hessmap.measurement.eigenpair_iteration import Reference
 from hessmap.measurement.matrices import EPS
 from hessmap.measurement.top_eigenpairs import eigenpairs_bytes, top_eigenpairs
@@ -20,12 +21,12 @@ from hessmap.results import EigenpairsMeasurement
 Bases = tuple[Tensor, Tensor]
 BLOCK_SIZE = 8  # wider blocks need more products, narrower ones leave the matrix products too thin
 SINGLE_TOLERANCE = 1e-6  # from which on products in float32 are good enough
-_ROOM = 0.8  # of the tolerance for the iteration, the rest for their rounding
+_SHARE = 0.8  # of the tolerance for the iteration, the rest for their rounding
 _CANDIDATES = 4  # Kronecker eigenvectors per wanted one that span the first space
 _ROUGH = 1e-3  # of the norm, for the start: products in float32 are good enough
 _RANGE = 1e25  # of the trace; float32 ends at 3e38
 _AT_ONCE = 4  # vectors
-_WORTH_IT = 0.95  # of the size; above it a copy in fewer directions costs more than it saves
+_MOST_OF_THEM = 0.95  # of the size; above it a copy in fewer directions costs more than it saves
 
 
 def layer_eigenpairs(
@@ -45,27 +46,36 @@ def layer_eigenpairs(
     mixes them into the first block. At a tolerance of 1e-6 or more products are in float32, whose rounding is below it.
     ``residual_check`` is of the whole Hessian in float64; if it is too large, the shortcuts were wrong and are undone.
     """
+    require_layer_hessian(hessian)
     samples, size = hessian.num_samples, hessian.size
+    count, tolerance = checked_count("count", count, None), checked_number("tolerance", tolerance)
+    require_name("relative_to", relative_to, get_args(Reference))
+    seed = checked_seed(seed)
     require(1 <= count <= size, f"count must lie between 1 and the size {size} of the layer", f"got {count}")
     remedy = "Use more samples or fewer eigenpairs"
     must = "top eigenpairs of a layer need at least as many samples as eigenpairs"
     require(count <= samples, must, f"there are {samples} samples and count is {count}", remedy)
-    width = min(size, block_size)
+    width = min(size, checked_count("block_size", block_size))
     solve = partial(top_eigenpairs, count=count, relative_to=relative_to, block_size=width, seed=seed)
     bases = _active_directions(hessian)
     if _size_along(hessian, bases) >= max(count, width):
         start = kronecker_start(hessian, bases, count, width, seed)
         if relative_to == "norm" and _iteration_precision(hessian, tolerance) == torch.float32:
             # Its products are float32 as they are: precision "float64" takes them so.
-            narrow = partial(solve, tolerance=_ROOM * tolerance, start=start, precision="float64")
-            checked = _checked(hessian, narrow(_seen(hessian, bases, torch.float32)), bases)
+            narrow = partial(solve, tolerance=_SHARE * tolerance, start=start, precision="float64")
+            checked = _with_check(hessian, narrow(_restricted_hessian(hessian, bases, torch.float32)), bases)
             if (checked.residuals <= tolerance * checked.norm).all():
                 return replace(checked, tolerance=tolerance)
-        found = solve(_seen(hessian, bases, torch.float64), tolerance=tolerance, start=start)
-        found = _checked(hessian, found, bases)
+        found = solve(_restricted_hessian(hessian, bases, torch.float64), tolerance=tolerance, start=start)
+        found = _with_check(hessian, found, bases)
         if found.residual_check <= 3 * count**0.5 * max(tolerance, 1e-13) * found.norm:
             return found
     return solve(hessian, tolerance=tolerance)
+
+
+def require_layer_hessian(given: object) -> None:
+    must, remedy = "a measurement of a layer needs its Hessian", "Use layer_hessian(problem, name)"
+    require(isinstance(given, LayerHessian), must, f"got {type(given).__name__}", remedy)
 
 
 def layer_eigenpairs_bytes(
@@ -76,8 +86,10 @@ def layer_eigenpairs_bytes(
     The largest of its three steps: Rayleigh and Ritz for the start, the iteration, and the vectors found in all
     directions again.
     """
+    require_layer_hessian(hessian)
+    count, tolerance = checked_count("count", count), checked_number("tolerance", tolerance)
     bases = _active_directions(hessian)
-    size, width = _size_along(hessian, bases), min(hessian.size, block_size)
+    size, width = _size_along(hessian, bases), min(hessian.size, checked_count("block_size", block_size))
     precision = _iteration_precision(hessian, tolerance)
     copy = hessian.stored_bytes if bases is None else hessian.compressed_bytes(*_shape(bases))
     copy = copy * precision.itemsize // 8 if bases is not None or precision == torch.float32 else 0
@@ -97,14 +109,14 @@ def kronecker_start(hessian: LayerHessian, bases: Bases | None, count: int, widt
     found = top_eigenpairs(small, wanted, tolerance=_ROUGH, block_size=min(small.size, width), seed=seed)
     generator = torch.Generator().manual_seed(seed)
     mixture = torch.randn(wanted, width, generator=generator, dtype=torch.float64)
-    return _spread(torch.from_numpy(found.eigenvectors) @ mixture, outputs, inputs)
+    return _in_all_directions(torch.from_numpy(found.eigenvectors) @ mixture, outputs, inputs)
 
 
 def _candidates(hessian: LayerHessian, bases: Bases | None, count: int) -> tuple[Bases, Bases]:
     """Eigenvectors of both Kronecker factors that make up the leading ones of their product: in coordinates along the
     bases, and as they are."""
     product = hessian.kronecker_approximation()
-    product = product if bases is None else _seen_along(product, bases)
+    product = product if bases is None else _restricted_product(product, bases)
     pairs = product.leading(min(product.size, _CANDIDATES * count))
     outputs = product.output_eigenpairs[1][:, : int(pairs.output_index.max()) + 1]
     inputs = product.input_eigenpairs[1][:, : int(pairs.input_index.max()) + 1]
@@ -121,7 +133,9 @@ def _range_precision(hessian: LayerHessian) -> torch.dtype:
     return torch.float32 if is_in_range else torch.float64
 
 
-def _seen(hessian: LayerHessian, bases: Bases | None, precision: torch.dtype) -> LayerHessian | CompressedHessian:
+def _restricted_hessian(
+    hessian: LayerHessian, bases: Bases | None, precision: torch.dtype
+) -> LayerHessian | CompressedHessian:
     if bases is not None:
         return hessian.compressed(*bases, precision)
     return hessian if precision == torch.float64 else hessian.in_single_precision()
@@ -141,7 +155,7 @@ def _active_directions(hessian: LayerHessian) -> Bases | None:
     identities = [torch.eye(size, dtype=torch.float64) for size in hessian.weight_shape]
     shares = hessian.contracted_inputs(identities[1]), hessian.contracted_outputs(identities[0])
     bases = _range(shares[0]), _range(shares[1])
-    is_smaller = prod(_shape(bases)) <= _WORTH_IT * hessian.size
+    is_smaller = prod(_shape(bases)) <= _MOST_OF_THEM * hessian.size
     # Unfolded patches may take more than the images they come from.
     return bases if is_smaller and hessian.compressed_bytes(*_shape(bases)) <= hessian.stored_bytes else None
 
@@ -153,19 +167,19 @@ def _range(matrix: Tensor) -> Tensor:
     return active
 
 
-def _seen_along(whole: KroneckerProduct, bases: Bases) -> KroneckerProduct:
+def _restricted_product(whole: KroneckerProduct, bases: Bases) -> KroneckerProduct:
     outputs, inputs = bases
     return KroneckerProduct(outputs.T @ whole.output_factor @ outputs, inputs.T @ whole.input_factor @ inputs)
 
 
-def _checked(hessian: LayerHessian, found: EigenpairsMeasurement, bases: Bases | None) -> EigenpairsMeasurement:
+def _with_check(hessian: LayerHessian, found: EigenpairsMeasurement, bases: Bases | None) -> EigenpairsMeasurement:
     """Eigenpairs of the whole Hessian, with one float64 product of a random mixture of them as a check.
 
     What that shows beyond the claimed residuals is rounding of cheaper products, which goes with the size of a product:
     it is added to each of them in proportion to its eigenvalue.
     """
     vectors = torch.from_numpy(found.eigenvectors)
-    vectors = vectors if bases is None else _spread(vectors, *bases)
+    vectors = vectors if bases is None else _in_all_directions(vectors, *bases)
     count = len(found.eigenvalues)
     signs = np.random.default_rng(found.seed).choice((-1.0, 1.0), size=count)
     mixed = vectors @ torch.from_numpy(np.stack([signs, signs * found.eigenvalues], 1))
@@ -184,7 +198,7 @@ def _checked(hessian: LayerHessian, found: EigenpairsMeasurement, bases: Bases |
     )
 
 
-def _spread(vectors: Tensor, outputs: Tensor, inputs: Tensor) -> Tensor:
+def _in_all_directions(vectors: Tensor, outputs: Tensor, inputs: Tensor) -> Tensor:
     """(U (x) V) y for columns y, a few at a time."""
     spread = torch.empty(vectors.shape[1], len(outputs) * len(inputs), dtype=torch.float64)
     for start in range(0, len(spread), _AT_ONCE):

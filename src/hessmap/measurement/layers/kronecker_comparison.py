@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import get_args
 
 import numpy as np
 import torch
@@ -10,7 +11,8 @@ from torch import Tensor
 
 from hessmap.curvature.layers import KroneckerProduct, LayerHessian, PatchRule
 from hessmap.curvature.operator import SymmetricOperator
-from hessmap.measurement.layers.eigenpairs import layer_eigenpairs
+from hessmap.errors import checked_number, checked_seed, require, require_name, short_text
+from hessmap.measurement.layers.eigenpairs import layer_eigenpairs, require_layer_hessian
 from hessmap.measurement.overlap import overlap_curve
 from hessmap.measurement.top_eigenpairs import top_eigenpairs
 from hessmap.results import DecouplingMeasurement, EigenpairsMeasurement, KroneckerFit
@@ -34,7 +36,14 @@ def decoupling(
 
     ``eigenpairs`` are those of ``layer_eigenpairs(hessian, count)``, if they are at hand.
     """
-    found = eigenpairs or layer_eigenpairs(hessian, count, tolerance=tolerance, seed=seed)
+    require_layer_hessian(hessian)
+    require_name("patch_rule", patch_rule, get_args(PatchRule))
+    seed = checked_seed(seed)
+    found = eigenpairs
+    if found is None:
+        found = layer_eigenpairs(hessian, count, tolerance=tolerance, seed=seed)
+    is_fit = isinstance(found, EigenpairsMeasurement) and found.eigenvectors is not None and found.size == hessian.size
+    require(is_fit, "eigenpairs must be those of the layer, with their vectors", f"got {short_text(found)}")
     square = _squared_norm(hessian, found, seed)
     best = best_kronecker_product(hessian)
     fits = [
@@ -70,8 +79,10 @@ def best_kronecker_product(hessian: LayerHessian, tolerance: float = 1e-12) -> B
 
     Both factors are symmetric, and positive semi-definite where H is.
     """
-    inputs = hessian.factors["uncorrelated_patches"].input_factor
-    right = inputs / inputs.norm()
+    require_layer_hessian(hessian)
+    tolerance = checked_number("tolerance", tolerance)
+    require(0 < tolerance < 1, "tolerance must lie between 0 and 1", f"got {tolerance}")
+    right = _unit(hessian.factors["uncorrelated_patches"].input_factor)
     sigma, converged, step = 0.0, False, 0
     left = torch.zeros(hessian.weight_shape[0], hessian.weight_shape[0], dtype=torch.float64)
     for step in range(1, _MAX_STEPS + 1):  # noqa: B007 - the count is reported

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from hessmap.errors import require
-from hessmap.measurement.matrices import Floats, float_array
+from hessmap.errors import checked_count, require, short_text
+from hessmap.measurement.matrices import Floats, dense_array, float_array
 
 
 def matricised(vectors: Tensor | NDArray[Any], weight_shape: tuple[int, int]) -> Floats:
@@ -23,7 +23,9 @@ def matricised(vectors: Tensor | NDArray[Any], weight_shape: tuple[int, int]) ->
            [3., 4., 5.]])
     """
     columns = float_array(vectors, "eigenvectors")
-    outputs, inputs = weight_shape
+    is_pair = isinstance(weight_shape, tuple | list) and len(weight_shape) == 2
+    require(is_pair, "weight_shape must be a pair (outputs, inputs)", f"got {short_text(weight_shape)}")
+    outputs, inputs = (checked_count("each of weight_shape", number) for number in weight_shape)
     require(
         columns.ndim == 2 and len(columns) == outputs * inputs,
         f"eigenvectors of a layer of shape {weight_shape} must be columns with {outputs * inputs} entries",
@@ -36,7 +38,8 @@ def rank_one_ratios(vectors: Tensor | NDArray[Any], weight_shape: tuple[int, int
     """Largest singular value over Frobenius norm of every matricised column: 1 for a Kronecker product u (x) v."""
     matrices = matricised(vectors, weight_shape)
     values = np.linalg.svd(matrices, compute_uv=False)
-    return np.asarray(values[:, 0] / np.linalg.norm(values, axis=1))
+    norms = np.linalg.norm(values, axis=1)
+    return np.asarray(np.divide(values[:, 0], norms, out=np.zeros_like(norms), where=norms > 0))
 
 
 def input_correspondence(vectors: Tensor | NDArray[Any], input_vectors: Tensor | NDArray[Any]) -> Floats:
@@ -45,8 +48,9 @@ def input_correspondence(vectors: Tensor | NDArray[Any], input_vectors: Tensor |
     Equation 265 of Wu et al. (2020). Columns sum to one over a complete set of v_i; rows sum to the number of outputs
     over a complete set of h_j.
     """
-    basis = float_array(input_vectors, "input eigenvectors")
-    matrices = matricised(vectors, (len(vectors) // len(basis), len(basis)))
+    basis, columns = dense_array(input_vectors, "input eigenvectors"), dense_array(vectors, "eigenvectors")
+    num_inputs = len(basis)
+    matrices = matricised(columns, (_quotient(len(columns), num_inputs), num_inputs))
     return np.asarray(np.square(matrices @ basis).sum(axis=1).T)
 
 
@@ -55,6 +59,13 @@ def output_correspondence(vectors: Tensor | NDArray[Any], output_vectors: Tensor
 
     Equation 266 of Wu et al. (2020), whose text should say u_i. Rows sum to the number of inputs.
     """
-    basis = float_array(output_vectors, "output eigenvectors")
-    matrices = matricised(vectors, (len(basis), len(vectors) // len(basis)))
+    basis, columns = dense_array(output_vectors, "output eigenvectors"), dense_array(vectors, "eigenvectors")
+    num_outputs = len(basis)
+    matrices = matricised(columns, (num_outputs, _quotient(len(columns), num_outputs)))
     return np.asarray(np.square(basis.T @ matrices).sum(axis=2).T)
+
+
+def _quotient(size: int, part: int) -> int:
+    is_whole = part > 0 and size > 0 and size % part == 0
+    require(is_whole, "eigenvectors must have a whole number of rows of the factor's size", f"got {size} and {part}")
+    return size // part

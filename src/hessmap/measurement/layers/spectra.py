@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from hessmap.errors import require
+from hessmap.errors import checked_count, require
 from hessmap.measurement.dense_spectrum import spectrum
 from hessmap.measurement.matrices import EPS, float_array
 from hessmap.results import AutocorrelationMeasurement, OutlierMeasurement
@@ -31,11 +31,9 @@ def autocorrelation(second_moment: Matrix, mean: Matrix) -> AutocorrelationMeasu
     (1.0, 5.0, 4.0)
     """
     moment, means = float_array(second_moment, "a second moment"), np.atleast_2d(float_array(mean, "a mean"))
-    require(
-        moment.ndim == 2 and moment.shape == (means.shape[1],) * 2,
-        "a second moment must be square, with one row per entry of the mean",
-        f"got {moment.shape} and a mean of {means.shape[1]}",
-    )
+    is_fit = means.ndim == 2 and means.size > 0 and moment.shape == (means.shape[1],) * 2
+    must = "a second moment must be square, with one row per entry of the mean"
+    require(is_fit, must, f"got shape {moment.shape} and a mean of shape {means.shape}")
     found = spectrum(moment, vectors=True)
     assert found.eigenvectors is not None
     _, sizes, directions = np.linalg.svd(means, full_matrices=False)
@@ -62,7 +60,7 @@ def class_outliers(eigenvalues: Matrix, num_classes: int) -> OutlierMeasurement:
     >>> class_outliers(np.array([3.0, 1.0, -4.0]), num_classes=3).share
     0.5
     """
-    values = float_array(eigenvalues, "eigenvalues")
+    values, num_classes = float_array(eigenvalues, "eigenvalues"), checked_count("num_classes", num_classes, 2)
     enough = f"the outliers of {num_classes} classes need as many eigenvalues in descending order, and two classes"
     is_sorted = values.ndim == 1 and bool((np.diff(values) <= 0).all())
     require(2 <= num_classes <= values.size and is_sorted, enough, f"got {values.size}")
