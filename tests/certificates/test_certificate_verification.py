@@ -17,7 +17,7 @@ from scipy.stats import binom
 from torch import nn
 
 from hessmap.certificates import Certificate, PriorGrid, Verification, certify
-from hessmap.datasets import Data
+from hessmap.datasets import Data, gaussian_mixture
 from hessmap.errors import InvalidInput
 from hessmap.networks import FullyConnected
 from hessmap.results.provenance import data_hash
@@ -132,11 +132,21 @@ def test_false_claims_are_not_confirmed_and_never_repeated(certificate: Certific
             assert field.name in claims or getattr(found, field.name) == getattr(honest, field.name)
 
 
-def test_errors_on_test_data_are_not_repeated_but_named(problem, certificate: Certificate, verify) -> None:
-    found = verify(dataclasses.replace(certificate, test_error=0.001, stochastic_test_error=0.001))
+def test_errors_on_test_data_are_recomputed_or_named_and_never_repeated(certificate: Certificate, verify) -> None:
+    faked = dataclasses.replace(certificate, test_error=0.001, stochastic_test_error=0.001)
+    tests = gaussian_mixture(400, 5, num_classes=3, separation=2.0, seed=9)
+
+    found, checked = verify(faked), verify(faked, test_data=tests)
 
     assert found.unchecked == ("test_error", "stochastic_test_error")
+    assert found.test_error is None
     assert "0.001" not in repr(found)
+    assert checked.verdict == "not confirmed"
+    assert checked.unchecked == ("stochastic_test_error",)
+    assert any("states test error 0.001, and it is" in reason for reason in checked.reasons)
+    honest = dataclasses.replace(certificate, test_error=checked.test_error)
+    assert verify(honest, test_data=tests).verdict == "confirmed"
+    assert verify(certificate, test_data=tests).verdict == "confirmed"  # which states none
 
 
 def test_doubts_are_found_anew(problem, certificate: Certificate) -> None:
@@ -221,6 +231,9 @@ FORGERIES: dict[str, tuple[Callable[[Certificate], Certificate], str]] = {
     "draws are true": (replaced(num_draws=True), "num_draws must be a whole number and is 'True'"),
     "draws are half": (replaced(num_draws=2.5), "num_draws must be a whole number"),
     "settings are a list": (replaced(settings=[1]), "settings must be a table"),
+    "test error below zero": (replaced(test_error=-0.1), r"test_error must lie in \[0, 1\]"),
+    "posterior of a number": (replaced(posterior=3), "verified from its posterior; it holds none"),
+    "posterior of a list": (replaced(posterior=[1]), "verified from its posterior; it holds none"),
     "no posterior": (replaced(posterior={}), "verified from its posterior; it holds none"),
     "array of NaN": (with_array("0/weight", with_value(np.nan)), "arrays of a certificate must be finite; 0/weight"),
     "array of inf": (with_array("2/log_deviations", with_value(np.inf)), "must be finite; 2/log_deviations"),
@@ -250,6 +263,18 @@ def test_forgeries_are_refused_in_one_sentence(certificate: Certificate, verify,
     assert found.bound is None
     assert len(found.reasons) == 1
     assert re.search(words, found.reasons[0]), found.reasons[0]
+
+
+@pytest.mark.parametrize("name", [field.name for field in dataclasses.fields(Certificate)])
+def test_odd_value_of_any_field_is_never_confirmed_and_never_raises(
+    certificate: Certificate, verify, name: str
+) -> None:
+    beside = {"basis", "ending", "seconds", "provenance", "assumptions", "doubts", "notes"}  # no promise rests on them
+    for value in (None, "x", -1, 2**61, 10**400, 1e308, float("nan"), True, (1,), {}, 1j, np.array([1, 2]), object()):
+        found = verify(dataclasses.replace(certificate, **{name: value}), num_draws=200)
+        states_none = value is None and name in ("test_error", "stochastic_test_error")
+        assert not found or states_none or name in beside, value
+        assert Verification.from_json(found.to_json()) == found
 
 
 def test_missing_and_surplus_arrays_are_refused(certificate: Certificate, verify) -> None:

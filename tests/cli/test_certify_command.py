@@ -74,7 +74,8 @@ def test_certificate_that_is_not_confirmed_has_exit_code_one(folder: Path) -> No
 
 
 def test_grid_of_the_user_is_used_and_has_to_be_handed_over_again(folder: Path) -> None:
-    run(*SUBJECT, *QUICK, "--grid", "1,50", "--save", "certificate.npz")
+    done = run(*SUBJECT, *QUICK, "--grid", "1,50", "--save", "certificate.npz")
+    assert "--verify certificate.npz --grid 1,50" in done.stderr
     options = [*SUBJECT, "--verify", "certificate.npz", "--seed", "5", "--draws", "5000"]
 
     assert Certificate.load(folder / "certificate.npz").settings["grid"] == {"scale": 1.0, "precision": 50}

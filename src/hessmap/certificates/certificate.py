@@ -128,6 +128,7 @@ class Certificate(Record):
         seed: int | None = None,
         grid: PriorGrid | None = None,
         num_draws: int | None = None,
+        test_data: Data | tuple[Any, Any] | None = None,
     ) -> Verification:
         """Hold the certificate against the network, the samples and the weights that training started from.
 
@@ -136,11 +137,12 @@ class Certificate(Record):
         "confirmed" where the claimed bound follows and its draws are compatible with the verifier's, "not confirmed"
         where they are not, and "refused" where the certificate is not one for these samples and networks. ``model``
         gives the architecture; its weights are not used. A certificate with another ``grid`` than the usual one is
-        refused unless the verifier hands over the grid that was agreed on before the samples were seen.
+        refused unless the verifier hands over the grid that was agreed on before the samples were seen. The error of
+        the mean weights on test data is recomputed where ``test_data`` is given, and never repeated.
         """
         from hessmap.certificates.verification import verified
 
-        return verified(self, model, data, initial_model, seed, grid, num_draws)
+        return verified(self, model, data, initial_model, seed, grid, num_draws, test_data)
 
 
 def is_number(value: object) -> bool:

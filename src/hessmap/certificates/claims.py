@@ -7,7 +7,7 @@ recomputed, from the verifier's own samples, initial weights, grid and draws.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from math import exp, isclose
 
 import numpy as np
@@ -28,6 +28,7 @@ from hessmap.theory.pac_bayes import (
     sampled_error_lower_bound,
 )
 
+ON_TEST_DATA = ("test_error", "stochastic_test_error")
 _SAME = 1e-6  # relative: what sums of millions of terms differ by on two machines
 _ERRORS_OF_ROUNDING = 2e-3  # of the samples, that single precision may answer in another way on another machine
 _REMEDY = "Hand over grid=PriorGrid(..) if that grid was fixed before the samples were seen"
@@ -50,9 +51,15 @@ def first_refusal(
 
 
 def objections(
-    certificate: Certificate, kl: float, num_parameters: int, training_error: float, drawn: Draws, sampling_delta: float
+    certificate: Certificate,
+    kl: float,
+    num_parameters: int,
+    errors: Mapping[str, tuple[float, int]],
+    drawn: Draws,
+    sampling_delta: float,
 ) -> Iterator[str]:
-    """What speaks against the claims, given the divergence and errors that the verifier found."""
+    """What speaks against the claims, given the divergence that the verifier found, and the errors of the mean weights
+    with the number of samples of each."""
     claim = certificate
     own_complexity = complexity(kl, claim.num_samples, claim.grid_index, claim.delta)
     num_answers = claim.num_draws * claim.samples_per_draw
@@ -70,8 +77,10 @@ def objections(
         stated = getattr(claim, name)
         if not isclose(stated, found, rel_tol=_SAME, abs_tol=_SAME**2):
             yield f"the certificate states {name.replace('_', ' ')} {stated:.6g}, and {found:.6g} follows"
-    if abs(claim.training_error - training_error) > _ERRORS_OF_ROUNDING + 2 / claim.num_samples:
-        yield f"the certificate states training error {claim.training_error:.4g}, and it is {training_error:.4g}"
+    for name, (error, count) in errors.items():
+        stated = getattr(claim, name)
+        if stated is not None and abs(stated - error) > _ERRORS_OF_ROUNDING + 2 / count:
+            yield f"the certificate states {name.replace('_', ' ')} {stated:.4g}, and it is {error:.4g}"
     least = sampled_error_lower_bound(drawn.num_errors, drawn.num_draws, sampling_delta, drawn.samples_per_draw)
     least_bound = binary_kl_inverse(least, own_complexity)
     if least_bound > claim.bound * (1 + _SAME):
@@ -95,7 +104,7 @@ def _chance_of_as_few(num_errors: int, claim: Certificate, rate: float) -> float
 def _type_faults(certificate: Certificate) -> Iterator[str]:
     for fault in field_faults(certificate):
         yield sentence("a certificate must hold what its fields say", fault)
-    if not certificate.posterior:
+    if not (isinstance(certificate.posterior, dict) and certificate.posterior):
         yield sentence("a certificate is verified from its posterior", "it holds none")
 
 
@@ -133,15 +142,18 @@ def _form(array: object) -> str:
 
 
 def _number_faults(certificate: Certificate) -> Iterator[str]:
-    for name in ("bound", "sampled_error", "sampled_error_bound", "training_error"):
-        if not 0 <= getattr(certificate, name) <= 1:
-            yield sentence(f"{name} must lie in [0, 1]", f"the certificate states {getattr(certificate, name):.4g}")
+    for name in ("bound", "sampled_error", "sampled_error_bound", "training_error", *ON_TEST_DATA):
+        value = getattr(certificate, name)
+        if value is not None and not 0 <= value <= 1:
+            yield sentence(f"{name} must lie in [0, 1]", f"the certificate states {value:.4g}")
     for name in ("num_draws", "samples_per_draw", "grid_index"):
         if getattr(certificate, name) < 1:
             yield sentence(f"{name} must be at least 1", f"the certificate states {getattr(certificate, name)}")
     if certificate.draws not in DEFAULT_DRAWS:
         broken = f"the certificate states {certificate.draws[:40]!r}"
         yield sentence(f"draws must be one of {', '.join(DEFAULT_DRAWS)}", broken)
+    if certificate.draws == "pairs" and certificate.samples_per_draw != 1:
+        yield sentence("a pair has one sample", f"the certificate states {certificate.samples_per_draw}")
     confidence_of(certificate.delta, certificate.sampling_delta)  # says by itself what is wrong
 
 

@@ -12,7 +12,7 @@ from torch import nn
 
 from hessmap.certificates.certificate import Certificate, is_number
 from hessmap.certificates.certify import ASSUMPTIONS
-from hessmap.certificates.claims import first_refusal, objections
+from hessmap.certificates.claims import ON_TEST_DATA, first_refusal, objections
 from hessmap.certificates.draws import Sampler, classification_error
 from hessmap.certificates.inputs import CheckedData, checked_data, checked_pair, doubts_about_prior
 from hessmap.certificates.posterior import GridPoint, Posterior, best_grid_point, posterior_of_arrays
@@ -33,8 +33,8 @@ class Verification(Record):
 
     ``bound`` holds with probability ``confidence``, from this verifier's draws, whatever the certificate claims; it and
     all other numbers are None where the certificate was refused. ``reasons`` say why a verdict is not "confirmed",
-    ``unchecked`` names what the certificate states and nobody can recompute from the samples. As a truth value, a
-    verification is its being confirmed.
+    ``unchecked`` names what the certificate states and was not recomputed. As a truth value, a verification is its
+    being confirmed.
     """
 
     verdict: Verdict
@@ -54,6 +54,7 @@ class Verification(Record):
     num_samples: int | None = None
     num_parameters: int | None = None
     training_error: float | None = None
+    test_error: float | None = None
     seed: int | None = None
     doubts: tuple[str, ...] = ()
     assumptions: tuple[str, ...] = ASSUMPTIONS
@@ -69,6 +70,7 @@ class Verification(Record):
         "kl",
         "sampled_error_bound",
         "training_error",
+        "test_error",
         "seed",
         "doubts",
         "unchecked",
@@ -90,6 +92,7 @@ def verified(
     seed: int | None,
     grid: PriorGrid | None,
     num_draws: int | None,
+    test_data: Data | tuple[Any, Any] | None = None,
 ) -> Verification:
     """The verdict; what the verifier hands over is checked first and raises, what the certificate holds is judged."""
     started = time.perf_counter()
@@ -100,6 +103,7 @@ def verified(
     with torch.inference_mode(False):
         model, initial_model, uncompared = checked_pair(model, initial_model)
         given = checked_data(model, data, "data")
+        tests = None if test_data is None else checked_data(model, test_data, "test_data", at_least=1).samples
         network, start = (StochasticNetwork(one, torch.Generator()) for one in (model, initial_model))
         sampler = Sampler(network, given.samples.inputs, model, initial_model)
         stated = (certificate.bound, certificate.confidence)
@@ -112,9 +116,11 @@ def verified(
         drawn = sampler.draws(given.samples, num_draws, seed)
         error_bound = sampled_error_bound(drawn.num_errors, drawn.num_draws, _SAMPLING_DELTA, drawn.samples_per_draw)
         centre = network.mean_model()
-        training_error = classification_error(centre, given.samples)
+        errors = {"training_error": (classification_error(centre, given.samples), len(given.samples.inputs))}
+        if tests is not None:
+            errors["test_error"] = (classification_error(centre, tests), len(tests.inputs))
         num_parameters = sum(layer.means.numel() for layer in posterior.values())
-        reasons = objections(certificate, point.kl, num_parameters, training_error, drawn, _SAMPLING_DELTA)
+        reasons = objections(certificate, point.kl, num_parameters, errors, drawn, _SAMPLING_DELTA)
         return Verification(
             "not confirmed" if (found := tuple(reasons)) else "confirmed",
             found,
@@ -132,11 +138,12 @@ def verified(
             prior_variance=point.variance,
             num_samples=len(given.samples.inputs),
             num_parameters=num_parameters,
-            training_error=training_error,
+            training_error=errors["training_error"][0],
+            test_error=None if tests is None else errors["test_error"][0],
             seed=seed,
             doubts=(*doubts_about_prior(centre, initial_model, given.samples), *uncompared, *sampler.doubts),
             unchecked=tuple(
-                name for name in ("test_error", "stochastic_test_error") if getattr(certificate, name) is not None
+                name for name in ON_TEST_DATA if name not in errors and getattr(certificate, name) is not None
             ),
             seconds=time.perf_counter() - started,
             provenance=provenance("float32", seed),

@@ -10,9 +10,10 @@ import typer
 from hessmap.views.cli.options import AsJson, console, require_writable
 
 if TYPE_CHECKING:
-    from hessmap.certificates import Certificate
+    from hessmap.certificates import Certificate, Verification
     from hessmap.theory.pac_bayes import PriorGrid
 
+_GRID = "0.1,100"  # theory.pac_bayes.PriorGrid, without loading the room for --help
 EXAMPLES = """
 [bold]Examples[/bold]
 
@@ -63,7 +64,7 @@ def certify(
     ] = None,
     grid: Annotated[
         str, typer.Option(metavar="SCALE,PRECISION", help="Grid of prior variances, fixed before the data.")
-    ] = "0.1,100",
+    ] = _GRID,
     verify: Annotated[
         Path | None,
         typer.Option(
@@ -89,7 +90,10 @@ def certify(
     require_writable(checkpoint)
     trained, untrained, samples, tests = _subject(model, initial, data, test)
     if verify is not None:
-        _verify(verify, trained, untrained, samples, seed, _grid(grid), draws, as_json)
+        from hessmap.certificates import Certificate
+
+        options = {"seed": seed, "grid": _grid(grid), "num_draws": draws, "test_data": tests}
+        _report(Certificate.load(verify).verify(trained, samples, initial_model=untrained, **options), as_json)
         return
     found = _certified(
         trained,
@@ -116,7 +120,7 @@ def certify(
     console().print(certificate_view(found))
     if save is not None:
         subject = "" if model is None else f"{model} --initial {initial} --data {data} "
-        command = f"hessmap certify {subject}--verify {save}"
+        command = f"hessmap certify {subject}--verify {save}" + ("" if grid == _GRID else f" --grid {grid}")
         console(stderr=True).print(f"Written to {save}. To check it again: {command}", soft_wrap=True)
 
 
@@ -138,15 +142,10 @@ def _certified(model: Any, initial: Any, data: Any, iterations: int, **options: 
         )
 
 
-def _verify(
-    path: Path, model: Any, initial: Any, data: Any, seed: int | None, grid: Any, draws: int | None, as_json: bool
-) -> None:
-    """Print the verification; leave with exit code 1 unless it is confirmed."""
-    from hessmap.certificates import Certificate
+def _report(found: Verification, as_json: bool) -> None:
+    """Print a verification; leave with exit code 1 unless it is confirmed."""
     from hessmap.views.tables import verification_view
 
-    certificate = Certificate.load(path)
-    found = certificate.verify(model, data, initial_model=initial, seed=seed, grid=grid, num_draws=draws)
     if as_json:
         typer.echo(found.to_json(indent=2))
     else:

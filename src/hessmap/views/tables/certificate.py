@@ -47,6 +47,8 @@ def verification_view(verification: Verification) -> RenderableType:
             ("mean weights: error on the samples", f"{found.training_error:.4f}"),
             (f"draws of {found.draws}, seed", f"{found.num_draws:,}, {found.seed}"),
         ]
+    if found.test_error is not None:
+        rows.append(("mean weights: error on test data", f"{found.test_error:.4f}"))
     unchecked = tuple(f"{name.replace('_', ' ')} is stated, and was not recomputed" for name in found.unchecked)
     heads = (("Reasons", found.reasons, "red"), ("Assumed", found.assumptions, ""), ("Not checked", unchecked, ""))
     return _page(verdict, rows, (*heads, ("Doubts", found.doubts, "yellow")))
