@@ -315,3 +315,28 @@ def test_few_samples_are_all_answered_by_every_network() -> None:
     found = Sampler(StochasticNetwork(model, generator()), data.inputs, model).draws(Data(*data), 5, seed=0)
 
     assert (found.num_draws, found.samples_per_draw) == (5, 7)
+
+
+class ChangesItsMind(nn.Module):
+    """Uses its weight a second time from some call on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.weights, self.calls = nn.Linear(6, 2), [], 0
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        outputs = self.a(inputs)
+        return outputs + inputs @ self.weights[0].T if self.calls > 40 else outputs
+
+
+def test_second_use_that_comes_late_ends_the_draws_of_pairs() -> None:
+    model = ChangesItsMind()
+    model.weights.append(model.a.weight)
+    data = vectors()
+    sampler = Sampler(StochasticNetwork(model, generator()), data.inputs, model)
+    assert sampler.kind == "pairs"
+    sampler.pairs.network.calls = 100
+
+    assert sampler.draws(data, 50, seed=0).kind == "networks"
+    assert sampler.kind == "networks"

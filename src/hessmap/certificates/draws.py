@@ -63,7 +63,7 @@ class Sampler:
         if self.pairs is not None:
             try:
                 return self._pairs(self.pairs, data, count)
-            except NotPlain:
+            except (NotPlain, ForbiddenUse):
                 self.pairs = None
                 return self.draws(data, num_draws, seed)
         size, num_errors = min(_SAMPLES_OF_A_NETWORK, len(data.inputs)), 0
