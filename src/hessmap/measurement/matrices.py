@@ -26,7 +26,7 @@ NARROW_EPS = float(np.finfo(np.float32).eps)
 _ABOVE_ROUNDING = 10  # an asymmetry is one if it is so much larger than the rounding of the products that show it
 _MIXTURES = 4  # of two vectors, whose products show the rounding of products
 _TILE = 256
-# Operators that were seen to be symmetric, by their identity: each is asked once.
+# Operators that were found to be symmetric, by their identity: each is asked once.
 _SYMMETRIC: WeakValueDictionary[tuple[int, str], Any] = WeakValueDictionary()
 
 

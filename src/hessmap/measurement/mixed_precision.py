@@ -97,7 +97,7 @@ def _agree(expected: Tensor, found: Tensor, tolerance: float) -> bool:
     """Whether one random vector has the same product in both formats, to the tolerance.
 
     A part of A that float32 lacks, of rank one and size e, shows as e / sqrt(size), and A itself as its Frobenius norm
-    / sqrt(size): in a ratio of the two, parts of the tolerance are seen in any dimension.
+    / sqrt(size): in a ratio of the two, parts of the tolerance show in any dimension.
     """
     largest = float(expected.abs().max()) or 1.0  # squares of tiny entries would vanish
     apart, whole = float(((found - expected) / largest).norm()), float((expected / largest).norm())

@@ -46,7 +46,7 @@ def trace_estimate(
     and convolutional layers, a Kronecker product, a matrix that was written down), without a product; else by one
     product a dimension. "auto" is "exact" where that costs no more than the fewest products of "hutch++", else that.
 
-    An exact trace has no standard error but that of its rounding, which is told for operators in float32.
+    An exact trace has no standard error but that of its rounding, which is given for operators in float32.
 
     ``known`` holds eigenpairs of the same matrix, converged or not: Ritz values sum to the trace in the space of their
     vectors, so that "hutch++" takes them in the place of its sketch, without a product.
