@@ -115,7 +115,8 @@ def test_rounding_is_of_the_norm_and_counts_against_what_a_step_leaves(left: flo
     diagonal[0, 0] = start[0] @ (matrix * start[0])
     rest = matrix * start - diagonal[0, 0] * start
     shorter = float(diagonal[0, 0] / rest.norm())
-    estimate.spaces_to_clear(start[:, None], rest, rest.norm(dim=1), diagonal, beside)
+    lengths = rest.norm(dim=1)
+    estimate.spaces_to_clear(start[:, None], rest, lengths, torch.maximum(diagonal[:, 0], lengths), diagonal, beside)
     assert shorter == pytest.approx(1 / left, rel=0.2)
     assert float(estimate.true[0]) < float(estimate.estimated[0])
     assert float(estimate.estimated[0]) == pytest.approx(10 * torch.finfo(torch.float64).eps * shorter, rel=0.3)

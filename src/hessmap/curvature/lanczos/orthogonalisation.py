@@ -29,11 +29,12 @@ def remove_basis(rows: Tensor, basis: Tensor, num_near: int = 0) -> Tensor:
     the whole basis. What a pass leaves of it is rounding of the row before the pass, so it is made again where that was
     much longer ("twice is enough": Parlett 1980, The Symmetric Eigenvalue Problem, section 6-9).
     """
-    taken = rows.new_zeros(basis.shape[0], rows.shape[0])
-    if not taken.numel():
-        return taken
+    if not basis.shape[0] or not rows.shape[0]:
+        return rows.new_zeros(basis.shape[0], rows.shape[0])
+    taken: Tensor | float = 0.0
     if 0 < num_near < basis.shape[0]:
         near = basis[-num_near:].double()
+        taken = rows.new_zeros(basis.shape[0], rows.shape[0])
         taken[-num_near:] = near @ rows.T
         rows.addmm_(taken[-num_near:].T, near, alpha=-1)
     for _ in range(3):
@@ -42,11 +43,12 @@ def remove_basis(rows: Tensor, basis: Tensor, num_near: int = 0) -> Tensor:
             rows.addmm_(inside.T, basis, alpha=-1)
         else:
             rows -= inside.T @ basis
-        taken += inside
-        left = _SETTLED * torch.linalg.vector_norm(rows, dim=1)
-        if bool((torch.linalg.vector_norm(inside, dim=0) <= left).all()):
+        taken = inside + taken
+        excess = torch.linalg.vector_norm(inside, dim=0) - _SETTLED * torch.linalg.vector_norm(rows, dim=1)
+        if float(excess.max()) <= 0:
             break
-    return taken
+    assert isinstance(taken, Tensor)
+    return taken.double()
 
 
 def orthonormal_directions(
@@ -121,21 +123,20 @@ class OrthogonalityEstimate:
         self._again = torch.zeros(num_spaces, dtype=torch.bool)
 
     def spaces_to_clear(
-        self, vectors: Tensor, rest: Tensor, lengths: Tensor, diagonal: Tensor, beside: Tensor
+        self, vectors: Tensor, rest: Tensor, lengths: Tensor, norms: Tensor, diagonal: Tensor, beside: Tensor
     ) -> list[int]:
         """The spaces whose next vector must be cleared of all earlier ones, shape (spaces, dimension, size); a space
         that was cleared is cleared once more in the step after.
 
-        ``rest`` (spaces, size) is what the recurrence left, of these lengths. ``diagonal`` holds a up to the current
-        vector, ``beside`` b up to the one before.
+        ``rest`` (spaces, size) is what the recurrence left, of these lengths; ``norms`` are the largest coefficients so
+        far. ``diagonal`` holds a up to the current vector, ``beside`` b up to the one before.
         """
         dimension = vectors.shape[1]
         if dimension % _MIXED == 0:
             weights = torch.randn(len(vectors), 1, _MIXED, generator=self._generator, dtype=torch.float64)
             self._mixture.baddbmm_(weights, vectors[:, -_MIXED:])
-        largest = torch.cat([diagonal.abs(), beside.abs(), lengths[:, None]], 1).amax(1)
         safe_lengths = torch.where(lengths > 0, lengths, 1.0)
-        estimate = self._next_estimate(diagonal, beside, safe_lengths, largest)
+        estimate = self._next_estimate(diagonal, beside, safe_lengths, norms)
         visible = inner_products(self._mixture[:, 0], rest).abs() / safe_lengths
         is_due = (estimate > _SEMI) | (visible > _VISIBLE)
         chosen = (is_due | self._again | (dimension < _MIXED)) & (lengths > 0)
@@ -145,11 +146,11 @@ class OrthogonalityEstimate:
         places: list[int] = chosen.nonzero()[:, 0].tolist()
         return places
 
-    def _next_estimate(self, diagonal: Tensor, beside: Tensor, lengths: Tensor, largest: Tensor) -> Tensor:
+    def _next_estimate(self, diagonal: Tensor, beside: Tensor, lengths: Tensor, norms: Tensor) -> Tensor:
         """The largest |w[j+1, k]| of every space, one step of the recurrence."""
         j = diagonal.shape[1] - 1
         now, before, new = self._now, self._before, torch.zeros_like(self._now)
-        rounding = (_ROUNDING * largest / lengths)[:, None]
+        rounding = (_ROUNDING * norms / lengths)[:, None]
         if j:
             later = beside * now[:, 1 : j + 1] + (diagonal[:, :j] - diagonal[:, j:]) * now[:, :j]
             later -= beside[:, j - 1 :] * before[:, :j]

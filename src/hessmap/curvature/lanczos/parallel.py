@@ -25,7 +25,7 @@ class ParallelLanczos(LanczosProcess):
     def __init__(self, product: ScaledProduct, starts: Tensor, capacity: int, orthogonality: Orthogonality) -> None:
         count, is_local = starts.shape[0], orthogonality == "local"
         super().__init__(product, (count,), capacity, 0 if is_local else capacity, torch.float64)
-        self.norms = torch.zeros(count, dtype=torch.float64)  # of the operator, as far as each space knows it
+        self.norms = torch.zeros(count, dtype=torch.float64)  # the largest coefficients so far
         self.num_vectors = torch.zeros(count, dtype=torch.int64)
         self.has_ended = torch.zeros(count, dtype=torch.bool)
         self.estimate = None if is_local else OrthogonalityEstimate(count, capacity, self.size)
@@ -61,13 +61,13 @@ class ParallelLanczos(LanczosProcess):
 
     def _make_block(self, rest: Tensor, width: int) -> Tensor:
         lengths = torch.linalg.vector_norm(rest[:, 0], dim=1)
-        diagonal = self.projected.diagonal(0, 1, 2)
+        diagonal, beside = self.projected.diagonal(0, 1, 2), self.projected.diagonal(1, 1, 2)
+        self.norms = torch.maximum(torch.maximum(self.norms, diagonal[:, -1].abs()), lengths)
         if self.estimate is not None:
-            beside = self.projected.diagonal(1, 1, 2)
-            for space in self.estimate.spaces_to_clear(self.basis, rest[:, 0], lengths, diagonal, beside):
+            known = lengths, self.norms, diagonal, beside
+            for space in self.estimate.spaces_to_clear(self.basis, rest[:, 0], *known):
                 remove_basis(rest[space], self.basis[space])
                 lengths[space] = torch.linalg.vector_norm(rest[space])
-        self.norms = torch.maximum(torch.maximum(self.norms, diagonal[:, -1].abs()), lengths)
         return self._normalise(rest, lengths)
 
     def _normalise(self, rest: Tensor, lengths: Tensor) -> Tensor:
