@@ -161,3 +161,12 @@ def test_an_exception_of_the_operator_passes_through_with_a_note(name: str) -> N
         MEASUREMENTS[name](Failing())
     notes = [f"raised in the {where} of an operator" for where in ("product", "dense form")]
     assert caught.value.__notes__[-1] in notes
+
+
+@every_measurement
+@pytest.mark.parametrize("scale", [0.0, 5e-324, 1e-320, 1e-308, 1e-300, 1e-200, 1e200, 1e300])
+def test_every_scale_has_an_answer(name: str, scale: float) -> None:
+    """Definite ones, for the logarithm of their determinant."""
+    matrix = scale * rotated(np.linspace(1, 3, SIZE))
+    for given in ((matrix + matrix.T) / 2, Counted((matrix + matrix.T) / 2)):
+        assert MEASUREMENTS[name](given) is not None

@@ -12,6 +12,7 @@ from hessmap.measurement.random_probes import CONFIDENCE, ProbedOperator
 from hessmap.results import DensityEstimate
 
 _NUM_POINTS = 512
+_LEAST_WIDTH = float(np.finfo(float).tiny / np.finfo(float).eps)  # the density is at most 1 over it
 
 
 def density_estimate(
@@ -39,7 +40,8 @@ def density_estimate(
     num_probes = checked_count("num_probes", num_probes, 2)  # a band needs two
     memory_budget = checked_count("memory_budget", memory_budget, 0)
     width = None if width is None else checked_number("width", width)
-    require(width is None or 0 < width < np.inf, "width must be positive and finite", f"got {width}")
+    must = f"width must be positive and finite, and not below {_LEAST_WIDTH:.2g}, whose density is a number"
+    require(width is None or _LEAST_WIDTH <= width < np.inf, must, f"got {width}")
     operator = ProbedOperator(matrix, seed)
     require(operator.size > 0, "a density needs at least one dimension", "the operator has size 0")
     rules, kept = probe_rules(operator, num_probes, num_steps, memory_budget)
@@ -75,8 +77,8 @@ def density_record(
     nodes, weights = operator.scale * rules.nodes.numpy(), rules.weights.numpy()
     used = nodes[weights > 0]
     low, high = float(used.min()), float(used.max())
-    spread = (high - low) or max(abs(high), np.finfo(float).tiny / np.finfo(float).eps)
-    smoothing = spread / min(num_steps, operator.size) if width is None else width
+    spread = (high - low) or abs(high)
+    smoothing = max(_LEAST_WIDTH, spread / min(num_steps, operator.size)) if width is None else width
     grid = np.linspace(low - 4 * smoothing, high + 4 * smoothing, num_points)
     curves = np.stack([smoothed(grid, *rule, smoothing) for rule in zip(nodes, weights, strict=True)])
     mean = curves.mean(0)

@@ -176,7 +176,9 @@ def rounding_unit(matrix: object) -> float:
 
 
 def asymmetry_tolerance(matrix: object) -> float:
-    return NARROW_TOLERANCE if is_narrow(matrix) else ASYMMETRY_TOLERANCE
+    """Of products that are rounded to float32, by an operator in float32 or by one that says so, or in float64."""
+    is_rounded = is_narrow(matrix) or getattr(matrix, "precision", torch.float64) != torch.float64
+    return NARROW_TOLERANCE if is_rounded else ASYMMETRY_TOLERANCE
 
 
 def reachable_tolerance(matrix: object, default: float) -> float:
