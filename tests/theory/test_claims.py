@@ -136,6 +136,12 @@ def test_theorems_are_never_below_what_is_exact_or_conjectured(data: Any) -> Non
         assert (claim.kind == "conjecture") == ("study" in claim.reference or claim.num_cases is not None)
 
 
+def test_without_functional_part_the_loss_rank_is_as_exact_as_the_outer_product() -> None:
+    """Inputs of rank 0: a bias in the last layer alone, whose loss rank is a conjecture elsewhere."""
+    prediction = predict_ranks(FullyConnected((1, 1, 1), bias=(False, True)), kind="exact", input_rank=0)
+    assert [getattr(prediction, part).value for part in PARTS] == [1, 0, 1]
+
+
 def test_the_sum_of_both_parts_bounds_a_biased_convolution() -> None:
     """Exactly 21; the dense network with bias and the number of parameters give 29."""
     prediction = predict_ranks(Convolutional(2, (1, 2), (1,), outputs=5, bias=True))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
-from hessmap.errors import InvalidInput, sentence
+from hessmap.errors import InvalidInput, require, sentence
 from hessmap.networks import Activation
 from hessmap.results import PARTS, Part, RankPrediction, RankValue, Truth
 from hessmap.theory.conditions import checked_widths
@@ -105,8 +105,10 @@ def rank_prediction(
         must = f"{what} needs a linear network"
         raise InvalidInput(sentence(must, got, "Use kind='numerical' or kind='upper_bound'"))
     claims = non_linear_claims() if kind == "upper_bound" and not network.is_linear else linear_claims()
-    known = {part: _of_kind(network, part, found, kind) for part, found in zip(PARTS, claims, strict=True)}
+    known = {part: _of_kind(network, found, kind) for part, found in zip(PARTS, claims, strict=True)}
     limited = _within_limits(network, facts, known)
+    if kind == "exact":
+        _require_exact(network, limited)
     ranks = {part: RankValue(rank.value, "numerical", rank.reference) for part, rank in limited.items()}
     ranks = ranks if kind == "numerical" else limited
     return RankPrediction(
@@ -119,18 +121,20 @@ def rank_prediction(
     )
 
 
-def _of_kind(network: Described, part: Part, claims: Sequence[RankValue], kind: Truth | None) -> RankValue:
-    """The strongest claim of a kind; without one, or for "conjecture" and "numerical", of all."""
-    if kind == "upper_bound":
-        theorems = [claim for claim in claims if claim.kind != "conjecture"]
-        return _as_bound(strongest_claim([*theorems, _most(network)]))
-    found = strongest_claim(claims)
-    if kind == "exact" and found.kind != "exact":
+def _of_kind(network: Described, claims: Sequence[RankValue], kind: Truth | None) -> RankValue:
+    """The strongest claim of all or, for upper bounds, of all that are proved."""
+    if kind != "upper_bound":
+        return strongest_claim(claims)
+    theorems = [claim for claim in claims if claim.kind != "conjecture"]
+    return _as_bound(strongest_claim([*theorems, _most(network)]))
+
+
+def _require_exact(network: Described, ranks: dict[Part, RankValue]) -> None:
+    for part, rank in ranks.items():
         must = "kind='exact' needs a case whose exact rank is proved"
-        got = f"of the {part} Hessian of {network} only a {found.truth} is known ({found.value})"
+        got = f"of the {part} Hessian of {network} only a {rank.truth} is known ({rank.value})"
         remedy = "Leave kind out for the strongest claim, or use generic_rank for the exact value"
-        raise InvalidInput(sentence(must, got, remedy))
-    return found
+        require(rank.kind == "exact", must, got, remedy)
 
 
 def _as_bound(claim: RankValue) -> RankValue:
