@@ -26,7 +26,7 @@ from hessmap.theory.layers.output_subspace import (
     weight_product,
 )
 
-OwnBasis = Mapping[str, tuple[Tensor, Tensor]]
+GivenBases = Mapping[str, tuple[Tensor, Tensor]]
 OutputFactor = Literal["measured", "weights", "activity"]
 
 # A network may do what cannot be differentiated twice, or say so in words of torch; then it has no curvature basis.
@@ -59,7 +59,7 @@ BASES: dict[str, BasisRule] = {
 }
 
 
-def basis_rule(basis: str | OwnBasis) -> BasisRule:
+def basis_rule(basis: str | GivenBases) -> BasisRule:
     if isinstance(basis, Mapping):
         return BasisRule(None)
     if basis not in BASES:
@@ -93,7 +93,7 @@ def take_curvature_bases(
     return tuple(left)
 
 
-def take_own_bases(network: StochasticNetwork, bases: OwnBasis) -> None:
+def take_given_bases(network: StochasticNetwork, bases: GivenBases) -> None:
     """Turn every layer to the pair (output basis, input basis) that is given under its name."""
     known = {name: layer for name, layer in network.layers.items() if layer.output_basis is not None}
     unknown = sorted(set(bases) - set(known))

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader
 
-from hessmap.certificates.bases import OwnBasis
+from hessmap.certificates.bases import GivenBases
 from hessmap.certificates.certificate import Certificate
 from hessmap.certificates.draws import Draws, classification_error
 from hessmap.certificates.fit import PosteriorFit
@@ -37,7 +37,7 @@ def certify(
     model: nn.Module,
     initial_model: nn.Module | None,
     data: Data | tuple[Any, Any] | DataLoader[Any],
-    basis: str | OwnBasis = "iterative",
+    basis: str | GivenBases = "iterative",
     *,
     test_data: Data | tuple[Any, Any] | DataLoader[Any] | None = None,
     delta: float = 0.025,
@@ -164,7 +164,7 @@ def _notes(fit: PosteriorFit, drawn: Draws) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _basis_name(basis: str | OwnBasis) -> str:
+def _basis_name(basis: str | GivenBases) -> str:
     if isinstance(basis, str):
         return basis
     parts = [np.asarray(part) for name in sorted(basis) for part in (name, *basis[name])]

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from hessmap.certificates.bases import OwnBasis, basis_rule, take_curvature_bases, take_own_bases
+from hessmap.certificates.bases import GivenBases, basis_rule, take_curvature_bases, take_given_bases
 from hessmap.certificates.draws import Sampler
 from hessmap.certificates.fit_settings import FitMoment, FitObjective, FitSettings
 from hessmap.certificates.pairs import KnownSquares, PairLinear, squared_coordinates
@@ -43,7 +43,7 @@ class PosteriorFit:
         model: nn.Module,
         initial: nn.Module,
         data: Data,
-        basis: str | OwnBasis,
+        basis: str | GivenBases,
         settings: FitSettings,
     ) -> None:
         self.data, self.settings, self.rule = data, settings, basis_rule(basis)
@@ -55,7 +55,7 @@ class PosteriorFit:
         self.without_curvature: tuple[str, ...] = ()
         self.log_prior_deviation = nn.Parameter(torch.tensor(_FIRST_LOG_DEVIATION, dtype=torch.float64))
         if not isinstance(basis, str):
-            take_own_bases(self.network, basis)
+            take_given_bases(self.network, basis)
         self.iteration = 0
         self.best: tuple[float, Posterior, float] | None = None
         self.objective = FitObjective(settings.objective)
