@@ -1,4 +1,5 @@
-"""What every benchmark shares: best of several rounds in one process, and a JSON file that says where it ran."""
+"""What every benchmark shares: rounds that ours and the peers take in turn, in one process, and a JSON file that says
+where it ran."""
 
 from __future__ import annotations
 
@@ -7,8 +8,9 @@ import json
 import os
 import platform
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import torch
@@ -22,6 +24,36 @@ ROUNDS = 3
 def best_seconds(work: Callable[[], Any], rounds: int = ROUNDS) -> float:
     """The best of several rounds."""
     return min(timed(work)[0] for _ in range(rounds))
+
+
+def seconds_in_turn(
+    works: Mapping[str, Callable[[], Any]], rounds: int = ROUNDS
+) -> tuple[dict[str, dict[str, Any]], dict[str, Any]]:
+    """Every work the same number of rounds, taken in turn, and what the last round of each gave.
+
+    Of each the best, the median, the spread (largest less smallest, over the median), and all rounds in order.
+    """
+    seconds: dict[str, list[float]] = {name: [] for name in works}
+    values: dict[str, Any] = {}
+    for _ in range(rounds):
+        for name, work in works.items():
+            spent, values[name] = timed(work)
+            seconds[name].append(spent)
+    return {name: summary(spent) for name, spent in seconds.items()}, values
+
+
+def summary(seconds: list[float]) -> dict[str, Any]:
+    """
+    >>> summary([3.0, 1.0, 2.0])
+    {'best': 1.0, 'median': 2.0, 'spread': 1.0, 'rounds': [3.0, 1.0, 2.0]}
+    """
+    middle = median(seconds)
+    return {"best": min(seconds), "median": middle, "spread": (max(seconds) - min(seconds)) / middle, "rounds": seconds}
+
+
+def speedups(seconds: Mapping[str, Mapping[str, Any]], ours: str, peer: str) -> dict[str, float]:
+    """Of ours over the peer, best against best and median against median."""
+    return {key: seconds[peer][key] / seconds[ours][key] for key in ("best", "median")}
 
 
 def timed(work: Callable[[], Any]) -> tuple[float, Any]:
