@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: run test install lint types unit test-slow test-portable test-versions bench bench-peers clean
+.PHONY: run test install lint format types unit test-slow test-portable test-versions coverage docs docs-serve wheel bench bench-peers clean
 
 run: install
 	$(BIN)/hessmap map
@@ -14,11 +14,15 @@ install: $(VENV)/.installed
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev,cluster]'
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	touch $@
 
 lint: install
 	$(BIN)/ruff check .
+
+format: install
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
 
 types: install
 	$(BIN)/mypy
@@ -38,13 +42,36 @@ test-portable: install
 test-versions: install
 	$(BIN)/python .ci/matrix.py versions $(ROWS)
 
+# Lines and branches that the tests of `make test` run; the report is in htmlcov/.
+coverage: install
+	OMP_NUM_THREADS=1 $(BIN)/pytest -q --numprocesses auto --dist loadfile --cov --cov-report=html --cov-report=term
+
+# The site, into site/: a broken link, anchor or reference ends it.
+docs: .venv-docs/.installed
+	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --strict --quiet
+
+docs-serve: .venv-docs/.installed
+	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs serve
+
+.venv-docs/.installed: pyproject.toml constraints.txt
+	test -x .venv-docs/bin/python || $(PYTHON) -m venv .venv-docs
+	.venv-docs/bin/pip install --quiet --constraint constraints.txt --editable '.[docs]'
+	touch $@
+
+# dist/*.whl and dist/*.tar.gz, as they would be published.
+wheel: install
+	rm -rf build dist
+	$(BIN)/python -m build --outdir dist .
+	$(BIN)/twine check --strict dist/*
+	$(BIN)/check-wheel-contents dist/*.whl
+
 bench: .venv-bench/.installed
 	cd benchmarks && for question in dense_hessian conv_hessian reduced_spectrum papers_way certified_rank study_store teacher_hessian input_jacobians; do \
 		../.venv-bench/bin/python $$question.py || failed=1; done; test -z "$$failed"
 
 .venv-bench/.installed: pyproject.toml constraints.txt benchmarks/requirements.txt
 	test -x .venv-bench/bin/python || $(PYTHON) -m venv .venv-bench
-	.venv-bench/bin/pip install --quiet --constraint constraints.txt --editable . --requirement benchmarks/requirements.txt
+	.venv-bench/bin/pip install --quiet --constraint constraints.txt --editable '.[all]' --requirement benchmarks/requirements.txt
 	touch $@
 
 # Beside the peers, in an environment of their own; rows that were measured before are not run again.
@@ -58,9 +85,9 @@ bench-peers: .venv-peers/.installed
 # Without their requirements, which would bring another torch.
 .venv-peers/.installed: pyproject.toml constraints.txt benchmarks/peers/requirements.txt
 	test -x .venv-peers/bin/python || $(PYTHON) -m venv .venv-peers
-	.venv-peers/bin/pip install --quiet --constraint constraints.txt --editable .
+	.venv-peers/bin/pip install --quiet --constraint constraints.txt --editable '.[all]'
 	.venv-peers/bin/pip install --quiet --no-deps --requirement benchmarks/peers/requirements.txt
 	touch $@
 
 clean:
-	rm -rf $(VENV) .venv-bench .venv-peers .matrix .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) .venv-bench .venv-docs .venv-peers .matrix .mypy_cache .ruff_cache .pytest_cache build dist htmlcov site

@@ -117,7 +117,7 @@ def environment(name: str, interpreter: Path, kind: str) -> Path:
     constraints = OUTPUT / f"constraints-{name}.txt"
     constraints.write_text("\n".join(oldest()) if kind == "oldest" else "")
     install = [python, "-m", "pip", "install", "--quiet", "--quiet", "--upgrade", "--upgrade-strategy", "eager"]
-    subprocess.run([*install, "--constraint", constraints, "--editable", f"{ROOT}[dev,cluster]"], check=True)
+    subprocess.run([*install, "--constraint", constraints, "--editable", f"{ROOT}[dev]"], check=True)
     return python
 
 
@@ -125,7 +125,7 @@ def oldest() -> list[str]:
     """The lower bounds of pyproject.toml as pins."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     needed = [*project["dependencies"], *(one for extra in project["optional-dependencies"].values() for one in extra)]
-    return [one.replace(">=", "==") for one in needed if ">=" in one]
+    return [re.sub(r"\[.*?\]", "", one).replace(">=", "==") for one in needed if ">=" in one]
 
 
 def main() -> None:

@@ -6,6 +6,7 @@ import difflib
 import operator
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from numbers import Real
 from typing import SupportsIndex, TypeVar
 
@@ -44,6 +45,10 @@ class RankLost(HessmapError, RuntimeError):
     """A process of a distributed computation did not answer."""
 
 
+class MissingExtra(HessmapError, ImportError):
+    """A package that only some work needs is not installed; the message says the command that installs it."""
+
+
 def sentence(must: str, got: str, remedy: str = "") -> str:
     """The shape of every message.
 
@@ -58,6 +63,20 @@ def require(condition: bool, must: str, got: str, remedy: str = "") -> None:
     """Raise InvalidInput in the one sentence shape unless the condition holds."""
     if not condition:
         raise InvalidInput(sentence(must, got, remedy))
+
+
+def require_extra(package: str, extra: str) -> None:
+    """Raise MissingExtra unless a package that an extra of hessmap installs can be imported.
+
+    >>> require_extra("no_such_package", "plots")
+    Traceback (most recent call last):
+        ...
+    hessmap.errors.MissingExtra: this needs the package no_such_package; it is not installed. \
+Install it with: pip install "hessmap[plots]".
+    """
+    if find_spec(package) is None:
+        remedy = f'Install it with: pip install "hessmap[{extra}]"'
+        raise MissingExtra(sentence(f"this needs the package {package}", "it is not installed", remedy))
 
 
 def unknown_name(kind: str, given: object, known: Iterable[str]) -> UnknownName:

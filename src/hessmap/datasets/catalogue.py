@@ -155,12 +155,12 @@ def available(verify: bool = False) -> tuple[DataSetStatus, ...]:
     digits = DataSetStatus(
         name="digits",
         is_present=True,
-        folder="embedded in scikit-learn",
+        folder="embedded",
         num_train=1_797,
         num_test=0,
         image_shape=(1, 8, 8),
         num_classes=10,
-        source="It comes with scikit-learn",
+        source="It comes with hessmap",
         is_original=True if verify else None,
     )
     return (digits, *(files.status(verify) for files in (MNIST, FASHION_MNIST, CIFAR10)))

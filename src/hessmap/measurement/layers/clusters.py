@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from hessmap.errors import checked_number, checked_seed, require
+from hessmap.errors import checked_number, checked_seed, require, require_extra
 from hessmap.measurement.matrices import Floats, float_array
 from hessmap.results import ClusterMeasurement
 
@@ -18,7 +18,7 @@ Means = Tensor | NDArray[Any]
 def cluster_ratios(means: Means, total: float) -> ClusterMeasurement:
     """Variance between clusters over variance within them, of mean logit gradients (classes, logits, entries).
 
-    Clusters are taken once by logit (over the classes) and once by class (over the logits); Wu et al. (2020, Appendix
+    Clusters are taken once by logit (over the classes) and once by class (over the logits); Wu et al. (2022, Appendix
     G.5) see the first at initialisation and the second, sometimes, at minima. ``total`` is E[sum_j ||g_j||^2], the
     trace of the output factor (or of the layer Hessian): the means hold only part of it, because variance within a
     class is lost in them (equation 271 prints the means alone).
@@ -53,6 +53,7 @@ def embedded(points: Means, *, perplexity: float = 10.0, seed: int = 0) -> Float
 
     Only which points lie together means anything; distances between clusters do not.
     """
+    require_extra("sklearn", "tsne")
     from sklearn.manifold import TSNE
 
     rows, perplexity = float_array(points, "points"), checked_number("perplexity", perplexity)

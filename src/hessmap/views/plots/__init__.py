@@ -3,6 +3,10 @@
 What is registered here is what ``record.plot()`` draws.
 """
 
+from hessmap.errors import require_extra
+
+require_extra("matplotlib", "plots")
+
 from hessmap.results import (
     BottleneckView,
     ClassRegions,
