@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import traceback
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,14 +25,15 @@ _EXAMPLES = """
   hessmap map compare run1 run3               [dim]# what changed, layer by layer[/dim]\n
   hessmap track show run1 --figure run1.png   [dim]# curvature along a training[/dim]\n
   hessmap predict 64-30-20-10 --input-rank 61 [dim]# from integers alone[/dim]\n
-  hessmap certify                             [dim]# a bound on the error on unseen data[/dim]\n
-  hessmap function                            [dim]# how many dimensions its function has[/dim]\n
+  hessmap certify                             [dim]# a bound on unseen errors[/dim]\n
+  hessmap function                            [dim]# the rank of its function[/dim]\n
   hessmap study list                          [dim]# the papers' questions[/dim]\n
   hessmap data                                [dim]# what is here, how to get more[/dim]
 
 Every command has --help with examples of its own, and --json for programs.
 """
 
+_HELP_OPTIONS = ["-h", "--help"]
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
@@ -41,6 +43,16 @@ class Roof(TyperGroup):
     The exit code is 2 for what hessmap refuses, and 1 for what nobody foresaw: a mistake of hessmap, or an error of
     the user's own model or data.
     """
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        for command in _commands_below(self):
+            _hide_types_of_flags(command.get_params(typer.Context(command, help_option_names=_HELP_OPTIONS)))
+
+    def get_params(self, ctx: Any) -> Any:
+        parameters = super().get_params(ctx)
+        _hide_types_of_flags(parameters)
+        return parameters
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -52,6 +64,19 @@ class Roof(TyperGroup):
             is_refusal = isinstance(error, HessmapError)
             typer.echo(f"hessmap: {error if is_refusal else _unforeseen(error)}", err=True)
             raise typer.Exit(2 if is_refusal else 1) from error
+
+
+def _commands_below(group: Any) -> Iterator[Any]:
+    for command in getattr(group, "commands", {}).values():
+        yield command
+        yield from _commands_below(command)
+
+
+def _hide_types_of_flags(parameters: Any) -> None:
+    """Help shows no type for options without a value."""
+    for parameter in parameters:
+        if getattr(parameter, "is_flag", False):
+            parameter.metavar = ""
 
 
 def _unforeseen(error: Exception) -> str:
@@ -78,10 +103,9 @@ app = typer.Typer(
     "architecture, [bold]measure[/bold] them on a model and data, explain them layer by layer.",
     epilog=_EXAMPLES,
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings={"help_option_names": _HELP_OPTIONS},
 )
 app.add_typer(map_app)
 app.add_typer(track_app)

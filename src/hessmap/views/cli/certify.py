@@ -17,11 +17,12 @@ _GRID = "0.1,100"  # theory.pac_bayes.PriorGrid, without loading the room for --
 EXAMPLES = """
 [bold]Examples[/bold]
 
-  hessmap certify                               [dim]# a small network on digits, 0-4 against 5-9[/dim]\n
-  hessmap certify my_models:trained --initial my_models:untrained --data my_data:train\n
-  hessmap certify my_models:trained --initial my_models:untrained --data my_data:train --test my_data:test \\
-      --save certificate.npz --checkpoint fit.pt [dim]# Ctrl-C, and the same command continues[/dim]\n
-  hessmap certify my_models:trained --initial my_models:untrained --data my_data:train --verify certificate.npz
+  hessmap certify                   [dim]# digits 0-4 against 5-9[/dim]\n
+  hessmap certify my:net --initial my:start --data my:train\n
+  hessmap certify my:net --initial my:start --data my:train --save c.npz\n
+  hessmap certify my:net --initial my:start --data my:train --verify c.npz
+
+With --checkpoint FILE, Ctrl-C and the same command again continue the fit.
 """
 
 

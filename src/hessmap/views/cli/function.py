@@ -26,7 +26,7 @@ bottlenecks: the squared norm per layer is at least, and in deep networks about,
   hessmap function --tolerance 1e-10 --certify    [dim]# no small singular value is dropped[/dim]\n
   hessmap function --figure layers.png            [dim]# singular values, layer by layer[/dim]\n
   hessmap function my_models:net --data my_data:inputs\n
-  hessmap function my_models:net --data my_data:train --samples 200 --json > function.json
+  hessmap function my_models:net --data my_data:train --json > function.json
 """
 
 

@@ -33,7 +33,7 @@ Every map is stored under its name. A model has a colon in its name; the words l
   hessmap map --loss squared --certify          [dim]# exact ranks as well[/dim]\n
   hessmap map --widths 64-16-16-10 --activation tanh --epochs 20\n
   hessmap map --data mnist --side 8 --samples 2000\n
-  hessmap map my_models:net --data my_data:train [dim]# your own, from this folder[/dim]\n
+  hessmap map my_models:net --data my_data:train  [dim]# your own[/dim]\n
   hessmap map --json > map.json
 """
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import IO, TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -28,7 +30,23 @@ def console(stderr: bool = False) -> Console:
     """Where people read; what stands in brackets is text, not markup."""
     from rich.console import Console
 
-    return Console(stderr=stderr, markup=False, highlight=False)
+    stream = sys.stderr if stderr else sys.stdout
+    file = stream if stream.isatty() else cast("IO[str]", WithoutPadding(stream))
+    return Console(file=file, markup=False, highlight=False)
+
+
+class WithoutPadding:
+    """A stream that leaves out the spaces at the ends of lines, which tables are padded with."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        self._stream.write(re.sub(r" +$", "", text, flags=re.MULTILINE))
+        return len(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
 
 
 def echo_json(content: Any) -> None:

@@ -44,7 +44,21 @@ study_app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-Name = Annotated[str, typer.Argument(help="The name of a study, or package.module:attribute for one of your own.")]
+
+
+def _names_of_studies(incomplete: str) -> list[str]:
+    """What the shell offers for the beginning of a name."""
+    from hessmap.runs.registry import listing
+
+    return [listed.name for listed in listing() if listed.name.startswith(incomplete)]
+
+
+Name = Annotated[
+    str,
+    typer.Argument(
+        help="The name of a study, or package.module:attribute for one of your own.", autocompletion=_names_of_studies
+    ),
+]
 Data = Annotated[str | None, typer.Option(help="The data set to use; unless given, the study's default.")]
 Results = Annotated[Path | None, typer.Option("--results", help="Read the exported JSON of this folder instead.")]
 
@@ -100,13 +114,14 @@ def run(
     Ctrl-C finishes the cases under way and leaves; a second one leaves at
     once. The same command continues where it stopped.
     """
-    from hessmap.runs.encoding import case_of_key
-    from hessmap.runs.run import run as run_study
     from hessmap.views.progress import TerminalProgress
-    from hessmap.views.study.text import summary_view
 
-    _study_of(name)
     with TerminalProgress() as shown:
+        shown.start(f"{name}: its cases, its data and what is stored")
+        from hessmap.runs.encoding import case_of_key
+        from hessmap.runs.run import run as run_study
+
+        _study_of(name)
         summary = run_study(
             name,
             store,
@@ -122,6 +137,8 @@ def run(
     if as_json:
         typer.echo(summary.to_json(indent=2))
     else:
+        from hessmap.views.study.text import summary_view
+
         _print(summary_view(summary))
     if summary.is_interrupted:
         raise typer.Exit(130)

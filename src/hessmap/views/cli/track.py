@@ -23,12 +23,13 @@ from hessmap.views.cli.options import (
 EXAMPLES = """
 [bold]Examples[/bold]
 
-  hessmap track checkpoints my_models:net runs/epoch-*.pt --data my_data:train --name run1\n
+  hessmap track checkpoints my:net epoch-*.pt --data my:train --name run1\n
   hessmap track list\n
   hessmap track show run1 --figure run1.png
 
-In a training loop of your own: tracker = hessmap.Tracker(model, "cross_entropy", data, name="run1"),
-then tracker(step) after every step.
+In a training loop of your own, tracker(step) after every step, with
+
+  tracker = hessmap.Tracker(model, "cross_entropy", data, name="run1")
 """
 
 track_app = typer.Typer(
