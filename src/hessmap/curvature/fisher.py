@@ -45,6 +45,12 @@ def fisher(problem: Problem) -> FisherOperator:
     The loss must be minus the logarithm of such a distribution whose natural parameters are the outputs: softmax
     cross-entropy, or squared (a Gaussian of unit variance). There it equals the outer-product Hessian, for any targets
     (Martens 2020, "New insights and perspectives on the natural gradient method", section 9).
+
+    >>> import torch, hessmap as hm
+    >>> problem = hm.Problem(torch.nn.Linear(2, 2), "cross_entropy", torch.eye(2), torch.tensor([0, 1]))
+    >>> outer = hm.outer_product_hessian(problem).to_dense()
+    >>> bool(torch.allclose(fisher(problem).to_dense(), outer))  # of cross-entropy it is the outer-product Hessian
+    True
     """
     require_problem(problem)
     if not isinstance(problem.loss, CrossEntropy | TorchCrossEntropy | Squared):
@@ -56,6 +62,12 @@ def fisher(problem: Problem) -> FisherOperator:
 
 def empirical_fisher(problem: Problem) -> FisherOperator:
     """E[g g^T] of the gradients g of each sample's loss at its GIVEN target: not the Fisher information, and no
-    approximation of the Hessian away from a well-specified optimum (Kunstner, Balles & Hennig 2019)."""
+    approximation of the Hessian away from a well-specified optimum (Kunstner, Balles & Hennig 2019).
+
+    >>> import torch, hessmap as hm
+    >>> problem = hm.Problem(torch.nn.Linear(2, 2), "cross_entropy", torch.eye(2), torch.tensor([0, 1]))
+    >>> empirical_fisher(problem).to_dense().shape
+    torch.Size([6, 6])
+    """
     require_problem(problem)
     return FisherOperator(problem, "empirical_fisher")

@@ -81,17 +81,37 @@ class Hessian(SymmetricOperator):
 
 
 def loss_hessian(problem: Problem) -> Hessian:
-    """The second derivative of the risk."""
+    """The second derivative of the risk.
+
+    >>> import torch, hessmap as hm
+    >>> problem = hm.Problem(torch.nn.Linear(2, 1, bias=False), "squared", torch.eye(2), torch.ones(2, 1))
+    >>> loss_hessian(problem).to_dense()  # the mean of x x^T
+    tensor([[0.5000, 0.0000],
+            [0.0000, 0.5000]], dtype=torch.float64)
+    """
     return Hessian(problem, "loss")
 
 
 def outer_product_hessian(problem: Problem) -> Hessian:
-    """The part through first derivatives of the outputs: E[J^T (d2loss/doutput2) J], positive for convex losses."""
+    """The part through first derivatives of the outputs: E[J^T (d2loss/doutput2) J], positive for convex losses.
+
+    >>> import torch, hessmap as hm
+    >>> problem = hm.Problem(hm.FullyConnected((2, 3, 1)).build(seed=0), "squared", torch.eye(2), torch.ones(2, 1))
+    >>> bool(torch.linalg.eigvalsh(outer_product_hessian(problem).to_dense()).min() > -1e-12)
+    True
+    """
     return Hessian(problem, "outer_product")
 
 
 def functional_hessian(problem: Problem) -> Hessian:
-    """The part through second derivatives of the outputs: E[sum_c residual_c d2output_c], zero at interpolation."""
+    """The part through second derivatives of the outputs: E[sum_c residual_c d2output_c], zero at interpolation.
+
+    >>> import torch, hessmap as hm
+    >>> model = hm.FullyConnected((2, 3, 1)).build(seed=0)
+    >>> fitted = hm.Problem(model, "squared", torch.eye(2), model(torch.eye(2).double()).detach())
+    >>> bool(functional_hessian(fitted).to_dense().abs().max() < 1e-12)  # no residual, no functional part
+    True
+    """
     return Hessian(problem, "functional")
 
 

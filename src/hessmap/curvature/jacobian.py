@@ -22,6 +22,11 @@ def output_jacobian(problem: Problem) -> Tensor:
     """doutput/dparameters of every sample, shape (num_samples, output_dim, num_parameters).
 
     One vector-Jacobian product per output and sample, in the sample's own copy of the parameters.
+
+    >>> import torch, hessmap as hm
+    >>> problem = hm.Problem(torch.nn.Linear(2, 3), "squared", torch.eye(2), torch.zeros(2, 3))
+    >>> output_jacobian(problem).shape  # samples, outputs, parameters
+    torch.Size([2, 3, 9])
     """
     require_problem(problem)
     size = problem.dtype.itemsize * problem.num_samples * problem.output_dim * problem.num_parameters
@@ -35,6 +40,12 @@ def tangent_kernel(problem: Problem, kind: Kernel = "full", output: int = 0) -> 
 
     "full": (num_samples * output_dim) square, rows ordered (sample, output). "trace": num_samples square, summed over
     the outputs. "single_output": num_samples square, of the output named by its index.
+
+    >>> import torch, hessmap as hm
+    >>> problem = hm.Problem(torch.nn.Linear(2, 1, bias=False), "squared", torch.eye(2), torch.zeros(2, 1))
+    >>> tangent_kernel(problem)  # x^T x' of orthogonal samples
+    tensor([[1., 0.],
+            [0., 1.]], dtype=torch.float64)
     """
     jacobian = output_jacobian(problem)
     if kind == "full":

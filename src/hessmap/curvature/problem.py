@@ -53,6 +53,12 @@ class Problem:
     float64 up to a million trainable parameters and in its own number format above, unless ``dtype`` says otherwise. No
     temporary is meant to exceed ``memory_budget`` bytes; without one it is a quarter of the free memory, at most 8 GiB.
     ``notes`` says in words whatever was done.
+
+    >>> import torch
+    >>> model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Tanh(), torch.nn.Linear(4, 2))
+    >>> problem = Problem(model, "cross_entropy", torch.randn(20, 3), torch.randint(2, (20,)))
+    >>> problem.num_parameters, problem.num_samples, problem.gradient().shape
+    (26, 20, torch.Size([26]))
     """
 
     @torch.inference_mode(False)

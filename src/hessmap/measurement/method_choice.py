@@ -39,6 +39,9 @@ def auto_spectrum(
 ) -> Spectrum | EigenpairsMeasurement | DensityEstimate:
     """The spectrum as far as the size allows: all eigenvalues where the matrix fits, else the ``count`` largest in
     magnitude if a count is asked for, else a density. ``say`` gets the choice, its bytes and seconds, before it starts.
+
+    >>> auto_spectrum(np.diag([3.0, 1.0, 0.0])).eigenvalues
+    array([3., 1., 0.])
     """
     require(callable(say), "say must be a function of one text", f"got {type(say).__name__}")
     choice = choose_method(matrix, count=count, method=method, seed=seed)
@@ -60,7 +63,11 @@ def auto_spectrum(
 def choose_method(
     matrix: Matrix, *, count: int | None = None, method: SpectrumMethod = "auto", seed: int = 0
 ) -> MethodChoice:
-    """Which way, and what it will take, from one timed product with a block of vectors."""
+    """Which way, and what it will take, from one timed product with a block of vectors.
+
+    >>> choose_method(np.eye(5)).method
+    'dense'
+    """
     require_name("method", method, get_args(SpectrumMethod))
     operator = ProbedOperator(matrix, seed)
     size = operator.size

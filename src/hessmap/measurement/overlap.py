@@ -21,7 +21,7 @@ _ORTHONORMALITY_TOLERANCE = 1e-8
 def subspace_overlap(first: Basis, second: Basis) -> SubspaceOverlap:
     """||U^T V||_F^2 / k for orthonormal bases U and V of k columns: the mean squared cosine of the canonical angles.
 
-    Definition 2.1 of Wu et al. (2020, "Dissecting Hessian"). Columns that are not orthonormal are refused: the
+    Definition 2.1 of Wu et al. (2022, "Dissecting Hessian"). Columns that are not orthonormal are refused: the
     formula would give a number that is no overlap. Random subspaces of R^n overlap by k / n on average.
 
     >>> subspace_overlap(np.eye(3)[:, :2], np.eye(3)[:, 1:]).value

@@ -46,6 +46,12 @@ def certified_rank(problem: Problem, part: Part = "loss", *, seed: int = 0) -> R
     most ``failure_bound``. At a tie (a ReLU input of exactly 0, a maximum attained twice) the derivative is torch's (0,
     the first of the equals), and ties are counted. The empty patches of an image tie by themselves: their units are
     equal for all weights, so that the choice among them changes nothing.
+
+    >>> import hessmap as hm
+    >>> model = hm.FullyConnected((6, 5, 4), activation="relu").build(seed=0)
+    >>> problem = hm.Problem(model, "squared", *hm.datasets.dyadic(num_samples=40, dim=6, output_dim=4))
+    >>> certified_rank(problem, "outer_product").value
+    45
     """
     if not isinstance(part, str) or part not in PARTS:
         raise unknown_name("part", part, PARTS)
@@ -59,7 +65,13 @@ def certified_rank(problem: Problem, part: Part = "loss", *, seed: int = 0) -> R
 
 
 def certified_data_ranks(problem: Problem, *, seed: int = 0) -> DataRanks:
-    """The ranks of these inputs and residuals that the rank formulas ask for, certified in the same way."""
+    """The ranks of these inputs and residuals that the rank formulas ask for, certified in the same way.
+
+    >>> import hessmap as hm
+    >>> data = hm.datasets.dyadic(num_samples=20, dim=6, output_dim=2, rank=3)
+    >>> certified_data_ranks(hm.Problem(hm.FullyConnected((6, 4, 2)).build(seed=0), "squared", *data)).input_rank
+    3
+    """
     generator = np.random.default_rng(checked_seed(seed))
     field = random_prime_field(generator)
     exact = exact_problem(problem, field)

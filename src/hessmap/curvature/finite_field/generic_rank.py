@@ -45,6 +45,10 @@ def generic_rank(
     sum of the residuals; ``mean_residual_is_zero`` asks for omega = 0. All are generic unless given. A linear network
     needs no more samples than the ranks do; with a polynomial activation the rank can grow with ``num_samples``
     (default: the number of parameters).
+
+    >>> import hessmap as hm
+    >>> generic_rank(hm.FullyConnected((6, 5, 4)), "loss", residual_rank=1).value
+    33
     """
     if not isinstance(part, str) or part not in PARTS:
         raise unknown_name("part", part, PARTS)

@@ -53,12 +53,19 @@ def layer_factors(
     Where a sample passes the weight at P positions (convolutions, tokens), two rules are known:
 
     "uncorrelated_patches": E[sum_p x_p x_p^T] and (1/P) E[sum_p M_pp], the normalisation of Grosse & Martens (2016)
-        and equation 35 of Wu et al. (2020, "Dissecting Hessian"). Its equation 33 needs rows ordered (class, position)
+        and equation 35 of Wu et al. (2022, "Dissecting Hessian"). Its equation 33 needs rows ordered (class, position)
         by channel; a plain reshape of its N mixes positions with channels.
     "mean_patch": E[xbar xbar^T] and E[sum_pq M_pq], xbar the mean patch: the derivatives of all positions together.
 
     Where groups of outputs have inputs of their own (grouped convolutions, scales of normalisations, the projections of
     attention to different tokens), the input factor is the mean over the groups.
+
+    >>> import torch, hessmap as hm
+    >>> model = hm.FullyConnected((3, 4, 2), activation="relu").build(seed=0)
+    >>> problem = hm.Problem(model, "cross_entropy", torch.randn(9, 3), torch.randint(2, (9,)))
+    >>> factors = layer_factors(problem, "0")
+    >>> factors.output_factor.shape, factors.input_factor.shape
+    (torch.Size([4, 4]), torch.Size([3, 3]))
     """
     if patch_rule not in PATCH_RULES:
         raise unknown_name("patch_rule", patch_rule, PATCH_RULES)

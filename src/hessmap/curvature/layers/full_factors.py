@@ -35,7 +35,7 @@ class FullFactors:
 
 
 def full_factors(problem: Problem) -> FullFactors:
-    """The full output factor (Wu et al. 2020, equation 259) of a network of linear layers, biases included."""
+    """The full output factor (Wu et al. 2022, equation 259) of a network of linear layers, biases included."""
     names = layer_names(problem)
     layers = tuple(find_layer(problem, name, with_bias=f"{name}.bias" in problem.named) for name in names)
     if not layers or any(layer.num_positions > 1 or not layer.is_plain for layer in layers):

@@ -203,6 +203,13 @@ def layer_hessian(problem: Problem, name: str, *, with_bias: bool = False) -> La
     """The second derivative of the risk in the weight of one layer, [W, b] with ``with_bias``.
 
     Refused with the bytes if the layer's samples do not fit the memory.
+
+    >>> import torch, hessmap as hm
+    >>> model = hm.FullyConnected((3, 4, 2), activation="relu").build(seed=0)
+    >>> problem = hm.Problem(model, "cross_entropy", torch.randn(9, 3), torch.randint(2, (9,)))
+    >>> block = hm.loss_hessian(problem).to_dense()[:12, :12]
+    >>> bool(torch.allclose(layer_hessian(problem, "0").to_dense(), block))
+    True
     """
     layer = find_layer(problem, name, with_bias)
     needed = needed_curvature(problem, layer)

@@ -125,7 +125,13 @@ class Layer:
 
 
 def layer_names(problem: Problem) -> tuple[str, ...]:
-    """The layers that ``layer_factors`` and ``layer_hessian`` can treat, in order of execution."""
+    """The layers that ``layer_factors`` and ``layer_hessian`` can treat, in order of execution.
+
+    >>> import torch, hessmap as hm
+    >>> model = hm.FullyConnected((3, 4, 2), activation="relu").build(seed=0)
+    >>> layer_names(hm.Problem(model, "cross_entropy", torch.randn(9, 3), torch.randint(2, (9,))))
+    ('0', '2')
+    """
     require_problem(problem)
     recording = recording_of(problem)
     weights = (use.weight.name for use in recording.uses if use.weight is not None)

@@ -61,7 +61,7 @@ class LogitGradients:
 def logit_gradients(problem: Problem, name: str, space: Space = "outputs") -> LogitGradients:
     """Gradients of every logit in a layer's outputs or weights, averaged over the samples of every class.
 
-    Equations 269 and 270 of Wu et al. (2020): E[Q dz/dw | y = i], row by row.
+    Equations 269 and 270 of Wu et al. (2022): E[Q dz/dw | y = i], row by row.
     """
     if space not in ("outputs", "weights"):
         raise unknown_name("space", space, ("outputs", "weights"))

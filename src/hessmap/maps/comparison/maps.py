@@ -15,6 +15,12 @@ def compare_maps(old: CurvatureMap, new: CurvatureMap, old_name: str = "old", ne
 
     Maps of different architectures, data or losses are compared as far as they can be; ``caveats`` of the result
     says how far that is. Directions are not compared: a map holds no eigenvectors.
+
+    >>> import hessmap as hm
+    >>> data = hm.datasets.gaussian(30, 6, output_dim=3)
+    >>> old, new = (hm.map(hm.FullyConnected((6, 4, 3)).build(seed=seed), data, loss="squared") for seed in (0, 1))
+    >>> [change.name for change in compare_maps(old, new).layers]
+    ['0', '1']
     """
     before, after = old.network, new.network
     one, other = _identity(old, old_name), _identity(new, new_name)

@@ -72,7 +72,7 @@ _TOLERANCE = 1e-6  # of the eigenvectors, relative to the norm of the block
 def measured_factors(problem: Problem, loss: Tensor) -> tuple[dict[str, FactorCurvature], str]:
     """The factors of every linear and convolutional layer by name, or why there are none.
 
-    ``loss`` is the dense loss Hessian. Factors are those of the weight alone, as in Wu et al. (2020).
+    ``loss`` is the dense loss Hessian. Factors are those of the weight alone, as in Wu et al. (2022).
     """
     try:
         require_logits(problem)

@@ -47,6 +47,12 @@ def track_checkpoints(
     "model_state_dict". Its step is the key of a mapping, else what it says itself ("step", "epoch", ..), else the last
     number in its name. With a name that is stored already the work goes on: points whose weights are the same stay,
     so that what was interrupted is not measured twice. ``options`` go to ``Problem``.
+
+    >>> import hessmap as hm
+    >>> model, data = hm.FullyConnected((6, 4, 3)).build(seed=0), hm.datasets.gaussian(30, 6, output_dim=3)
+    >>> track = track_checkpoints(model, {10: model.state_dict()}, "squared", data)
+    >>> [point.step for point in track.points]
+    [10]
     """
     wanted = settings or TrackSettings()
     files = _steps(checkpoints)

@@ -39,6 +39,14 @@ class Tracker:
     ``data`` is (inputs, targets) or a loader of which every pass gives the same samples; better some hundred fixed
     samples than the whole set. The model is measured in evaluation mode and stays as it is: mode, gradients, buffers
     and random state. The other options are those of ``Problem``.
+
+    >>> import hessmap as hm
+    >>> model, data = hm.FullyConnected((6, 4, 3)).build(seed=0), hm.datasets.gaussian(30, 6, output_dim=3)
+    >>> tracker = Tracker(model, "squared", data, share=None, count=2)
+    >>> for step in range(2):
+    ...     _ = tracker(step)
+    >>> [point.step for point in tracker.track.points]
+    [0, 1]
     """
 
     def __init__(

@@ -45,6 +45,13 @@ def layer_eigenpairs(
     eigenvalues, finds the best vectors among their combinations (products there cost a fraction of the true ones), and
     mixes them into the first block. At a tolerance of 1e-6 or more products are in float32, whose rounding is below it.
     ``residual_check`` is of the whole Hessian in float64; if it is too large, the shortcuts were wrong and are undone.
+
+    >>> import torch, hessmap as hm
+    >>> model = hm.FullyConnected((3, 4, 2), activation="relu").build(seed=0)
+    >>> problem = hm.Problem(model, "cross_entropy", torch.randn(9, 3), torch.randint(2, (9,)))
+    >>> found = layer_eigenpairs(hm.layer_hessian(problem, "0"), 2)
+    >>> found.eigenvectors.shape, found.converged
+    ((12, 2), True)
     """
     require_layer_hessian(hessian)
     samples, size = hessian.num_samples, hessian.size

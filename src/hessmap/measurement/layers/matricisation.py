@@ -15,7 +15,7 @@ from hessmap.measurement.matrices import Floats, dense_array, float_array
 def matricised(vectors: Tensor | NDArray[Any], weight_shape: tuple[int, int]) -> Floats:
     """Every column h as the matrix Mat(h)[i, j] = h[i * num_inputs + j], shape (count, num_outputs, num_inputs).
 
-    Definition 2.2 of Wu et al. (2020, "Dissecting Hessian"), which prints the stride num_outputs; that is right for
+    Definition 2.2 of Wu et al. (2022, "Dissecting Hessian"), which prints the stride num_outputs; that is right for
     square weights alone.
 
     >>> matricised(np.arange(6.0)[:, None], (2, 3))[0]
@@ -45,7 +45,7 @@ def rank_one_ratios(vectors: Tensor | NDArray[Any], weight_shape: tuple[int, int
 def input_correspondence(vectors: Tensor | NDArray[Any], input_vectors: Tensor | NDArray[Any]) -> Floats:
     """||Mat(h_j) v_i||^2, entry (i, j): how much of h_j lies over the i-th eigenvector of the input factor.
 
-    Equation 265 of Wu et al. (2020). Columns sum to one over a complete set of v_i; rows sum to the number of outputs
+    Equation 265 of Wu et al. (2022). Columns sum to one over a complete set of v_i; rows sum to the number of outputs
     over a complete set of h_j.
     """
     basis, columns = dense_array(input_vectors, "input eigenvectors"), dense_array(vectors, "eigenvectors")
@@ -57,7 +57,7 @@ def input_correspondence(vectors: Tensor | NDArray[Any], input_vectors: Tensor |
 def output_correspondence(vectors: Tensor | NDArray[Any], output_vectors: Tensor | NDArray[Any]) -> Floats:
     """||Mat(h_j)^T u_i||^2, entry (i, j): how much of h_j lies over the i-th eigenvector of the output factor.
 
-    Equation 266 of Wu et al. (2020), whose text should say u_i. Rows sum to the number of inputs.
+    Equation 266 of Wu et al. (2022), whose text should say u_i. Rows sum to the number of inputs.
     """
     basis, columns = dense_array(output_vectors, "output eigenvectors"), dense_array(vectors, "eigenvectors")
     num_outputs = len(basis)

@@ -24,7 +24,7 @@ def autocorrelation(second_moment: Matrix, mean: Matrix) -> AutocorrelationMeasu
     direction and value then take the place of E[x] and its norm.
 
     The bound ||E[x]||^2 / ||Cov x|| <= lambda_1 / lambda_2 holds always (Weyl: lambda_1 >= ||E[x]||^2 and lambda_2 <=
-    ||Cov x||); Wu et al. (2020, equation 264) subtract one from it.
+    ||Cov x||); Wu et al. (2022, equation 264) subtract one from it.
 
     >>> found = autocorrelation(np.diag([5.0, 1.0]), np.array([2.0, 0.0]))
     >>> found.squared_cosine, found.eigenvalue_ratio, found.ratio_bound

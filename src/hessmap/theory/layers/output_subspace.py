@@ -47,7 +47,7 @@ def activity_weighted_product(
 def logit_subspace(product: ArrayLike) -> Floats:
     """An orthonormal basis of S^T (1-perp), the range of S^T A S: c - 1 columns.
 
-    Reference: Wu et al. 2020, remark after Theorem 4.2, R(S) without 1^T S; corrected: read as the complement of S^T 1
+    Reference: Wu et al. 2022, remark after Theorem 4.2, R(S) without 1^T S; corrected: read as the complement of S^T 1
     inside the row space (``row_space_without_ones``) it is not what M = G^T A G implies, and overlaps less with the
     measured space in 30 of 30 trained hidden layers.
 
@@ -73,7 +73,7 @@ def output_factor_from_weights(product: ArrayLike, mean_output_hessian: ArrayLik
 
     With S_q for S and ``num_activations`` = 0 it is M_q = S_q^T E[A] S_q.
 
-    Reference: Wu et al. 2020, equation 272; corrected: it needs E[A], not A. The factor 4^-(L-p) is too small on
+    Reference: Wu et al. 2022, equation 272; corrected: it needs E[A], not A. The factor 4^-(L-p) is too small on
     trained networks (the largest eigenvalue is 1.5 to 6 times that of M~; for M_q 1.1 to 1.2), so only the
     eigenvectors of M~ mean something.
     """

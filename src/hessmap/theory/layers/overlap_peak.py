@@ -32,7 +32,7 @@ def growth_end(output_values: ArrayLike, input_values: ArrayLike) -> int:
     """k* = #{i: tau_i gamma_1 > tau_1 gamma_2}: for how long top eigenvectors of the product are r_i (x) t_1.
 
     ``output_values`` tau and ``input_values`` gamma are the factors' eigenvalues, descending. Up to k* the overlap of
-    two models grows like (k/m) (t_1 . t_1')^2 (Theorem G.1 of Wu et al. 2020, whose hypothesis is k* = m); its peak is
+    two models grows like (k/m) (t_1 . t_1')^2 (Theorem G.1 of Wu et al. 2022, whose hypothesis is k* = m); its peak is
     near the smaller k* of the two. With separable classes only c - 1 of the tau are large, and the peak is at c - 1.
 
     >>> growth_end([5.0, 4.0, 0.1], [10.0, 1.0])
@@ -50,7 +50,7 @@ def growth_end(output_values: ArrayLike, input_values: ArrayLike) -> int:
 def linear_growth(num_outputs: int, mean_overlap: float, end: int) -> Floats:
     """(k/m) (t_1 . t_1')^2 for k = 1 .. k*: the mean over random relative orders of the units.
 
-    ``mean_overlap`` is (t_1 . t_1')^2. Reference: Wu et al. 2020, Theorem G.1 and equation 268, whose derivation drops
+    ``mean_overlap`` is (t_1 . t_1')^2. Reference: Wu et al. 2022, Theorem G.1 and equation 268, whose derivation drops
     a factor 1/k and a sum over k terms, which cancel. Exact for eigenvectors r_i that are Haar-random.
 
     >>> linear_growth(4, 0.5, 2)

@@ -1,4 +1,4 @@
-"""A wide two-layer ReLU network at initialisation on rectified Gaussian inputs: Theorems 4.1 and 4.2 of Wu et al. 2020.
+"""A wide two-layer ReLU network at initialisation on rectified Gaussian inputs: Theorems 4.1 and 4.2 of Wu et al. 2022.
 
 W1 (n x d) and W2 (c x n) have independent entries N(0, 1/d) and N(0, 1/n); inputs are max(0, N(0, I_d)). M is the
 output Hessian of the first layer, E[D W2^T A W2 D], D the activity pattern. What the theorems state holds: as n grows
@@ -27,7 +27,7 @@ def activity(first_weight: ArrayLike) -> Floats:
 
     The input has mean 1/sqrt(2 pi) and variance (1 - 1/pi)/2 in every entry, and the sum over many entries is Gaussian.
 
-    Reference: replaces the Bernoulli(1/2) of Wu et al. 2020, Lemmas B.1, B.9 and B.10.
+    Reference: replaces the Bernoulli(1/2) of Wu et al. 2022, Lemmas B.1, B.9 and B.10.
 
     >>> activity([[1.0, -1.0]])
     array([0.5])
@@ -41,7 +41,7 @@ def activity(first_weight: ArrayLike) -> Floats:
 def output_factor_limit(second_weight: ArrayLike, mean_output_hessian: ArrayLike, activities: ArrayLike) -> Floats:
     """M* = diag(q) K diag(q) + diag(q (1 - q) diag K), K = W2^T E[A] W2.
 
-    Reference: corrects equation 8 of Wu et al. 2020, which is this with q = 1/2 throughout. Monte Carlo, c = 4, means
+    Reference: corrects equation 8 of Wu et al. 2022, which is this with q = 1/2 throughout. Monte Carlo, c = 4, means
     of 3 seeds: top spaces of M and of this overlap by 0.989 (n = 16), 0.9992 (64), 0.9999 (1024); with the printed
     form by 0.82 to 0.84 at every n.
 
@@ -56,7 +56,7 @@ def output_factor_limit(second_weight: ArrayLike, mean_output_hessian: ArrayLike
 
 
 def printed_output_factor_limit(second_weight: ArrayLike, mean_output_hessian: ArrayLike) -> Floats:
-    """1/4 (K + diag K): equation 8 of Wu et al. 2020 as printed."""
+    """1/4 (K + diag K): equation 8 of Wu et al. 2022 as printed."""
     weight = np.asarray(second_weight, dtype=np.float64)
     return output_factor_limit(weight, mean_output_hessian, np.full(weight.shape[1], 0.5))
 
@@ -64,7 +64,7 @@ def printed_output_factor_limit(second_weight: ArrayLike, mean_output_hessian: A
 def limit_subspace(second_weight: ArrayLike, activities: ArrayLike) -> Floats:
     """diag(q) W2^T (1-perp): the top c - 1 space of M as n grows, orthonormal columns.
 
-    Reference: Wu et al. 2020, Theorem 4.2; corrected by diag(q).
+    Reference: Wu et al. 2022, Theorem 4.2; corrected by diag(q).
     """
     return logit_subspace(np.asarray(second_weight, dtype=np.float64) * np.asarray(activities, dtype=np.float64))
 
