@@ -1,7 +1,6 @@
 """Map the curvature of a model of your own: ranks, spectra, one row per layer, verdicts, figures."""
 
 from pathlib import Path
-from tempfile import mkdtemp
 
 import torch
 from torch import nn
@@ -25,7 +24,7 @@ for verdict in curvature.verdicts:
 for layer in curvature.network.layers:
     print(f"layer {layer.name}: {layer.num_parameters} parameters, {layer.curvature_share:.0%} of the curvature")
 
-folder = Path(mkdtemp(prefix="hessmap-"))
+folder = Path("hessmap-runs")
 save_figure(spectrum_figure(curvature), folder, "spectrum")
 save_figure(layers_figure(curvature), folder, "layers")
 print("figures in", folder)

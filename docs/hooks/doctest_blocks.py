@@ -1,0 +1,18 @@
+"""Doctests of docstrings become blocks of code in the reference."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import griffe
+
+PARAGRAPH = re.compile(r"^>>> .*?(?=\n\s*\n(?!>>> )|\Z)", re.MULTILINE | re.DOTALL)
+
+
+class DoctestBlocks(griffe.Extension):
+    """Puts fences around what starts with ``>>>``, up to the next empty line that no other example follows."""
+
+    def on_instance(self, *, obj: griffe.Object, **_: Any) -> None:
+        if obj.docstring is not None:
+            obj.docstring.value = PARAGRAPH.sub(lambda found: f"```pycon\n{found[0]}\n```", obj.docstring.value)
