@@ -40,7 +40,8 @@ def auto_spectrum(
     """The spectrum as far as the size allows: all eigenvalues where the matrix fits, else the ``count`` largest in
     magnitude if a count is asked for, else a density. ``say`` gets the choice, its bytes and seconds, before it starts.
 
-    >>> auto_spectrum(np.diag([3.0, 1.0, 0.0])).eigenvalues
+    >>> import numpy as np
+    >>> auto_spectrum(np.diag([3.0, 1.0, 0.0]), say=lambda text: None).eigenvalues
     array([3., 1., 0.])
     """
     require(callable(say), "say must be a function of one text", f"got {type(say).__name__}")
@@ -65,6 +66,7 @@ def choose_method(
 ) -> MethodChoice:
     """Which way, and what it will take, from one timed product with a block of vectors.
 
+    >>> import numpy as np
     >>> choose_method(np.eye(5)).method
     'dense'
     """

@@ -20,7 +20,7 @@ def compare_maps(old: CurvatureMap, new: CurvatureMap, old_name: str = "old", ne
     >>> data = hm.datasets.gaussian(30, 6, output_dim=3)
     >>> old, new = (hm.map(hm.FullyConnected((6, 4, 3)).build(seed=seed), data, loss="squared") for seed in (0, 1))
     >>> [change.name for change in compare_maps(old, new).layers]
-    ['0', '1']
+    ['0', '2']
     """
     before, after = old.network, new.network
     one, other = _identity(old, old_name), _identity(new, new_name)

@@ -48,9 +48,11 @@ def track_checkpoints(
     number in its name. With a name that is stored already the work goes on: points whose weights are the same stay,
     so that what was interrupted is not measured twice. ``options`` go to ``Problem``.
 
-    >>> import hessmap as hm
+    >>> import tempfile, torch, hessmap as hm
     >>> model, data = hm.FullyConnected((6, 4, 3)).build(seed=0), hm.datasets.gaussian(30, 6, output_dim=3)
-    >>> track = track_checkpoints(model, {10: model.state_dict()}, "squared", data)
+    >>> with tempfile.NamedTemporaryFile(suffix="-10.pt") as file:
+    ...     torch.save(model.state_dict(), file.name)
+    ...     track = track_checkpoints(model, [file.name], "squared", data)
     >>> [point.step for point in track.points]
     [10]
     """
