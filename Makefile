@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: run test install lint format types unit test-slow test-portable test-versions coverage docs docs-serve wheel bench bench-peers clean
+.PHONY: run test install lint format types unit test-slow test-models test-portable test-versions coverage docs docs-serve wheel bench bench-peers clean
 
 run: install
 	$(BIN)/hessmap map
@@ -33,6 +33,15 @@ unit: install
 
 test-slow: install
 	$(BIN)/pytest -q -m 'slow or data'
+
+# Models of other projects, from configurations with random weights; nothing is downloaded.
+test-models: .venv-models/.installed
+	PYTHONPATH=tests/models/kernels .venv-models/bin/pytest -q -m models tests/models
+
+.venv-models/.installed: pyproject.toml constraints.txt benchmarks/models/requirements.txt
+	test -x .venv-models/bin/python || $(PYTHON) -m venv .venv-models
+	.venv-models/bin/pip install --quiet --constraint constraints.txt --editable '.[dev]' --requirement benchmarks/models/requirements.txt
+	touch $@
 
 # The numeric tests with the kernels of other processors; ROWS="avx2" runs the rows whose names hold that.
 test-portable: install
@@ -90,4 +99,4 @@ bench-peers: .venv-peers/.installed
 	touch $@
 
 clean:
-	rm -rf $(VENV) .venv-bench .venv-docs .venv-peers .matrix .mypy_cache .ruff_cache .pytest_cache build dist htmlcov site
+	rm -rf $(VENV) .venv-bench .venv-docs .venv-peers .venv-models .matrix .mypy_cache .ruff_cache .pytest_cache build dist htmlcov site

@@ -42,6 +42,7 @@ _HOME_OF = {
     "layer_names": "curvature.layers",
     "loss_hessian": "curvature",
     "map": "maps.curvature_map",
+    "next_token": "curvature",
     "numerical_rank": "measurement",
     "outer_product_hessian": "curvature",
     "output_jacobian": "curvature",
@@ -135,6 +136,7 @@ if TYPE_CHECKING:  # what editors and type checkers see
     from hessmap.curvature import fisher as fisher
     from hessmap.curvature import functional_hessian as functional_hessian
     from hessmap.curvature import loss_hessian as loss_hessian
+    from hessmap.curvature import next_token as next_token
     from hessmap.curvature import outer_product_hessian as outer_product_hessian
     from hessmap.curvature import output_jacobian as output_jacobian
     from hessmap.curvature import tangent_kernel as tangent_kernel

@@ -49,7 +49,7 @@ def test_shapes_that_do_not_fit_are_refused():
         problem(targets=LABELS[:9])
     with pytest.raises(InvalidInput, match="one value per output, 3 of them; each sample has 2"):
         problem(targets=torch.zeros(10, 2).double())
-    with pytest.raises(InvalidInput, match="one vector of outputs per sample"):
+    with pytest.raises(InvalidInput, match=r"one label for every position.*\(2, 3\) per sample"):
         problem(nn.Sequential(nn.Unflatten(1, (2, 2)), nn.Linear(2, 3)).double())
 
 

@@ -5,7 +5,7 @@ from hessmap.curvature.fisher import empirical_fisher, fisher
 from hessmap.curvature.hessians import Hessian, functional_hessian, loss_hessian, outer_product_hessian
 from hessmap.curvature.jacobian import output_jacobian, tangent_kernel
 from hessmap.curvature.layout import Layout
-from hessmap.curvature.losses import LOSSES, Loss, as_loss
+from hessmap.curvature.losses import LOSSES, Loss, as_loss, next_token
 from hessmap.curvature.operator import DenseOperator, LinearOperator, SymmetricOperator
 from hessmap.curvature.problem import Problem
 
@@ -25,6 +25,7 @@ __all__ = [
     "fisher",
     "functional_hessian",
     "loss_hessian",
+    "next_token",
     "outer_product_hessian",
     "output_jacobian",
     "tangent_kernel",

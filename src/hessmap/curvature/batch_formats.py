@@ -29,9 +29,15 @@ def _is_nested(data: Any) -> bool:
 
 def labelled_pair(batch: Mapping[str, Any]) -> Pair:
     """A dictionary brings its targets among its inputs."""
+    name = label_name(batch)
+    return {key: value for key, value in batch.items() if key != name}, as_tensor(batch[name], name)
+
+
+def label_name(batch: Mapping[str, Any]) -> str:
+    """The key of a dictionary's targets."""
     for name in _LABELS:
         if isinstance(batch.get(name), Tensor | np.ndarray):
-            return {key: value for key, value in batch.items() if key != name}, as_tensor(batch[name], name)
+            return name
     got = f"there is a dictionary with the keys {', '.join(map(str, batch))}"
     remedy = "Put them there, or pass targets="
     raise InvalidInput(sentence(f"a dictionary must hold its targets under one of {', '.join(_LABELS)}", got, remedy))

@@ -7,17 +7,18 @@ them together. Vectors come and go as rows.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import torch
 from torch import Tensor
+from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 if TYPE_CHECKING:
     from hessmap.curvature.problem import Problem
 
 RowProduct = Callable[[Tensor], Tensor]
+Root = Tensor | GradientEdge  # an edge is the place of a tensor in the graph, without its values
 _FEW = 2  # vectors that are not worth the batching
-_SMALL_OUTPUT = 64  # outputs up to which the Hessian of the loss in them is written down
 
 
 class BatchGraph:
@@ -44,6 +45,19 @@ class BatchGraph:
             return [None] * len(self.leaves)
         return list(torch.autograd.grad(risk, self.leaves, create_graph=True, allow_unused=True))
 
+    def transposed_jacobian(self, cotangent: Tensor) -> list[Tensor | None]:
+        """J^T of a cotangent of the outputs, to be differentiated again."""
+        if not self.outputs.requires_grad:
+            return [None] * len(self.leaves)
+        with torch.enable_grad():
+            return list(
+                torch.autograd.grad(self.outputs, self.leaves, cotangent, create_graph=True, allow_unused=True)
+            )
+
+    def forget_outputs(self) -> None:
+        """A vocabulary of outputs is large: a product keeps of them what it needs."""
+        self.outputs = self.outputs.new_empty(0)
+
     def split(self, rows: Tensor) -> list[Tensor]:
         """Rows as parameters, with the rows as a first axis."""
         parts = torch.split(rows, [leaf.numel() for leaf in self.leaves], dim=1)
@@ -53,7 +67,7 @@ class BatchGraph:
         return torch.cat([part.reshape(len(part), -1) for part in parts], 1)
 
     def vjp(
-        self, roots: Sequence[Tensor | None], places: Sequence[Tensor], cotangents: Sequence[Tensor]
+        self, roots: Sequence[Root | None], places: Sequence[Tensor], cotangents: Sequence[Tensor]
     ) -> list[Tensor]:
         """Cotangents (first axis: rows) of the roots, in the places; what does not depend on a place gives zero."""
         return vjp_rows(roots, places, cotangents, self.together)
@@ -65,7 +79,7 @@ def has_slow_convolutions(problem: Problem) -> bool:
 
 
 def vjp_rows(
-    roots: Sequence[Tensor | None],
+    roots: Sequence[Root | None],
     places: Sequence[Tensor],
     cotangents: Sequence[Tensor],
     together: bool,
@@ -76,12 +90,15 @@ def vjp_rows(
 
     ``side_by_side`` lays the rows of a sample next to each other in memory; their axis is the first all the same.
     """
-    used = [(root, given) for root, given in zip(roots, cotangents, strict=True) if root is not None and root.grad_fn]
+    used = [(root, given) for root, given in zip(roots, cotangents, strict=True) if _has_graph(root)]
     count = len(cotangents[0])
     ends, given = [root for root, _ in used], [cotangent for _, cotangent in used]
     if used and together and count > _FEW:
         images = _images(ends, places, given, together=True)
         return [_zeros(count, place) if image is None else image for image, place in zip(images, places, strict=True)]
+    if used and count == 1 and not side_by_side:
+        images = _images(ends, places, [cotangent[0] for cotangent in given], together=False)
+        return [_zeros(1, place) if image is None else image[None] for image, place in zip(images, places, strict=True)]
     found = [_zeros(count, place, side_by_side) for place in places]
     for number in range(count) if used else ():
         images = _images(ends, places, [cotangent[number] for cotangent in given], together=False)
@@ -91,6 +108,10 @@ def vjp_rows(
     return found
 
 
+def _has_graph(root: Root | None) -> TypeGuard[Root]:
+    return isinstance(root, GradientEdge) or (root is not None and root.grad_fn is not None)
+
+
 def _zeros(count: int, place: Tensor, side_by_side: bool = False) -> Tensor:
     if side_by_side:
         return place.new_zeros(len(place), count, *place.shape[1:]).transpose(0, 1)
@@ -98,7 +119,7 @@ def _zeros(count: int, place: Tensor, side_by_side: bool = False) -> Tensor:
 
 
 def _images(
-    ends: list[Tensor], places: Sequence[Tensor], cotangents: list[Tensor], together: bool
+    ends: list[Any], places: Sequence[Tensor], cotangents: list[Tensor], together: bool
 ) -> Sequence[Tensor | None]:
     try:
         return torch.autograd.grad(
@@ -118,52 +139,55 @@ def _images(
 def loss_product(graph: BatchGraph) -> RowProduct:
     """The Hessian is symmetric: the vjp of the gradient is the product."""
     with torch.enable_grad():
-        values = graph.problem.loss.value(graph.outputs, graph.targets)
-        roots = graph.gradient((graph.weights * values).sum())
+        roots = graph.gradient(graph.problem.loss.risk(graph.outputs, graph.targets, graph.weights))
+    graph.forget_outputs()
     return lambda rows: graph.joined(graph.vjp(roots, graph.leaves, graph.split(rows)))
 
 
 def functional_product(graph: BatchGraph) -> RowProduct:
-    outputs = graph.outputs.detach()
-    with torch.no_grad():
-        residual = (graph.weights[:, None] * graph.problem.loss.gradient(outputs, graph.targets)).to(outputs.dtype)
-    with torch.enable_grad():
-        roots = graph.gradient((residual * graph.outputs).sum())
+    roots = graph.transposed_jacobian(_slopes(graph, graph.weights))
+    graph.forget_outputs()
     return lambda rows: graph.joined(graph.vjp(roots, graph.leaves, graph.split(rows)))
 
 
 def outer_product(graph: BatchGraph) -> RowProduct:
-    outputs, weights = graph.outputs.detach(), graph.weights
-    loss, targets = graph.problem.loss, graph.targets
-    if outputs.shape[1] <= _SMALL_OUTPUT:
-        hessian = (weights[:, None, None] * loss.hessian(outputs, targets)).to(outputs.dtype).detach()
-        return _through_outputs(graph, lambda pushed: (hessian @ pushed[..., None])[..., 0])
-    point = outputs.clone().requires_grad_()
-    with torch.enable_grad():
-        slope = loss.gradient(point, targets).to(point.dtype)
-    return _through_outputs(graph, lambda pushed: graph.vjp([slope], [point], [weights[:, None] * pushed])[0])
+    def curvature() -> RowProduct:
+        with torch.no_grad():
+            return graph.problem.loss.hessian_product(graph.outputs.detach(), graph.targets, graph.weights)
+
+    return _through_outputs(graph, curvature)
 
 
 def empirical_product(graph: BatchGraph) -> RowProduct:
-    slope = graph.problem.loss.gradient(graph.outputs.detach(), graph.targets).to(graph.outputs.dtype).detach()
-    weights = graph.weights
-    return _through_outputs(graph, lambda pushed: slope * (weights * (slope * pushed).sum(-1))[..., None])
+    def curvature() -> RowProduct:
+        slopes, weights = _slopes(graph), graph.weights
+        return lambda pushed: slopes * (weights * torch.einsum("no,...no->...n", slopes, pushed))[..., None]
+
+    return _through_outputs(graph, curvature)
 
 
-def _through_outputs(graph: BatchGraph, curved: RowProduct) -> RowProduct:
-    """v -> J^T curved(J v)."""
-    # J v is the vjp of the vjp: reverse mode only, which every module has.
-    start = torch.zeros_like(graph.outputs, requires_grad=True)
-    transposed: list[Tensor | None] = [None] * len(graph.leaves)
-    if graph.outputs.grad_fn:
-        with torch.enable_grad():
-            transposed = list(
-                torch.autograd.grad(graph.outputs, graph.leaves, start, create_graph=True, allow_unused=True)
-            )
+def _slopes(graph: BatchGraph, weights: Tensor | None = None) -> Tensor:
+    """dloss/doutput, times the weights of the samples where they are given."""
+    with torch.no_grad():
+        slopes = graph.problem.loss.gradient(graph.outputs.detach(), graph.targets).to(graph.outputs.dtype)
+        return slopes if weights is None else weights[:, None] * slopes
+
+
+def _through_outputs(graph: BatchGraph, curvature: Callable[[], RowProduct]) -> RowProduct:
+    """v -> J^T A J v with a curvature A of the outputs, which is found once the graph no longer needs their memory."""
+    # J v is the vjp of the vjp: reverse mode only, which every module has. The cotangent that is differentiated is zero
+    # everywhere, and takes the memory of one number.
+    start = graph.outputs.detach().new_zeros(()).expand(graph.outputs.shape).requires_grad_()
+    transposed = graph.transposed_jacobian(start)
+    end = [get_gradient_edge(graph.outputs)] if graph.outputs.grad_fn else [None]
+    curved = curvature()
+    graph.forget_outputs()
 
     def product(rows: Tensor) -> Tensor:
+        if len(rows) > 1 and not graph.together:
+            return torch.cat([product(row[None]) for row in rows])
         pushed = graph.vjp(transposed, [start], graph.split(rows))[0]
-        return graph.joined(graph.vjp([graph.outputs], graph.leaves, [curved(pushed)]))
+        return graph.joined(graph.vjp(end, graph.leaves, [curved(pushed)]))
 
     return product
 

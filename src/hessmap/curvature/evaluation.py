@@ -38,6 +38,16 @@ def _silu(input: Tensor, inplace: bool = False) -> Tensor:
     return input * torch.sigmoid(input)
 
 
+def _hardsigmoid(input: Tensor, inplace: bool = False) -> Tensor:
+    """The slopes at -3 and 3 are zero, as in torch; its second derivative is missing there."""
+    inside = (input > -3) & (input < 3)
+    return torch.where(inside, input / 6 + 0.5, (input >= 3).to(input.dtype))
+
+
+def _hardswish(input: Tensor, inplace: bool = False) -> Tensor:
+    return input * _hardsigmoid(input)
+
+
 def _attention(
     query: Tensor,
     key: Tensor,
@@ -85,6 +95,8 @@ def _inner_calls_visible(function: FunctionType) -> FunctionType:
 _REWRITTEN: dict[Callable[..., Any], Callable[..., Any]] = {
     torch._weight_norm: _weight_norm,
     F.silu: _silu,
+    F.hardsigmoid: _hardsigmoid,
+    F.hardswish: _hardswish,
     F.scaled_dot_product_attention: _attention,
 }
 _COMPOSITE: dict[Callable[..., Any], Callable[..., Any]] = {

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from hessmap.curvature.layers.diagonal import exact_diagonal
 from hessmap.curvature.layout import Layout
-from hessmap.curvature.losses import CrossEntropy, Squared, TorchCrossEntropy
+from hessmap.curvature.losses import require_parts
 from hessmap.curvature.operator import SymmetricOperator
 from hessmap.curvature.problem import Problem, require_problem
 from hessmap.curvature.products import BlockProducts
@@ -53,7 +53,8 @@ def fisher(problem: Problem) -> FisherOperator:
     True
     """
     require_problem(problem)
-    if not isinstance(problem.loss, CrossEntropy | TorchCrossEntropy | Squared):
+    require_parts(problem.loss, "the Fisher information")
+    if not problem.loss.is_log_likelihood:
         must = "the Fisher information needs a loss that is minus a log-likelihood with the outputs as parameters"
         remedy = "Use outer_product_hessian(problem), or empirical_fisher(problem)"
         raise InvalidInput(sentence(must, f"'{problem.loss.name}' is not known to be one", remedy))

@@ -77,8 +77,9 @@ class _Slices:
 def _batches_of(data: Any) -> Any:
     """What gives batches whenever it is read: a loader, a data set behind one, a list of batches."""
     require(not isinstance(data, Tensor), "tensors of inputs need targets", "targets is None")
-    if isinstance(data, DataLoader):
-        _refuse_drop_last(data)
+    loader = getattr(data, "loader", data)
+    if isinstance(loader, DataLoader):
+        _refuse_drop_last(loader)
         return data
     if isinstance(data, Dataset):
         return DataLoader(data, batch_size=_BATCH)

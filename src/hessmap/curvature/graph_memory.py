@@ -47,8 +47,7 @@ def _saved_bytes(problem: Problem, inputs: Inputs, targets: Tensor, weights: Ten
         return tensor
 
     with torch.enable_grad(), saved_tensors_hooks(note_size, lambda tensor: tensor):
-        values = problem.loss.value(problem.forward(leaves, inputs), targets)
-        risk = (weights * values).sum()
+        risk = problem.loss.risk(problem.forward(leaves, inputs), targets, weights)
         if risk.requires_grad:
             # Held until the tensors are counted: storages that were freed would be used again.
             gradient = torch.autograd.grad(risk, list(leaves.values()), create_graph=True, allow_unused=True)

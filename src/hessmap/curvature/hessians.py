@@ -11,6 +11,7 @@ from torch import Tensor
 from hessmap.curvature.lanczos import spectral_norm
 from hessmap.curvature.layers.diagonal import exact_diagonal
 from hessmap.curvature.lifted import DenseHessian, dense_hessian
+from hessmap.curvature.losses import require_parts
 from hessmap.curvature.operator import SymmetricOperator
 from hessmap.curvature.problem import Problem, require_problem
 from hessmap.curvature.products import BlockProducts
@@ -22,6 +23,8 @@ class Hessian(SymmetricOperator):
 
     def __init__(self, problem: Problem, part: Part) -> None:
         require_problem(problem)
+        if part != "loss":
+            require_parts(problem.loss, f"the {part.replace('_', '-')} Hessian")
         self.problem = problem
         self.part = part
         self.layout = problem.layout

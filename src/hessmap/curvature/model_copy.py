@@ -25,13 +25,15 @@ def private_copy(
     """
     _refuse_what_cannot_be_copied(model)
     notes = []
+    if any(_is_compiled(module) for module in model.modules()):
+        notes.append("compiled modules were taken as they were before torch.compile")
     dtypes = {parameter.dtype for parameter in model.parameters()} - {dtype}
     if dtypes:
         names = ", ".join(sorted(str(other).removeprefix("torch.") for other in dtypes))
         change = "promoted" if dtype == torch.float64 else "converted"
         notes.append(f"the model was {change} from {names} to {str(dtype).removeprefix('torch.')}")
     try:
-        twin = copy.deepcopy(model).to(device)
+        twin = _uncompiled(copy.deepcopy(getattr(model, "_orig_mod", model))).to(device)
         # Not .to(dtype), which would make complex buffers real.
         twin = twin.double() if dtype == torch.float64 else twin.float()
     except (RuntimeError, TypeError, AssertionError) as error:
@@ -49,12 +51,35 @@ def private_copy(
             )
             module.eval()
             notes.append("batch-norm was taken frozen, with its running statistics")
+    for module in [module for module in twin.modules() if _has_spectral_norm(module) and module.training]:
+        module.eval()
+        notes.append("spectral norm was taken frozen, with its stored singular vectors")
     for name, parameter in twin.named_parameters():
         must, got = "weights must be real", f"parameter '{name}' is {parameter.dtype}"
         require(not parameter.is_complex(), must, got, "Use torch.view_as_real in the forward pass")
         require(bool(torch.isfinite(parameter).all()), "weights must be finite", f"parameter '{name}' has NaN or inf")
         parameter.grad = None
     return twin, tuple(dict.fromkeys(notes))
+
+
+def _is_compiled(module: nn.Module) -> bool:
+    """Whether ``torch.compile(module)`` made it, or ``module.compile()`` was called."""
+    return hasattr(module, "_orig_mod") or getattr(module, "_compiled_call_impl", None) is not None
+
+
+def _uncompiled(model: nn.Module) -> nn.Module:
+    """A private copy whose modules are called as they were written, under the names that they had."""
+    for module in list(model.modules()):
+        module._compiled_call_impl = None
+        for name, child in list(module.named_children()):
+            if hasattr(child, "_orig_mod"):
+                setattr(module, name, child._orig_mod)
+    return model
+
+
+def _has_spectral_norm(module: nn.Module) -> bool:
+    by_hook = any(type(hook).__name__ == "SpectralNorm" for hook in module._forward_pre_hooks.values())
+    return by_hook or type(module).__name__ == "_SpectralNorm"
 
 
 def _refuse_what_cannot_be_copied(model: nn.Module) -> None:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from hessmap.curvature.evaluation import Forward, evaluate, explained_error, main_output
 from hessmap.curvature.given_data import samples_of
 from hessmap.curvature.graph_memory import samples_at_once
-from hessmap.curvature.losses import AnyLoss, Loss, as_loss
+from hessmap.curvature.losses import AnyLoss, Loss, PositionLoss, as_loss
 from hessmap.curvature.memory import checked_budget, require_memory
 from hessmap.curvature.model_copy import checked_device, chosen_format, private_copy
 from hessmap.curvature.nested_tensors import (
@@ -26,6 +26,8 @@ from hessmap.curvature.nested_tensors import (
     take_rows,
     tensors_with_paths,
 )
+from hessmap.curvature.other_ways import require_one_way
+from hessmap.curvature.own_loss import labelled_data, read_own_loss
 from hessmap.curvature.probing import require_function, require_separate_losses
 from hessmap.curvature.pullback import pullback
 from hessmap.curvature.samples import HeldSamples, sample_weights
@@ -43,11 +45,18 @@ class Problem:
     """The risk of a model on data: ``sum_n weight_n loss(model(input_n), target_n)`` with weights of mean one / N,
     plus ``l2`` times the squared norm of the parameters when asked for.
 
+    Where a sample has outputs at several positions (tokens, pixels), the risk is the mean over all positions of the
+    data that count; ``class_axis`` says where the classes are if the shape of the targets does not: -1 for outputs
+    (samples, tokens, classes), 1 for (samples, classes, positions..).
+
     ``data`` is a tensor or a structure of tensors with ``targets``, a pair of both, a dictionary with its targets under
     "labels", a data set, a loader, or a list of batches. Tensors are held, everything else is read again at every pass
     and may shuffle. Inputs that are a dictionary are passed to the model by keyword, a tuple by position, anything as
     ``forward(model, inputs)`` says. ``parameters`` restricts the problem to some parameters, by names, globs ("*.bias")
     or layers ("encoder.0").
+
+    Without a ``loss`` the model's own is taken, for data of dictionaries with labels: where it is recognised as a
+    cross-entropy or squared loss all Hessians exist, else the loss Hessian alone.
 
     The model is copied with batch-norm frozen: training the original later does not change the problem. The copy is in
     float64 up to a million trainable parameters and in its own number format above, unless ``dtype`` says otherwise. No
@@ -65,13 +74,14 @@ class Problem:
     def __init__(
         self,
         model: nn.Module,
-        loss: AnyLoss,
+        loss: AnyLoss | None,
         data: Any,
         targets: Any = None,
         *,
         forward: Forward | None = None,
         parameters: str | Sequence[str] | None = None,
         weights: Any = None,
+        class_axis: int | None = None,
         l2: float = 0.0,
         dtype: torch.dtype | None = None,
         device: torch.device | str | None = None,
@@ -85,6 +95,7 @@ class Problem:
         self.memory_budget, budget_notes = checked_budget(memory_budget)
         self.dtype, format_notes = chosen_format(model, dtype)
         self.device = checked_device(model, device)
+        data = data if loss is not None or targets is not None else labelled_data(data, forward)
         with torch.no_grad():
             self.model, model_notes = private_copy(model, self.dtype, self.device)
             self.samples, data_notes = samples_of(data, targets, self.dtype, self.device, self.memory_budget)
@@ -97,10 +108,10 @@ class Problem:
         must, got = "weights need data in a fixed order", "two passes over the loader gave two orders"
         is_ordered = weights is None or self.samples.is_ordered
         require(is_ordered, must, got, "Build the loader with shuffle=False")
-        self._set_loss(as_loss(loss))
+        own_notes = self._set_loss(None if loss is None else as_loss(loss, class_axis), model)
         num_frozen = len(self._fixed) - chosen.num_left_out
         self.notes: tuple[str, ...] = (
-            *(*model_notes, *data_notes, *format_notes, *sorted(self._evaluation_notes), *budget_notes),
+            *(*model_notes, *data_notes, *format_notes, *own_notes, *sorted(self._evaluation_notes), *budget_notes),
             *([f"{num_frozen} frozen parameters were left out"] if num_frozen else []),
             *([f"{chosen.num_left_out} trainable parameters were left out, as asked"] if chosen.num_left_out else []),
             *([f"the loss Hessian includes {2 * self.l2:g} times the identity from l2={self.l2:g}"] if l2 else []),
@@ -108,14 +119,20 @@ class Problem:
         risk = self.risk()
         require(isfinite(risk), "the loss must be finite", f"the risk is {risk}")
 
-    def _set_loss(self, loss: Loss) -> None:
-        """Look at the first samples, then count over one pass what the mean is to be divided by."""
+    def _set_loss(self, loss: Loss | None, original: nn.Module) -> tuple[str, ...]:
+        """Look at the first samples, then count over one pass what the mean is to be divided by; notes on both."""
         inputs, targets = self.samples.first
         inputs = move_to(inputs, self.device, self.dtype)
+        notes: tuple[str, ...] = ()
+        if loss is None:
+            loss, self.user_forward, note = read_own_loss(self._returned, inputs, targets)
+            notes = (note,)
+        few = take_rows(inputs, slice(_FEW))
+        notes += require_one_way(lambda given: self._outputs_of(given, few), self.named, original, self.model)
         require_function(lambda few: self._outputs_of(self.named, few), inputs)
         self.output_shape = tuple(self._outputs_of(self.named, inputs).shape[1:])
         self.output_dim = prod(self.output_shape)
-        self.loss = loss.fitted(self.output_shape, self.dtype, self.device)
+        self.loss = loss.fitted(self.output_shape, targets).to(self.dtype, self.device)
         require_separate_losses(self.loss, self.forward(self.named, inputs), self._prepared(targets))
         if isinstance(self.samples, HeldSamples):
             self.samples = HeldSamples(self.samples.inputs, self._prepared(self.samples.targets))
@@ -125,6 +142,7 @@ class Problem:
             self.mass += float(self._raw_weights(start, len(part)) @ masses)
             start += len(part)
         require(self.mass > 0, "at least one sample must count", "the loss ignores every one of them")
+        return notes
 
     def _raw_weights(self, start: int, count: int) -> Tensor:
         return torch.ones(count, dtype=torch.float64) if self._weights is None else self._weights[start : start + count]
@@ -148,6 +166,11 @@ class Problem:
     @property
     def num_parameters(self) -> int:
         return self.layout.size
+
+    @property
+    def num_outputs(self) -> int:
+        """Outputs that belong together: all of a sample, or those of one position of it (the classes of a token)."""
+        return self.loss.num_outputs if isinstance(self.loss, PositionLoss) else self.output_dim
 
     @property
     def working_bytes(self) -> int:
@@ -213,21 +236,16 @@ class Problem:
 
     def forward(self, named: dict[str, Tensor], inputs: Inputs, *, fast_convolutions: bool = False) -> Tensor:
         """Outputs (num_samples, output_dim) of the model with these parameters in place of its own."""
-        return self._outputs_of(named, inputs, fast_convolutions).reshape(-1, self.output_dim)
+        outputs = self._outputs_of(named, inputs, fast_convolutions)
+        shape = tuple(outputs.shape[1:])
+        if shape != self.output_shape and not self.loss.takes(shape):
+            must = "every sample must have outputs of one shape"
+            raise InvalidInput(sentence(must, f"some have shape {self.output_shape} and some {shape}"))
+        return outputs.reshape(len(outputs), -1)
 
     def _outputs_of(self, named: dict[str, Tensor], inputs: Inputs, fast_convolutions: bool = False) -> Tensor:
         """The model's own outputs, one a sample, in their own shape."""
-        tensors = named | self._fixed
-        try:
-            returned = evaluate(
-                self.model, tensors, inputs, self.user_forward, self._evaluation_notes, fast_convolutions
-            )
-        except Exception as error:
-            explained = explained_error(error, inputs)
-            if explained is error:
-                raise
-            raise explained from error
-        outputs, note = main_output(returned)
+        outputs, note = main_output(self._returned(inputs, self.user_forward, named, fast_convolutions))
         if note:
             self._evaluation_notes.add(note)
         if outputs.dtype != self.dtype:
@@ -240,6 +258,23 @@ class Problem:
         must, got = "the model must return one row of outputs per sample", f"they have shape {tuple(outputs.shape)}"
         require(outputs.ndim > 0 and len(outputs) == count, must, f"{count} samples were given and {got}")
         return outputs
+
+    def _returned(
+        self,
+        inputs: Inputs,
+        forward: Forward | None,
+        named: dict[str, Tensor] | None = None,
+        fast_convolutions: bool = False,
+    ) -> Any:
+        """Whatever the model returns."""
+        tensors = (self.named if named is None else named) | self._fixed
+        try:
+            return evaluate(self.model, tensors, inputs, forward, self._evaluation_notes, fast_convolutions)
+        except Exception as error:
+            explained = explained_error(error, inputs)
+            if explained is error:
+                raise
+            raise explained from error
 
     def function(self, inputs: Inputs) -> Callable[[Tensor], Tensor]:
         """The outputs as a function of the flat parameters."""
@@ -303,7 +338,7 @@ class Problem:
             values = {name: value.detach() for name, value in twin.model.named_parameters()}
             twin.named = {name: values[name] for name in self.named}
             twin._fixed = {name: values[name] for name in self._fixed}
-            twin.loss = self.loss.fitted(self.output_shape, twin.dtype, self.device)
+            twin.loss = self.loss.to(twin.dtype, self.device)
             if isinstance(self.samples, HeldSamples):
                 held = move_to((self.samples.inputs, self.samples.targets), self.device, twin.dtype)
                 twin.samples = HeldSamples(*held)

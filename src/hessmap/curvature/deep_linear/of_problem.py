@@ -11,6 +11,7 @@ from hessmap.curvature.chain import tensor_inputs
 from hessmap.curvature.deep_linear.convolutional import DeepLinearConvolution
 from hessmap.curvature.deep_linear.network import DeepLinear
 from hessmap.curvature.layout import Layout
+from hessmap.curvature.losses import Squared
 from hessmap.curvature.problem import Problem
 from hessmap.curvature.toeplitz import WITH_MATRIX, ToeplitzLayer, toeplitz_layer
 from hessmap.errors import UnsupportedNetwork, require, sentence
@@ -71,7 +72,8 @@ def deep_linear_convolution_of(problem: Problem) -> DeepLinearConvolution:
 def _checked_inputs(problem: Problem) -> Tensor:
     """The inputs of a problem with the squared loss, in float64, without penalty."""
     must, got = "closed forms hold for the squared loss", f"the loss is '{problem.loss.name}'"
-    require(problem.loss.name == "squared", must, got, _RULES.otherwise)
+    got = f"{got} at every position of {problem.output_shape}" if problem.loss.name == "squared" else got
+    require(isinstance(problem.loss, Squared), must, got, _RULES.otherwise)
     require(problem.l2 == 0, "closed forms leave out the penalty", f"l2 is {problem.l2:g}", "Set l2 to 0")
     is_double, got = problem.dtype == torch.float64, f"the problem is in {problem.dtype}"
     require(is_double, "closed forms are in float64", got, "Build it with dtype=torch.float64")

@@ -139,7 +139,7 @@ def output_roots(
     except InvalidInput:  # not convex in the outputs
         values, vectors = torch.linalg.eigh(loss.hessian(outputs, targets))
         return (weights[:, None] * values.abs()).sqrt()[:, :, None] * vectors.mT, _sign(values)
-    if not fewest:
+    if not fewest or loss.has_narrow_root:
         return root.mT * weights.sqrt()[:, None, None], None
     rows = torch.linalg.qr(root.mT).R * weights.sqrt()[:, None, None]
     sizes = rows.abs().amax(2)

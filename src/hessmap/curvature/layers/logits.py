@@ -10,7 +10,7 @@ from torch import Tensor
 
 from hessmap.curvature.layers.batches import layer_jacobian, samples_at_once
 from hessmap.curvature.layers.layer import find_layer
-from hessmap.curvature.losses import CrossEntropy, TorchCrossEntropy
+from hessmap.curvature.losses import CrossEntropy
 from hessmap.curvature.problem import Problem
 from hessmap.errors import require, unknown_name
 
@@ -21,7 +21,7 @@ _SAMPLES = 4096
 def require_logits(problem: Problem) -> None:
     """Raise unless the loss is a softmax cross-entropy with labels and the outputs are what softmax is taken of."""
     labels = problem.samples.first[1]
-    is_softmax = isinstance(problem.loss, CrossEntropy | TorchCrossEntropy) and not labels.is_floating_point()
+    is_softmax = isinstance(problem.loss, CrossEntropy) and not labels.is_floating_point()
     must = "this needs a network whose outputs are logits under cross-entropy with labels"
     got = f"the loss is '{problem.loss.name}' and the network has {problem.output_dim} outputs"
     require(is_softmax and problem.output_dim >= 2, must, got, 'Use loss="cross_entropy"')

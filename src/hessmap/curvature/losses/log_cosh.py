@@ -7,13 +7,23 @@ import math
 import torch
 from torch import Tensor
 
-from hessmap.curvature.losses.loss import Loss, one_hot_targets
+from hessmap.curvature.losses.loss import Loss, VectorProduct, one_hot_targets
+from hessmap.curvature.losses.positions import over_positions
 
 
 class LogCosh(Loss):
-    """sum_c log cosh(output_c - target_c): squared for small residuals, absolute for large ones."""
+    """sum_c log cosh(output_c - target_c): squared for small residuals, absolute for large ones.
+
+    At several positions it is summed over ``class_axis`` (the last one), and averaged over the positions.
+    """
 
     name = "log_cosh"
+
+    def __init__(self, class_axis: int | None = None) -> None:
+        self.class_axis = class_axis
+
+    def fitted(self, output_shape: tuple[int, ...], targets: Tensor) -> Loss:
+        return over_positions(self, output_shape, targets, self.class_axis)
 
     def prepare(self, targets: Tensor, output_dim: int) -> Tensor:
         return one_hot_targets(targets, output_dim)
@@ -29,6 +39,10 @@ class LogCosh(Loss):
 
     def hessian(self, outputs: Tensor, targets: Tensor) -> Tensor:
         return torch.diag_embed(self._sech(outputs - targets).square())
+
+    def hessian_product(self, outputs: Tensor, targets: Tensor, weights: Tensor) -> VectorProduct:
+        diagonal = weights[:, None] * self._sech(outputs - targets).square()
+        return lambda vectors: diagonal * vectors
 
     def hessian_root(self, outputs: Tensor, targets: Tensor) -> Tensor:
         return torch.diag_embed(self._sech(outputs - targets))

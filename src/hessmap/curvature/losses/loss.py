@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
 from hessmap.errors import InvalidInput, require, sentence
+
+VectorProduct = Callable[[Tensor], Tensor]  # of vectors (.., num_samples, output_dim), in the same shape
 
 
 class Loss(ABC):
@@ -17,21 +20,35 @@ class Loss(ABC):
     """
 
     name: str
+    is_log_likelihood = False  # whether it is minus one, with the outputs as natural parameters
+    has_narrow_root = False  # whether ``hessian_root`` has no columns to spare
 
     def prepare(self, targets: Tensor, output_dim: int) -> Tensor:
         """Check the targets once and bring them into the form the other methods read."""
         return targets
 
-    def fitted(self, output_shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Loss:
-        """The loss for outputs of that shape per sample, in that number format and on that device."""
-        must = "outputs with more than one axis per sample need a loss function of the user's"
-        got = f"the model gives {output_shape} per sample, not one vector of outputs per sample"
-        require(len(output_shape) <= 1, must, got, "Pass (outputs, targets) -> one value per sample")
+    def fitted(self, output_shape: tuple[int, ...], targets: Tensor) -> Loss:
+        """The loss for outputs of that shape per sample, with the first targets as they were given."""
+        must = f"the loss '{self.name}' needs one vector of outputs per sample"
+        got = f"the model gives {output_shape} per sample"
+        require(len(output_shape) <= 1, must, got, "Pass a function (outputs, targets) -> one value per sample")
         return self
+
+    def to(self, dtype: torch.dtype, device: torch.device) -> Loss:
+        """The loss with its own tensors in a number format and on a device."""
+        return self
+
+    def takes(self, output_shape: tuple[int, ...]) -> bool:
+        """Whether outputs of another shape per sample than those it was fitted to are understood."""
+        return False
 
     @abstractmethod
     def value(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Loss of every sample, shape (num_samples,)."""
+
+    def risk(self, outputs: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
+        """The weighted sum over the samples, for reverse mode twice."""
+        return (weights * self.value(outputs, targets)).sum()
 
     @abstractmethod
     def gradient(self, outputs: Tensor, targets: Tensor) -> Tensor:
@@ -40,6 +57,11 @@ class Loss(ABC):
     @abstractmethod
     def hessian(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """d2loss/doutput2, shape (num_samples, output_dim, output_dim)."""
+
+    def hessian_product(self, outputs: Tensor, targets: Tensor, weights: Tensor) -> VectorProduct:
+        """The product with the weighted Hessians of the samples."""
+        matrices = (weights[:, None, None] * self.hessian(outputs, targets)).to(outputs.dtype).detach()
+        return lambda vectors: (matrices @ vectors[..., None])[..., 0]
 
     def hessian_root(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """B with B B^T = hessian, per sample; only where the loss is convex in the outputs."""
@@ -75,15 +97,16 @@ def one_hot_targets(targets: Tensor, output_dim: int) -> Tensor:
     return torch.nn.functional.one_hot(checked_labels(targets, output_dim), output_dim).to(torch.float64)
 
 
-def checked_labels(targets: Tensor, output_dim: int) -> Tensor:
-    """Integer labels in 0 .. output_dim - 1, or an error that names the first that is not."""
+def checked_labels(targets: Tensor, num_classes: int, ignored: int | None = None) -> Tensor:
+    """Integer labels in 0 .. num_classes - 1, or an error that names the first that is not and is not ignored."""
     remedy = "Pass one integer label a sample (torch.long)"
     require(not targets.dtype.is_floating_point, "labels must be integers", f"got {targets.dtype}", remedy)
     require(targets.ndim == 1, "labels must be a vector", f"got shape {tuple(targets.shape)}", remedy)
     labels = targets.long()
-    outside = ((labels < 0) | (labels >= output_dim)).nonzero().flatten()
+    wrong = (labels < 0) | (labels >= num_classes)
+    outside = (wrong if ignored is None else wrong & (labels != ignored)).nonzero().flatten()
     if len(outside):
         first = int(outside[0])
-        must = f"labels must lie in 0..{output_dim - 1} for a network with {output_dim} outputs"
+        must = f"labels must lie in 0..{num_classes - 1} for a network with {num_classes} outputs"
         raise InvalidInput(sentence(must, f"sample {first} has label {int(labels[first])}"))
     return labels

@@ -10,10 +10,11 @@ import torch
 from torch import Tensor, nn
 from torch.func import grad, jacrev, vmap
 
-from hessmap.curvature.losses.loss import Loss, checked_labels
+from hessmap.curvature.losses.loss import Loss, VectorProduct, checked_labels
 from hessmap.errors import HessmapError, require
 
 PerSample = Callable[[Tensor, Tensor], Tensor]
+_SMALL = 64  # outputs up to which the Hessian of the loss in them is written down
 
 
 class FunctionLoss(Loss):
@@ -46,7 +47,7 @@ class FunctionLoss(Loss):
         )
         return values
 
-    def fitted(self, output_shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Loss:
+    def fitted(self, output_shape: tuple[int, ...], targets: Tensor) -> Loss:
         """The function sees outputs in the shape that the model gave them."""
         if len(output_shape) <= 1:
             return self
@@ -62,13 +63,30 @@ class FunctionLoss(Loss):
         matrices: Tensor = vmap(jacrev(grad(self._one)))(outputs, targets)
         return matrices
 
+    def hessian_product(self, outputs: Tensor, targets: Tensor, weights: Tensor) -> VectorProduct:
+        if outputs.shape[1] <= _SMALL:
+            return super().hessian_product(outputs, targets, weights)
+        point = outputs.detach().clone().requires_grad_()
+        with torch.enable_grad():
+            slope = self.gradient(point, targets).to(point.dtype)
+
+        def product(vectors: Tensor) -> Tensor:
+            if vectors.ndim > outputs.ndim:
+                return torch.stack([product(one) for one in vectors])
+            if not slope.requires_grad:
+                return torch.zeros_like(vectors)
+            given = weights[:, None] * vectors
+            return torch.autograd.grad(slope, point, given, retain_graph=True)[0]
+
+        return product
+
     def _one(self, output: Tensor, target: Tensor) -> Tensor:
         return self.function(output[None], target[None])[0]
 
 
 class ModuleLoss(FunctionLoss):
     """A torch loss module. Its ``reduction="mean"`` becomes our mean over samples, with torch's denominator:
-    elements within a sample are averaged, ignored samples do not count, class weights are normalised."""
+    elements within a sample are averaged, ignored labels do not count, class weights are normalised."""
 
     def __init__(self, module: nn.Module) -> None:
         reduction = getattr(module, "reduction", None)
@@ -81,37 +99,49 @@ class ModuleLoss(FunctionLoss):
         own: Any = copy.deepcopy(module).double()
         own.reduction = "none"
         self.module = own
+        self.output_shape: tuple[int, ...] | None = None
         super().__init__(self._per_sample, type(module).__name__)
 
-    def fitted(self, output_shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Loss:
-        Loss.fitted(self, output_shape, dtype, device)
-        twin = copy.copy(self)
-        twin.module = copy.deepcopy(self.module).to(device, dtype)
-        twin.function = twin._per_sample
-        return twin
+    def fitted(self, output_shape: tuple[int, ...], targets: Tensor) -> Loss:
+        """The module sees outputs and targets as the model and the user gave them."""
+        own = self._copy(self.module)
+        own.output_shape = output_shape if len(output_shape) > 1 else None
+        return own
+
+    def to(self, dtype: torch.dtype, device: torch.device) -> ModuleLoss:
+        return self._copy(copy.deepcopy(self.module).to(device, dtype))
+
+    def _copy(self, module: nn.Module) -> ModuleLoss:
+        own = copy.copy(self)
+        own.module, own.function = module, own._per_sample
+        return own
 
     def prepare(self, targets: Tensor, output_dim: int) -> Tensor:
         """Real targets in the shape of the outputs, because torch would broadcast (N,) against (N, 1) to (N, N); class
         labels checked, but for those that are ignored."""
         if targets.dtype.is_floating_point:
             fits = targets.numel() == len(targets) * output_dim
-            return targets.reshape(len(targets), output_dim) if fits else targets
-        if hasattr(self.module, "ignore_index") and targets.ndim == 1:
-            labels = targets.long()
-            checked_labels(labels.where(labels != self.module.ignore_index, 0), output_dim)
-            return labels
-        return targets
+            return targets.reshape(len(targets), *(self.output_shape or (output_dim,))) if fits else targets
+        if not hasattr(self.module, "ignore_index"):
+            return targets
+        num_classes = output_dim if self.output_shape is None else self.output_shape[0]
+        checked_labels(targets.flatten(), num_classes, self.module.ignore_index)
+        return targets.long()
 
     def _per_sample(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        values: Tensor = self.module(outputs, targets)
-        return values.reshape(len(outputs), -1).mean(1)
+        shaped = outputs if self.output_shape is None else outputs.reshape(-1, *self.output_shape)
+        values: Tensor = self.module(shaped, targets)
+        values = values.reshape(len(outputs), -1)
+        return values.sum(1) if self._has_mass(targets) else values.mean(1)
 
     def mass(self, targets: Tensor) -> Tensor:
-        """torch divides a weighted or ignoring cross-entropy by the class weights that took part."""
-        ones = torch.ones(targets.shape[0], dtype=torch.float64, device=targets.device)
-        if targets.dtype.is_floating_point or not hasattr(self.module, "ignore_index"):
-            return ones
+        """torch divides a weighted or ignoring loss of labels by the class weights that took part."""
+        if not self._has_mass(targets):
+            return super().mass(targets)
         used = targets != self.module.ignore_index
         weight = self.module.weight
-        masses = ones if weight is None else weight[targets.where(used, torch.zeros_like(targets))]
-        return torch.where(used, masses, 0.0)
+        masses = 1.0 if weight is None else weight[targets.where(used, torch.zeros_like(targets))].double()
+        return torch.where(used, masses, 0.0).double().reshape(len(targets), -1).sum(1)
+
+    def _has_mass(self, targets: Tensor) -> bool:
+        return not targets.dtype.is_floating_point and hasattr(self.module, "ignore_index")

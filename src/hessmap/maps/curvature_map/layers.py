@@ -100,7 +100,7 @@ def _is_curved(problem: Problem, name: str, loss: Tensor) -> bool:
 
 
 def _factor_curvature(problem: Problem, name: str, loss: Tensor) -> FactorCurvature:
-    num_classes = problem.output_dim
+    num_classes = problem.num_outputs
     block = _block(problem, name, loss)
     factors = layer_factors(problem, name)
     product = product_of_factors(factors)

@@ -200,6 +200,8 @@ def beyond_formulas(problem: Problem) -> str:
         return f"the formulas are about all weights, and {fixed[0]} is frozen or left out"
     if problem.l2:
         return f"the formulas are about the risk without a penalty, and l2 is {problem.l2:g}"
+    if problem.num_outputs != problem.output_dim:
+        return f"the formulas are about one vector of outputs a sample, and there are {problem.output_shape}"
     return "" if problem.user_forward is None else "the formulas are about a model that is called with its inputs alone"
 
 

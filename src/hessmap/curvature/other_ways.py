@@ -1,0 +1,87 @@
+"""Weights that a model reaches by another way than its attributes, where they would silently be constants.
+
+Derivatives are taken with tensors in the place of a module's parameters. A weight in a plain list, or one of the
+original model that a function closes over, is not replaced: the outputs would not change with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode, resolve_name
+
+from hessmap.errors import UnsupportedNetwork, sentence
+
+_READS = ("numpy", "tolist", "item")
+
+
+class WeightReader(TorchFunctionMode):
+    """Notes operations on memory that belongs to one of some weights, reads of values past autograd, and casts."""
+
+    def __init__(self, addresses: Mapping[int, str], given: Mapping[int, str]) -> None:
+        super().__init__()
+        self.addresses = addresses
+        self.given = given
+        self.found: tuple[str, str] | None = None
+        self.constants: set[str] = set()
+        self.casts: str | None = None
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        name = getattr(func, "__name__", "")
+        if name in _READS or (name == "__get__" and getattr(func, "__self__", None) is Tensor.data):
+            self.constants |= {self.given[id(value)] for value in args[:1] if id(value) in self.given}
+        elif name != "__get__" and self.found is None:
+            places = [_address(tensor) for tensor in _tensors((args, kwargs or {}))]
+            weight = next((self.addresses[place] for place in places if place in self.addresses), None)
+            self.found = None if weight is None else (weight, resolve_name(func) or name)
+        result = func(*args, **(kwargs or {}))
+        if isinstance(result, Tensor) and result.dtype == torch.float32 and self.casts is None:
+            is_cast = any(tensor.dtype == torch.float64 for tensor in _tensors(args))
+            self.casts = (resolve_name(func) or name) if is_cast else None
+        return result
+
+
+def require_one_way(
+    forward: Callable[[dict[str, Tensor]], Any], named: Mapping[str, Tensor], *models: nn.Module
+) -> tuple[str, ...]:
+    """Evaluate once with copies of the weights: the models' own must not be seen. Notes on constants and casts."""
+    addresses = {
+        _address(value): name.replace("_orig_mod.", "")
+        for model in models
+        for name, value in model.named_parameters()
+        if name.replace("_orig_mod.", "") in named and value.numel()
+    }
+    given = {name: value.clone() for name, value in named.items()}
+    reader = WeightReader(addresses, {id(value): name for name, value in given.items()})
+    with reader, torch.no_grad():
+        forward(given)
+    if reader.found is not None:
+        name, operation = reader.found
+        must = "a model must reach its weights through its modules"
+        got = f"{operation} has parameter '{name}' from elsewhere, where it would stay constant"
+        remedy = "Read it from its module in forward (self.layer.weight), not from a list, a closure or another model"
+        raise UnsupportedNetwork(sentence(must, got, remedy))
+    notes = [f"the model reads values of '{name}' past autograd: constant there" for name in sorted(reader.constants)]
+    if reader.casts is not None:
+        notes.append(f"the model computes some of its values in float32 ({reader.casts}): right to about 1e-7")
+    return tuple(notes)
+
+
+def _address(tensor: Tensor) -> int:
+    try:
+        return tensor.untyped_storage().data_ptr()
+    except (RuntimeError, NotImplementedError):  # tensors without memory of their own
+        return 0
+
+
+def _tensors(values: Any) -> Iterator[Tensor]:
+    if isinstance(values, Tensor):
+        yield values
+    elif isinstance(values, tuple | list | dict):
+        for value in values.values() if isinstance(values, dict) else values:
+            yield from _tensors(value)
