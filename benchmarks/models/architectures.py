@@ -358,7 +358,7 @@ for kind in ("resnet18", "mobilenet_v3_small", "squeezenet1_0", "shufflenet_v2_x
         model = getattr(torchvision.models, kind)(weights=None, num_classes=3, **options).eval()
         for parameter in list(model.parameters())[:-6]:
             parameter.requires_grad_(False)
-        return model, "cross_entropy", images(32)
+        return model, "cross_entropy", images(64)
 
     TRIED[f"{kind} (torchvision), last layers"] = _torchvision
 
