@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: run test install lint format types unit test-slow test-models test-portable test-versions coverage docs docs-serve wheel bench bench-peers clean
+.PHONY: run test install lint format types unit papers test-slow test-models test-portable test-versions coverage docs docs-serve wheel bench bench-peers clean
 
 run: install
 	$(BIN)/hessmap map
@@ -30,6 +30,10 @@ types: install
 # One process for each core, one thread for each process: tiny problems lose by more.
 unit: install
 	OMP_NUM_THREADS=1 $(BIN)/pytest -q --numprocesses auto --dist loadfile
+
+# After a change of the registry or of results/: its verdicts, and the tables of docs/ that come from it.
+papers: install
+	$(BIN)/python -m hessmap.views.papers.documents docs results
 
 test-slow: install
 	$(BIN)/pytest -q -m 'slow or data'

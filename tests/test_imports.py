@@ -24,6 +24,7 @@ FLOORS = (
     ("certificates",),
     ("maps",),
     ("studies",),
+    ("papers",),
     ("views",),
 )
 FLOOR = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
@@ -32,7 +33,7 @@ ALSO_HIDDEN = {
     "theory": {"datasets", "training", "curvature"},
     "measurement": {"networks", "datasets", "training"},
 }
-WITHOUT_TORCH = {"errors", "progress", "results", "theory"}
+WITHOUT_TORCH = {"errors", "progress", "results", "theory", "papers"}
 
 
 def imported_modules(path: Path, package: tuple[str, ...]) -> Iterator[tuple[int, str]]:

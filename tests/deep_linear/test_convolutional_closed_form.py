@@ -159,6 +159,25 @@ def test_proposition_2_holds_as_printed(earlier: int, later: int) -> None:
     assert (left.T @ middle @ right - known).abs().max() <= 1e-12 * known.abs().max()
 
 
+def test_proposition_4_the_whole_outer_product_hessian_is_one_factorisation() -> None:
+    """H_o = Q^T A (I (x) Sigma) A^T Q, with A^T of the Toeplitz products and Q block diagonal in the derivatives."""
+    problem = problem_of(*NETWORKS["three hidden"])
+    matrices, derivatives, filters, _ = factors(problem)
+    inputs = problem.inputs.flatten(1)
+    moment = inputs.T @ (problem.weights[:, None] * inputs)
+    columns = []
+    for place, matrix in enumerate(matrices):
+        after = product(matrices[place + 1 :], matrix.shape[0])
+        before = product(matrices[:place], matrices[0].shape[1])
+        columns.append(torch.kron(after, before.T.contiguous()))
+    blocks = [torch.kron(torch.eye(n, dtype=torch.float64), q) for n, q in zip(filters, derivatives, strict=True)]
+    root = torch.cat(columns, 1) @ torch.block_diag(*blocks)
+    num_outputs = matrices[-1].shape[0]
+    made = root.T @ torch.kron(torch.eye(num_outputs, dtype=torch.float64), moment) @ root
+    known = outer_product_hessian(problem).to_dense()
+    assert (made - known).abs().max() <= 1e-12 * known.abs().max()
+
+
 def test_what_has_no_closed_form_is_refused() -> None:
     inputs, targets = torch.ones(4, 1, 5, dtype=torch.float64), torch.ones(4, 3, dtype=torch.float64)
     active = plain(6, conv(1, 2, 3), nn.ReLU()).double()

@@ -31,7 +31,7 @@ from hessmap.studies import (
     Study,
     View,
 )
-from hessmap.views.plots.style import literal, mathematics
+from hessmap.views.plots.style import HESSIAN_COLOURS, literal, mathematics
 from hessmap.views.study.figure import draw, inline_drawings, study_figure, write_study_figure
 from hessmap.views.study.page import study_page
 from hessmap.views.study.panels import Panel, curves, panels
@@ -151,9 +151,10 @@ def test_every_kind_of_figure_draws_something(figure: Any) -> None:
 def test_predictions_are_lines_measurements_points_and_marks_dashes() -> None:
     axes = Figure().add_subplot()
     draw(axes, Panel(LINES, tuple(row for row in ROWS if row["activation"] == "relu")))
-    bound, predicted, measured, here, *at_bounds = axes.lines
+    bound, predicted, measured, how_to_read, here, *at_bounds = axes.lines
     assert (bound.get_linestyle(), predicted.get_linestyle(), measured.get_linestyle()) == ("--", "-", "None")
     assert measured.get_marker() == "o"
+    assert how_to_read.get_label() == "circles measured, lines predicted, dashes bounds"
     assert bound.get_color() == predicted.get_color() == measured.get_color()
     assert list(here.get_xdata()) == [3.0, 3.0]  # type: ignore[arg-type]
     assert [line.get_ydata()[0] for line in at_bounds] == [40.0, 60.0, 80.0]  # type: ignore[index]
@@ -306,3 +307,25 @@ def test_the_ink_of_inline_drawings_is_the_ink_of_the_page() -> None:
         assert "#222222" not in drawing.svg
         identifiers = re.findall(r' id="([^"]*)"', drawing.svg)
         assert not [name for name in identifiers if re.fullmatch(r"[a-z0-9]+_\d+", name)]
+
+
+def test_a_legend_says_what_circles_and_lines_are_and_hessians_have_their_colours() -> None:
+    rows = [Row({"n": n}, {"p": n, "m": n, "q": 2 * n}) for n in (1, 2, 3)]
+    series = (Series("$H_o$", line="p", points="m"), Series("$H_L$", line="q", points="q"))
+    axes = Figure().add_subplot()
+    draw(axes, Panel(Lines(title="", x="n", series=series), tuple(rows)))
+    handles, labels = axes.get_legend_handles_labels()
+    assert labels == ["$H_o$", "$H_L$", "circles measured, lines predicted"]
+    assert handles[0].get_color() == HESSIAN_COLOURS["outer_product"]
+    assert handles[1].get_color() == HESSIAN_COLOURS["loss"]
+    measured_only = Figure().add_subplot()
+    draw(measured_only, Panel(Lines(title="", x="n", series=series[1:]), tuple(rows)))
+    assert measured_only.get_legend_handles_labels()[1] == ["$H_L$"]
+
+
+def test_panels_with_the_same_entries_share_one_legend() -> None:
+    rows = tuple(Row({"n": n, "kind": kind}, {"p": n, "m": n}) for kind in "ab" for n in (1, 2))
+    one = Lines(title="rank", x="n", series=(Series("a", line="p", points="m"),), facet="kind")
+    shared = study_figure(collection_of(one, rows=rows))
+    assert len(shared.legends) == 1
+    assert all(axes.get_legend() is None for axes in shared.axes)

@@ -148,3 +148,15 @@ def test_one_teacher_follows_its_own_law(inputs: int, hidden: int, own: float, a
 def test_bad_input_is_refused_in_one_sentence(call: Any, message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
         call()
+
+
+@pytest.mark.parametrize(("inputs", "hidden"), [(7, 3), (12, 4), (5, 5)])
+def test_the_atom_of_one_teacher_counts_the_inputs_beyond_the_hidden_units(inputs: int, hidden: int) -> None:
+    """Of Ni eigenvalues Ni - Nh are |W2|^2 exactly; the law has an atom of that share there, and none for Ni <= Nh."""
+    generator = np.random.default_rng(inputs)
+    first, second = generator.normal(size=(hidden, inputs)) / inputs**0.5, generator.normal(size=hidden) / hidden**0.5
+    norm = float(second @ second)
+    values = linear_eigenvalues(first, second)
+    at_norm = int((np.abs(values - norm) < 1e-12).sum())
+    assert at_norm == inputs - hidden
+    assert OneTeacherLaw(inputs, hidden, norm).atom == pytest.approx((norm, 1 - hidden / inputs))

@@ -34,7 +34,8 @@ class Study:
     ``cases`` is a grid, or a function from the name of a data set to one; ``measure`` makes the record of a case and
     runs in a process of its own. ``data`` names the data sets of `hessmap.datasets` that the study can use, its
     default first; the chosen one stands in each case under ``"data"``. ``seconds`` predicts the time of a case on
-    one core, ``threads`` is how many cores a case wants. Raise ``version`` when the meaning of a record changes:
+    one core, ``threads`` is how many cores a case wants. ``depends_on`` says what the answer depends on where all that
+    is claimed holds and it is still not a plain yes. Raise ``version`` when the meaning of a record changes:
     stored records of other versions are kept, and not used.
     """
 
@@ -50,6 +51,7 @@ class Study:
     seconds: float | Callable[[Case], float] = 1.0
     threads: int = 1
     version: int = 1
+    depends_on: str = ""
 
     def __post_init__(self) -> None:
         must = "the name of a study must be family/question in small letters, digits and hyphens"
@@ -86,3 +88,23 @@ class Study:
         """How far these rows agree with what was predicted."""
         findings = tuple(self.findings(rows)) if self.findings and rows else ()
         return verdict_on(self.name, self.checks, rows, findings, num_failed)
+
+    def answer(self, verdict: Verdict) -> str:
+        """The question answered in a word or a sentence: yes, no, it depends, or open.
+
+        Questions that begin with how, what, which or why are answered by how many of the claims hold.
+        """
+        some_hold = verdict.num_agree > 0 or any(finding.holds for finding in verdict.findings)
+        is_open = bool(verdict.findings) and all(finding.holds is None for finding in verdict.findings)
+        if not verdict.fails and (is_open or not some_hold):
+            return "Open."
+        is_yes_or_no = self.question.split(" ", 1)[0] in ("Do", "Does", "Is", "Are")
+        if verdict.fails and some_hold:
+            return "It depends." if is_yes_or_no else "Some of what is claimed holds, some does not."
+        if verdict.fails:
+            return "No." if is_yes_or_no else "Nothing of what is claimed holds."
+        if self.depends_on:
+            return f"It depends: {self.depends_on}."
+        if any(finding.holds is None for finding in verdict.findings):
+            return "Yes as far as it is decided." if is_yes_or_no else "All that is decided holds."
+        return "Yes." if is_yes_or_no else "All that is claimed holds."

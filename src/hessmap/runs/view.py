@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 Scale = Literal["linear", "log", "symlog"]
+Limits = tuple[float | None, float | None]  # None: as far as the data go
 INDEX = "index"
 
 
@@ -51,8 +52,8 @@ class Figure:
     y_label: str = ""
     x_scale: Scale = "linear"
     y_scale: Scale = "linear"
-    x_limits: tuple[float, float] | None = None
-    y_limits: tuple[float, float] | None = None
+    x_limits: Limits | None = None
+    y_limits: Limits | None = None
     marks: tuple[Mark, ...] = ()
 
 
@@ -60,23 +61,29 @@ class Figure:
 class Lines(Figure):
     """Series over ``x``: numbers over a field of the case, or arrays over an array or over their ``"index"`` (from 1).
 
-    ``split`` names a field: every series is drawn once for each of its values.
+    ``split`` names a field: every series is drawn once for each of its values. ``reading`` is what the legend says of
+    circles, lines and dashes, where it is not that they are measured, predicted and bounds.
     """
 
     x: str
     series: tuple[Series, ...]
     split: str = ""
+    reading: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Heatmap(Figure):
-    """Colours of ``value``: a matrix in a record, or a number over the two fields ``x`` and ``y``."""
+    """Colours of ``value``: a matrix in a record, or a number over the two fields ``x`` and ``y``.
+
+    With ``row_labels`` the matrix is a picture of images in as many rows: grey, undistorted, each row with its label.
+    """
 
     value: str
     x: str = ""
     y: str = ""
     colours: Literal["sequential", "diverging"] = "sequential"
     limits: tuple[float, float] | None = None
+    row_labels: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,11 +98,15 @@ class Histogram(Figure):
 
 @dataclass(frozen=True, kw_only=True)
 class Cloud(Figure):
-    """Points of the arrays (or numbers) ``x`` and ``y``, coloured by the values of ``colour``."""
+    """Points of the arrays (or numbers) ``x`` and ``y``, coloured by the values of ``colour``.
+
+    ``diagonal`` is what the line where both are equal is called; empty: there is none.
+    """
 
     x: str
     y: str
     colour: str = ""
+    diagonal: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,7 +114,8 @@ class Plane(Figure):
     """A part of the plane: ``box`` (left, right, bottom, top), all others empty or names of arrays.
 
     ``labels`` is a matrix of classes, its first row at the bottom; ``points`` are rows (x, y), coloured by ``kinds``;
-    ``rings`` are points that stand out; ``arrows`` are rows (x, y, x, y) from a point to another.
+    ``rings`` are points that stand out; ``arrows`` are rows (x, y, x, y) from a point to another. The legend calls them
+    by ``point_label``, ``ring_label`` and ``arrow_labels`` (where they start, where they end), where these are given.
     """
 
     box: str
@@ -112,6 +124,9 @@ class Plane(Figure):
     kinds: str = ""
     rings: str = ""
     arrows: str = ""
+    point_label: str = ""
+    ring_label: str = ""
+    arrow_labels: tuple[str, str] = ("", "")
 
 
 @dataclass(frozen=True)

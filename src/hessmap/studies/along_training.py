@@ -200,16 +200,22 @@ def start_finding(name: str, row: Row, predicted: str, source: str = "the formul
     return Finding(f"{name}: at the start the ranks are those of {source}", holds, detail)
 
 
+def _measured(field: str) -> dict[str, str]:
+    """Circles at the moments that were measured, joined."""
+    return {"line": field, "points": field}
+
+
 def figures(
     name: str, where: Mapping[str, Any], num_layers: int, rank_limits: tuple[float, float]
 ) -> tuple[Lines, ...]:
     """Ranks of the weights, ranks of the Hessians, and the sizes of loss, gradient and H_f, over the training."""
     common: dict[str, Any] = {"where": where, "facet": "data", "x": "moments", "x_label": "epochs, then evaluations"}
+    common["reading"] = "circles measured"
     layers = range(1, num_layers + 1)
-    weights = tuple(Series(f"$W^{number}$", line=f"weight_ranks.layer_{number}") for number in layers)
+    weights = tuple(Series(f"$W^{number}$", **_measured(f"weight_ranks.layer_{number}")) for number in layers)
     sizes = {"loss": "risk", r"$\|H_f\| / \|H_L\|$": "functional_share", "gradient norm": "gradient_norms"}
-    series = tuple(Series(label, line=field) for label, field in sizes.items())
-    ranks = tuple(Series(SYMBOLS[part], line=f"ranks.{part}") for part in PARTS)
+    series = tuple(Series(label, **_measured(field)) for label, field in sizes.items())
+    ranks = tuple(Series(SYMBOLS[part], **_measured(f"ranks.{part}")) for part in PARTS)
     return (
         Lines(title=f"{name}, weights", series=weights, y_label="rank", y_limits=rank_limits, **common),
         Lines(title=f"{name}, Hessians", series=ranks, y_label="rank", **common),

@@ -53,7 +53,7 @@ def inline_svg(figure: Figure, salt: str) -> str:
     svg = buffer.getvalue()
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, count=1, flags=re.DOTALL)
-    svg = re.sub(r'<g id="\w+_\d+">', "<g>", svg)  # matplotlib counts from 1 in every drawing
+    svg = re.sub(r'<g id="\w+_\d+"(/?)>', r"<g\1>", svg)  # matplotlib counts from 1 in every drawing
     svg = re.sub(r'(<svg [^>]*?)width="[^"]*" height="[^"]*"', r'\1role="img"', svg, count=1)
     for drawn, of_the_page in _OF_THE_PAGE.items():
         svg = re.sub(rf'(?<=[ "]){drawn}(?=[;"])', of_the_page, svg)  # in a style, not in a name

@@ -97,7 +97,10 @@ BOUND_AND_TEST_ERROR = Cloud(
     y="stochastic_test_error",
     colour="basis",
     x_label="bound",
-    y_label="error of the stochastic network on test data",
+    y_label="error on test data",
+    x_limits=(0.0, None),
+    y_limits=(0.0, None),
+    diagonal="error = bound",
 )
 BOUND = Column("bound", "bound", ".4f")
 PARTS_OF_BOUND = (
@@ -115,5 +118,7 @@ def what_it_is_made_of(colour: str) -> Cloud:
         y="sampled_error_bound",
         colour=colour,
         x_label="divergence of the posterior from the prior",
-        y_label="error of the stochastic network on the samples",
+        y_label="error on the samples, at most",
+        x_limits=(0.0, None),
+        y_limits=(0.0, None),
     )

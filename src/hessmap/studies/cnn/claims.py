@@ -115,7 +115,7 @@ def findings(rows: Sequence[Row]) -> Iterator[Finding]:
 
 STUDY = Study(
     name="cnn/claims",
-    question="Does any convolutional or locally connected network contradict what is claimed of its ranks?",
+    question="Do the claims about the ranks of convolutional and locally connected networks survive random ones?",
     reference="Singh, Hofmann & Schoelkopf 2023, Theorems 5 to 10, Facts 13 and 14, as corrected here",
     cases=cases(),
     measure=measure,

@@ -215,6 +215,7 @@ def _figures() -> Iterator[Cloud]:
                 colour="num_hidden",
                 x_label="exact rank",
                 y_label="formula",
+                diagonal="formula = rank",
             )
 
 

@@ -77,6 +77,7 @@ STUDY = Study(
     name="cnn/rank-vs-filter",
     question="Do the ranks of a network with one convolution follow the formulas for every filter size?",
     reference="Singh, Hofmann & Schoelkopf 2023, Figures 2b, 2c, 9, 10, 11; Theorems 7 and 8",
+    depends_on="linear networks follow them exactly, ReLU networks lie above but for H_f",
     cases=cases,
     measure=ranks.measure,
     data=ranks.DATA,

@@ -170,6 +170,7 @@ STUDY = Study(
                 series=_MINIMA,
                 x_label=f"filters of {_TAPS} taps",
                 y_label="rank",
+                reading="circles measured, lines predicted",
             ),
         ),
         table=(

@@ -82,6 +82,7 @@ STUDY = Study(
     name="fcn/ntk",
     question="Does the rank of the tangent kernel follow the formula of the outer-product Hessian?",
     reference="Singh, Bachmann & Hofmann 2021, Figure S32",
+    depends_on="it does, with the rank of the centred inputs where there is a bias",
     cases=grid(widths=[_WIDTHS], bias=[False, True], num_samples=_NUM_SAMPLES, **_AT_START),
     measure=measure,
     data=DATA,

@@ -180,6 +180,7 @@ STUDY = Study(
                 series=_POINTS,
                 x_label="width of the bottleneck",
                 y_label="rank",
+                reading="circles measured, lines predicted",
             ),
         ),
         table=(

@@ -129,6 +129,7 @@ STUDY = Study(
     name="function/denoising",
     question="Do deep autoencoders of a curve in the plane take noise away, and shallow ones less?",
     reference="Jacot 2023, Figure 3, B and C",
+    depends_on="deep ones leave less of it after 4,000 steps; after 12,000 nothing is decided",
     cases=cases(),
     measure=measure,
     findings=findings,
@@ -141,6 +142,8 @@ STUDY = Study(
                 box="plane.box",
                 points="plane.points",
                 arrows="plane.arrows",
+                point_label="samples",
+                arrow_labels=("noisy point", "output"),
             )
             for curve in _CURVES
             for network in _NETWORKS

@@ -115,10 +115,11 @@ STUDY = Study(
     view=View(
         figures=tuple(
             Heatmap(
-                title=f"{data}, L = {depth}: clean, noisy, output",
+                title=f"{data}, L = {depth}",
                 where={"data": data, "num_layers": depth, "seed": 0},
                 value="picture",
                 limits=(0.0, 1.0),
+                row_labels=("clean", "noisy", "output"),
             )
             for data in _SETTINGS
             for depth in _DEPTHS

@@ -166,13 +166,12 @@ STUDY = Study(
                 colour="variant",
                 y_scale="log",
                 x_label=label,
-                x_limits=limits,  # room for the legend
                 y_label="$s_{k+1} / s_k$ of layers 3 to 6",
-                marks=(Mark(0.1, axis="y"),),
+                marks=(Mark(0.1, "counts as a dimension above", axis="y"),),
             )
-            for title, x, label, limits in (
-                ("distance of layer 1 from 0", "first.mean_over_spread", "mean / spread", (1.2, 8.5)),
-                ("what ReLU cuts off in layer 1", "first.nonlinearity", r"$\|Z - \sigma(Z)\| / \|Z\|$", (0.0, 1.8)),
+            for title, x, label in (
+                ("distance of layer 1 from 0", "first.mean_over_spread", "mean / spread"),
+                ("what ReLU cuts off in layer 1", "first.nonlinearity", r"$\|Z - \sigma(Z)\| / \|Z\|$"),
             )
         ),
         table=(

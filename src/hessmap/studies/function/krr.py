@@ -115,8 +115,22 @@ STUDY = Study(
     findings=findings,
     view=View(
         figures=(
-            Cloud(title="as corrected", x="predicted", y="measured", x_label="min(d_in, N, d_out, 1 + dim aff X)"),
-            Cloud(title="as printed", x="printed", y="measured", x_label="min(rank X + 1, N, d_out)"),
+            Cloud(
+                title="as corrected",
+                x="predicted",
+                y="measured",
+                x_label="min(d_in, N, d_out, 1 + dim aff X)",
+                y_label="measured rank",
+                diagonal="measured = formula",
+            ),
+            Cloud(
+                title="as printed",
+                x="printed",
+                y="measured",
+                x_label="min(rank X + 1, N, d_out)",
+                y_label="measured rank",
+                diagonal="measured = formula",
+            ),
         ),
         table=(
             Column("input_dim", "d_in"),

@@ -129,6 +129,7 @@ def _figure(shape: str, num_layers: int) -> Plane:
         rings="plane.rings",
         points="plane.points",
         kinds="plane.kinds",
+        ring_label="tripoint",
     )
 
 

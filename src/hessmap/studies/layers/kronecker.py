@@ -80,6 +80,7 @@ def _overlaps(data: str, network: str, epochs: int) -> Lines:
         where={"data": data, "network": network, "epochs": epochs},
         x=INDEX,
         series=(Series("{layer}", line="overlap", dashed="best_overlap"),),
+        reading="lines E[M] (x) E[x x$^T$], dashes the nearest Kronecker product",
         split="layer",
         x_label="k; dashed: the nearest Kronecker product",
         y_label="overlap of top-k eigenspaces",

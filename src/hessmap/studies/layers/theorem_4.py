@@ -169,6 +169,7 @@ STUDY = Study(
     name="layers/theorem-4",
     question="Do wide random networks keep c - 1 large eigenvalues, and is the space of them what the weights say?",
     reference="Wu et al. 2022, Theorems 4.1 and 4.2, equation 8 (corrected: units are not active half of the time)",
+    depends_on="both hold with the activities of the units, not with one half for all of them as printed",
     cases=grid(width=_WIDTHS, num_samples=[_NUM_SAMPLES], seed=range(3)),
     measure=measure,
     findings=findings,

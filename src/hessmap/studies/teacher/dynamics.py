@@ -194,6 +194,7 @@ STUDY = Study(
     name="teacher/dynamics",
     question="Does the Hessian at the teacher predict the loss of students that start near it?",
     reference="A Teacher-Student Perspective on .. Learning Near the Optimal Point, equation 7, Figure 3",
+    depends_on="to leading order it does; linear students leave it at perturbations of 0.1",
     cases=cases(),
     measure=measure,
     checks=(

@@ -62,11 +62,12 @@ STUDY = Study(
             Lines(
                 title="smallest eigenvalue, enclosed",
                 x="hidden",
-                series=(Series("inputs {inputs}", points="smallest", dashed="smallest"),),
+                series=(Series("inputs {inputs}", points="smallest", line="smallest"),),
                 split="inputs",
                 y_scale="log",
                 x_label="hidden units",
                 y_label="smallest eigenvalue",
+                reading="circles enclosed to 1e-6, bands over teachers",
             ),
         ),
         table=(

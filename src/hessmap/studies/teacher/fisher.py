@@ -102,6 +102,7 @@ STUDY = Study(
     name="teacher/fisher",
     question="Is the Hessian at the teacher the Fisher information, and what happens away from it?",
     reference="A Teacher-Student Perspective on the Dynamics of Learning Near the Optimal Point, Appendix D",
+    depends_on="at the teacher it is; away from it they differ in proportion to the distance",
     cases=grid(activation=ACTIVATIONS, outputs=[1, 2], distance=DISTANCES),
     measure=measure,
     checks=(

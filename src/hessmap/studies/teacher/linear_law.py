@@ -158,6 +158,7 @@ STUDY = Study(
     name="teacher/linear-law",
     question="Do the Hessian eigenvalues of linear teachers follow chi-squared plus Marchenko-Pastur?",
     reference="A Teacher-Student Perspective on .. Learning Near the Optimal Point, Figures 2, 6 and 7, equation 15",
+    depends_on="they do with scale 1, and not with the printed 1 / Ni",
     cases=cases(),
     measure=measure,
     checks=(

@@ -12,7 +12,7 @@ import typer
 from typer.core import TyperGroup
 
 from hessmap.errors import HessmapError, sentence
-from hessmap.views.cli import certify, data, function, predict
+from hessmap.views.cli import certify, data, function, papers, predict
 from hessmap.views.cli.map import map_app
 from hessmap.views.cli.study import study_app
 from hessmap.views.cli.track import track_app
@@ -28,6 +28,7 @@ _EXAMPLES = """
   hessmap certify                             [dim]# a bound on unseen errors[/dim]\n
   hessmap function                            [dim]# the rank of its function[/dim]\n
   hessmap study list                          [dim]# the papers' questions[/dim]\n
+  hessmap papers                              [dim]# their items, how far each was verified[/dim]\n
   hessmap data                                [dim]# what is here, how to get more[/dim]
 
 Every command has --help with examples of its own, and --json for programs.
@@ -112,6 +113,7 @@ app.add_typer(track_app)
 app.command("predict", epilog=predict.EXAMPLES)(predict.predict)
 app.command("certify", epilog=certify.EXAMPLES)(certify.certify)
 app.command("function", epilog=function.EXAMPLES)(function.function)
+app.command("papers", epilog=papers.EXAMPLES)(papers.papers)
 app.command("data", epilog=data.EXAMPLES)(data.data)
 app.add_typer(study_app)
 

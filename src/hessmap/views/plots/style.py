@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -22,6 +23,7 @@ SHADE = "#f4f4f4"
 # The colours of Okabe and Ito, legible on white and on black.
 SERIES_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8e7cc3", "#8a8a8a")
 _MARKERS = ("o", "s", "^", "D")
+_STROKES = ("-", "-.", ":")
 # Darkest first: H_L, H_o, H_f.
 HESSIAN_COLOURS = {"loss": INK, "outer_product": SERIES_COLOURS[0], "functional": SERIES_COLOURS[1]}
 BAR_COLOURS = ("#c9d6df", "#0072b2")
@@ -35,6 +37,11 @@ def series_colour(place: int) -> str:
 def series_marker(place: int) -> str:
     """Another shape of points each time the colours start again."""
     return _MARKERS[place // len(SERIES_COLOURS) % len(_MARKERS)]
+
+
+def series_dashes(place: int) -> str:
+    """Another stroke each time the colours start again."""
+    return _STROKES[place // len(SERIES_COLOURS) % len(_STROKES)]
 
 
 def new_figure(width: float, height: float) -> Figure:
@@ -54,6 +61,17 @@ def literal(text: object) -> str:
     """
     shown = "".join(sign if sign.isprintable() or sign == "\n" else "�" for sign in str(text))
     return shown.replace("$", r"\$")
+
+
+def without_mathematics(text: str) -> str:
+    """Text for a page, where nothing reads what stands between dollars.
+
+    >>> without_mathematics("$H_o$, $s_{k+1} / s_k$"), without_mathematics("costs 5 $")
+    ('H_o, s_(k+1) / s_k', 'costs 5 $')
+    """
+    if not is_math_text(text):
+        return text
+    return re.sub(r"[\\$]", "", text).replace("{", "(").replace("}", ")")
 
 
 def mathematics(text: str) -> str:
@@ -80,9 +98,7 @@ def dress(axes: Axes, title: str = "") -> None:
         axes.set_title(title, loc="left", fontsize=10, color=INK)
 
 
-def save_figure(
-    figure: Figure, folder: Path, name: str, formats: Iterable[str] = ("png", "svg")
-) -> list[Path]:
+def save_figure(figure: Figure, folder: Path, name: str, formats: Iterable[str] = ("png", "svg")) -> list[Path]:
     """Write the figure once per format and return the paths; no date is written into the files."""
     return [write_figure(figure, folder / f"{name}.{suffix}", salt=name, dpi=200) for suffix in formats]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import cycle
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -14,12 +15,15 @@ from hessmap.runs.collection import Collection
 from hessmap.runs.row import Row
 from hessmap.runs.view import Cloud, Heatmap, Histogram, Lines, Mark, Plane, Scale
 from hessmap.views.page import Drawing, inline_svg
-from hessmap.views.plots.style import FAINT, INK, dress, mathematics, new_figure, write_figure
+from hessmap.views.plots.style import FAINT, INK, dress, mathematics, new_figure, without_mathematics, write_figure
 from hessmap.views.study.marks import draw_cloud, draw_heatmap, draw_histogram, draw_lines, draw_plane
 from hessmap.views.study.panels import Panel, panels
 
 _MAX_COLUMNS = 3
 _PANEL_INCHES = (4.4, 3.3)
+_IMAGE_INCHES = 2.0  # the height of rows of images
+_SIGNS_AN_INCH = 14  # of a legend
+_MOST_INSIDE = 5  # a longer legend stands below its panel and not on the data
 _DASHES = ((4.0, 3.0), (1.0, 2.0), (6.0, 2.0, 1.0, 2.0), (10.0, 3.0))  # so that several marks of a panel differ
 
 
@@ -29,10 +33,40 @@ def study_figure(collection: Collection) -> Figure:
     num_columns = max(1, min(_MAX_COLUMNS, len(opened)))
     num_lines = max(1, -(-len(opened) // num_columns))
     width, height = _PANEL_INCHES
+    if all(isinstance(panel.figure, Heatmap) and panel.figure.row_labels for panel in opened):
+        height = _IMAGE_INCHES
     figure = new_figure(width * num_columns, height * num_lines)
-    for place, panel in enumerate(opened, start=1):
-        draw(figure.add_subplot(num_lines, num_columns, place), panel, has_title=True)
+    drawn = [figure.add_subplot(num_lines, num_columns, place) for place in range(1, len(opened) + 1)]
+    for axes, panel in zip(drawn, opened, strict=True):
+        draw(axes, panel, has_title=True)
+    _share_legend(figure, drawn)
     return figure
+
+
+def _share_legend(figure: Figure, drawn: list[Axes]) -> None:
+    """One legend below all panels where they have the same entries, or some of those of one panel."""
+    legends = [axes.get_legend_handles_labels() for axes in drawn if axes.get_legend() is not None]
+    if len(legends) < 2:
+        return
+    handles, labels = max(legends, key=lambda legend: len(legend[1]))
+    known = {label: _look(handle) for handle, label in zip(handles, labels, strict=True)}
+    entries = [(label, _look(handle)) for legend in legends for handle, label in zip(*legend, strict=True)]
+    if any(known.get(label) != look for label, look in entries):
+        return
+    for axes in drawn:
+        legend = axes.get_legend()
+        if legend is not None:
+            legend.remove()
+    style: dict[str, Any] = {"frameon": False, "fontsize": 9, "labelcolor": INK}
+    widest = max(len(label) for label in labels) + 8
+    num_columns = max(1, min(4, len(labels), int(_SIGNS_AN_INCH * figure.get_figwidth() / widest)))
+    figure.legend(handles, labels, loc="outside lower center", ncols=num_columns, **style)
+
+
+def _look(handle: Any) -> tuple[str, ...]:
+    """What tells one entry of a legend from another."""
+    names = ("get_color", "get_linestyle", "get_marker", "get_facecolor")
+    return tuple(str(getattr(handle, name)()) for name in names if hasattr(handle, name))
 
 
 def write_study_figure(collection: Collection, path: Path) -> Path:
@@ -46,7 +80,7 @@ def inline_drawings(collection: Collection) -> list[Drawing]:
     for place, panel in enumerate(panels(collection.study.view.figures, collection.stored.rows)):
         figure = new_figure(*_PANEL_INCHES)
         draw(figure.add_subplot(), panel)
-        drawings.append(Drawing(panel.title, inline_svg(figure, salt=f"panel{place}")))
+        drawings.append(Drawing(without_mathematics(panel.title), inline_svg(figure, salt=f"panel{place}")))
     return drawings
 
 
@@ -81,8 +115,14 @@ def _label(axes: Axes, panel: Panel, title: str) -> None:
     axes.set_ylabel(mathematics(panel.figure.y_label) or axes.get_ylabel(), fontsize=9, color=INK)
     if isinstance(panel.figure, Heatmap | Plane):
         axes.grid(visible=False)
-    if axes.get_legend_handles_labels()[1]:
-        axes.legend(frameon=False, fontsize=8, labelcolor=INK)
+    if isinstance(panel.figure, Heatmap) and panel.figure.row_labels:
+        axes.spines[["left", "bottom"]].set_visible(False)
+    num_entries = len(axes.get_legend_handles_labels()[1])
+    if num_entries:
+        style: dict[str, Any] = {"frameon": False, "fontsize": 8, "labelcolor": INK}
+        if num_entries > _MOST_INSIDE:
+            style |= {"loc": "upper left", "bbox_to_anchor": (0.0, -0.18), "ncols": 2}
+        axes.legend(**style)
 
 
 def _draw_mark(axes: Axes, mark: Mark, dashes: tuple[float, ...], rows: tuple[Row, ...]) -> None:

@@ -14,7 +14,17 @@ from numpy.typing import NDArray
 
 from hessmap.runs.row import Row
 from hessmap.runs.view import Cloud, Heatmap, Histogram, Lines, Plane
-from hessmap.views.plots.style import FAINT, INK, literal, series_colour, series_marker
+from hessmap.views.plots.style import (
+    FAINT,
+    HESSIAN_COLOURS,
+    INK,
+    PAPER,
+    literal,
+    mathematics,
+    series_colour,
+    series_dashes,
+    series_marker,
+)
 from hessmap.views.study.panels import Curve, curves
 from hessmap.views.study.table import words
 
@@ -25,26 +35,55 @@ _FEW = 60  # more points than this are drawn small
 def draw_lines(axes: Axes, figure: Lines, rows: Sequence[Row]) -> None:
     """Series over a field: predictions as lines, measurements as points, bounds dashed."""
     labelled: set[int] = set()
-    for curve in curves(figure, rows):
+    drawn = curves(figure, rows)
+    for curve in drawn:
         _draw_curve(axes, curve, curve.label if curve.colour not in labelled else None)
         labelled.add(curve.colour)
+    reading = how_to_read(figure, drawn)
+    if reading:
+        stroke = "o-" if "circles" in reading else "-"
+        style: dict[str, Any] = {"markersize": 4.5, "markerfacecolor": "none"}
+        axes.plot([], [], stroke, color=FAINT, linewidth=1.5, label=mathematics(reading), **style)
     axes.set_xlabel(literal(words(figure.x)))
 
 
+def how_to_read(figure: Lines, drawn: Sequence[Curve]) -> str:
+    """What circles, lines and dashes are, where a series has circles and something else; empty elsewhere."""
+    if figure.reading:
+        return figure.reading
+    if not any(one.points and {one.line, one.dashed} - {"", one.points} for one in figure.series):
+        return ""
+    styles = {curve.style for curve in drawn}
+    words_of = {"points": "circles measured", "line": "lines predicted", "dashed": "dashes bounds"}
+    return ", ".join(text for style, text in words_of.items() if style in styles)
+
+
+def _curve_colour(curve: Curve) -> str:
+    """The three Hessians have colours of their own in every figure, by the symbol that a label begins with."""
+    for part, symbol in (("loss", "$H_L$"), ("outer_product", "$H_o$"), ("functional", "$H_f$")):
+        if curve.label.startswith(symbol) and curve.label.count("$H_") == 1:
+            return HESSIAN_COLOURS[part]
+    return series_colour(curve.colour)
+
+
 def _draw_curve(axes: Axes, curve: Curve, label: str | None) -> None:
-    shade = series_colour(curve.colour)
+    shade = _curve_colour(curve)
     if curve.has_band:
         axes.fill_between(curve.x, curve.low, curve.high, color=shade, alpha=0.2, linewidth=0)
     if curve.style == "points":
         size = 4.5 if len(curve.x) <= _FEW else 1.5
-        axes.plot(curve.x, curve.y, "o", color=shade, markersize=size, markerfacecolor="none", label=label)
+        marker = series_marker(curve.colour)
+        axes.plot(curve.x, curve.y, marker, color=shade, markersize=size, markerfacecolor="none", label=label)
     else:
-        stroke = "--" if curve.style == "dashed" else "-"
+        stroke = "--" if curve.style == "dashed" else series_dashes(curve.colour)
         axes.plot(curve.x, curve.y, stroke, color=shade, linewidth=1.5, label=label)
 
 
 def draw_heatmap(axes: Axes, figure: Heatmap, rows: Sequence[Row]) -> None:
     """A matrix, or a number over two fields, as colours."""
+    if figure.row_labels:
+        _draw_images(axes, figure, rows)
+        return
     extent = None
     if figure.x:
         matrix = _matrix_over_fields(axes, figure, rows)
@@ -60,6 +99,19 @@ def draw_heatmap(axes: Axes, figure: Heatmap, rows: Sequence[Row]) -> None:
     axes.get_figure(root=True).colorbar(image, ax=axes)  # type: ignore[union-attr]
     axes.set_xlabel(literal(words(figure.x)))
     axes.set_ylabel(literal(words(figure.y)))
+
+
+def _draw_images(axes: Axes, figure: Heatmap, rows: Sequence[Row]) -> None:
+    """Rows of images as they are, of the first row: a mean of images is none."""
+    matrix = rows[0].array(figure.value)
+    low, high = figure.limits or _limits(matrix, is_symmetric=False)
+    axes.imshow(matrix, vmin=low, vmax=high, cmap="gray_r", aspect="equal", interpolation="nearest")
+    height = len(matrix) / len(figure.row_labels)
+    places = [height * (place + 0.5) - 0.5 for place in range(len(figure.row_labels))]
+    axes.set_yticks(places, [literal(label) for label in figure.row_labels])
+    for place in range(1, len(figure.row_labels)):
+        axes.axhline(height * place - 0.5, color=PAPER, linewidth=4.0)
+    axes.set_xticks([])
 
 
 def _matrix_over_fields(axes: Axes, figure: Heatmap, rows: Sequence[Row]) -> Floats:
@@ -83,7 +135,9 @@ def _limits(matrix: Floats, is_symmetric: bool) -> tuple[float, float]:
 def draw_histogram(axes: Axes, figure: Histogram, rows: Sequence[Row]) -> None:
     """The density of measured values with the predicted density over it."""
     values = np.concatenate([row.array(figure.values).ravel() for row in rows])
-    counts, edges = np.histogram(values, bins=figure.bins, range=figure.x_limits)
+    low, high = figure.x_limits or (None, None)
+    ends = (values.min() if low is None else low, values.max() if high is None else high)
+    counts, edges = np.histogram(values, bins=figure.bins, range=ends)
     # The density is of all values, also of those outside the limits, so that it can be compared with the prediction.
     density = counts / (values.size * np.diff(edges))
     axes.stairs(density, edges, fill=True, color=series_colour(0), alpha=0.55, label="measured")
@@ -100,9 +154,14 @@ def draw_cloud(axes: Axes, figure: Cloud, rows: Sequence[Row]) -> None:
     kinds = np.concatenate([_kinds(row, figure) for row in rows])
     for place, kind in enumerate(sorted(set(kinds.tolist()), key=_sort_key)):
         chosen = kinds == kind
-        label = literal(f"{words(figure.colour)} {kind}") if figure.colour else None
+        is_number = _sort_key(kind)[0] != float("inf")
+        label = literal(f"{words(figure.colour)} {kind}" if is_number else kind) if figure.colour else None
         marker, colour = series_marker(place), series_colour(place)
         axes.plot(x[chosen], y[chosen], marker, color=colour, markersize=3.5, label=label)
+    if figure.diagonal:
+        low = figure.x_limits[0] if figure.x_limits else None
+        ends = [float(min(x.min(), y.min())) if low is None else low, float(max(x.max(), y.max()))]
+        axes.plot(ends, ends, "-", color=FAINT, linewidth=1.0, zorder=1, label=literal(figure.diagonal))
     axes.set_xlabel(literal(words(figure.x)))
     axes.set_ylabel(literal(words(figure.y)))
 
@@ -149,14 +208,25 @@ def draw_plane(axes: Axes, figure: Plane, rows: Sequence[Row]) -> None:
         points = row.array(figure.points)
         kinds = row.array(figure.kinds).astype(int) if figure.kinds else np.zeros(len(points), dtype=int)
         axes.scatter(points[:, 0], points[:, 1], s=4, c=[series_colour(kind) for kind in kinds])
+        _name_points(axes, figure.point_label, series_colour(0))
     if figure.arrows:
         arrows = row.array(figure.arrows)
         axes.add_collection(LineCollection(list(arrows.reshape(-1, 2, 2)), colors=FAINT, linewidths=0.7))
         axes.scatter(arrows[:, 0], arrows[:, 1], s=7, c=series_colour(2), zorder=3)
         axes.scatter(arrows[:, 2], arrows[:, 3], s=7, c=series_colour(1), zorder=3)
+        for label, colour in zip(figure.arrow_labels, (2, 1), strict=True):
+            _name_points(axes, label, series_colour(colour))
     if figure.rings:
         rings = row.array(figure.rings).reshape(-1, 2)
         axes.scatter(rings[:, 0], rings[:, 1], s=60, facecolors="none", edgecolors=INK, linewidths=1.6, zorder=4)
+        _name_points(axes, figure.ring_label, "none", edge=INK)
     axes.set_aspect("equal")
     axes.set_xlim(left, right)
     axes.set_ylim(bottom, top)
+
+
+def _name_points(axes: Axes, label: str, colour: str, edge: str = "none") -> None:
+    """A line of the legend for points that a plane shows."""
+    if label:
+        style: dict[str, Any] = {"markerfacecolor": colour, "markeredgecolor": edge if edge != "none" else colour}
+        axes.plot([], [], "o", markersize=5, label=literal(label), **style)

@@ -25,6 +25,7 @@ def study_page(collection: Collection, address: str) -> str:
         title=collection.study.question,
         study=collection.study,
         verdict=verdict,
+        answer=collection.study.answer(verdict),
         verdict_class=_verdict_class(verdict),
         figures=inline_drawings(collection),
         judgements=(

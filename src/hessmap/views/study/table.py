@@ -32,7 +32,8 @@ def study_table(collection: Collection) -> Table:
     lines = tuple(tuple(_cell(column, rows) for column in view.columns) for rows in groups.values())
     labels = tuple(column.label or words(column.name) for column in view.columns)
     is_number = tuple(_is_number(column, collection.stored.rows) for column in view.columns)
-    return Table(labels, lines, is_number)
+    is_key = tuple(all(column.name in row.case for row in collection.stored.rows) for column in view.columns)
+    return Table(labels, lines, is_number, is_key)
 
 
 def _is_number(column: Column, rows: Sequence[Row]) -> bool:

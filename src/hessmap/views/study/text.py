@@ -17,7 +17,7 @@ from hessmap.runs.run import RunSummary
 from hessmap.runs.store import Summary
 from hessmap.runs.verdict import Judgement, Verdict
 from hessmap.views.study.table import study_table, words
-from hessmap.views.tables.contents import new_table, terminal_table
+from hessmap.views.tables.contents import FittingTable, new_table
 
 _MAX_JUDGEMENTS = 20
 
@@ -63,7 +63,8 @@ def collection_view(collection: Collection, num_lines: int, written: Sequence[Pa
     return Group(
         Text(collection.study.question, style="bold"),
         Text(collection.study.reference, style="dim"),
-        terminal_table(shown),
+        Text(collection.study.answer(collection.verdict), style="bold"),
+        FittingTable(shown),
         *more,
         verdict_view(collection.verdict),
         *(Text(note, style="yellow") for note in collection.notes),

@@ -7,7 +7,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from hessmap.results.map_comparison import Change, MapComparison, MapIdentity
-from hessmap.views.tables.contents import HESSIAN_NAMES, Table, moment, number, terminal_table
+from hessmap.views.tables.contents import HESSIAN_NAMES, FittingTable, Table, moment, number
 from hessmap.views.tables.map import FACTORS_LEGEND, verdicts_view
 
 NO_CLEAR_CUT = "? no clear cut in one of the two: there the rank depends on the threshold"
@@ -21,7 +21,7 @@ def comparison_view(comparison: MapComparison) -> RenderableType:
     warned = [Padding(Text(caveat, style="yellow"), (1, 0, 0, 0)) for caveat in comparison.caveats]
     tables = [numbers(comparison), parts(comparison), *([layers(comparison)] if comparison.layers else [])]
     tables += [factors(comparison)] if has_factors(comparison) else []
-    shown = [Padding(terminal_table(table, _style), (1, 0, 0, 0)) for table in tables]
+    shown = [Padding(FittingTable(table, _style), (1, 0, 0, 0)) for table in tables]
     doubt = [Text(NO_CLEAR_CUT, style="yellow")] if has_doubt(comparison) else []
     return Padding(Group(head, *warned, *shown, *doubt, verdicts_view(comparison.verdicts)), (1, 0, 0, 0))
 

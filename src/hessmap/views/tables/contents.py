@@ -2,35 +2,99 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any, Literal
 
 from rich.box import SIMPLE_HEAD
+from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table as RichTable
 from rich.text import Text
 
 from hessmap.results.maps import HESSIAN_SYMBOLS
 
+_GAP = 2  # between two columns
+_LONG = 18  # longer words may go on in the next line
 HESSIAN_NAMES: dict[str, str] = {part: f"{symbol} {part.replace('_', ' ')}" for part, symbol in HESSIAN_SYMBOLS.items()}
 
 
 @dataclass(frozen=True)
 class Table:
-    """Labels above, lines of text below, and which columns hold numbers."""
+    """Labels above, lines of text below, which columns hold numbers, and which say what a line is about.
+
+    Without ``is_key`` these are the columns of words.
+    """
 
     labels: tuple[str, ...]
     lines: tuple[tuple[str, ...], ...]
     is_number: tuple[bool, ...]
+    is_key: tuple[bool, ...] = ()
+
+    @property
+    def keys(self) -> list[int]:
+        chosen = self.is_key or tuple(not is_number for is_number in self.is_number)
+        return [place for place, is_key in enumerate(chosen) if is_key]
 
 
-def terminal_table(contents: Table, style: Callable[[str], str] = lambda text: "") -> RichTable:
-    """The table for a terminal; ``style`` names the rich style of a cell by its text."""
-    table = new_table()
-    for place, (label, is_number) in enumerate(zip(contents.labels, contents.is_number, strict=True)):
-        table.add_column(Text(label), justify="right" if is_number else "left", no_wrap=place == 0)
-    for line in contents.lines:
-        table.add_row(*(Text(cell, style=style(cell)) for cell in line))
-    return table
+class FittingTable:
+    """A table for a terminal of any width: where the columns do not fit side by side, in parts one below the other.
+
+    Every part begins with the columns that say what a line is about. No cell is cut: numbers keep all their digits, and
+    words go on in the next line.
+    """
+
+    def __init__(self, contents: Table, style: Callable[[str], str] = lambda text: "") -> None:
+        self.contents, self.style = contents, style
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        for columns in column_parts(self.contents, options.max_width):
+            yield self._part(columns)
+
+    def _part(self, columns: Sequence[int]) -> RichTable:
+        table = new_table()
+        for place in columns:
+            is_number, width = self.contents.is_number[place], _cell_width(self.contents, place)
+            justify: Literal["left", "right"] = "right" if is_number else "left"
+            sizes: dict[str, Any] = {"width" if is_number or width <= _LONG else "max_width": width}
+            table.add_column(Text(self.contents.labels[place]), justify=justify, overflow="fold", **sizes)
+        for line in self.contents.lines:
+            table.add_row(*(Text(line[place], style=self.style(line[place])) for place in columns))
+        return table
+
+
+def column_parts(contents: Table, width: int) -> list[list[int]]:
+    """Which columns stand side by side within a width: the keys in every part, then as many others as fit.
+
+    >>> wide = Table(("name", "a", "b"), (("x", "1234567", "1234567"),), (False, True, True))
+    >>> column_parts(wide, 30), column_parts(wide, 16)
+    ([[0, 1, 2]], [[0, 1], [0, 2]])
+    """
+    keys = contents.keys
+    taken = min(sum(_least_width(contents, place) + _GAP for place in keys), 2 * width // 3)
+    parts: list[list[int]] = [[]]
+    room = width + _GAP - taken
+    for place in range(len(contents.labels)):
+        if place in keys:
+            continue
+        needed = _least_width(contents, place) + _GAP
+        if parts[-1] and needed > room:
+            parts.append([])
+            room = width + _GAP - taken
+        parts[-1].append(place)
+        room -= needed
+    return [sorted(keys + part) for part in parts]
+
+
+def _cell_width(contents: Table, place: int) -> int:
+    """The longest cell of a column, or the longest word above it."""
+    cells = [len(line[place]) for line in contents.lines]
+    return max([*cells, *(len(word) for word in contents.labels[place].split())], default=0)
+
+
+def _least_width(contents: Table, place: int) -> int:
+    """What a column needs: all of a number, and of words no more than can go on in the next line."""
+    width = _cell_width(contents, place)
+    return width if contents.is_number[place] else min(_LONG, width)
 
 
 def new_table(title: str = "") -> RichTable:

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from hessmap.results.maps import CurvatureMap, FactorCurvature, NetworkCurvature, PartCurvature
 from hessmap.runs.store import MapSummary
-from hessmap.views.tables.contents import HESSIAN_NAMES, Table, moment, number, ratio, terminal_table
+from hessmap.views.tables.contents import HESSIAN_NAMES, FittingTable, Table, moment, number, ratio
 
 LAYERS_LEGEND = "rank, top eigenvalue and trace of each layer's block of H_L; share of the trace of H_o"
 FACTORS_LEGEND = (
@@ -53,9 +53,9 @@ def has_doubt(network: NetworkCurvature) -> bool:
     return not all(part.measurement.decidable for part in network.parts)
 
 
-def ranks_table(network: NetworkCurvature) -> RichTable:
+def ranks_table(network: NetworkCurvature) -> RenderableType:
     """The ranks for a terminal."""
-    return terminal_table(ranks(network), _style)
+    return FittingTable(ranks(network), _style)
 
 
 def _style(text: str) -> str:
@@ -89,7 +89,7 @@ def _rank_cells(part: PartCurvature, has_certificate: bool) -> tuple[str, ...]:
 def layers_table(network: NetworkCurvature) -> RenderableType:
     """The layers for a terminal."""
     title = Text.assemble(("Layers", "bold"), f" of the {network.name}\n", (layers_legend(network), "dim"))
-    return Padding(Group(title, terminal_table(layers(network))), (1, 0, 0, 0))
+    return Padding(Group(title, FittingTable(layers(network))), (1, 0, 0, 0))
 
 
 def layers_legend(network: NetworkCurvature) -> str:
@@ -159,4 +159,4 @@ def stored_maps_view(summaries: Sequence[MapSummary], store: Path) -> Renderable
         for summary in summaries
     )
     labels = ("map", "made (UTC)", "network", "loss", "parameters", "samples", "risk")
-    return terminal_table(Table(labels, lines, (False, False, False, False, True, True, True)))
+    return FittingTable(Table(labels, lines, (False, False, False, False, True, True, True)))

@@ -7,7 +7,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from hessmap.results.map_estimates import CurvatureEstimates
-from hessmap.views.tables.contents import Table, number, terminal_table
+from hessmap.views.tables.contents import FittingTable, Table, number
 from hessmap.views.tables.map import verdicts_view
 
 
@@ -23,7 +23,7 @@ def map_estimates_view(found: CurvatureEstimates) -> RenderableType:
     largest = Text(f"Largest eigenvalues of H_L: {values}")
     legend = "share of the trace of H_o, and of the squared norm of the sharpest direction of H_L"
     title = Text.assemble(("Layers", "bold"), "\n", (legend, "dim"))
-    layers = Padding(Group(title, terminal_table(layer_estimates(found))), (1, 0, 0, 0))
+    layers = Padding(Group(title, FittingTable(layer_estimates(found))), (1, 0, 0, 0))
     return Group(Padding(Group(head, reason, largest), (1, 0, 0, 0)), layers, verdicts_view(found.verdicts))
 
 

@@ -12,7 +12,7 @@ from rich.text import Text
 from hessmap.maps.comparison import track_verdicts
 from hessmap.results.tracks import CurvatureTrack, TrackPoint
 from hessmap.runs.store import TrackSummary
-from hessmap.views.tables.contents import Table, moment, number, terminal_table
+from hessmap.views.tables.contents import FittingTable, Table, moment, number
 from hessmap.views.tables.map import verdicts_view
 
 POINTS_LEGEND = (
@@ -39,13 +39,13 @@ def stored_tracks_view(summaries: Sequence[TrackSummary], store: Path) -> Render
         for summary in summaries
     )
     labels = ("track", "begun (UTC)", "network", "parameters", "points", "last step", "share")
-    return terminal_table(Table(labels, lines, (False, False, False, True, True, True, True)))
+    return FittingTable(Table(labels, lines, (False, False, False, True, True, True, True)))
 
 
 def track_view(track: CurvatureTrack) -> RenderableType:
     """Everything a terminal can show of a track."""
     head = Text.assemble((track.name, "bold"), f": {track.network}\n", (track_facts(track), "dim"))
-    shown = Padding(terminal_table(points(track)), (1, 0, 0, 0))
+    shown = Padding(FittingTable(points(track)), (1, 0, 0, 0))
     return Padding(Group(head, shown, verdicts_view(track_verdicts(track))), (1, 0, 0, 0))
 
 

@@ -1,0 +1,165 @@
+"""The registry: one TOML file for each paper, and the verdicts of all studies as ``results/`` holds them.
+
+Functions and studies are referred to by name; nothing of them is imported here. The tests hold every name against what
+there is, and every status against the stored verdicts.
+"""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, ClassVar, Literal, get_args
+
+from hessmap.errors import InvalidInput, require, sentence, unknown_name
+from hessmap.results import Record
+
+Status = Literal[
+    "proved here",
+    "verified",
+    "corrected",
+    "bounded only",
+    "conjecture",
+    "not reproduced",
+    "inconclusive",
+    "not run",
+]
+STATUSES: dict[Status, str] = {
+    "proved here": "hessmap has a proof, on a page or in ball arithmetic",
+    "verified": "what the paper says was found, by exact arithmetic, a test or a study",
+    "corrected": "as printed it fails; the right statement is here and was verified",
+    "bounded only": "an upper bound is proved, the value is not",
+    "conjecture": "holds in every case that was tried; no proof",
+    "not reproduced": "was tried and not found",
+    "inconclusive": "was tried and what was run does not decide it",
+    "not run": "nothing was tried",
+}
+_FILES = ("fully_connected", "convolutional", "layers", "functions", "teacher_student")
+_VERDICTS = "verdicts.json"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Item(Record):
+    """A theorem, lemma, figure or table of a paper.
+
+    ``claim`` is in our words. ``functions`` are dotted names below ``hessmap``, ``studies`` and ``tests`` (below
+    ``tests/``) where it is held against something. ``verdicts`` say what of the stored studies the status stands on:
+    a study, an outcome ("agrees" of its cases; "holds", "does not hold" or "inconclusive" of its claims) and the
+    beginning of these claims. ``published`` and ``ours`` are numbers side by side; ``left`` is what remains to be run.
+    """
+
+    paper: int
+    item: str
+    claim: str
+    status: Status
+    evidence: str = ""
+    functions: tuple[str, ...] = ()
+    studies: tuple[str, ...] = ()
+    tests: tuple[str, ...] = ()
+    verdicts: tuple[tuple[str, ...], ...] = ()
+    page: str = ""
+    published: str = ""
+    ours: str = ""
+    left: str = ""
+    summary_fields: ClassVar[tuple[str, ...]] = ("paper", "item", "status", "claim")
+
+    @property
+    def kind(self) -> str:
+        """The first word of its name: theorem, lemma, figure, ..
+
+        >>> Item(0, "Figures S2, S3", "eigenvalues repeat", "verified").kind
+        'figure'
+        """
+        word = self.item.split()[0].lower().rstrip(":,")
+        return {"lemmas": "lemma", "theorems": "theorem"}.get(word, word.removesuffix("s"))
+
+    @property
+    def is_missing(self) -> bool:
+        """Nothing was tried, or something remains to be run."""
+        return self.status == "not run" or bool(self.left)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Paper(Record):
+    """A paper and its items; ``answer`` says in one sentence what is left of its main claim, ``picture`` shows it."""
+
+    number: int
+    name: str
+    title: str
+    page: str
+    answer: str
+    picture: str
+    items: tuple[Item, ...]
+    summary_fields: ClassVar[tuple[str, ...]] = ("number", "name", "title")
+
+    def counts(self) -> dict[Status, int]:
+        """How many items have each status that one has, in the order of ``STATUSES``."""
+        found = [item.status for item in self.items]
+        return {status: found.count(status) for status in STATUSES if status in found}
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class StoredVerdict(Record):
+    """What ``results/`` holds of a study: its verdict in a sentence, and how many cases on which data ("" for none)."""
+
+    study: str
+    sentence: str
+    num_cases: dict[str, int]
+
+
+@cache
+def papers() -> tuple[Paper, ...]:
+    """All papers, by number.
+
+    >>> [(paper.number, paper.name) for paper in papers()][0]
+    (0, 'Singh, Bachmann & Hofmann 2021')
+    """
+    return tuple(_paper(number, name) for number, name in enumerate(_FILES))
+
+
+def _paper(number: int, name: str) -> Paper:
+    content = tomllib.loads((files("hessmap.papers") / f"{name}.toml").read_text(encoding="utf-8"))
+    items = tuple(_item(number, fields) for fields in content.pop("items"))
+    names = [item.item for item in items]
+    twice = sorted({item for item in names if names.count(item) > 1})
+    require(not twice, f"every item of {name}.toml must be listed once", f"{', '.join(twice)} is listed twice")
+    return Paper(number=number, items=items, **content)
+
+
+def _item(paper: int, fields: dict[str, Any]) -> Item:
+    """An item as a file spells it: lists become tuples, and paragraphs lines."""
+    made: dict[str, Any] = {
+        name: tuple(_tuples(value)) if isinstance(value, list) else value.strip() for name, value in fields.items()
+    }
+    if made.get("status") not in get_args(Status):
+        raise unknown_name(f"status of {made.get('item')!r}", made.get("status"), get_args(Status))
+    try:
+        return Item(paper=paper, **made)
+    except TypeError as error:
+        raise InvalidInput(sentence("an item has the fields of Item", f"{made.get('item')!r}: {error}")) from error
+
+
+def _tuples(values: list[Any]) -> Iterator[Any]:
+    return (tuple(value) if isinstance(value, list) else value for value in values)
+
+
+@cache
+def stored_verdicts() -> dict[str, StoredVerdict]:
+    """The verdicts of all studies with exported results, by name; ``make papers`` brings them up to date."""
+    content = json.loads((files("hessmap.papers") / _VERDICTS).read_text(encoding="utf-8"))
+    return {study: StoredVerdict(study, fields["sentence"], fields["num_cases"]) for study, fields in content.items()}
+
+
+def verdicts_text(results: Path) -> str:
+    """The content of the file of verdicts, read from a folder of exported results."""
+    found: dict[str, Any] = {}
+    for path in sorted(results.glob("*.json")):
+        content = json.loads(path.read_text(encoding="utf-8"))
+        data = [record["case"].get("data", "") for record in content["records"]]
+        counts = {name: data.count(name) for name in dict.fromkeys(data)}
+        found[content["study"]] = {"sentence": content["verdict"], "num_cases": counts}
+    return json.dumps(found, indent=1) + "\n"

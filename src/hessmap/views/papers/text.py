@@ -1,0 +1,92 @@
+"""The papers in the terminal: an overview, the items of one, or everything about an item."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.text import Text
+
+from hessmap.papers import STATUSES, Item, Paper, Status, stored_verdicts
+from hessmap.views.tables.contents import new_table
+
+_STYLES: dict[Status, str] = {
+    "proved here": "bold green",
+    "verified": "green",
+    "corrected": "cyan",
+    "bounded only": "cyan",
+    "conjecture": "blue",
+    "not reproduced": "red",
+    "inconclusive": "yellow",
+    "not run": "yellow",
+}
+
+
+def overview(papers: Sequence[Paper]) -> RenderableType:
+    """A line for each status, a column for each paper; then what is left of each paper's main claim."""
+    table = new_table()
+    table.add_column("status")
+    for paper in papers:
+        table.add_column(f"paper {paper.number}", justify="right")
+    counts = [paper.counts() for paper in papers]
+    for status in STATUSES:
+        found = [count.get(status, 0) for count in counts]
+        table.add_row(Text(status, style=_STYLES[status]), *(str(number) if number else "" for number in found))
+    table.add_row("items", *(str(len(paper.items)) for paper in papers))
+    missing = [sum(item.is_missing for item in paper.items) for paper in papers]
+    table.add_row("with something left", *(str(number) if number else "" for number in missing))
+    answers = [
+        Text.assemble((f"\n{paper.number}  {paper.name}, {paper.title}.\n", "bold"), paper.answer) for paper in papers
+    ]
+    return Group(table, *answers)
+
+
+def items_view(paper: Paper, items: Sequence[Item]) -> RenderableType:
+    """The items of a paper, a line each: name, status, claim, and what is left where something is."""
+    table = new_table()
+    table.add_column("item", overflow="fold", max_width=22)
+    table.add_column("status", no_wrap=True)
+    table.add_column("claim", overflow="fold")
+    for item in items:
+        claim = Text(item.claim)
+        if item.left:
+            claim.append(f"\nleft: {item.left}", style="dim")
+        table.add_row(Text(item.item), Text(item.status, style=_STYLES[item.status]), claim)
+    head = Text.assemble((f"{paper.name}, {paper.title}.\n", "bold"), paper.answer, "\n")
+    return Group(head, table)
+
+
+def item_view(item: Item) -> RenderableType:
+    """Everything about an item, with the stored verdict of each of its studies."""
+    parts: list[RenderableType] = [Text.assemble((f"{item.item}: ", "bold"), item.claim)]
+    status = Text.assemble((item.status, _STYLES[item.status]), f" ({STATUSES[item.status]})")
+    parts.append(_line("status", status))
+    for name, value in (("evidence", item.evidence), ("paper", item.published), ("ours", item.ours)):
+        if value:
+            parts.append(_line(name, Text(value)))
+    parts += [_line("study", Text.assemble((study, "bold"), f": {study_line(study)}")) for study in item.studies]
+    for name, values in (("function", item.functions), ("test", item.tests)):
+        parts += [_line(name, Text(f"hessmap.{value}" if name == "function" else f"tests/{value}")) for value in values]
+    if item.page:
+        parts.append(_line("page", Text(f"docs/{item.page}")))
+    if item.left:
+        parts.append(_line("left", Text(item.left, style="yellow")))
+    return Group(*parts)
+
+
+def study_line(study: str) -> str:
+    """The stored verdict of a study and the data it stands on.
+
+    >>> study_line("no/such-study")
+    'no exported results'
+    """
+    stored = stored_verdicts().get(study)
+    if stored is None:
+        return "no exported results"
+    data = ", ".join(f"{name} {count:,}" for name, count in stored.num_cases.items() if name)
+    return f"{stored.sentence}{f' Cases: {data}.' if data else ''}"
+
+
+def _line(name: str, text: Text) -> RenderableType:
+    return Padding(Text.assemble((f"{name}: ", "dim"), text), (0, 0, 0, 2))

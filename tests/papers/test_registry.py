@@ -1,0 +1,133 @@
+"""The registry of the papers: every name in it exists, and every status agrees with the stored verdicts."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from hessmap.errors import InvalidInput
+from hessmap.papers import STATUSES, Item, papers, stored_verdicts
+from hessmap.papers.registry import _item, verdicts_text
+from hessmap.runs.collection import collection_from_results
+from hessmap.runs.registry import find, listing
+from hessmap.runs.verdict import Verdict
+from hessmap.views.papers.documents import with_beginning
+
+ROOT = Path(__file__).parents[2]
+ITEMS = [item for paper in papers() for item in paper.items]
+STUDIES = {study.name for study in listing()}
+# Of a theory docstring: what it refers to in a paper.
+REFERENCE = re.compile(r"Reference:|Singh, |Jacot 2023|Wu et al|teacher-student paper")
+
+
+@cache
+def verdict(study: str) -> Verdict:
+    return collection_from_results(find(study), ROOT / "results").verdict
+
+
+@cache
+def headings(page: str) -> set[str]:
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+    titles = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize("item", ITEMS, ids=lambda item: f"{item.paper}: {item.item}")
+def test_every_name_of_an_item_exists(item: Item) -> None:
+    for name in item.functions:
+        module, attribute = f"hessmap.{name}".rsplit(".", 1)
+        assert callable(getattr(importlib.import_module(module), attribute)), name
+    assert set(item.studies) <= STUDIES
+    assert all((ROOT / "tests" / test).exists() for test in item.tests)
+    if item.page:
+        page, _, anchor = item.page.partition("#")
+        assert not anchor or anchor in headings(page), item.page
+        assert (ROOT / "docs" / page).exists()
+
+
+@pytest.mark.parametrize("item", [item for item in ITEMS if item.verdicts], ids=lambda one: f"{one.paper}: {one.item}")
+def test_the_verdicts_that_a_status_stands_on_are_the_stored_ones(item: Item) -> None:
+    for study, outcome, *claim in item.verdicts:
+        assert study in item.studies
+        stored = verdict(study)
+        if outcome == "agrees":
+            assert stored.num_agree > 0
+            assert stored.num_disagree == 0
+        else:
+            (start,) = claim
+            meant = [finding for finding in stored.findings if finding.claim.startswith(start)]
+            assert meant, f"{study} has no claim that begins with {start!r}"
+            assert {finding.outcome for finding in meant} == {outcome}, start
+
+
+def test_statuses_follow_from_the_verdicts() -> None:
+    for item in ITEMS:
+        outcomes = [outcome for _, outcome, *_ in item.verdicts]
+        name = f"{item.paper}: {item.item}"
+        if item.status in ("verified", "proved here", "conjecture"):
+            assert set(outcomes) <= {"agrees", "holds"}, name
+            assert outcomes or item.tests, name
+        if item.status == "inconclusive":
+            assert "inconclusive" in outcomes, name
+        if item.status == "not run":
+            assert not outcomes, name
+        if item.status == "not reproduced":
+            assert outcomes, name
+        if item.studies and item.status != "not run":
+            assert item.verdicts or item.tests, name
+        assert item.evidence or item.status == "not run", name
+        assert item.claim.endswith("."), name
+
+
+def test_every_study_is_in_it() -> None:
+    assert {study for item in ITEMS for study in item.studies} == STUDIES
+
+
+def referring_functions() -> Iterator[str]:
+    """Public functions and classes of theory whose docstring refers to a paper."""
+    source = ROOT / "src" / "hessmap"
+    for path in sorted((source / "theory").rglob("*.py")):
+        module = ".".join(path.relative_to(source).with_suffix("").parts)
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            is_public = isinstance(node, ast.FunctionDef | ast.ClassDef) and not node.name.startswith("_")
+            if is_public and REFERENCE.search(ast.get_docstring(node) or ""):
+                yield f"{module}.{node.name}"
+
+
+def test_every_function_of_theory_with_a_reference_is_in_it() -> None:
+    listed = {name for item in ITEMS for name in item.functions}
+    found = list(referring_functions())
+    assert len(found) > 40
+    assert [name for name in found if name not in listed] == []
+
+
+def test_the_stored_verdicts_and_the_pages_are_up_to_date() -> None:
+    """``make papers`` writes both."""
+    assert (ROOT / "src/hessmap/papers/verdicts.json").read_text(encoding="utf-8") == verdicts_text(ROOT / "results")
+    for paper in papers():
+        text = (ROOT / "docs" / paper.page).read_text(encoding="utf-8")
+        assert text == with_beginning(text, paper), f"docs/{paper.page}"
+        assert (ROOT / "docs" / paper.picture).exists()
+
+
+def test_the_counts_are_those_of_the_issue_and_more() -> None:
+    assert [paper.number for paper in papers()] == [0, 1, 2, 3, 4]
+    assert len(ITEMS) > 190
+    assert set(stored_verdicts()) <= STUDIES
+    assert all(sum(paper.counts().values()) == len(paper.items) for paper in papers())
+
+
+def test_a_wrong_status_or_field_is_refused() -> None:
+    known = {"item": "Theorem 1", "claim": "c.", "status": "verified"}
+    assert _item(0, known).kind == "theorem"
+    with pytest.raises(InvalidInput, match="'verifed'"):
+        _item(0, {**known, "status": "verifed"})
+    with pytest.raises(InvalidInput, match="an item has the fields of Item; 'Theorem 1'"):
+        _item(0, {**known, "colour": "red"})
+    assert list(STATUSES)[-1] == "not run"
