@@ -30,7 +30,7 @@ class TrackSettings:
     quantities: tuple[Quantity, ...] = QUANTITIES
     part: Part = "loss"
     count: int = 5
-    tolerance: float = 1e-3
+    tolerance: float = 1e-2
     max_products: int = 500
     trace_error: float = 0.05
     max_probes: int = 64

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from hessmap.curvature.evaluation import Forward
 from hessmap.curvature.losses import AnyLoss
 from hessmap.errors import require
+from hessmap.maps.track.callbacks import hugging_face_callback, lightning_callback
 from hessmap.maps.track.pace import Pace
 from hessmap.maps.track.point import QUANTITIES, Measured, Quantity, TrackSettings, measured_point
 from hessmap.maps.track.stored_track import StoredTrack, new_track, store_path, stored_track, track_name
@@ -24,7 +25,8 @@ from hessmap.results.tracks import CurvatureTrack, TrackPoint
 
 
 class Tracker:
-    """Curvature along a training: ``tracker(step)`` after every step of any loop.
+    """Curvature along a training: ``tracker(step)`` after every step of any loop, or a callback of a trainer of Hugging
+    Face or Lightning.
 
     It measures at the first call, and from then on whenever another measurement keeps the time spent on measuring
     within ``share`` of the whole; ``share_reached`` says what it came to. Only one measurement can exceed the share:
@@ -61,7 +63,7 @@ class Tracker:
         quantities: Sequence[Quantity] = QUANTITIES,
         count: int = 5,
         part: Part = "loss",
-        tolerance: float = 1e-3,
+        tolerance: float = 1e-2,
         max_products: int = 500,
         trace_error: float = 0.05,
         max_probes: int = 64,
@@ -113,6 +115,14 @@ class Tracker:
         )
         self._eigenvectors = made.eigenvectors
         return made.point
+
+    def hugging_face_callback(self) -> Any:
+        """This tracker for a Trainer of Hugging Face: ``Trainer(.., callbacks=[tracker.hugging_face_callback()])``."""
+        return hugging_face_callback(self)
+
+    def lightning_callback(self) -> Any:
+        """This tracker for a Trainer of Lightning: ``Trainer(.., callbacks=[tracker.lightning_callback()])``."""
+        return lightning_callback(self)
 
     @property
     def track(self) -> CurvatureTrack:

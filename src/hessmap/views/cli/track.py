@@ -11,6 +11,7 @@ from hessmap.views.cli.options import (
     FIGURES,
     STORE,
     AsJson,
+    Html,
     Samples,
     Side,
     StorePath,
@@ -18,6 +19,7 @@ from hessmap.views.cli.options import (
     echo_json,
     echo_written,
     require_writable,
+    write_text,
 )
 
 EXAMPLES = """
@@ -25,7 +27,8 @@ EXAMPLES = """
 
   hessmap track checkpoints my:net epoch-*.pt --data my:train --name run1\n
   hessmap track list\n
-  hessmap track show run1 --figure run1.png
+  hessmap track show run1 --figure run1.png\n
+  hessmap track show run1 --html run1.html
 
 In a training loop of your own, tracker(step) after every step, with
 
@@ -63,10 +66,12 @@ def show(
     name: Annotated[str, typer.Argument(metavar="NAME", help="A stored track; hessmap track list shows them.")],
     store: StorePath = STORE,
     figure: Annotated[Path | None, typer.Option(help="Draw it to this .png, .svg or .pdf file.")] = None,
+    html: Html = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show a stored track: its points, what to make of them, and on request the figure."""
+    """Show a stored track: its points, what to make of them, and on request the figure or a page."""
     require_writable(figure, FIGURES)
+    require_writable(html)
     from hessmap.runs.store import Store, load_track
 
     with Store(store) as opened:
@@ -75,6 +80,10 @@ def show(
         from hessmap.views.plots import track_figure, write_figure
 
         echo_written(write_figure(track_figure(track), figure, salt="track"))
+    if html is not None:
+        from hessmap.views.track_page import track_page
+
+        echo_written(write_text(html, track_page(track)))
     if as_json:
         typer.echo(track.to_json(indent=2))
         return

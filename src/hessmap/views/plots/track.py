@@ -35,6 +35,17 @@ def track_figure(track: CurvatureTrack) -> Figure:
     return figure
 
 
+def panel_figures(track: CurvatureTrack) -> dict[str, Figure]:
+    """Every panel as a figure of its own, narrow enough for a phone, by its title."""
+    figures = {}
+    for title, draw in _panels(track).items():
+        figures[title] = new_figure(4.6, 3.3)
+        axes = figures[title].subplots()
+        draw(axes, track)
+        _finish(axes, "")
+    return figures
+
+
 def _panels(track: CurvatureTrack) -> dict[str, Draw]:
     """What can be drawn of a track, by title."""
     must, remedy = "a track must have a point to be drawn", "Call the tracker in the training loop"
