@@ -46,6 +46,7 @@ _HOME_OF = {
     "numerical_rank": "measurement",
     "outer_product_hessian": "curvature",
     "output_jacobian": "curvature",
+    "plot": "results.pictures",
     "predict_ranks": "theory",
     "sharpness": "measurement",
     "solve": "measurement",
@@ -165,6 +166,7 @@ if TYPE_CHECKING:  # what editors and type checkers see
     from hessmap.networks import FullyConnected as FullyConnected
     from hessmap.networks import LocallyConnected as LocallyConnected
     from hessmap.networks import describe as describe
+    from hessmap.results.pictures import plot as plot
     from hessmap.theory import effective_parameters as effective_parameters
     from hessmap.theory import predict_ranks as predict_ranks
     from hessmap.theory.teacher_student import TeacherStudent as TeacherStudent

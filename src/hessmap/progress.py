@@ -6,7 +6,9 @@ The room `views` registers what draws in a terminal. Work that ends within two s
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from importlib import import_module
 from typing import Protocol
 
@@ -27,6 +29,9 @@ class Progress(Protocol):
     def message(self, text: str) -> None:
         """Say something at once that must not be missed."""
 
+    def remark(self, text: str) -> None:
+        """Say something to people who watch; nothing is lost where nobody does."""
+
     def finish(self) -> None:
         """All steps have ended."""
 
@@ -41,6 +46,9 @@ class NoProgress:
         pass
 
     def message(self, text: str) -> None:
+        pass
+
+    def remark(self, text: str) -> None:
         pass
 
     def finish(self) -> None:
@@ -77,6 +85,9 @@ class LateProgress:
     def message(self, text: str) -> None:
         self._show().message(text)
 
+    def remark(self, text: str) -> None:
+        self._show().remark(text)
+
     def finish(self) -> None:
         if self._visible is not None:
             self._visible.finish()
@@ -111,3 +122,68 @@ def _visible_progress() -> Progress:
         import_module("hessmap.views.progress")  # registers itself: the one way up, by name
     assert _make_visible is not None
     return _make_visible()
+
+
+class Work:
+    """Long work made of products: what it is at, how many are done, and at its beginning what all will take."""
+
+    def __init__(self, step: str, shown: Progress, clock: Callable[[], float] = time.monotonic) -> None:
+        self.shown = shown
+        self._step = step
+        self._clock = clock
+        self._total: int | None = None
+        self._done = 0
+        self._started = clock()
+        shown.start(step)
+
+    def start(self, step: str) -> None:
+        """Begin another step."""
+        self._step, self._total, self._done = step, None, 0
+        self.shown.start(step)
+
+    def expect(self, total: int) -> None:
+        """The step will take so many products at most."""
+        self._total, self._done, self._started = total, 0, self._clock()
+        self.shown.start(self._step, total)
+
+    def add(self, products: int) -> None:
+        """So many more are done; the first ones tell what all will take."""
+        is_first, self._done = self._done == 0, self._done + products
+        if self._total is not None and is_first:
+            expected = (self._clock() - self._started) / products * self._total
+            if expected > PATIENCE_SECONDS:
+                self.shown.remark(f"{self._step}: at most {self._total:,} products, about {expected:.2g} s")
+        self.shown.advance(self._done, "" if self._total is not None else f"{self._done:,} products")
+
+
+_work: ContextVar[Work | None] = ContextVar("work", default=None)
+
+
+@contextmanager
+def shown_work(step: str) -> Iterator[Work]:
+    """Show what is done inside, if it is long; work inside of other work belongs to that."""
+    outer = _work.get()
+    if outer is not None:
+        yield outer
+        return
+    work = Work(step, new_progress())
+    token = _work.set(work)
+    try:
+        yield work
+    finally:
+        _work.reset(token)
+        work.shown.finish()
+
+
+def expect_products(total: int) -> None:
+    """Say how many products the work at hand will make at most."""
+    work = _work.get()
+    if work is not None:
+        work.expect(total)
+
+
+def report_products(count: int) -> None:
+    """Say that so many more are made."""
+    work = _work.get()
+    if work is not None:
+        work.add(count)

@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import html
 from abc import ABC, abstractmethod
 from functools import cached_property
+from typing import TYPE_CHECKING, Any, overload
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from hessmap.curvature.layout import Layout
 from hessmap.errors import require
 from hessmap.results import Provenance
 
+_SHOWN_BLOCKS = 30
+
+if TYPE_CHECKING:
+    from scipy.sparse.linalg import LinearOperator as ScipyOperator
+
 
 class LinearOperator(ABC):
-    """A real matrix known by its products; dense form and ``@`` come free."""
+    """A real matrix known by its products; dense form and ``@``, of tensors and of numpy arrays, come free."""
 
     dtype: torch.dtype = torch.float64
 
@@ -31,8 +40,18 @@ class LinearOperator(ABC):
     def matmat(self, vectors: Tensor) -> Tensor:
         """The product with the columns of ``vectors``, shape (shape[1], count) -> (shape[0], count)."""
 
-    def __matmul__(self, vectors: Tensor) -> Tensor:
-        require(isinstance(vectors, Tensor), "an operator multiplies tensors", f"got {type(vectors).__name__}")
+    @overload
+    def __matmul__(self, vectors: Tensor) -> Tensor: ...
+
+    @overload
+    def __matmul__(self, vectors: NDArray[Any]) -> NDArray[Any]: ...
+
+    def __matmul__(self, vectors: Tensor | NDArray[Any]) -> Tensor | NDArray[Any]:
+        """The product with a vector or with columns; an array gives an array, in its own number format."""
+        if isinstance(vectors, np.ndarray):
+            return self._numpy_product(vectors)
+        must = "an operator multiplies tensors and arrays"
+        require(isinstance(vectors, Tensor), must, f"got {type(vectors).__name__}")
         is_real = not vectors.is_complex() and vectors.layout == torch.strided
         require(is_real, "an operator multiplies real, dense vectors", f"got {vectors.dtype}, {vectors.layout}")
         rows = self.shape[1]
@@ -44,8 +63,50 @@ class LinearOperator(ABC):
         columns = vectors.to(self.dtype).reshape(rows, -1)
         return self.matmat(columns).reshape(self.shape[0], *vectors.shape[1:])
 
+    # numpy then leaves array @ operator to the operator, which has no such product, instead of trying every entry.
+    __array_ufunc__ = None
+
+    def _numpy_product(self, vectors: NDArray[Any]) -> NDArray[Any]:
+        must = "an operator multiplies arrays of real numbers"
+        require(vectors.dtype.kind in "fiub", must, f"got {vectors.dtype}")
+        given = torch.from_numpy(np.ascontiguousarray(vectors, dtype=np.float64))
+        found: NDArray[Any] = (self @ given).detach().to("cpu", torch.float64).numpy()
+        return found.astype(vectors.dtype) if vectors.dtype.kind == "f" else found
+
     def to_dense(self) -> Tensor:
         return self.matmat(torch.eye(self.shape[1], dtype=self.dtype))
+
+    def to_scipy(self) -> ScipyOperator:
+        """The same products for ``scipy.sparse.linalg``, which calls them with arrays in float64.
+
+        >>> from scipy.sparse.linalg import eigsh
+        >>> H = DenseOperator(torch.diag(torch.tensor([5.0, 3.0, 1.0, -2.0], dtype=torch.float64)))
+        >>> eigsh(H.to_scipy(), k=2, which="LA", return_eigenvectors=False).round(12)
+        array([3., 5.])
+        """
+        from scipy.sparse.linalg import LinearOperator as ScipyOperator
+
+        products = {"matvec": self._numpy_product, "matmat": self._numpy_product}
+        if isinstance(self, SymmetricOperator):
+            products |= {"rmatvec": self._numpy_product, "rmatmat": self._numpy_product}
+        return ScipyOperator(shape=self.shape, dtype=np.float64, **products)
+
+    def __repr__(self) -> str:
+        size = "×".join(f"{length:,}" for length in self.shape)
+        return f"{type(self).__name__}({size}, {str(self.dtype).removeprefix('torch.')})"
+
+    def _repr_html_(self) -> str:
+        """Its line, and the blocks of its parameters if it knows them."""
+        layout = getattr(self, "layout", None)
+        line = f"<code>{html.escape(repr(self))}</code>"
+        if layout is None:
+            return line
+        rows = "".join(
+            f"<tr><td>{html.escape(name)}</td><td>{'×'.join(map(str, shape))}</td></tr>"
+            for name, shape in layout.shapes[:_SHOWN_BLOCKS]
+        )
+        more = f"<p>and {len(layout.shapes) - _SHOWN_BLOCKS} more</p>" if len(layout.shapes) > _SHOWN_BLOCKS else ""
+        return f"{line}<table><thead><tr><th>block</th><th>shape</th></tr></thead><tbody>{rows}</tbody></table>{more}"
 
     def in_single_precision(self) -> LinearOperator | None:
         """The same operator with cheaper products, in float32, of vectors in float64; None if there is none."""
@@ -156,6 +217,36 @@ class DiagonalBlock(SymmetricOperator):
 
     def to_dense(self) -> Tensor:
         return self._dense
+
+
+class PrincipalBlock(SymmetricOperator):
+    """The rows and columns at some places of a larger symmetric operator."""
+
+    def __init__(self, whole: SymmetricOperator, places: Tensor) -> None:
+        self.whole = whole
+        self.places = places
+        self.dtype = whole.dtype
+
+    @property
+    def size(self) -> int:
+        return len(self.places)
+
+    @property
+    def block_size(self) -> int:
+        return self.whole.block_size
+
+    @property
+    def scale(self) -> float | None:
+        return self.whole.scale
+
+    @property
+    def provenance(self) -> Provenance | None:
+        return self.whole.provenance
+
+    def matmat(self, vectors: Tensor) -> Tensor:
+        padded = vectors.new_zeros(self.whole.size, vectors.shape[1])
+        padded[self.places] = vectors
+        return self.whole.matmat(padded)[self.places]
 
 
 class RectangularBlock(LinearOperator):

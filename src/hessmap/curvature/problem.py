@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import html
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from math import isfinite, prod
@@ -352,6 +353,23 @@ class Problem:
     def __repr__(self) -> str:
         sizes = f"{self.num_parameters} parameters, {self.num_samples} samples, {self.output_dim} outputs"
         return f"Problem({type(self.model).__name__}, loss '{self.loss.name}', {sizes})"
+
+    def _repr_html_(self) -> str:
+        rows = {
+            "model": type(self.model).__name__,
+            "loss": self.loss.name,
+            "samples": f"{self.num_samples:,}",
+            "outputs": " × ".join(map(str, self.output_shape)) or "1",
+            "parameters": f"{self.num_parameters:,} in {len(self.layout.names)} tensors",
+            "number format": str(self.dtype).removeprefix("torch."),
+            "device": str(self.device),
+            **{f"note {place}": note for place, note in enumerate(self.notes, start=1)},
+        }
+        cells = "".join(
+            f"<tr><th style='text-align:left'>{html.escape(name)}</th><td>{html.escape(value)}</td></tr>"
+            for name, value in rows.items()
+        )
+        return f"<table><caption>Problem</caption>{cells}</table>"
 
 
 def require_problem(problem: object) -> None:

@@ -6,15 +6,18 @@ import numpy as np
 from scipy import stats
 
 from hessmap.errors import checked_count, checked_number, require
-from hessmap.measurement.matrices import Floats, Matrix
+from hessmap.measurement.matrices import Matrix
 from hessmap.measurement.quadrature import GaussRules, gauss_rules
 from hessmap.measurement.random_probes import CONFIDENCE, ProbedOperator
+from hessmap.progress import expect_products, shown_work
 from hessmap.results import DensityEstimate
+from hessmap.results.whole_curvature import smoothed
 
 _NUM_POINTS = 512
 _LEAST_WIDTH = float(np.finfo(float).tiny / np.finfo(float).eps)  # the density is at most 1 over it
 
 
+@shown_work("density of the eigenvalues")
 def density_estimate(
     matrix: Matrix,
     *,
@@ -44,6 +47,7 @@ def density_estimate(
     require(width is None or _LEAST_WIDTH <= width < np.inf, must, f"got {width}")
     operator = ProbedOperator(matrix, seed)
     require(operator.size > 0, "a density needs at least one dimension", "the operator has size 0")
+    expect_products(num_probes * min(num_steps, operator.size))
     rules, kept = probe_rules(operator, num_probes, num_steps, memory_budget)
     return density_record(operator, rules, num_steps, kept, width)
 
@@ -105,10 +109,3 @@ def density_record(
         seed=operator.seed,
         provenance=operator.provenance,
     )
-
-
-def smoothed(grid: Floats, nodes: Floats, weights: Floats, width: float) -> Floats:
-    """A sum of Gaussians on a grid."""
-    distances = (grid[:, None] - nodes[None, :]) / width
-    found: Floats = np.exp(-0.5 * np.square(distances)) @ weights / (width * np.sqrt(2 * np.pi))
-    return found

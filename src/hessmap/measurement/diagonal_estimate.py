@@ -12,6 +12,7 @@ from hessmap.curvature.operator import SymmetricOperator
 from hessmap.errors import require_name
 from hessmap.measurement.matrices import Matrix, is_narrow
 from hessmap.measurement.random_probes import BLOCK, ErrorTarget, ProbedOperator, error_target, orthonormal_range
+from hessmap.progress import shown_work
 from hessmap.results import DiagonalEstimate
 
 SKETCH = 2 * BLOCK
@@ -19,6 +20,7 @@ _NARROW_ERROR = 1e-6  # of sums of squares in float32, relative
 DiagonalMethod = Literal["auto", "hutchinson", "hutch++", "exact"]
 
 
+@shown_work("diagonal")
 def diagonal_estimate(
     matrix: Matrix,
     *,

@@ -13,12 +13,14 @@ from hessmap.curvature.lanczos import BlockLanczos
 from hessmap.errors import checked_count, checked_number, require
 from hessmap.measurement.matrices import Matrix, float_array, reachable_tolerance
 from hessmap.measurement.random_probes import ProbedOperator
+from hessmap.progress import shown_work
 from hessmap.results import ShiftedSolution
 
 _TOLERANCE = 1e-8
 _PROGRESS = 0.9  # of the residual: a round that leaves more has nothing more to give
 
 
+@shown_work("linear system")
 def krylov_solve(
     matrix: Matrix,
     right_side: Tensor | NDArray[Any],

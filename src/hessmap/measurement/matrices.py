@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from hessmap.curvature.lanczos import ScaledProduct
-from hessmap.curvature.operator import LinearOperator
+from hessmap.curvature.operator import DiagonalBlock, LinearOperator, PrincipalBlock
 from hessmap.errors import InvalidInput, checked_count, noted, require, sentence
 
 Floats = NDArray[np.float64]
@@ -132,7 +132,7 @@ def _require_symmetric(matrix: LinearOperator, product: ScaledProduct) -> None:
     if product.size > 1:
         generator = torch.Generator().manual_seed(0)
         vectors = torch.randn(product.size, 2, generator=generator, dtype=torch.float64)
-        images = product(vectors)
+        images = product(vectors).double()
         crossed = vectors.T @ images
         difference, size = float((crossed[0, 1] - crossed[1, 0]).abs()), float(images.norm(dim=0).sum())
         if difference > asymmetry_tolerance(matrix) * size:
@@ -148,8 +148,11 @@ def _require_symmetric(matrix: LinearOperator, product: ScaledProduct) -> None:
 
 
 def is_known_symmetric(matrix: LinearOperator) -> bool:
+    """Whether the operator, or the larger one that it is a diagonal block of, was found to be symmetric."""
     key, owner = _identity(matrix)
-    return _SYMMETRIC.get(key) is owner
+    if _SYMMETRIC.get(key) is owner:
+        return True
+    return isinstance(matrix, DiagonalBlock | PrincipalBlock) and is_known_symmetric(matrix.whole)
 
 
 def _identity(matrix: LinearOperator) -> tuple[tuple[int, str], object]:

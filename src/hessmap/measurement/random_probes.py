@@ -53,25 +53,30 @@ class ProbedOperator:
 
 @dataclass(frozen=True)
 class ErrorTarget:
-    """When to stop: a standard error relative to the value or absolute, whichever is met first, or no more products."""
+    """When to stop: at a standard error relative to the value, absolute, or relative to the Frobenius norm of the
+    matrix, whichever is met first, or when there are no more products."""
 
     relative_error: float
     absolute_error: float
     max_products: int
+    norm_error: float = 0.0
 
-    def standard_error(self, value: float) -> float:
-        return max(self.absolute_error, self.relative_error * abs(value))
+    def standard_error(self, value: float, norm: float = 0.0) -> float:
+        return max(self.absolute_error, self.relative_error * abs(value), self.norm_error * norm)
 
-    def is_met(self, value: float, standard_error: float) -> bool:
-        return standard_error <= self.standard_error(value)
+    def is_met(self, value: float, standard_error: float, norm: float = 0.0) -> bool:
+        return standard_error <= self.standard_error(value, norm)
 
 
-def error_target(relative_error: float, max_products: int, absolute_error: float = 0.0) -> ErrorTarget:
+def error_target(
+    relative_error: float, max_products: int, absolute_error: float = 0.0, norm_error: float = 0.0
+) -> ErrorTarget:
     """What was asked for, if that can be."""
-    given = checked_number("relative_error", relative_error), checked_number("absolute_error", absolute_error)
+    named = {"relative_error": relative_error, "absolute_error": absolute_error, "norm_error": norm_error}
+    relative, absolute, of_norm = given = tuple(checked_number(name, value) for name, value in named.items())
     require(min(given) >= 0 and max(given) < inf, "errors must be finite and not negative", f"got {given}")
     require(max(given) > 0, "one of relative_error and absolute_error must be positive", "both are 0")
-    return ErrorTarget(*given, checked_count("max_products", max_products, 1))
+    return ErrorTarget(relative, absolute, checked_count("max_products", max_products, 1), of_norm)
 
 
 def orthonormal_range(images: Tensor) -> Tensor:

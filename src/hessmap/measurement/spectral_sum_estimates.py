@@ -19,12 +19,14 @@ from hessmap.measurement.random_probes import (
     interval,
     standard_error,
 )
+from hessmap.progress import shown_work
 from hessmap.results import DensityEstimate, SpectralEstimate
 
 _PROBES = 8  # to begin with; as many again join at a time
 Sums = tuple[Floats, Floats]  # per probe: the sum, and what the rule may be off by
 
 
+@shown_work("log determinant")
 def log_determinant_estimate(
     matrix: Matrix | DensityEstimate,
     shift: float,
@@ -57,6 +59,7 @@ def log_determinant_estimate(
     return _estimated("log_determinant", matrix, sums, target, num_steps, memory_budget, seed)
 
 
+@shown_work("effective dimension")
 def effective_dimension_estimate(
     matrix: Matrix | DensityEstimate,
     epsilon: float,
@@ -82,6 +85,7 @@ def effective_dimension_estimate(
     return _estimated("effective_dimension", matrix, sums, target, num_steps, memory_budget, seed)
 
 
+@shown_work("rank")
 def rank_estimate(
     matrix: Matrix | DensityEstimate,
     *,

@@ -24,11 +24,14 @@ from hessmap.measurement.eigenpair_iteration import (
 )
 from hessmap.measurement.matrices import Matrix, float_array, is_narrow, measured_product, reachable_tolerance
 from hessmap.measurement.mixed_precision import Attempt, Precision, attempt, chosen_precision
+from hessmap.progress import shown_work
 from hessmap.results import EigenpairsMeasurement, Provenance, SharpnessMeasurement, provenance
 
 _TOLERANCE, _SHARPNESS_TOLERANCE = 1e-8, 1e-6
+_LOOSE = 1e-4  # a tolerance far above what float32 leaves of orthogonality
 
 
+@shown_work("eigenpairs")
 def top_eigenpairs(
     matrix: Matrix,
     count: SupportsIndex,
@@ -53,7 +56,8 @@ def top_eigenpairs(
 
     The default tolerance is 1e-8, and 1e-5 for an operator in float32, whose products are no better than 1e-6 of the
     norm: the recurrence then promises more than is true, so residuals are those of one more product with each vector,
-    and ``converged`` holds only if these meet the tolerance.
+    and ``converged`` holds only if these meet the tolerance. From a tolerance of 1e-4 on, the vectors of such an
+    operator are kept and made orthogonal in float32 as well.
 
     ``precision``: where the operator offers products in float32 (the Hessian of a problem does) and the tolerance is at
     least 1e-5, the iteration can use these. "mixed" then makes one product in float64 with each vector found, for
@@ -83,7 +87,10 @@ def top_eigenpairs(
     require(capacity >= least, f"max_basis must be at least {least}", f"got {capacity}")
     most = 20 * size + 1000 if max_products is None else checked_count("max_products", max_products, 1)
     require_name("precision", precision, get_args(Precision))
-    plan = EigenpairIteration(size, wanted, width, capacity, most, checked_seed(seed), _stored_precision(matrix))
+    stored = _stored_precision(matrix)
+    if is_narrow(matrix) and wanted.tolerance >= _LOOSE:
+        stored = product.dtype = torch.float32
+    plan = EigenpairIteration(size, wanted, width, capacity, most, checked_seed(seed), stored)
     rows = None if start is None else _start_rows(start, size)
     tried = attempt(matrix, product, plan, rows, chosen_precision(precision, matrix, plan))
     if tried.is_final and tried.pairs is not None:
@@ -91,11 +98,13 @@ def top_eigenpairs(
     left = replace(plan, max_products=plan.max_products - tried.num_single_products - product.num_products)
     pairs = left.run(product, rows if tried.start is None else tried.start)
     if is_narrow(matrix):
-        pairs = _with_true_residuals(wanted, pairs)
-    check = _disagreement(pairs)
+        pairs, check = _with_true_residuals(wanted, pairs)
+    else:
+        check = _disagreement(pairs)
     return _measurement(matrix, plan, pairs, product.num_products, replace(tried, check=check))
 
 
+@shown_work("sharpness")
 def sharpness(
     matrix: Matrix, *, tolerance: float | None = None, max_products: int | None = None, seed: int = 0
 ) -> SharpnessMeasurement:
@@ -156,11 +165,14 @@ def _stored_precision(matrix: object) -> torch.dtype:
     return stored
 
 
-def _with_true_residuals(wanted: WantedPairs, pairs: RitzPairs) -> RitzPairs:
+def _with_true_residuals(wanted: WantedPairs, pairs: RitzPairs) -> tuple[RitzPairs, float]:
+    """The pairs with the residuals of one more product with each vector, and the norm of a random combination."""
     vectors = pairs.combined()
-    residuals = (pairs.process.product(vectors) - vectors * pairs.values).norm(dim=0)
+    misfits = pairs.process.product(vectors) - vectors * pairs.values
+    residuals = misfits.norm(dim=0)
     is_met = wanted.are_met(pairs.values, residuals, pairs.norm)
-    return replace(pairs, residuals=residuals, converged=pairs.converged and is_met)
+    check = float((misfits @ pairs.random_signs(1)).norm()) if len(residuals) else 0.0
+    return replace(pairs, residuals=residuals, converged=pairs.converged and is_met), check
 
 
 def _measurement(

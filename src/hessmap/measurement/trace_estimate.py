@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import inf
+from math import hypot, inf
 from typing import Literal, NamedTuple, get_args
 
 import numpy as np
@@ -22,22 +22,26 @@ from hessmap.measurement.random_probes import (
     orthonormal_range,
     standard_error,
 )
+from hessmap.progress import expect_products, shown_work
 from hessmap.results import EigenpairsMeasurement, SpectralEstimate
 
 TraceMethod = Literal["auto", "hutchinson", "hutch++", "xtrace", "exact"]
 
 
+@shown_work("trace")
 def trace_estimate(
     matrix: Matrix,
     *,
     relative_error: float = 0.01,
     absolute_error: float = 0.0,
     method: TraceMethod = "auto",
-    max_products: int = 2000,
+    max_products: int = 100,
     known: EigenpairsMeasurement | None = None,
     seed: int = 0,
 ) -> SpectralEstimate:
-    """The trace, with probes until its standard error is at most ``relative_error`` of it (or ``absolute_error``).
+    """The trace, with probes until its standard error is at most ``relative_error`` of it or of the Frobenius norm of
+    the matrix, whichever is larger (a trace near zero is small beside the norm), or ``absolute_error``; ``reached``
+    says whether that was met with ``max_products`` products, of which "hutch++" makes 80 at least.
 
     "hutchinson": the mean of z^T A z over random signs z (Girard 1989, Hutchinson 1990). "hutch++": the trace in the
     range of a random sketch exactly, Hutchinson on what is left (Meyer, Musco, Musco & Woodruff 2021). "xtrace": every
@@ -55,7 +59,7 @@ def trace_estimate(
     2.0
     """
     require_name("method", method, get_args(TraceMethod))
-    target = error_target(relative_error, max_products, absolute_error)
+    target = error_target(relative_error, max_products, absolute_error, norm_error=relative_error)
     operator = ProbedOperator(matrix, seed)
     if known is not None:
         must = "known eigenpairs must be of the same matrix, and serve hutch++"
@@ -69,14 +73,17 @@ def trace_estimate(
         value, error = (operator.scale * float(terms.sum()) for terms in (diagonal, rounding_errors(matrix, diagonal)))
         return _record("trace", operator, "exact", value, error, operator.size, target)
     method = "hutch++" if method == "auto" else method
+    expect_products(target.max_products)
     if method == "xtrace":
-        inside, values = _left_out(operator, target)
+        inside, values, norm = _left_out(operator, target)
     else:
-        inside, values = _beside(operator, target, _sketch(operator, SKETCH if method == "hutch++" else 0, known))
-    value = operator.scale * (inside + float(values.mean()))
-    return _record("trace", operator, method, value, operator.scale * standard_error(values), len(values), target)
+        sketch = _sketch(operator, SKETCH if method == "hutch++" else 0, known)
+        inside, values, norm = _beside(operator, target, sketch)
+    value, error = operator.scale * (inside + float(values.mean())), operator.scale * standard_error(values)
+    return _record("trace", operator, method, value, error, len(values), target, norm=norm)
 
 
+@shown_work("Frobenius norm")
 def frobenius_norm_estimate(
     matrix: Matrix, *, relative_error: float = 0.01, max_products: int = 2000, seed: int = 0
 ) -> SpectralEstimate:
@@ -110,35 +117,43 @@ def frobenius_norm_estimate(
 
 
 class _Sketch(NamedTuple):
-    """Orthonormal columns, and the trace of the matrix in their space."""
+    """Orthonormal columns, the trace of the matrix in their space, and the squared norm of their images."""
 
     basis: Tensor
     trace: float
+    square: float
 
 
 def _sketch(operator: ProbedOperator, width: int, known: EigenpairsMeasurement | None) -> _Sketch:
     if known is not None:
         assert known.eigenvectors is not None
-        return _Sketch(torch.from_numpy(known.eigenvectors), float(known.eigenvalues.sum()))
+        square = float(np.linalg.norm(known.eigenvalues)) ** 2
+        return _Sketch(torch.from_numpy(known.eigenvectors), float(known.eigenvalues.sum()), square)
     basis = orthonormal_range(operator.product(operator.signs(min(width, operator.size))))
-    trace = float((basis * operator.product(basis)).sum())
-    return _Sketch(basis, operator.scale * trace)
+    images = operator.product(basis)
+    trace, square = float((basis * images).sum()), float(images.square().sum())
+    return _Sketch(basis, operator.scale * trace, operator.scale**2 * square)
 
 
-def _beside(operator: ProbedOperator, target: ErrorTarget, sketch: _Sketch) -> tuple[float, Floats]:
-    """The trace inside the sketch, and the values of the probes outside of it, both in the unit of the products."""
-    values = np.zeros(0)
+def _beside(operator: ProbedOperator, target: ErrorTarget, sketch: _Sketch) -> tuple[float, Floats, float]:
+    """The trace inside the sketch, and the values of the probes outside of it, both in the unit of the products; the
+    Frobenius norm of the matrix, whose square is that of the images of the sketch and the mean of those of probes."""
+    values, squares = np.zeros(0), np.zeros(0)
     while True:
         probes = operator.signs(BLOCK)
         probes = probes - sketch.basis @ (sketch.basis.T @ probes)
-        values = np.append(values, (probes * operator.product(probes)).sum(0).numpy())
+        images = operator.product(probes)
+        values = np.append(values, (probes * images).sum(0).numpy())
+        squares = np.append(squares, images.square().sum(0).numpy())
         value, error = sketch.trace + operator.scale * values.mean(), operator.scale * standard_error(values)
-        if target.is_met(value, error) or operator.num_products + BLOCK > target.max_products:
-            return sketch.trace / operator.scale, values
+        norm = hypot(sketch.square**0.5, operator.scale * float(squares.mean()) ** 0.5)
+        if target.is_met(value, error, norm) or operator.num_products + BLOCK > target.max_products:
+            return sketch.trace / operator.scale, values, norm
 
 
-def _left_out(operator: ProbedOperator, target: ErrorTarget) -> tuple[float, Floats]:
-    """One value per probe, from the sketch without it; wider sketches until the error asked for."""
+def _left_out(operator: ProbedOperator, target: ErrorTarget) -> tuple[float, Floats, float]:
+    """One value per probe, from the sketch without it, and the Frobenius norm; wider sketches until the error asked
+    for."""
     probes = images = basis = curved = torch.zeros(operator.size, 0, dtype=torch.float64)
     while True:
         width = min(BLOCK, operator.size - probes.shape[1])
@@ -148,13 +163,14 @@ def _left_out(operator: ProbedOperator, target: ErrorTarget) -> tuple[float, Flo
         basis = orthonormal_range(images)
         if basis.shape[1] < images.shape[1] or probes.shape[1] == operator.size:
             # The range is exhausted: all of the trace lies in it.
-            return float((basis * operator.product(basis)).sum()), np.zeros(2)
+            return float((basis * operator.product(basis)).sum()), np.zeros(2), 0.0
         basis = torch.linalg.qr(images).Q
         curved = torch.cat([curved, operator.product(basis[:, curved.shape[1] :])], 1)
         values = _leave_one_out(probes, images, basis, curved)
         value, error = operator.scale * float(values.mean()), operator.scale * standard_error(values)
-        if target.is_met(value, error) or operator.num_products + 2 * BLOCK > target.max_products:
-            return 0.0, values
+        norm = operator.scale * float(images.square().sum(0).mean()) ** 0.5
+        if target.is_met(value, error, norm) or operator.num_products + 2 * BLOCK > target.max_products:
+            return 0.0, values, norm
 
 
 def _leave_one_out(probes: Tensor, images: Tensor, basis: Tensor, curved: Tensor) -> Floats:
@@ -185,6 +201,7 @@ def _record(
     count: int,
     target: ErrorTarget,
     least: float = -inf,
+    norm: float = 0.0,
 ) -> SpectralEstimate:
     """The record of a value that is at least ``least``, with its standard error over ``count`` values."""
     is_exact = method == "exact"
@@ -196,8 +213,8 @@ def _record(
         interval=(max(least, low), high),
         confidence=CONFIDENCE,
         method_error=0.0,
-        asked=target.standard_error(value),
-        reached=is_exact or target.is_met(value, error),
+        asked=target.standard_error(value, norm),
+        reached=is_exact or target.is_met(value, error, norm),
         num_probes=0 if is_exact else count,
         num_products=operator.num_products,
         method=method,

@@ -19,8 +19,11 @@ def register_pictures(kind: type, **pictures: Callable[..., Figure]) -> None:
     _PICTURES[kind] = pictures
 
 
-def picture(record: object, which: str | None = None, **options: object) -> Figure:
-    """The picture of a record; ``options`` go to the function that draws it."""
+def plot(record: object, which: str | None = None, **options: object) -> Figure:
+    """The picture of a record as a matplotlib figure; ``which`` names one where there are several.
+
+    ``options`` go to the function that draws it.
+    """
     import_module("hessmap.views.plots")  # registers all pictures: the one way up, by name
     pictures = next((_PICTURES[kind] for kind in type(record).__mro__ if kind in _PICTURES), None)
     if pictures is None:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 
 from hessmap.errors import InvalidInput, sentence, unknown_name
-from hessmap.results.pictures import picture
+from hessmap.results.frames import frame
+from hessmap.results.pictures import plot
 from hessmap.results.strict_json import plain, restored
 
 if TYPE_CHECKING:
@@ -80,7 +81,19 @@ class Record:
 
     def plot(self, which: str | None = None, **options: Any) -> Figure:
         """The picture of this record, as a matplotlib figure; ``which`` names one where there are several."""
-        return picture(self, which, **options)
+        return plot(self, which, **options)
+
+    def to_frame(self) -> Any:
+        """The record as a ``pandas.DataFrame``: see ``hessmap.results.frames``."""
+        return frame(self)
+
+    def table_rows(self) -> tuple[Record, ...] | None:
+        """The records that are the rows of its table: those of the first tuple of them; None where there is none."""
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if isinstance(value, tuple) and value and all(isinstance(item, Record) for item in value):
+                return value
+        return None
 
     def rows(self) -> list[tuple[str, str]]:
         """Name and value, as the two readable forms show them."""

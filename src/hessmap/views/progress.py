@@ -56,6 +56,10 @@ class TerminalProgress:
     def message(self, text: str) -> None:
         self._console.print(text)
 
+    def remark(self, text: str) -> None:
+        if self._console.is_terminal or self._console.is_jupyter:
+            self._console.print(text)
+
     def finish(self) -> None:
         self._erase()
         if self._step and self._keeps_steps:

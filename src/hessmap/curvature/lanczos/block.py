@@ -43,7 +43,7 @@ class BlockLanczos(LanczosProcess):
 
     @property
     def precision(self) -> torch.dtype:
-        """Of the stored vectors; blocks are always float64."""
+        """Of the stored vectors; blocks are in that of the product."""
         return self._vectors.dtype
 
     @property
@@ -58,7 +58,8 @@ class BlockLanczos(LanczosProcess):
         """Begin with some directions, filled up to a width; or go on with them, which must lie beside the basis."""
         most = self.size - self.dimension
         largest = float(rows.abs().max()) if rows.numel() else 0.0
-        found, _ = orthonormal_directions(rows / (largest or 1.0), self.basis, 0.0, most, _NEGLIGIBLE)
+        rows = (rows / (largest or 1.0)).to(self.product.dtype)
+        found, _ = orthonormal_directions(rows, self.basis, 0.0, most, _NEGLIGIBLE)
         self.block = self._filled(found, width)
         self.coupling = torch.zeros(self.width, self.dimension, dtype=torch.float64)
 
@@ -94,7 +95,7 @@ class BlockLanczos(LanczosProcess):
     def _store_block(self) -> None:
         super()._store_block()
         if self.precision != torch.float64:
-            self.block = self.basis[-self.width :].double()
+            self.block = self.basis[-self.width :].to(self.product.dtype)
 
     def _remove_basis(self, rest: Tensor) -> Tensor:
         inside = remove_basis(rest, self.basis, 2 * rest.shape[0])
@@ -112,12 +113,12 @@ class BlockLanczos(LanczosProcess):
         missing = min(width, self.size - self.dimension) - found.shape[0]
         if self.generator is None or missing <= 0:
             return found
-        random = torch.randn(missing, self.size, generator=self.generator, dtype=torch.float64)
+        random = torch.randn(missing, self.size, generator=self.generator, dtype=self.product.dtype)
         return torch.cat([found, self._beside(random, found, missing)])
 
     def _beside(self, rows: Tensor, block: Tensor, most: int) -> Tensor:
         """Directions of rows, random or of length one, without their parts in the basis and in the block."""
-        basis, rest = self.basis, rows.clone()
+        basis, rest = self.basis, rows.to(self.product.dtype, copy=True)
         reference = float(torch.linalg.vector_norm(rows, dim=1).max()) if len(rows) else 0.0
         for _ in range(2):
             remove_basis(rest, basis)

@@ -33,7 +33,7 @@ def remove_basis(rows: Tensor, basis: Tensor, num_near: int = 0) -> Tensor:
         return rows.new_zeros(basis.shape[0], rows.shape[0])
     taken: Tensor | float = 0.0
     if 0 < num_near < basis.shape[0]:
-        near = basis[-num_near:].double()
+        near = basis[-num_near:].to(rows.dtype)
         taken = rows.new_zeros(basis.shape[0], rows.shape[0])
         taken[-num_near:] = near @ rows.T
         rows.addmm_(taken[-num_near:].T, near, alpha=-1)

@@ -19,8 +19,9 @@ from hessmap.curvature.lanczos.scaled_product import ScaledProduct
 class LanczosProcess(ABC):
     """One Krylov space, or several that share every product; then all tensors have a first dimension of spaces.
 
-    Vectors are rows: ``block`` is (width, size), ``coupling`` (width, dimension). Both may be stored in float32, for
-    products in float32: they are orthonormal to 1e-7 then. Values are in the unit of the product.
+    Vectors are rows: ``block`` is (width, size), in the number format of the product, ``coupling`` (width, dimension).
+    The basis may be stored in float32, for products in float32: it is orthonormal to 1e-7 then. Values are in the unit
+    of the product.
     """
 
     def __init__(
@@ -29,7 +30,7 @@ class LanczosProcess(ABC):
         self.product = product
         self.size = product.size
         self.dimension = 0
-        self.block = torch.zeros(*spaces, 0, self.size, dtype=torch.float64)
+        self.block = torch.zeros(*spaces, 0, self.size, dtype=product.dtype)
         self.coupling = torch.zeros(*spaces, 0, 0, dtype=torch.float64)
         self._vectors = torch.empty(*spaces, num_stored, self.size, dtype=precision)
         self._projected = torch.zeros(*spaces, capacity, capacity, dtype=torch.float64)

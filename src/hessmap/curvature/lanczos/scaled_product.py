@@ -9,19 +9,22 @@ import torch
 from torch import Tensor
 
 from hessmap.errors import InvalidInput, noted, require, sentence
+from hessmap.progress import report_products
 
 Product = Callable[[Tensor], Tensor]
 
 
 class ScaledProduct:
-    """Products with the columns of blocks of vectors, in float64, counted, in units of a power of two near the first
-    one that is not zero: squares then neither overflow nor vanish.
+    """Products with the columns of blocks of vectors, counted, in units of a power of two near the first one that is
+    not zero: squares then neither overflow nor vanish.
 
-    ``check`` is called once, before the first product.
+    They are in ``dtype``: float64, unless who iterates can do with less. ``check`` is called once, before the first
+    product.
     """
 
     def __init__(self, product: Product, size: int, check: Callable[[ScaledProduct], None] | None = None) -> None:
         self.size = size
+        self.dtype = torch.float64
         self.num_products = 0
         self.unit = 0.0  # 0 until a product was not zero
         self._product = product
@@ -39,13 +42,16 @@ class ScaledProduct:
             check(self)
         if not vectors.numel():
             return torch.zeros_like(vectors)
-        images = self._images(vectors)
+        returned = self._images(vectors)
+        images = returned.to("cpu", self.dtype)
         self.num_products += vectors.shape[1]
-        largest = float(images.abs().max())
+        report_products(vectors.shape[1])
+        low, high = torch.aminmax(images)
+        largest = float(torch.maximum(-low, high))
         require(isfinite(largest), "the products of an operator must be finite", "there is NaN or inf in one")
         if self.unit == 0.0 and largest > 0:
             self.unit = 2.0 ** floor(log2(largest))
-        return images / self.scale
+        return images / self.scale if images.data_ptr() == returned.data_ptr() else images.div_(self.scale)
 
     def _images(self, vectors: Tensor) -> Tensor:
         """What the operator returns, if it is what a product must be. Its own exceptions pass through with a note."""
@@ -55,4 +61,4 @@ class ScaledProduct:
             must = "the product of an operator must be a real tensor of the shape of its vectors"
             kind = f"{tuple(images.shape)} of {images.dtype}" if isinstance(images, Tensor) else type(images).__name__
             raise InvalidInput(sentence(must, f"got {kind} for {tuple(vectors.shape)}"))
-        return images.detach().to("cpu", torch.float64)
+        return images.detach()
