@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from hessmap.results.map_estimates import CurvatureEstimates
 from hessmap.results.maps import CurvatureMap
 from hessmap.views.cli import app
 
@@ -51,7 +50,8 @@ def test_a_small_network_is_trained_mapped_and_written(folder: Path) -> None:
     assert "Written to hessmap-runs/map-small" in done.stderr
     written = folder / "hessmap-runs" / "map-small"
     names = sorted(path.name for path in written.iterdir())
-    assert names == ["layers.png", "layers.svg", "map.json", "spectrum.png", "spectrum.svg"]
+    figures = [f"{name}.{kind}" for name in ("density", "layers", "spectrum") for kind in ("png", "svg")]
+    assert names == sorted([*figures, "map.json"])
     assert CurvatureMap.from_json((written / "map.json").read_text()).network.num_samples == 120
 
 
@@ -79,16 +79,34 @@ def test_a_model_and_data_of_the_users_own_are_mapped_as_they_are() -> None:
 
 
 def test_a_network_too_large_for_dense_hessians_is_estimated(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hessmap.maps.curvature_map.network.available_bytes", lambda: 1000)
+    monkeypatch.setattr("hessmap.maps.curvature_map.plan.available_bytes", lambda: 1000)
     done = mapped(*SMALL, "--name", "large")
-    for shown in ("64-4-10 relu", "Estimates from products, without ranks: it needs", "sharpest direction", "Verdicts"):
+    expected = ("64-4-10 relu", "Estimates from products, without ranks: dense Hessians need", "sharpness", "Verdicts")
+    for shown in expected:
         assert shown in " ".join(done.stdout.split())
-    assert "Stored as" not in done.stderr
+    assert "estimates from products" in done.stderr
+    assert "Stored as large" in done.stderr
     written = folder / "hessmap-runs" / "map-large"
-    assert sorted(path.name for path in written.iterdir()) == ["density.png", "density.svg", "map.json"]
-    found = CurvatureEstimates.from_json((written / "map.json").read_text())
-    assert found.num_parameters == 296
-    assert CurvatureEstimates.from_json(mapped(*SMALL, "--json").stdout).eigenpairs == found.eigenpairs
+    names = ["density.png", "density.svg", "layers.png", "layers.svg", "map.json"]
+    assert sorted(path.name for path in written.iterdir()) == names
+    found = CurvatureMap.from_json((written / "map.json").read_text())
+    assert found.network.num_parameters == 296
+    assert CurvatureMap.from_json(mapped(*SMALL, "--json").stdout).network == found.network
+    assert CurvatureMap.from_json(mapped("show", "large", "--json").stdout) == found
+
+
+def test_estimates_are_compared_with_exact_maps(folder: Path) -> None:
+    mapped(*SMALL, "--name", "exact", "--no-twin")
+    mapped(*SMALL, "--name", "estimated", "--estimate")
+    done = mapped("compare", "exact", "estimated", "--html", "both.html")
+    text = " ".join(done.stdout.split())
+    assert "One of the maps is made of estimates" in text
+    assert "within error" in text
+    assert "The three Hessians" not in (folder / "both.html").read_text()
+    mapped("show", "estimated", "--html", "one.html")
+    page = (folder / "one.html").read_text()
+    assert "Estimates from products, without ranks: as asked for." in page
+    assert "largest stable step" in page
 
 
 def test_widths_follow_the_data_unless_given() -> None:

@@ -111,7 +111,8 @@ def test_the_page_of_a_map_has_verdicts_figures_tables_and_how_to_reproduce() ->
     run("show", "run3", "--html", "map.html", *STORE)
     text = self_contained("map.html")
     assert "<h1>64-4-10 relu, cross_entropy loss, 60 samples</h1>" in text
-    assert text.count("<svg") == 2
+    assert text.count("<svg") == 3
+    assert "largest eigenvalue of H_L (sharpness)" in text
     assert "Where the parameters are, and where the curvature is" in text
     assert "hessmap map show run3 --html map.html" in text
     assert re.search(r"hessmap map --widths 64-4-10 .*--name run3 --epochs 3", text)

@@ -13,8 +13,9 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import hessmap as hm
 from hessmap.errors import InvalidInput
-from hessmap.results import CurvatureEstimates, CurvatureMap, Record
-from hessmap.views.tables.map_estimates import map_estimates_view
+from hessmap.results import CurvatureMap, Record
+from hessmap.results.maps import whole_of
+from hessmap.views.tables import map_view
 
 
 def data() -> tuple[Tensor, Tensor]:
@@ -41,7 +42,7 @@ class Named(nn.Module):
 @pytest.fixture
 def no_room(monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a machine without memory for a dense Hessian."""
-    monkeypatch.setattr("hessmap.maps.curvature_map.network.available_bytes", lambda: 1000)
+    monkeypatch.setattr("hessmap.maps.curvature_map.plan.available_bytes", lambda: 1000)
 
 
 def test_a_problem_has_the_map_of_its_model_and_data() -> None:
@@ -50,53 +51,92 @@ def test_a_problem_has_the_map_of_its_model_and_data() -> None:
     assert hm.map(hm.Problem(model(), "cross_entropy", *data())) == hm.map(model(), data())
 
 
-def test_estimates_are_those_of_the_dense_map(no_room: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_estimates_are_those_of_the_dense_map() -> None:
     problem = hm.Problem(model(), "cross_entropy", *data())
-    found = hm.map(problem)
-    assert isinstance(found, CurvatureEstimates)
-    monkeypatch.undo()
-    whole = hm.map(problem)
-    assert isinstance(whole, CurvatureMap)
+    whole, found = hm.map(problem, dense=True), hm.map(problem, dense=False)
+    assert whole.network.is_dense
+    assert not found.network.is_dense
     values, vectors = np.linalg.eigh(hm.loss_hessian(problem).to_dense().numpy())
-    assert found.eigenpairs.converged
-    assert found.sharpness == pytest.approx(values[-1], rel=1e-3)
-    assert found.eigenpairs.eigenvalues == pytest.approx(values[::-1][:10], abs=2e-3 * values[-1])
-    assert abs(found.trace.value - values.sum()) <= 5 * found.trace.standard_error + 1e-9 * abs(values.sum())
-    mean = float((found.density.nodes * found.density.weights).sum(1).mean()) * problem.num_parameters
-    assert mean == pytest.approx(values.sum(), rel=0.5)
-    assert [layer.name for layer in found.layers] == [layer.name for layer in whole.network.layers]
-    for estimate, exact in zip(found.layers, whole.network.layers, strict=True):
-        assert (estimate.shape, estimate.num_parameters) == (exact.shape, exact.num_parameters)
-        assert abs(estimate.curvature_share - exact.curvature_share) <= 5 * estimate.share_error + 1e-9
-    assert sum(layer.curvature_share for layer in found.layers) == pytest.approx(1)
-    place = slice(0, found.layers[0].num_parameters)
-    assert found.layers[0].direction_share == pytest.approx(float(np.square(vectors[place, -1]).sum()), abs=2e-2)
-    assert (found.risk, found.gradient_norm) == (whole.network.risk, whole.network.gradient_norm)
-    assert "1000 B are free" in found.reason
+    numbers, exact = whole_of(found.network), whole_of(whole.network)
+    assert numbers.sharpness.converged
+    assert exact.sharpness.value == pytest.approx(values[-1], rel=1e-12)
+    assert exact.negative_share.value == pytest.approx(-values[values < 0].sum() / abs(values).sum(), rel=1e-9)
+    assert numbers.sharpness.value == pytest.approx(values[-1], rel=1e-3)
+    assert numbers.sharpness.largest_stable_step == 2 / numbers.sharpness.value
+    assert numbers.eigenvalues == pytest.approx(values[::-1][:10], abs=2e-3 * values[-1])
+    for estimate, true in (
+        (numbers.trace, exact.trace),
+        (numbers.negative_share, exact.negative_share),
+        (numbers.effective_dimension, exact.effective_dimension),
+    ):
+        assert estimate is not None
+        assert true is not None
+        error = estimate.standard_error + estimate.method_error
+        assert abs(estimate.value - true.value) <= 5 * error + 1e-9 * abs(true.value), estimate
+    assert [layer.name for layer in found.network.layers] == [layer.name for layer in whole.network.layers]
+    for layer, known in zip(found.network.layers, whole.network.layers, strict=True):
+        assert (layer.shape, layer.num_parameters, layer.kind) == (known.shape, known.num_parameters, known.kind)
+        assert layer.rank is None
+        assert abs(layer.trace - known.trace) <= 5 * layer.trace_error + 1e-9
+        assert abs(layer.curvature_share - known.curvature_share) <= 5 * layer.share_error + 1e-9
+        assert layer.top_eigenvalue == pytest.approx(known.top_eigenvalue, rel=0.02)
+        assert layer.direction_share == pytest.approx(known.direction_share, abs=2e-2)
+    assert sum(layer.curvature_share for layer in found.network.layers) == pytest.approx(1)
+    place = slice(0, found.network.layers[0].num_parameters)
+    share = float(np.square(vectors[place, -1]).sum())
+    assert whole.network.layers[0].direction_share == pytest.approx(share, abs=1e-4)
+    assert (found.network.risk, found.network.gradient_norm) == (whole.network.risk, whole.network.gradient_norm)
     assert Record.from_json(found.to_json()) == found
 
 
+def test_the_sharpness_of_the_whole_is_said_before_that_of_a_layer() -> None:
+    found = hm.map(model(), data(), twin=False)
+    sharpness = whole_of(found.network).sharpness.value
+    assert found.verdicts[0].startswith("The largest eigenvalue of H_L, the sharpness of the whole network, is ")
+    assert f"{sharpness:.4g}" in found.verdicts[0]
+    largest = max(layer.top_eigenvalue or 0.0 for layer in found.network.layers)
+    assert largest < sharpness
+    (of_layers,) = (text for text in found.verdicts if "among single layers" in text)
+    assert f"{largest:.3g} against {sharpness:.3g} of the whole" in of_layers
+    assert found.to_dict()["network"]["whole"]["sharpness"]["value"] == sharpness
+
+
 def test_estimates_are_shown_and_say_that_there_are_no_ranks(no_room: None) -> None:
-    told: list[str] = []
-    found = hm.map(model(), data(), title="mine", progress=told.append)
+    steps: list[str] = []
+    found = hm.map(model(), data(), title="mine", progress=steps.append)
     assert found.title == "mine"
-    assert any("largest eigenvalues from products" in text for text in told)
+    assert "1000 B are free" in found.network.reason
+    assert "products, about" in steps[0]
+    assert found.work is not None
+    assert 0 < found.work.num_products <= found.work.planned_products
     console = Console(width=100, record=True, quiet=False, file=open("/dev/null", "w"))  # noqa: SIM115
-    console.print(map_estimates_view(found))
+    console.print(map_view(found))
     console.file.close()
     text = " ".join(console.export_text().split())
-    assert "without ranks: it needs" in text
-    assert "sharpest direction" in text
+    assert "without ranks: dense Hessians need" in text
     assert found.verdicts[0] in text
+
+
+def test_hessians_that_take_too_long_are_not_formed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hessmap.maps.curvature_map.plan.matmul_flops_per_second", lambda: 1e3)
+    monkeypatch.setattr("hessmap.maps.curvature_map.plan._QUICK", 500)
+    wide = hm.FullyConnected((6, 60, 3), activation="tanh").build(seed=1)
+    found = hm.map(wide, data())
+    assert not found.network.is_dense
+    assert "and 60 are given" in found.network.reason
+    assert hm.map(wide, data(), seconds=None, twin=False).network.is_dense
+    assert hm.map(wide, data(), dense=True, twin=False).network.is_dense
+    assert hm.map(model(), data(), twin=False).network.is_dense  # nobody waits for so few parameters
 
 
 def test_a_problem_in_float32_is_estimated_and_says_why() -> None:
     problem = hm.Problem(model(), "cross_entropy", *data(), dtype=torch.float32)
     found = hm.map(problem)
-    assert isinstance(found, CurvatureEstimates)
-    assert found.reason == "the problem is in float32, and dense Hessians are in float64"
+    assert found.network.reason == "the problem is in float32, and dense Hessians are in float64"
     exact = hm.map(model(), data()).network["loss"].spectrum.eigenvalues
-    assert found.sharpness == pytest.approx(exact[0], rel=1e-2)
+    assert whole_of(found.network).sharpness.value == pytest.approx(exact[0], rel=1e-2)
+    with pytest.raises(InvalidInput, match="dense Hessians need a problem in float64"):
+        hm.map(problem, dense=True)
 
 
 def loader() -> Any:
@@ -125,14 +165,15 @@ def test_every_problem_has_a_dense_map_and_estimates(name: str, monkeypatch: pyt
     problem = PROBLEMS[name]()
     found = hm.map(problem)
     assert isinstance(found, CurvatureMap)
+    assert found.network.is_dense
     values = np.linalg.eigvalsh(hm.loss_hessian(problem).to_dense().numpy())
     assert found.network["loss"].spectrum.eigenvalues == pytest.approx(values[::-1], abs=1e-9 * abs(values).max())
     assert sum(layer.num_parameters for layer in found.network.layers) == problem.num_parameters
     assert Record.from_json(found.to_json()) == found
-    monkeypatch.setattr("hessmap.maps.curvature_map.network.available_bytes", lambda: 1000)
+    monkeypatch.setattr("hessmap.maps.curvature_map.plan.available_bytes", lambda: 1000)
     estimated = hm.map(problem)
-    assert isinstance(estimated, CurvatureEstimates)
-    assert estimated.sharpness == pytest.approx(values[-1], rel=2e-3)
+    assert not estimated.network.is_dense
+    assert whole_of(estimated.network).sharpness.value == pytest.approx(values[-1], rel=2e-3)
 
 
 @pytest.mark.parametrize(

@@ -22,11 +22,12 @@ from hessmap.views.plots import track_figure, write_figure
 STORED = json.loads((Path(__file__).parents[1] / "stored" / "records-0.1.0.json").read_text())
 RECORDS = {item["record"]: Record.from_dict(item) for item in STORED}
 PICTURED = {
-    "CurvatureMap": ("spectrum", "layers"),
+    "CurvatureMap": ("spectrum", "layers", "density"),
     "MapComparison": ("layers",),
     "CurvatureTrack": ("steps",),
     "Spectrum": ("eigenvalues",),
     "DensityEstimate": ("density",),
+    "EigenpairsMeasurement": ("eigenvalues",),
     "BottleneckView": ("layers",),
     "ClassRegions": ("regions",),
 }

@@ -37,7 +37,6 @@ from hessmap.results.layers import (
     OverlapSummary,
 )
 from hessmap.results.map_comparison import Change, FactorChange, LayerChange, MapComparison, MapIdentity, PartChange
-from hessmap.results.map_estimates import CurvatureEstimates, LayerEstimate
 from hessmap.results.maps import CurvatureMap, FactorCurvature, LayerCurvature, NetworkCurvature, PartCurvature
 from hessmap.results.provenance import Provenance, data_hash, provenance
 from hessmap.results.ranks import (
@@ -61,6 +60,7 @@ from hessmap.results.spectra import (
 )
 from hessmap.results.tracks import CurvatureTrack, TrackPoint
 from hessmap.results.training import TrainingRun
+from hessmap.results.whole_curvature import CurvatureSpread, DensityCurve, MapWork, WholeCurvature
 
 __all__ = [
     "PARTS",
@@ -72,13 +72,14 @@ __all__ = [
     "ClusterMeasurement",
     "CostBound",
     "CountTruth",
-    "CurvatureEstimates",
     "CurvatureMap",
+    "CurvatureSpread",
     "CurvatureTrack",
     "DataRanks",
     "DataSetStatus",
     "DecouplingMeasurement",
     "DenoisingScore",
+    "DensityCurve",
     "DensityEstimate",
     "DiagonalEstimate",
     "EffectiveDimension",
@@ -93,11 +94,11 @@ __all__ = [
     "KroneckerFit",
     "LayerChange",
     "LayerCurvature",
-    "LayerEstimate",
     "LayerRepresentation",
     "LinearSolution",
     "MapComparison",
     "MapIdentity",
+    "MapWork",
     "MethodChoice",
     "NetworkCurvature",
     "OutlierMeasurement",
@@ -125,6 +126,7 @@ __all__ = [
     "TrackPoint",
     "TrainingRun",
     "Truth",
+    "WholeCurvature",
     "data_hash",
     "provenance",
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,10 +53,29 @@ class SpectralEstimate(Record):
     def __float__(self) -> float:
         return self.value
 
+    @classmethod
+    def of_known(cls, quantity: str, value: float, size: int) -> Self:
+        """A number that is read off all eigenvalues, in the place of an estimate."""
+        return cls(
+            quantity=quantity,
+            value=value,
+            interval=(value, value),
+            method="exact",
+            size=size,
+            standard_error=0.0,
+            confidence=1.0,
+            method_error=0.0,
+            asked=None,
+            reached=True,
+            num_probes=0,
+            num_products=0,
+            seed=0,
+        )
+
     @property
     def with_error(self) -> str:
-        """The value and its standard error for people: "155 ± 7"."""
-        return f"{self.value:.3g} ± {float(f'{self.standard_error:.1g}'):g}"
+        """The value and its standard error, if it has one, for people: "155 ± 7"."""
+        return number_with_error(self.value, self.standard_error)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -195,3 +214,12 @@ class MethodChoice(Record):
     seconds_per_product: float
     num_products: int
     size: int
+
+
+def number_with_error(value: float, error: float) -> str:
+    """A number for people, with its error where it has one.
+
+    >>> number_with_error(3.8612, 0.0), number_with_error(155.2, 6.7)
+    ('3.861', '155 ± 7')
+    """
+    return f"{value:.4g}" if error == 0 else f"{value:.3g} ± {float(f'{error:.1g}'):g}"

@@ -1,4 +1,4 @@
-"""The map of a network's curvature: three Hessians, a row per layer, and what to make of them."""
+"""The map of a network's curvature: the whole in a few numbers, a row per block, three Hessians if formed."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from hessmap.results.provenance import Provenance
 from hessmap.results.ranks import Part, RankCertificate, RankMeasurement, RankPrediction, RankValue
 from hessmap.results.record import Record
 from hessmap.results.spectra import EffectiveDimension, Spectrum
+from hessmap.results.whole_curvature import CurvatureSpread, MapWork, WholeCurvature
 
 HESSIAN_SYMBOLS: dict[Part, str] = {"outer_product": "H_o", "functional": "H_f", "loss": "H_L"}
 
@@ -52,7 +53,8 @@ class FactorCurvature(Record):
     which may be indefinite, that the c - 1 largest hold for c classes (in older maps: of the trace), and
     ``outlier_ratio`` is lambda_{c-1} / lambda_c (both None where the layer has fewer than c outputs).
     ``kronecker_overlap`` compares the c - 1 leading eigenvectors of E[M] (x) E[x x^T] with those
-    of the weight's block of H_L: 1 for the same space, ``chance`` for random ones.
+    of the weight's block of H_L: 1 for the same space, ``chance`` for random ones (both None where that block was not
+    formed).
     """
 
     num_classes: int
@@ -60,28 +62,38 @@ class FactorCurvature(Record):
     mean_alignment: float
     outlier_share: float | None
     outlier_ratio: float | None
-    kronecker_overlap: float
-    chance: float
+    kronecker_overlap: float | None
+    chance: float | None
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class LayerCurvature(Record):
-    """The diagonal block of one layer, weights and biases together.
+    """The diagonal block of one layer, weights and biases together; of one that holds query, key and value, a third.
 
     ``rank``, ``top_eigenvalue`` and ``trace`` are those of the layer's block of the loss Hessian;
     ``curvature_share`` is the layer's part of the trace of the outer-product Hessian, which is positive
     semi-definite, so that the shares of all layers lie in [0, 1] and sum to 1. ``factors`` is None where the network
     has none (``factors_gap`` of the network says why) and in maps that are older than they.
+
+    Where no Hessian was formed these are estimates: ``rank`` is None, ``trace_error`` and ``share_error`` are standard
+    errors, ``top_residual`` bounds how far ``top_eigenvalue`` is from an eigenvalue of the block, and is None with it
+    where there was no time for it. ``kind`` is what the layer does ("query", "mlp", "embedding", "norm", ..),
+    ``direction_share`` its part of the squared norm of the sharpest direction of the whole network (None: not known).
     """
 
     name: str
     shape: str
     num_parameters: int
-    rank: RankMeasurement
-    top_eigenvalue: float
+    rank: RankMeasurement | None
+    top_eigenvalue: float | None
     trace: float
     curvature_share: float
     factors: FactorCurvature | None = None
+    kind: str = ""
+    trace_error: float = 0.0
+    share_error: float = 0.0
+    top_residual: float | None = None
+    direction_share: float | None = None
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -103,8 +115,11 @@ class DataRankMeasurement(Record):
 class NetworkCurvature(Record):
     """What was measured of one network on its data, beside what was predicted.
 
+    ``whole`` holds the numbers of the whole network, sharpness first; ``spread`` how unevenly its layers are curved.
+    Both are None in maps that are older than they. ``parts`` are the three Hessians, none where they were not formed:
+    ``reason`` then says why, and everything is an estimate from products.
     ``effective_dimension`` is that of the outer-product Hessian at one over the number of samples, as under a
-    Gaussian prior of unit precision.
+    Gaussian prior of unit precision (None where no Hessian was formed: the whole has its estimate).
     ``data_ranks`` is None where the inputs are not one tensor.
     ``prediction`` is None where no formula covers the network; ``prediction_gap`` then says why, as ``factors_gap``
     does for layers without factors.
@@ -119,13 +134,24 @@ class NetworkCurvature(Record):
     gradient_norm: float
     parts: tuple[PartCurvature, ...]
     layers: tuple[LayerCurvature, ...]
-    effective_dimension: EffectiveDimension
+    effective_dimension: EffectiveDimension | None
     data_ranks: DataRankMeasurement | None
     prediction: RankPrediction | None = None
     prediction_gap: str = ""
     notes: tuple[str, ...] = ()
     factors_gap: str = ""
+    whole: WholeCurvature | None = None
+    spread: CurvatureSpread | None = None
+    reason: str = ""
     summary_fields: ClassVar[tuple[str, ...]] = ("name", "description", "loss", "num_parameters", "risk")
+
+    @property
+    def is_dense(self) -> bool:
+        """Whether its Hessians were formed."""
+        return bool(self.parts)
+
+    def table_rows(self) -> tuple[Record, ...] | None:
+        return self.layers
 
     def __getitem__(self, part: str) -> PartCurvature:
         for candidate in self.parts:
@@ -136,18 +162,25 @@ class NetworkCurvature(Record):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class CurvatureMap(Record):
-    """A network, its linear twin (same weights and data, no activations) where it has one, and verdicts."""
+    """A network, its linear twin (same weights and data, no activations) where it has one, and verdicts.
+
+    ``work`` is what was planned and what it took (None in maps that are older than it).
+    """
 
     title: str
     network: NetworkCurvature
     linear_twin: NetworkCurvature | None
     verdicts: tuple[str, ...]
     provenance: Provenance | None = field(default=None, compare=False)
+    work: MapWork | None = None
 
     @property
     def networks(self) -> tuple[NetworkCurvature, ...]:
         """The network, then its linear twin if there is one."""
         return (self.network,) if self.linear_twin is None else (self.network, self.linear_twin)
+
+    def table_rows(self) -> tuple[Record, ...] | None:
+        return self.network.layers
 
     def rows(self) -> list[tuple[str, str]]:
         ranks = [
@@ -155,31 +188,48 @@ class CurvatureMap(Record):
             for network in self.networks
             for part in network.parts
         ]
-        return [("title", self.title), *ranks, *(("verdict", verdict) for verdict in self.verdicts)]
+        verdicts = [("verdict", verdict) for verdict in self.verdicts]
+        return [("title", self.title), *whole_of(self.network).rows(), *ranks, *verdicts]
+
+    def __repr__(self) -> str:
+        network, whole = self.network, whole_of(self.network)
+        numbers = f"sharpness {whole.sharpness.value:.4g}, trace {whole.trace.value:.4g}"
+        how = "dense" if network.is_dense else "estimates"
+        return f"CurvatureMap({self.title}; {network.num_parameters:,} parameters, {how}, {numbers})"
 
     def _repr_html_(self) -> str:
-        ranks = (
+        ranks = [
             (network.name, part.part.replace("_", "-"), rank_text(part), f"{part.measurement.gap:.3g}")
             for network in self.networks
             for part in network.parts
-        )
+        ]
         layers = (
             (
                 layer.name,
                 layer.shape,
                 f"{layer.num_parameters:,}",
-                f"{layer.rank.value:,}",
-                f"{layer.top_eigenvalue:.3g}",
+                "–" if layer.rank is None else f"{layer.rank.value:,}",
+                "–" if layer.top_eigenvalue is None else f"{layer.top_eigenvalue:.3g}",
+                f"{layer.trace:.3g}",
                 f"{layer.curvature_share:.1%}",
             )
             for layer in self.network.layers
         )
         verdicts = "".join(f"<li>{html.escape(verdict)}</li>" for verdict in self.verdicts)
+        whole = html_table(("whole network", ""), whole_of(self.network).rows())
         return (
-            f"<h4>{html.escape(self.title)}</h4><ul>{verdicts}</ul>"
-            + _html_table(("network", "Hessian", "rank", "gap at the cut"), ranks)
-            + _html_table(("layer", "shape", "parameters", "rank", "top eigenvalue", "share"), layers)
+            f"<h4>{html.escape(self.title)}</h4>{whole}<ul>{verdicts}</ul>"
+            + (html_table(("network", "Hessian", "rank", "gap at the cut"), ranks) if ranks else "")
+            + html_table(("layer", "shape", "parameters", "rank", "top eigenvalue", "trace", "share"), layers)
         )
+
+
+def whole_of(network: NetworkCurvature) -> WholeCurvature:
+    """The whole of a network, also of one from a map that is older than this record."""
+    if network.whole is not None:
+        return network.whole
+    assert network.effective_dimension is not None  # maps that are so old are all of dense Hessians
+    return WholeCurvature.of_spectrum(network["loss"].spectrum, network.effective_dimension)
 
 
 def rank_text(part: PartCurvature) -> str:
@@ -192,9 +242,7 @@ def rank_text(part: PartCurvature) -> str:
     return f"{text} (predicted {part.prediction.value:,}, {part.prediction.truth})"
 
 
-def _html_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+def html_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     head = "".join(f"<th>{html.escape(text)}</th>" for text in heads)
-    body = "".join(
-        "<tr>" + "".join(f"<td>{html.escape(text)}</td>" for text in row) + "</tr>" for row in rows
-    )
+    body = "".join("<tr>" + "".join(f"<td>{html.escape(text)}</td>" for text in row) + "</tr>" for row in rows)
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"

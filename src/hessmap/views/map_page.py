@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from hessmap.results.map_comparison import MapComparison
-from hessmap.results.maps import CurvatureMap, NetworkCurvature
+from hessmap.results.maps import CurvatureMap, NetworkCurvature, whole_of
 from hessmap.runs.store import StoredMap
 from hessmap.views.page import Drawing, inline_svg, page
 from hessmap.views.plots.layers import QUANTITIES, network_layers_figure, quantity_figure
-from hessmap.views.plots.spectrum import network_spectrum_figure
+from hessmap.views.plots.spectrum import density_figure, network_spectrum_figure
 from hessmap.views.tables import comparison as compared
 from hessmap.views.tables import map as mapped
 from hessmap.views.tables.contents import moment
@@ -30,8 +30,15 @@ def map_page(stored: StoredMap) -> str:
         verdicts=made.verdicts,
         verdict_class=_verdict_class(made),
         drawings=_drawings(made),
-        networks=[_network(network) for network in made.networks],
+        facts=mapped.network_facts(made.network),
+        estimates="" if made.network.is_dense else mapped.estimates_note(made.network),
+        whole=mapped.whole_table(made.network),
+        work=_work(made),
+        notes=() if made.network.is_dense else made.network.notes,
+        networks=[_network(network) for network in made.networks if network.is_dense],
         layers=mapped.layers(made.network),
+        kinds=mapped.kinds(made.network) if mapped.has_kinds(made.network) else None,
+        kinds_legend=_capital(mapped.KINDS_LEGEND),
         layers_legend=_capital(mapped.layers_legend(made.network)),
         commands=[_INSTALL, *_made_by(stored), f"hessmap map show {stored.name} --html map.html"],
         made_with=_versions(origin.versions) if origin else "",
@@ -85,22 +92,33 @@ def _verdict_class(made: CurvatureMap) -> str:
 
 
 def _drawings(made: CurvatureMap) -> list[Drawing]:
+    density = inline_svg(density_figure(whole_of(made.network).density), salt="density")
+    shares = inline_svg(network_layers_figure(made.network), salt="layers")
     spectra = [
         Drawing(
             f"Spectra of the {network.name}, {network.description}",
             inline_svg(network_spectrum_figure(network), salt=f"spectrum{place}"),
         )
         for place, network in enumerate(made.networks)
+        if network.is_dense
     ]
-    shares = inline_svg(network_layers_figure(made.network), salt="layers")
-    return [*spectra, Drawing("Where the parameters are, and where the curvature is", shares)]
+    title = "Where the parameters are, and where the curvature is"
+    return [Drawing("Density of the eigenvalues of H_L", density), Drawing(title, shares), *spectra]
+
+
+def _work(made: CurvatureMap) -> str:
+    """What making the map took."""
+    if made.work is None:
+        return ""
+    products = f"{made.work.num_products:,} products in " if made.work.num_products else ""
+    return f"The map took {products}{made.work.seconds:.3g} s"
 
 
 def _network(network: NetworkCurvature) -> dict[str, Any]:
     lines = [f"No prediction: {network.prediction_gap}"] if network.prediction_gap else []
     lines += [f"{mapped.NO_CLEAR_CUT}."] if mapped.has_doubt(network) else []
     return {
-        "heading": f"{_capital(network.name)}: {network.description}",
+        "heading": f"Ranks of the {network.name}: {network.description}",
         "facts": mapped.network_facts(network),
         "ranks": mapped.ranks(network),
         "lines": [*lines, *network.notes],

@@ -5,9 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from hessmap.maps.comparison.verdicts import verdicts
-from hessmap.results import PARTS
-from hessmap.results.map_comparison import FactorChange, LayerChange, MapComparison, MapIdentity, PartChange, change
-from hessmap.results.maps import CurvatureMap, FactorCurvature, LayerCurvature, NetworkCurvature
+from hessmap.results import PARTS, SpectralEstimate
+from hessmap.results.map_comparison import (
+    Change,
+    FactorChange,
+    LayerChange,
+    MapComparison,
+    MapIdentity,
+    PartChange,
+    change,
+)
+from hessmap.results.maps import CurvatureMap, FactorCurvature, LayerCurvature, NetworkCurvature, whole_of
+from hessmap.results.whole_curvature import WholeCurvature
 
 
 def compare_maps(old: CurvatureMap, new: CurvatureMap, old_name: str = "old", new_name: str = "new") -> MapComparison:
@@ -25,11 +34,12 @@ def compare_maps(old: CurvatureMap, new: CurvatureMap, old_name: str = "old", ne
     before, after = old.network, new.network
     one, other = _identity(old, old_name), _identity(new, new_name)
     same_loss = before.loss == after.loss
+    first, second = whole_of(before), whole_of(after)
+    same_epsilon = before.num_samples == after.num_samples
     dimension = (
-        change(before.effective_dimension.value, after.effective_dimension.value, same_loss)
-        if before.num_samples == after.num_samples
-        else None
+        _change(first.effective_dimension, second.effective_dimension, same_loss) if same_epsilon else None
     )
+    sharpness = _sharpness(first, second, same_loss)
     parts = tuple(_part_changes(before, after, same_loss))
     layers = tuple(_layer_changes(before, after, same_loss))
     risk, gradient = (
@@ -43,9 +53,26 @@ def compare_maps(old: CurvatureMap, new: CurvatureMap, old_name: str = "old", ne
         effective_dimension=dimension,
         parts=parts,
         layers=layers,
-        caveats=caveats(one, other, before.layers, after.layers),
-        verdicts=verdicts(risk, gradient, parts, layers, same_loss),
+        caveats=(*caveats(one, other, before.layers, after.layers), *_estimates(before, after)),
+        verdicts=verdicts(risk, gradient, sharpness, parts, layers, same_loss),
+        sharpness=sharpness,
+        trace=_change(first.trace, second.trace, same_loss),
+        negative_share=_change(first.negative_share, second.negative_share, True),
     )
+
+
+def _sharpness(old: WholeCurvature, new: WholeCurvature, same_units: bool) -> Change:
+    """Of exact values their rounding is no error."""
+    ends = old.sharpness, new.sharpness
+    errors = tuple(end.residual if end.num_products else 0.0 for end in ends)
+    return change(ends[0].value, ends[1].value, same_units, (errors[0], errors[1]))
+
+
+def _change(old: SpectralEstimate | None, new: SpectralEstimate | None, same_units: bool) -> Change | None:
+    if old is None or new is None:
+        return None
+    errors = tuple(max(end.standard_error, end.method_error) for end in (old, new))
+    return change(old.value, new.value, same_units, (errors[0], errors[1]))
 
 
 def _identity(made: CurvatureMap, name: str) -> MapIdentity:
@@ -62,7 +89,7 @@ def _identity(made: CurvatureMap, name: str) -> MapIdentity:
 
 
 def _part_changes(before: NetworkCurvature, after: NetworkCurvature, same_loss: bool) -> Iterator[PartChange]:
-    for name in PARTS:
+    for name in PARTS if before.is_dense and after.is_dense else ():
         old, new = before[name], after[name]
         yield PartChange(
             part=name,
@@ -81,15 +108,20 @@ def _layer_changes(before: NetworkCurvature, after: NetworkCurvature, same_loss:
 
 
 def _layer_change(old: LayerCurvature, new: LayerCurvature, same_loss: bool) -> LayerChange:
+    ranks = None if old.rank is None or new.rank is None else (old.rank, new.rank)
+    top = None
+    if old.top_eigenvalue is not None and new.top_eigenvalue is not None:
+        errors = [(layer.top_residual or 0.0) if layer.rank is None else 0.0 for layer in (old, new)]
+        top = change(old.top_eigenvalue, new.top_eigenvalue, same_loss, (errors[0], errors[1]))
     return LayerChange(
         name=old.name,
         shape=old.shape,
         num_parameters=old.num_parameters,
-        rank=change(old.rank.value, new.rank.value),
-        top_eigenvalue=change(old.top_eigenvalue, new.top_eigenvalue, same_loss),
-        trace=change(old.trace, new.trace, same_loss),
-        curvature_share=change(old.curvature_share, new.curvature_share),
-        is_decidable=old.rank.decidable and new.rank.decidable,
+        rank=None if ranks is None else change(ranks[0].value, ranks[1].value),
+        top_eigenvalue=top,
+        trace=change(old.trace, new.trace, same_loss, (old.trace_error, new.trace_error)),
+        curvature_share=change(old.curvature_share, new.curvature_share, True, (old.share_error, new.share_error)),
+        is_decidable=ranks is None or all(rank.decidable for rank in ranks),
         factors=_factor_change(old.factors, new.factors),
     )
 
@@ -103,8 +135,17 @@ def _factor_change(old: FactorCurvature | None, new: FactorCurvature | None) -> 
         num_classes=new.num_classes,
         input_ratio=change(old.input_ratio, new.input_ratio),
         outlier_share=change(old.outlier_share or 0.0, new.outlier_share or 0.0) if has_outliers else None,
-        kronecker_overlap=change(old.kronecker_overlap, new.kronecker_overlap),
+        kronecker_overlap=None
+        if old.kronecker_overlap is None or new.kronecker_overlap is None
+        else change(old.kronecker_overlap, new.kronecker_overlap),
     )
+
+
+def _estimates(before: NetworkCurvature, after: NetworkCurvature) -> tuple[str, ...]:
+    if before.is_dense and after.is_dense:
+        return ()
+    which = "Both maps are" if not before.is_dense and not after.is_dense else "One of the maps is"
+    return (f"{which} made of estimates: numbers have errors, and ranks are not compared.",)
 
 
 def caveats(

@@ -13,12 +13,17 @@ _NEAR = 0.05
 
 
 def verdicts(
-    risk: Change, gradient: Change, parts: Sequence[PartChange], layers: Sequence[LayerChange], same_loss: bool
+    risk: Change,
+    gradient: Change,
+    sharpness: Change,
+    parts: Sequence[PartChange],
+    layers: Sequence[LayerChange],
+    same_loss: bool,
 ) -> tuple[str, ...]:
     """The sentences of a comparison, most important first; of layers, the one that changed most comes first."""
-    if same_loss and _nothing_changed(risk, gradient, parts, layers):
+    if same_loss and _nothing_changed(risk, gradient, sharpness, parts, layers):
         return ("Nothing changed: every number of the two maps is the same.",)
-    sentences = [_progress(risk, gradient)] if same_loss else []
+    sentences = [_progress(risk, gradient), _sharpness(sharpness)] if same_loss else []
     sentences += [_layer(layer) for layer in sorted(layers, key=_size_of_change, reverse=True)] if same_loss else []
     sentences += [_shares(layers), _ranks(parts)]
     return tuple(text for text in sentences if text)
@@ -37,12 +42,25 @@ def times(ratio: float) -> str:
 
 
 def _nothing_changed(
-    risk: Change, gradient: Change, parts: Sequence[PartChange], layers: Sequence[LayerChange]
+    risk: Change,
+    gradient: Change,
+    sharpness: Change,
+    parts: Sequence[PartChange],
+    layers: Sequence[LayerChange],
 ) -> bool:
-    changes = [risk, gradient, *(item for part in parts for item in (part.rank, part.norm))]
+    changes = [risk, gradient, sharpness, *(item for part in parts for item in (part.rank, part.norm))]
     for layer in layers:
-        changes += [layer.rank, layer.top_eigenvalue, layer.trace, layer.curvature_share]
+        known = (layer.rank, layer.top_eigenvalue, layer.trace, layer.curvature_share)
+        changes += [item for item in known if item is not None]
     return all(item.is_unchanged for item in changes)
+
+
+def _sharpness(sharpness: Change) -> str:
+    text = f"The largest eigenvalue of H_L, the sharpness of the whole network: {sharpness.old:.3g} → "
+    text += f"{sharpness.new:.3g}"
+    if sharpness.is_within_error:
+        return f"{text}, no more than the errors of the two."
+    return f"{text}, {times(sharpness.ratio)} as sharp." if sharpness.ratio is not None else f"{text}."
 
 
 def _progress(risk: Change, gradient: Change) -> str:
@@ -53,13 +71,17 @@ def _progress(risk: Change, gradient: Change) -> str:
 
 def _layer(layer: LayerChange) -> str:
     top = layer.top_eigenvalue
-    text = f"Layer {layer.name}: top eigenvalue {top.old:.3g} → {top.new:.3g}"
+    if top is None or top.is_within_error:
+        return ""
+    text = f"Layer {layer.name}: top eigenvalue of its own block {top.old:.3g} → {top.new:.3g}"
     return f"{text}, {times(top.ratio)} as sharp." if top.ratio is not None else f"{text}."
 
 
 def _size_of_change(layer: LayerChange) -> float:
     """How far a ratio is from 1, up and down alike; what has none counts as most."""
     top = layer.top_eigenvalue
+    if top is None:
+        return 0.0
     return math.inf if top.ratio is None else abs(math.log(top.new) - math.log(top.old))
 
 
@@ -79,6 +101,8 @@ def _shares(layers: Sequence[LayerChange]) -> str:
 
 
 def _ranks(parts: Sequence[PartChange]) -> str:
+    if not parts:
+        return ""
     changed = [part for part in parts if not part.rank.is_unchanged]
     if not changed:
         return "The ranks of the three Hessians are the same."

@@ -2,7 +2,7 @@
 
 from hessmap.maps.curvature_map.curvature_map import curvature_map
 from hessmap.maps.curvature_map.linear_twin import linear_twin
-from hessmap.maps.curvature_map.network import MapPlan
+from hessmap.maps.curvature_map.plan import MapPlan
 
 map = curvature_map  # the public name: hessmap.map(model, data, loss)
 

@@ -1,21 +1,30 @@
-"""The map in one call: ranks predicted and measured, spectra, layers, verdicts; above the dense limit, estimates."""
+"""The map in one call: the whole network in numbers, its layers, spectra, ranks and verdicts, of any size."""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import nn
 
-from hessmap.curvature import Problem
+from hessmap.curvature import Problem, loss_hessian
 from hessmap.curvature.losses import AnyLoss
-from hessmap.errors import require
-from hessmap.maps.curvature_map.estimates import curvature_estimates
+from hessmap.errors import UnsupportedNetwork, checked_number, require
+from hessmap.maps.curvature_map.estimates import curvature_estimates, seconds_per_product
 from hessmap.maps.curvature_map.linear_twin import linear_twin
-from hessmap.maps.curvature_map.network import MapPlan, Progress, network_curvature
+from hessmap.maps.curvature_map.network import network_curvature
+from hessmap.maps.curvature_map.plan import MapPlan
 from hessmap.maps.curvature_map.verdicts import verdicts
-from hessmap.results.map_estimates import CurvatureEstimates
-from hessmap.results.maps import CurvatureMap
+from hessmap.networks import describe
+from hessmap.progress import PATIENCE_SECONDS, shown_work
+from hessmap.results.maps import CurvatureMap, NetworkCurvature
+from hessmap.results.whole_curvature import MapWork
+
+Say = Callable[[str], object]
+_SECONDS = 60.0
+_SMALL = 400  # parameters up to which no product is timed
 
 
 def curvature_map(
@@ -23,25 +32,33 @@ def curvature_map(
     data: Any = None,
     loss: AnyLoss | None = None,
     *,
+    seconds: float | None = _SECONDS,
+    dense: bool | None = None,
     twin: bool = True,
     certify: bool | None = None,
     title: str = "",
-    progress: Progress | None = None,
+    progress: Say | None = None,
     seed: int = 0,
-) -> CurvatureMap | CurvatureEstimates:
-    """Measure the three Hessians of a model on data, or of a Problem, beside what theory predicts of them.
+) -> CurvatureMap:
+    """The curvature of a model on data, or of a Problem: the whole network first (largest eigenvalue, largest stable
+    step, trace, negative share, effective dimension, density), then a row for every layer, then ranks where they can
+    be had.
+
+    Where three dense Hessians fit the memory and are expected to take no longer than ``seconds``, they are formed, in
+    float64: everything is exact, and ranks stand beside what theory predicts of them. Else (or with ``dense=False``)
+    all numbers are estimates from products with random vectors of ``seed``, with their errors, and the products are
+    planned so that the time suffices. ``seconds=None`` sets no limit; ``dense=True`` forms the Hessians in any case.
+    The plan is shown before the work starts where progress is shown.
 
     Where the model is a chain of linear layers with activations, its linear twin (same weights and data, no
     activations) is mapped too unless ``twin`` is False: the ranks of the twin are a theorem, and the measured
-    ones must equal them. All Hessians are formed densely, in float64. Where they do not fit the memory, or the problem
-    is in another number format, the result is a ``CurvatureEstimates``: sharpness, trace, density and the layers, from
-    products with random vectors of ``seed``.
+    ones must equal them.
 
     ``certify`` asks for ranks in exact arithmetic as well, which networks of linear layers with identity, ReLU
     or polynomial activations under squared loss have: True for all, None for those whose measured value is not
     decidable while the network is small, False for none.
     ``data`` is all that a Problem takes; the ``loss`` is cross-entropy unless another is given. ``progress`` gets in
-    words what is done next.
+    words what is done next, in the place of what shows it in a terminal.
 
     >>> import hessmap as hm
     >>> model = hm.FullyConnected((6, 4, 3)).build(seed=0)
@@ -49,22 +66,40 @@ def curvature_map(
     >>> [part.rank == part.prediction.value for part in made.network.parts]
     [True, True, True]
     """
-    say = progress or _no_progress
+    limit = None if seconds is None else checked_number("seconds", seconds)
+    require(limit is None or limit > 0, "seconds must be positive, or None for no limit", f"got {seconds}")
     problem = _problem(model, data, loss)
-    reason = _why_not_dense(problem)
-    if reason:
-        return curvature_estimates(problem, reason, title, say, seed)
-    network = network_curvature(problem, "network", say, certify)
-    twin_problem = linear_twin(problem) if twin else None
-    other = None
-    if twin_problem is not None:
-        other = network_curvature(twin_problem, "linear twin", say, certify, with_factors=False)
+    start = time.perf_counter()
+    with shown_work("map of the curvature") as work:
+        say: Say = progress or work.start
+        may_be_dense = dense is not False and problem.dtype == torch.float64
+        twin_problem = linear_twin(problem) if twin and may_be_dense else None
+        plan = _dense_plan(problem, 1 if twin_problem is None else 2)
+        reason = _why_not_dense(problem, plan, dense, limit)
+        if reason:
+            found = curvature_estimates(problem, reason, say, progress or work.shown.remark, limit, seed)
+            return _made(title, problem, found.network, None, found.work)
+        expected = plan.seconds
+        if progress is not None or expected > PATIENCE_SECONDS:
+            (progress or work.shown.remark)(f"{plan}, {expected:.2g} s")
+        network = network_curvature(problem, "network", say, certify)
+        other = None
+        if twin_problem is not None:
+            other = network_curvature(twin_problem, "linear twin", say, certify, with_factors=False)
+    took = time.perf_counter() - start
+    return _made(title, problem, network, other, MapWork("dense", 0, 0, plan.num_bytes, limit, expected, took))
+
+
+def _made(
+    title: str, problem: Problem, network: NetworkCurvature, twin: NetworkCurvature | None, work: MapWork
+) -> CurvatureMap:
     return CurvatureMap(
         title=title or f"{network.description}, {network.loss} loss, {network.num_samples:,} samples",
         network=network,
-        linear_twin=other,
-        verdicts=verdicts(network, other),
+        linear_twin=twin,
+        verdicts=verdicts(network, twin),
         provenance=problem.provenance,
+        work=work,
     )
 
 
@@ -77,13 +112,27 @@ def _problem(model: nn.Module | Problem, data: Any, loss: AnyLoss | None) -> Pro
     return model
 
 
-def _why_not_dense(problem: Problem) -> str:
+def _dense_plan(problem: Problem, num_networks: int) -> MapPlan:
+    """Columns of a chain of layers come from matrix products; those of any other model may each take a product."""
+    each = 0.0
+    if problem.num_parameters > _SMALL and problem.dtype == torch.float64:
+        try:
+            describe(problem.model)
+        except UnsupportedNetwork:
+            each = seconds_per_product(loss_hessian(problem))
+    return MapPlan(problem.num_parameters, problem.num_samples, num_networks, each)
+
+
+def _why_not_dense(problem: Problem, plan: MapPlan, dense: bool | None, seconds: float | None) -> str:
     """Why the Hessians are not formed; empty where they are."""
+    number_format = str(problem.dtype).removeprefix("torch.")
+    narrow = f"the problem is in {number_format}, and dense Hessians are in float64"
+    if dense:
+        remedy = "Build the problem with dtype=torch.float64, or leave dense out"
+        require(problem.dtype == torch.float64, "dense Hessians need a problem in float64", narrow, remedy)
+        return ""
+    if dense is False:
+        return "as asked for"
     if problem.dtype != torch.float64:
-        number_format = str(problem.dtype).removeprefix("torch.")
-        return f"the problem is in {number_format}, and dense Hessians are in float64"
-    return MapPlan(problem.num_parameters, problem.num_samples).excess
-
-
-def _no_progress(text: str) -> None:
-    """Nobody asked for it."""
+        return narrow
+    return plan.excess(seconds)

@@ -2,77 +2,72 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
+import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
-from hessmap.curvature import Layout, Problem
-from hessmap.curvature.layers import layer_factors, layer_names, product_of_factors, require_logits
+from hessmap.curvature import Problem
+from hessmap.curvature.layers import KroneckerProduct, layer_factors, layer_names, product_of_factors, require_logits
 from hessmap.errors import HessmapError
+from hessmap.maps.curvature_map.blocks import Block
 from hessmap.measurement import numerical_rank, spectrum, top_eigenpairs
 from hessmap.measurement.layers import autocorrelation, class_outliers, overlap_curve
 from hessmap.results import Spectrum
 from hessmap.results.maps import FactorCurvature, LayerCurvature
 
-
-def layer_places(layout: Layout) -> dict[str, list[int]]:
-    """Where the parameters of each module lie in the flat vector, its weights and biases together.
-
-    >>> layer_places(Layout((("0.weight", (2, 1)), ("0.bias", (2,)), ("2.weight", (1, 2)))))
-    {'0': [0, 1, 2, 3], '2': [4, 5]}
-    """
-    places: dict[str, list[int]] = {}
-    for name, place in layout:
-        places.setdefault(_module(name), []).extend(range(place.start, place.stop))
-    return places
+Floats = NDArray[np.float64]
 
 
-def layer_shape(layout: Layout, layer: str) -> str:
-    """The shapes of a layer's parameters.
-
-    >>> layer_shape(Layout((("0.weight", (2, 1)), ("0.bias", (2,)), ("2.weight", (1, 2)))), "0")
-    '2×1 + 2'
-    """
-    return " + ".join("×".join(map(str, shape)) for name, shape in layout.shapes if _module(name) == layer)
-
-
-def layer_spectra(layout: Layout, loss: Tensor, scale: float) -> dict[str, Spectrum]:
-    """The spectrum of each layer's block of the dense loss Hessian, ranks being relative to ``scale``."""
-    return {
-        name: spectrum(loss[indices][:, indices], scale=scale or None) for name, indices in layer_places(layout).items()
-    }
+def layer_spectra(blocks: Sequence[Block], loss: Tensor, scale: float) -> list[Spectrum]:
+    """The spectrum of each block of the dense loss Hessian, ranks being relative to ``scale``."""
+    return [spectrum(loss[block.places][:, block.places], scale=scale or None) for block in blocks]
 
 
 def layer_rows(
-    layout: Layout, spectra: dict[str, Spectrum], outer_diagonal: Tensor, factors: Mapping[str, FactorCurvature]
+    blocks: Sequence[Block],
+    spectra: Sequence[Spectrum],
+    outer_diagonal: Tensor,
+    direction: Floats | None,
+    factors: Mapping[str, FactorCurvature],
 ) -> Iterator[LayerCurvature]:
-    """A row per layer; the share of the curvature is read off the diagonal of the outer-product Hessian."""
+    """A row per block; the share of the curvature is read off the diagonal of the outer-product Hessian, and
+    ``direction`` is the sharpest one of the whole network."""
     whole = float(outer_diagonal.sum())
-    for name, indices in layer_places(layout).items():
-        found = spectra[name]
+    for block, found in zip(blocks, spectra, strict=True):
         yield LayerCurvature(
-            name=name,
-            shape=layer_shape(layout, name),
-            num_parameters=len(indices),
+            name=block.name,
+            shape=block.shape,
+            num_parameters=block.num_parameters,
             rank=numerical_rank(found),
             top_eigenvalue=float(found.eigenvalues[0]),
             trace=float(found.eigenvalues.sum()),
-            curvature_share=float(outer_diagonal[indices].sum()) / whole if whole > 0 else 0.0,
-            factors=factors.get(name),
+            curvature_share=float(outer_diagonal[block.places].sum()) / whole if whole > 0 else 0.0,
+            factors=factors.get(block.name),
+            kind=block.kind,
+            top_residual=found.eigenvalue_error,
+            direction_share=None if direction is None else direction_share(direction, block),
         )
 
 
-def _module(parameter: str) -> str:
-    return parameter.rpartition(".")[0] or parameter
+def direction_share(direction: Floats, block: Block) -> float:
+    """The part of the squared norm of a direction that lies in a block."""
+    squares = np.square(direction)
+    return float(squares[block.places.numpy()].sum() / squares.sum())
 
 
 _TOLERANCE = 1e-6  # of the eigenvectors, relative to the norm of the block
 
 
-def measured_factors(problem: Problem, loss: Tensor) -> tuple[dict[str, FactorCurvature], str]:
+def measured_factors(
+    problem: Problem, loss: Tensor | None, has_time: Callable[[], bool] = lambda: True
+) -> tuple[dict[str, FactorCurvature], str]:
     """The factors of every linear and convolutional layer by name, or why there are none.
 
-    ``loss`` is the dense loss Hessian. Factors are those of the weight alone, as in Wu et al. (2022).
+    ``loss`` is the dense loss Hessian; without it the sharpest directions of a layer are not known, and nothing is
+    held against them. Factors are those of the weight alone, as in Wu et al. (2022). When ``has_time`` says no, the
+    layers that are left have none.
     """
     try:
         require_logits(problem)
@@ -81,9 +76,12 @@ def measured_factors(problem: Problem, loss: Tensor) -> tuple[dict[str, FactorCu
     found: dict[str, FactorCurvature] = {}
     gap = "no layer is linear or a convolution whose weight acts once"
     for name in layer_names(problem):
+        if not has_time():
+            return found, "the time was used up"
         try:
-            if _is_curved(problem, name, loss):
-                found[name] = _factor_curvature(problem, name, loss)
+            block = None if loss is None else _block(problem, name, loss)
+            if block is None or bool(block.abs().max() > 0):  # a dead layer has no directions to compare
+                found[name] = _factor_curvature(problem, name, block)
         except HessmapError as error:  # a weight that acts in a way that is not seen: the other layers have factors
             gap = str(error)
     return found, "" if found else gap
@@ -94,29 +92,29 @@ def _block(problem: Problem, name: str, loss: Tensor) -> Tensor:
     return loss[place, place]
 
 
-def _is_curved(problem: Problem, name: str, loss: Tensor) -> bool:
-    """Whether the layer has curvature at all: a dead one has no directions to compare."""
-    return bool(_block(problem, name, loss).abs().max() > 0)
-
-
-def _factor_curvature(problem: Problem, name: str, loss: Tensor) -> FactorCurvature:
+def _factor_curvature(problem: Problem, name: str, block: Tensor | None) -> FactorCurvature:
     num_classes = problem.num_outputs
-    block = _block(problem, name, loss)
     factors = layer_factors(problem, name)
     product = product_of_factors(factors)
-    count = min(num_classes - 1, len(block))
-    top = top_eigenpairs(block, count, tolerance=_TOLERANCE)
-    assert top.eigenvectors is not None
-    overlap = overlap_curve(top.eigenvectors, product.eigenvectors(product.leading(count)))
     inputs = autocorrelation(factors.input_factor, factors.mean_patches)
     outputs = product.output_eigenpairs[0]
     outliers = class_outliers(outputs, num_classes) if len(outputs) >= num_classes else None
+    overlap, chance = (None, None) if block is None else _overlap(product, block, num_classes - 1)
     return FactorCurvature(
         num_classes=num_classes,
         input_ratio=inputs.eigenvalue_ratio,
         mean_alignment=inputs.squared_cosine,
         outlier_share=None if outliers is None else outliers.share,
         outlier_ratio=None if outliers is None else outliers.ratio,
-        kronecker_overlap=overlap.at(count),
-        chance=float(overlap.chance[count - 1]),
+        kronecker_overlap=overlap,
+        chance=chance,
     )
+
+
+def _overlap(product: KroneckerProduct, block: Tensor, most: int) -> tuple[float, float]:
+    """Of the sharpest directions of the block with those of the product, and what chance would have."""
+    count = min(most, len(block))
+    top = top_eigenpairs(block, count, tolerance=_TOLERANCE)
+    assert top.eigenvectors is not None
+    curve = overlap_curve(top.eigenvectors, product.eigenvectors(product.leading(count)))
+    return curve.at(count), float(curve.chance[count - 1])

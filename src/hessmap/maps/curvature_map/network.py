@@ -1,80 +1,45 @@
-"""One network on its data: what it costs to map it, the three Hessians measured, and what theory says of them."""
+"""One network on its data: the three Hessians formed and measured, and what theory says of them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from hessmap.curvature import Problem, functional_hessian, loss_hessian, outer_product_hessian
 from hessmap.curvature.finite_field import certified_rank
-from hessmap.curvature.memory import available_bytes, readable_bytes
 from hessmap.errors import InvalidInput, TooLarge, UnsupportedNetwork
+from hessmap.maps.curvature_map.blocks import blocks_of
 from hessmap.maps.curvature_map.layers import layer_rows, layer_spectra, measured_factors
+from hessmap.maps.curvature_map.spread import curvature_spread
 from hessmap.maps.data_ranks import measured_data_ranks
-from hessmap.measurement import effective_dimension, numerical_rank, spectrum
+from hessmap.measurement import effective_dimension, numerical_rank, spectrum, top_eigenpairs
 from hessmap.networks import describe
 from hessmap.results import PARTS, Part, RankCertificate, RankMeasurement, RankPrediction, Spectrum
 from hessmap.results.maps import DataRankMeasurement, FactorCurvature, LayerCurvature, NetworkCurvature, PartCurvature
+from hessmap.results.whole_curvature import WholeCurvature
 from hessmap.theory import predict_ranks
 
-Progress = Callable[[str], None]
-
-
-# The matrix at work, its symmetric part, and the copy that LAPACK overwrites.
-_MATRICES_AT_ONCE = 3
-
-
-@dataclass(frozen=True)
-class MapPlan:
-    """The cost of mapping one network: three Hessians, one after the other, each formed and decomposed.
-
-    >>> print(MapPlan(num_parameters=2720, num_samples=1797))
-    three dense Hessians of 2,720 parameters, 56.4 MiB each, about 1.6e+11 flops
-    """
-
-    num_parameters: int
-    num_samples: int
-
-    @property
-    def num_bytes(self) -> int:
-        """The largest memory that is held at once."""
-        return _MATRICES_AT_ONCE * 8 * self.num_parameters**2
-
-    @property
-    def num_flops(self) -> float:
-        """Products over the samples, 2 N p^2, and the reduction to tridiagonal form, 4/3 p^3, three times."""
-        return 3 * (2.0 * self.num_samples * self.num_parameters**2 + 4 / 3 * self.num_parameters**3)
-
-    @property
-    def excess(self) -> str:
-        """Why the Hessians cannot be formed, with the bytes; empty where they can."""
-        available = available_bytes()
-        if self.num_bytes <= available:
-            return ""
-        return f"it needs {readable_bytes(self.num_bytes)}, and {readable_bytes(available)} are free"
-
-    def __str__(self) -> str:
-        size = f"{self.num_parameters:,} parameters, {readable_bytes(8 * self.num_parameters**2)} each"
-        return f"three dense Hessians of {size}, about {self.num_flops:.1e} flops"
+Progress = Callable[[str], object]
 
 
 def network_curvature(
     problem: Problem, name: str, say: Progress, certify: bool | None = None, with_factors: bool = True
 ) -> NetworkCurvature:
-    """Everything the map holds of one network; ``say`` gets in words what is done next."""
+    """Everything the map holds of one network whose Hessians are formed; ``say`` gets in words what is done next."""
 
     def say_of_network(text: str) -> None:
         say(f"{name}: {text}")
 
-    say_of_network(str(MapPlan(problem.num_parameters, problem.num_samples)))
     spectra, layers, factors_gap, notes = _spectra_and_layers(problem, say_of_network, with_factors)
     ranks, why_no_ranks = _data_ranks(problem)
     prediction, gap = predicted_ranks(problem, ranks) if ranks is not None else (None, why_no_ranks)
     measured = {part: numerical_rank(spectra[part]) for part in PARTS}
     certificates, refusal = certified_parts(problem, measured, certify, say_of_network)
+    dimension = effective_dimension(spectra["outer_product"], 1 / problem.num_samples)
     return NetworkCurvature(
         name=name,
         description=description(problem.model),
@@ -94,12 +59,14 @@ def network_curvature(
             for part in PARTS
         ),
         layers=layers,
-        effective_dimension=effective_dimension(spectra["outer_product"], 1 / problem.num_samples),
+        effective_dimension=dimension,
         data_ranks=ranks,
         prediction=prediction,
         prediction_gap=gap,
         notes=notes + ((refusal,) if refusal else ()),
         factors_gap=factors_gap,
+        whole=WholeCurvature.of_spectrum(spectra["loss"], dimension),
+        spread=curvature_spread(layers, float(spectra["outer_product"].eigenvalues.sum())),
     )
 
 
@@ -109,9 +76,10 @@ def _spectra_and_layers(
     """The three spectra, the layers, why there are no factors where there are none, and how the matrices were found;
     one dense Hessian is held at a time."""
     say("spectrum of H_L and of its layers")
-    hessian = loss_hessian(problem)
+    hessian, blocks = loss_hessian(problem), blocks_of(problem)
     loss = spectrum(hessian.to_dense())
-    blocks = layer_spectra(problem.layout, hessian.to_dense(), loss.norm)
+    of_layers = layer_spectra(blocks, hessian.to_dense(), loss.norm)
+    direction = _sharpest_direction(hessian.to_dense()) if loss.norm > 0 else None
     factors, factors_gap = _factors(problem, hessian.to_dense(), say) if with_factors else ({}, "")
     notes = hessian.notes
     say("spectrum of H_o")
@@ -122,7 +90,15 @@ def _spectra_and_layers(
     hessian = functional_hessian(problem)
     functional = spectrum(hessian.to_dense(), scale=loss.norm or None)
     spectra: dict[Part, Spectrum] = {"outer_product": outer_product, "functional": functional, "loss": loss}
-    return spectra, tuple(layer_rows(problem.layout, blocks, diagonal, factors)), factors_gap, notes
+    return spectra, tuple(layer_rows(blocks, of_layers, diagonal, direction, factors)), factors_gap, notes
+
+
+def _sharpest_direction(loss: Tensor) -> NDArray[np.float64]:
+    """The eigenvector of the largest eigenvalue, of length one."""
+    vectors = top_eigenpairs(loss, 1, tolerance=1e-6).eigenvectors
+    assert vectors is not None
+    found: NDArray[np.float64] = vectors[:, 0]
+    return found
 
 
 def _factors(problem: Problem, loss: Tensor, say: Progress) -> tuple[dict[str, FactorCurvature], str]:

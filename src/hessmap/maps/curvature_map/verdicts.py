@@ -7,19 +7,38 @@ from collections.abc import Sequence
 import numpy as np
 
 from hessmap.results import RankValue
-from hessmap.results.maps import HESSIAN_SYMBOLS, NetworkCurvature, PartCurvature
+from hessmap.results.maps import HESSIAN_SYMBOLS, NetworkCurvature, PartCurvature, whole_of
+from hessmap.results.whole_curvature import share_text
 
 # A gradient below this fraction of the norm of H_L marks a point that may be stationary: weights trained that
 # far are not generic, and the formulas need not hold.
 _NEARLY_STATIONARY = 1e-6
+_EVEN = 2.0  # a ratio between layers below which nothing is said of it
 
 
 def verdicts(network: NetworkCurvature, twin: NetworkCurvature | None) -> tuple[str, ...]:
     """The sentences of a map, most important first."""
-    sentences = [agreement_with_theory(twin) if twin is not None else ""]
-    sentences += [agreement_with_theory(network), bulk(network), curvature_sign(network)]
-    sentences += [heaviest_layer(network), factors(network), effective_dimension(network)]
+    sentences = [sharpness(network), curvature_sign(network)]
+    sentences += [heaviest_layer(network), spread(network), effective_dimension(network), factors(network)]
+    if network.is_dense:
+        sentences += [agreement_with_theory(twin) if twin is not None else ""]
+        sentences += [agreement_with_theory(network), bulk(network)]
+    else:
+        sentences += [no_ranks(network)]
     return tuple(text for text in sentences if text)
+
+
+def sharpness(network: NetworkCurvature) -> str:
+    """The largest eigenvalue of the whole network and what step it allows, and the trace."""
+    whole = whole_of(network)
+    found = whole.sharpness
+    step = "which limits no step"
+    if found.value > 0:
+        step = f"so gradient descent is stable up to a step of {found.largest_stable_step:.3g}"
+    return (
+        f"The largest eigenvalue of H_L, the sharpness of the whole network, is {whole.sharpness_text}, {step}; "
+        f"the trace is {whole.trace.with_error}."
+    )
 
 
 def agreement_with_theory(network: NetworkCurvature) -> str:
@@ -105,30 +124,58 @@ def _rank(part: PartCurvature) -> str:
 
 def curvature_sign(network: NetworkCurvature) -> str:
     """Negative curvature, and how near to stationary the point is."""
+    slope = f"The gradient norm is {network.gradient_norm:.2e}"
+    share = share_text(whole_of(network).negative_share)
+    if not network.is_dense:
+        return f"{slope}, and {share} of the curvature (sum of the magnitudes of all eigenvalues) is negative."
     part = network["loss"]
     eigenvalues = part.spectrum.eigenvalues
     negative = int((eigenvalues < -part.measurement.threshold).sum())
-    slope = f"The gradient norm is {network.gradient_norm:.2e}"
     if negative == 0:
         return f"{slope}, and H_L has no negative eigenvalue beyond rounding."
     lowest = float(eigenvalues.min()) / part.measurement.scale
     return (
-        f"{slope}, and H_L has {negative:,} negative eigenvalues, the lowest {lowest:.1e} of its norm: not a minimum."
+        f"{slope}, and H_L has {negative:,} negative eigenvalues, the lowest {lowest:.1e} of its norm: not a minimum. "
+        f"They hold {share} of the sum of all magnitudes."
     )
 
 
 def heaviest_layer(network: NetworkCurvature) -> str:
-    """The layer with the most curvature, and the sharpest one."""
+    """The layer with the most curvature, and the one whose own block has the largest eigenvalue."""
     if len(network.layers) < 2:
         return ""
     heaviest = max(network.layers, key=lambda layer: layer.curvature_share)
-    sharpest = max(network.layers, key=lambda layer: layer.top_eigenvalue)
     parameters = heaviest.num_parameters / network.num_parameters
-    also = "it is also the sharpest" if sharpest is heaviest else f"the sharpest is layer {sharpest.name}"
-    return (
-        f"Layer {heaviest.name} holds {heaviest.curvature_share:.0%} of the curvature with {parameters:.0%} "
-        f"of the parameters; {also} (top eigenvalue {sharpest.top_eigenvalue:.3g})."
+    error = f" (± {heaviest.share_error:.0%})" if heaviest.share_error >= 0.005 else ""
+    text = (
+        f"Layer {heaviest.name} holds {heaviest.curvature_share:.0%}{error} of the curvature with {parameters:.0%} "
+        "of the parameters"
     )
+    tops = {layer.name: layer.top_eigenvalue for layer in network.layers if layer.top_eigenvalue is not None}
+    if tops:
+        name = max(tops, key=lambda layer: tops[layer])
+        where = "its own block" if name == heaviest.name else f"the block of layer {name}"
+        text += (
+            f"; among single layers {where} has the largest eigenvalue, {tops[name]:.3g} against "
+            f"{whole_of(network).sharpness.value:.3g} of the whole"
+        )
+    return f"{text}."
+
+
+def spread(network: NetworkCurvature) -> str:
+    """How unevenly the layers are curved."""
+    found = network.spread
+    if found is None or found.ratio < _EVEN:
+        return ""
+    return (
+        f"A parameter of layer {found.most} is curved {found.ratio:.2g} times as much as one of layer {found.least} "
+        f"(mean diagonal entry of H_o; standard deviation over the layers {found.log_deviation:.2g} decades)."
+    )
+
+
+def no_ranks(network: NetworkCurvature) -> str:
+    """Why there are none."""
+    return f"There are no ranks, because no dense Hessian was formed: {network.reason}."
 
 
 def factors(network: NetworkCurvature) -> str:
@@ -143,17 +190,25 @@ def factors(network: NetworkCurvature) -> str:
     if shares:
         share = f"{min(shares):.0%} of all magnitudes"
         text += f", and {few} directions of the outputs, one less than the classes, hold at least {share}"
-    worst, best = (pick(layers, key=lambda layer: layer[1].kronecker_overlap) for pick in (min, max))
-    overlap = f"{worst[1].kronecker_overlap:.0%} (layer {worst[0]})"
-    if len(layers) > 1:
-        overlap += f" to {best[1].kronecker_overlap:.0%} (layer {best[0]})"
+    overlaps = {name: found.kronecker_overlap for name, found in layers if found.kronecker_overlap is not None}
+    if not overlaps:
+        return f"{text}."
+    worst, best = (pick(overlaps, key=lambda name: overlaps[name]) for pick in (min, max))
+    overlap = f"{overlaps[worst]:.0%} (layer {worst})"
+    if len(overlaps) > 1:
+        overlap += f" to {overlaps[best]:.0%} (layer {best})"
     return f"{text}. The product of both, as K-FAC uses it, finds {overlap} of the space of a layer's {few} sharpest."
 
 
 def effective_dimension(network: NetworkCurvature) -> str:
     """How many directions the data determine."""
-    measured = network.effective_dimension
+    whole = whole_of(network)
+    measured = whole.effective_dimension
+    if measured is None:
+        return ""
+    error = max(measured.standard_error, measured.method_error)
+    doubt = f" (± {error:.2g})" if error >= 0.5 else ""
     return (
-        f"The data determine {measured.value:,.0f} of {measured.size:,} directions: the effective dimension "
-        f"of H_o at {measured.epsilon:.1e}, one over the number of samples."
+        f"The data determine {measured.value:,.0f}{doubt} of {measured.size:,} directions: the effective dimension "
+        f"of H_o at {whole.epsilon:.1e}, one over the number of samples."
     )

@@ -34,6 +34,7 @@ Every map is stored under its name. A model has a colon in its name; the words l
   hessmap map --widths 64-16-16-10 --activation tanh --epochs 20\n
   hessmap map --data mnist --side 8 --samples 2000\n
   hessmap map my_models:net --data my_data:train  [dim]# your own[/dim]\n
+  hessmap map my_models:gpt --data my_data:tokens --seconds 300\n
   hessmap map --json > map.json
 """
 
@@ -77,6 +78,20 @@ def map_curvature(
             show_default=False,
         ),
     ] = None,
+    seconds: Annotated[
+        float,
+        typer.Option(
+            min=1.0, help="How long it may take: Hessians that take longer are not formed, and products are planned."
+        ),
+    ] = 60.0,
+    dense: Annotated[
+        bool | None,
+        typer.Option(
+            "--dense/--estimate",
+            help="Form the Hessians in any case, or estimate in any case; unless given, by time and memory.",
+            show_default=False,
+        ),
+    ] = None,
     name: Annotated[str | None, typer.Option(help="Name of the map in the store; unless given, the time.")] = None,
     replace: Annotated[bool, typer.Option("--replace", help="Replace a stored map of that name.")] = False,
     store: StorePath = STORE,
@@ -85,23 +100,23 @@ def map_curvature(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON on stdout, nothing else.")] = False,
 ) -> None:
-    """Map the curvature of a network: ranks, spectra, layers, verdicts.
+    """Map the curvature of a network: its sharpness, layers, spectra, ranks.
 
-    Forms the three Hessians of the network on the data exactly, and holds
-    their ranks against the formulas. The linear twin (the same weights
-    without activations) is where the formulas are theorems. Figures and
-    the record are written into a folder that is named at the end, and the
-    record into the store. A network whose Hessians do not fit the memory
-    gets estimates of its spectrum and its layers instead of ranks.
+    The whole network comes first: largest eigenvalue, largest stable step,
+    trace, negative share, effective dimension; then a row per layer. Where
+    the three Hessians fit the memory and the time, they are formed exactly,
+    and their ranks are held against the formulas. The linear twin (the same
+    weights without activations) is where the formulas are theorems. Larger
+    networks get estimates with their errors instead, within --seconds.
+    Figures and the record are written into a folder that is named at the
+    end, and the record into the store.
     """
     from hessmap.errors import require
-    from hessmap.results import CurvatureEstimates
     from hessmap.runs.store import Store, add_map
     from hessmap.views.cli.stored_maps import new_folder, new_name, write_map
     from hessmap.views.cli.subject import chosen_data, chosen_network, referenced_model, trained_model
     from hessmap.views.progress import TerminalProgress
     from hessmap.views.tables import map_view
-    from hessmap.views.tables.map_estimates import map_estimates_view
 
     require(
         model is None or widths is None,
@@ -121,21 +136,28 @@ def map_curvature(
         else:
             network = chosen_network(mapped_on, widths, activation, bias)
             mapped = trained_model(network, mapped_on, loss, epochs, seed, shown)
-        title, steps = name or "", shown.start
-        found = curvature_map(mapped, mapped_on, loss, twin=twin, certify=certify, title=title, progress=steps)
+        found = curvature_map(
+            mapped,
+            mapped_on,
+            loss,
+            seconds=seconds,
+            dense=dense,
+            twin=twin,
+            certify=certify,
+            title=name or "",
+            progress=shown.start,
+        )
         shown.start("writing the record and the figures")
         paths = write_map(found, folder)
-        if not isinstance(found, CurvatureEstimates):  # a store holds maps with ranks, which can be compared
-            with Store(store, create=True) as opened:
-                add_map(opened, stored_as, found, typed_command(context.meta[_WORDS]), replace)
+        with Store(store, create=True) as opened:
+            add_map(opened, stored_as, found, typed_command(context.meta[_WORDS]), replace)
     if as_json:
         typer.echo(found.to_json())
     else:
-        console().print(map_estimates_view(found) if isinstance(found, CurvatureEstimates) else map_view(found))
+        console().print(map_view(found))
     aside = console(stderr=True)
     aside.print(f"Written to {folder}: {', '.join(path.name for path in paths)}")
-    if not isinstance(found, CurvatureEstimates):
-        aside.print(f"Stored as {stored_as} in {store}: hessmap map show {stored_as}")
+    aside.print(f"Stored as {stored_as} in {store}: hessmap map show {stored_as}")
 
 
 class MapGroup(TyperGroup):

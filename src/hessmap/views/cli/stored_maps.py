@@ -25,7 +25,7 @@ from hessmap.views.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from hessmap.results import CurvatureEstimates, CurvatureMap
+    from hessmap.results import CurvatureMap
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The name of a stored map; hessmap map list shows them.")]
 
@@ -138,13 +138,13 @@ def new_folder(output: Path | None, name: str) -> Path:
     return folder
 
 
-def write_map(found: CurvatureMap | CurvatureEstimates, folder: Path) -> list[Path]:
+def write_map(found: CurvatureMap, folder: Path) -> list[Path]:
     """The record and the figures; the paths that were written."""
-    from hessmap.results import CurvatureMap
-    from hessmap.views.plots import layers_figure, save_figure, spectrum_figure
+    from hessmap.views.plots import layers_figure, map_density_figure, save_figure, spectrum_figure
 
-    record = write_text(folder / "map.json", found.to_json())
-    if not isinstance(found, CurvatureMap):
-        return [record, *save_figure(found.plot(), folder, "density")]
-    spectra = save_figure(spectrum_figure(found), folder, "spectrum")
-    return [record, *spectra, *save_figure(layers_figure(found), folder, "layers")]
+    written = [write_text(folder / "map.json", found.to_json())]
+    written += save_figure(map_density_figure(found), folder, "density")
+    written += save_figure(layers_figure(found), folder, "layers")
+    if found.network.is_dense:
+        written += save_figure(spectrum_figure(found), folder, "spectrum")
+    return written

@@ -10,18 +10,27 @@ require_extra("matplotlib", "plots")
 from hessmap.results import (
     BottleneckView,
     ClassRegions,
-    CurvatureEstimates,
     CurvatureMap,
     CurvatureTrack,
+    DensityCurve,
     DensityEstimate,
+    EigenpairsMeasurement,
     MapComparison,
     NetworkCurvature,
     Spectrum,
+    WholeCurvature,
 )
+from hessmap.results.maps import whole_of
 from hessmap.results.pictures import register_pictures
 from hessmap.views.plots.functions import class_regions_figure, representations_figure
 from hessmap.views.plots.layers import comparison_figure, layers_figure, network_layers_figure
-from hessmap.views.plots.spectrum import density_figure, eigenvalues_figure, network_spectrum_figure, spectrum_figure
+from hessmap.views.plots.spectrum import (
+    density_figure,
+    eigenvalues_figure,
+    map_density_figure,
+    network_spectrum_figure,
+    spectrum_figure,
+)
 from hessmap.views.plots.style import save_figure, write_figure
 from hessmap.views.plots.track import track_figure
 
@@ -31,6 +40,7 @@ __all__ = [
     "density_figure",
     "eigenvalues_figure",
     "layers_figure",
+    "map_density_figure",
     "representations_figure",
     "save_figure",
     "spectrum_figure",
@@ -38,12 +48,33 @@ __all__ = [
     "write_figure",
 ]
 
-register_pictures(CurvatureMap, spectrum=spectrum_figure, layers=layers_figure)
-register_pictures(NetworkCurvature, spectrum=network_spectrum_figure, layers=network_layers_figure)
+def _as_spectrum(found: EigenpairsMeasurement) -> Spectrum:
+    """Some eigenvalues as a spectrum that is not complete; their residuals bound their errors."""
+    error = float(found.residuals.max(initial=0.0))
+    return Spectrum(
+        found.eigenvalues,
+        "lanczos",
+        found.converged,
+        found.residuals,
+        found.norm,
+        size=found.size,
+        eigenvalue_error=error,
+    )
+
+
+register_pictures(CurvatureMap, spectrum=spectrum_figure, layers=layers_figure, density=map_density_figure)
+register_pictures(
+    NetworkCurvature,
+    spectrum=network_spectrum_figure,
+    layers=network_layers_figure,
+    density=lambda found: density_figure(whole_of(found).density),
+)
 register_pictures(MapComparison, layers=comparison_figure)
 register_pictures(CurvatureTrack, steps=track_figure)
 register_pictures(Spectrum, eigenvalues=eigenvalues_figure)
+register_pictures(EigenpairsMeasurement, eigenvalues=lambda found: eigenvalues_figure(_as_spectrum(found)))
 register_pictures(DensityEstimate, density=density_figure)
-register_pictures(CurvatureEstimates, density=lambda found: density_figure(found.density))
+register_pictures(DensityCurve, density=density_figure)
+register_pictures(WholeCurvature, density=lambda found: density_figure(found.density))
 register_pictures(BottleneckView, layers=representations_figure)
 register_pictures(ClassRegions, regions=class_regions_figure)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import nan
 from typing import Any
 
 from matplotlib.axes import Axes
@@ -14,10 +15,11 @@ from hessmap.results.map_comparison import Change, LayerChange, MapComparison
 from hessmap.results.maps import CurvatureMap, LayerCurvature, NetworkCurvature
 from hessmap.views.plots.style import BAR_COLOURS, INK, dress, literal, new_figure
 
+_MANY = 24  # bars that are read at a glance
 Bars = tuple[str, Sequence[float]]
 # What is drawn of a layer in two maps, by the label of its axis.
-QUANTITIES: dict[str, Callable[[LayerChange], Change]] = {
-    "top eigenvalue of the layer's block of H_L": lambda layer: layer.top_eigenvalue,
+QUANTITIES: dict[str, Callable[[LayerChange], Change | None]] = {
+    "top eigenvalue of the layer's own block of H_L": lambda layer: layer.top_eigenvalue,
     "trace of the layer's block of H_L": lambda layer: layer.trace,
     "share of the curvature (trace of H_o)": lambda layer: layer.curvature_share,
 }
@@ -26,17 +28,18 @@ QUANTITIES: dict[str, Callable[[LayerChange], Change]] = {
 def layers_figure(curvature_map: CurvatureMap) -> Figure:
     """Each layer's share of the parameters beside its share of the curvature (trace of the outer product)."""
     network = curvature_map.network
-    figure = new_figure(width=6.6, height=1.2 + 0.6 * len(network.layers))
+    layers = _drawn_layers(network)
+    figure = new_figure(width=6.6, height=1.2 + 0.6 * len(layers))
     axes = figure.subplots()
     description = literal(network.description)
     _draw_shares(axes, network, f"{description}: where the parameters are, and where the curvature is")
-    _note_ranks(axes, network.layers)
+    _note_ranks(axes, layers)
     return figure
 
 
 def network_layers_figure(network: NetworkCurvature) -> Figure:
     """The same bars without title and notes, narrow enough for a phone."""
-    figure = new_figure(width=4.6, height=1.0 + 0.6 * len(network.layers))
+    figure = new_figure(width=4.6, height=1.0 + 0.6 * len(_drawn_layers(network)))
     _draw_shares(figure.subplots(), network, title="")
     return figure
 
@@ -65,20 +68,31 @@ def _height(comparison: MapComparison) -> float:
 
 def _draw_quantity(axes: Axes, comparison: MapComparison, label: str) -> None:
     changes = [QUANTITIES[label](layer) for layer in comparison.layers]
-    before = f"before: {literal(comparison.old.name)}", [item.old for item in changes]
-    after = f"after: {literal(comparison.new.name)}", [item.new for item in changes]
+    before = f"before: {literal(comparison.old.name)}", [nan if item is None else item.old for item in changes]
+    after = f"after: {literal(comparison.new.name)}", [nan if item is None else item.new for item in changes]
     _draw_pairs(axes, [_layer_label(layer) for layer in comparison.layers], before, after)
     if label.startswith("share"):
         axes.xaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
 
 
 def _draw_shares(axes: Axes, network: NetworkCurvature, title: str) -> None:
-    parameters = [layer.num_parameters / network.num_parameters for layer in network.layers]
-    curvature = [layer.curvature_share for layer in network.layers]
-    labels = [_layer_label(layer) for layer in network.layers]
+    layers = _drawn_layers(network)
+    parameters = [layer.num_parameters / network.num_parameters for layer in layers]
+    curvature = [layer.curvature_share for layer in layers]
+    labels = [_layer_label(layer) for layer in layers]
+    if len(layers) < len(network.layers):
+        labels[-1] += f"\n(the {len(layers)} most curved of {len(network.layers)})"
     _draw_pairs(axes, labels, ("parameters", parameters), ("curvature", curvature), title)
     axes.xaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
     axes.set_xlabel("share of the whole network", fontsize=9, color=INK)
+
+
+def _drawn_layers(network: NetworkCurvature) -> Sequence[LayerCurvature]:
+    """All of them, or of many those with the most curvature, in the order of the network."""
+    if len(network.layers) <= _MANY:
+        return network.layers
+    heaviest = sorted(network.layers, key=lambda layer: -layer.curvature_share)[:_MANY]
+    return [layer for layer in network.layers if layer in heaviest]
 
 
 def _layer_label(layer: LayerCurvature | LayerChange) -> str:
@@ -88,7 +102,8 @@ def _layer_label(layer: LayerCurvature | LayerChange) -> str:
 def _note_ranks(axes: Axes, layers: Sequence[LayerCurvature]) -> None:
     """To the right of each pair of bars: the rank of the layer's block and its largest eigenvalue."""
     texts = [
-        f"rank {layer.rank.value:,} of {layer.num_parameters:,}\n$\\lambda_1$ = {layer.top_eigenvalue:.3g}"
+        (f"rank {layer.rank.value:,} of {layer.num_parameters:,}\n" if layer.rank is not None else "")
+        + ("" if layer.top_eigenvalue is None else f"$\\lambda_1$ = {layer.top_eigenvalue:.3g}")
         for layer in layers
     ]
     notes = axes.secondary_yaxis("right")

@@ -7,8 +7,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullLocator
 
-from hessmap.results import DensityEstimate, Spectrum
-from hessmap.results.maps import HESSIAN_SYMBOLS, CurvatureMap, NetworkCurvature, PartCurvature
+from hessmap.results import DensityCurve, DensityEstimate, Spectrum
+from hessmap.results.maps import HESSIAN_SYMBOLS, CurvatureMap, NetworkCurvature, PartCurvature, whole_of
 from hessmap.views.plots.style import FAINT, HESSIAN_COLOURS, INK, PAPER, SHADE, dress, literal, new_figure
 
 # Zeros of a float64 eigensolver lie near 1e-16 of the norm; what is below this floor is not drawn.
@@ -17,7 +17,10 @@ _MAGNITUDE = r"$|\lambda_i|\;/\;\|H_L\|$"
 
 
 def spectrum_figure(curvature_map: CurvatureMap) -> Figure:
-    """|eigenvalue| / ||H_L|| against its index, one panel per network; dashed: the predicted ranks."""
+    """|eigenvalue| / ||H_L|| against its index, one panel per network; dashed: the predicted ranks. Of estimates, which
+    know no single eigenvalue but the largest ones, the density."""
+    if not curvature_map.network.is_dense:
+        return map_density_figure(curvature_map)
     networks = curvature_map.networks
     figure = new_figure(width=1.2 + 4.1 * len(networks), height=3.9)
     panels = figure.subplots(1, len(networks), sharey=True, squeeze=False)[0]
@@ -28,7 +31,9 @@ def spectrum_figure(curvature_map: CurvatureMap) -> Figure:
 
 
 def network_spectrum_figure(network: NetworkCurvature) -> Figure:
-    """The panel of one network alone, without a title, narrow enough for a phone."""
+    """The panel of one network alone, without a title, narrow enough for a phone; of estimates the density."""
+    if not network.is_dense:
+        return density_figure(whole_of(network).density)
     figure = new_figure(width=4.6, height=3.7)
     axes = figure.subplots()
     _draw_network(axes, network, title="")
@@ -67,15 +72,21 @@ def eigenvalues_figure(spectrum: Spectrum) -> Figure:
     return figure
 
 
-def density_figure(estimate: DensityEstimate) -> Figure:
+def map_density_figure(curvature_map: CurvatureMap) -> Figure:
+    """The density of the eigenvalues of the loss Hessian."""
+    return density_figure(whole_of(curvature_map.network).density)
+
+
+def density_figure(estimate: DensityEstimate | DensityCurve) -> Figure:
     """The density of the eigenvalues over its grid, with its confidence band over the probes."""
     figure = new_figure(width=5.4, height=3.7)
     axes = figure.subplots()
     colour = HESSIAN_COLOURS["outer_product"]
     visible = estimate.density.max(initial=0.0) * 1e-6  # what lies below is smoothing, not spectrum
     low, high = (np.maximum(band, visible) for band in (estimate.lower, estimate.upper))
-    label = f"{estimate.confidence:.0%} band over {estimate.num_probes} probes"
-    axes.fill_between(estimate.grid, low, high, color=colour, alpha=0.25, linewidth=0, label=label)
+    if estimate.num_probes:
+        label = f"{estimate.confidence:.0%} band over {estimate.num_probes} probes"
+        axes.fill_between(estimate.grid, low, high, color=colour, alpha=0.25, linewidth=0, label=label)
     density = np.where(estimate.density >= visible, estimate.density, np.nan)
     axes.plot(estimate.grid, density, color=colour, linewidth=1.4)
     if visible > 0:
@@ -83,7 +94,8 @@ def density_figure(estimate: DensityEstimate) -> Figure:
     axes.set_xlabel("eigenvalue", fontsize=9, color=INK)
     axes.set_ylabel("density", fontsize=9, color=INK)
     dress(axes, f"density of {estimate.size:,} eigenvalues, smoothed by {estimate.width:.2g}")
-    axes.legend(frameon=False, fontsize=8, labelcolor=INK)
+    if estimate.num_probes:
+        axes.legend(frameon=False, fontsize=8, labelcolor=INK)
     return figure
 
 

@@ -19,7 +19,8 @@ def comparison_view(comparison: MapComparison) -> RenderableType:
     head = Text.assemble((f"{old.name} → {new.name}", "bold"), "\n", (identity_line(old), "dim"), "\n")
     head.append(identity_line(new), style="dim")
     warned = [Padding(Text(caveat, style="yellow"), (1, 0, 0, 0)) for caveat in comparison.caveats]
-    tables = [numbers(comparison), parts(comparison), *([layers(comparison)] if comparison.layers else [])]
+    tables = [numbers(comparison), *([parts(comparison)] if comparison.parts else [])]
+    tables += [layers(comparison)] if comparison.layers else []
     tables += [factors(comparison)] if has_factors(comparison) else []
     shown = [Padding(FittingTable(table, _style), (1, 0, 0, 0)) for table in tables]
     doubt = [Text(NO_CLEAR_CUT, style="yellow")] if has_doubt(comparison) else []
@@ -38,10 +39,16 @@ def has_doubt(comparison: MapComparison) -> bool:
 
 
 def numbers(comparison: MapComparison) -> Table:
-    """Risk, gradient norm and effective dimension, before and after."""
-    rows = {"risk": comparison.risk, "gradient norm": comparison.gradient_norm}
-    if comparison.effective_dimension is not None:
-        rows["effective dimension"] = comparison.effective_dimension
+    """Risk, gradient norm and the curvature of the whole network, before and after."""
+    named = {
+        "risk": comparison.risk,
+        "gradient norm": comparison.gradient_norm,
+        "sharpness (largest eigenvalue of H_L)": comparison.sharpness,
+        "trace of H_L": comparison.trace,
+        "share of negative curvature": comparison.negative_share,
+        "effective dimension": comparison.effective_dimension,
+    }
+    rows = {label: item for label, item in named.items() if item is not None}
     lines = tuple((label, number(item.old), number(item.new), _ratio(item)) for label, item in rows.items())
     return Table(("network", comparison.old.name, comparison.new.name, "ratio"), lines, (False, True, True, True))
 
@@ -60,16 +67,16 @@ def layers(comparison: MapComparison) -> Table:
     lines = tuple(
         (
             layer.name,
-            _ranks(layer.rank, layer.is_decidable),
-            _numbers(layer.top_eigenvalue),
-            _ratio(layer.top_eigenvalue),
+            *([] if layer.rank is None else [_ranks(layer.rank, layer.is_decidable)]),
+            *(["–", "–"] if (top := layer.top_eigenvalue) is None else [_numbers(top), _ratio(top)]),
             _numbers(layer.trace),
             _ratio(layer.trace),
             f"{layer.curvature_share.old:.0%} → {layer.curvature_share.new:.0%}",
         )
         for layer in comparison.layers
     )
-    labels = ("layer", "rank", "top eigenvalue", "ratio", "trace", "ratio", "share")
+    rank = ("rank",) if all(layer.rank is not None for layer in comparison.layers) else ()
+    labels = ("layer", *rank, "top eigenvalue", "ratio", "trace", "ratio", "share")
     return Table(labels, lines, (False, *(True for _ in labels[1:])))
 
 
@@ -96,7 +103,9 @@ def factors(comparison: MapComparison) -> Table:
             name,
             _numbers(item.input_ratio),
             "–" if item.outlier_share is None else f"{item.outlier_share.old:.0%} → {item.outlier_share.new:.0%}",
-            f"{item.kronecker_overlap.old:.2f} → {item.kronecker_overlap.new:.2f}",
+            "–"
+            if item.kronecker_overlap is None
+            else f"{item.kronecker_overlap.old:.2f} → {item.kronecker_overlap.new:.2f}",
         )
         for name, item in found
     )
@@ -112,6 +121,8 @@ def _ranks(item: Change, is_decidable: bool) -> str:
 
 
 def _ratio(item: Change) -> str:
+    if item.is_within_error:
+        return "within error"
     return "–" if item.ratio is None else f"× {item.ratio:.2g}"
 
 

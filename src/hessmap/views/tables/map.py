@@ -1,4 +1,4 @@
-"""Maps of curvature as tables: the ranks, the layers and the verdicts of one, and those of a store."""
+"""Maps of curvature as tables: the whole, the layers, the ranks and the verdicts of one, and those of a store."""
 
 from __future__ import annotations
 
@@ -10,35 +10,65 @@ from rich.padding import Padding
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from hessmap.results.maps import CurvatureMap, FactorCurvature, NetworkCurvature, PartCurvature
+from hessmap.results.maps import (
+    CurvatureMap,
+    FactorCurvature,
+    LayerCurvature,
+    NetworkCurvature,
+    PartCurvature,
+    whole_of,
+)
 from hessmap.runs.store import MapSummary
 from hessmap.views.tables.contents import HESSIAN_NAMES, FittingTable, Table, moment, number, ratio
 
-LAYERS_LEGEND = "rank, top eigenvalue and trace of each layer's block of H_L; share of the trace of H_o"
+LAYERS_LEGEND = "rank, top eigenvalue and trace of each layer's own block of H_L; share of the trace of H_o"
+ESTIMATED_LAYERS_LEGEND = "top eigenvalue and trace of each layer's own block of H_L; share of the trace of H_o"
+KINDS_LEGEND = "top eigenvalue: the largest of a single layer; ratio: share of the curvature over share of parameters"
 FACTORS_LEGEND = (
     "in: lambda_1 / lambda_2 of E[x x^T] of a layer's inputs; out {few}: part of the output factor E[M] in its {few} "
     "largest eigenvalues, one less than the classes; fit {few}: overlap of the {few} sharpest directions with those of "
     "the product of the two (1: the same)"
 )
+SHORT_FACTORS_LEGEND = (
+    "in: lambda_1 / lambda_2 of E[x x^T] of a layer's inputs; out {few}: part of the output factor E[M] in its {few} "
+    "largest eigenvalues, one less than the classes"
+)
+_LOOSE = 0.02  # of a top eigenvalue: a residual above it is shown
 NO_CLEAR_CUT = "? no clear cut: the measured rank depends on the threshold"
 _AGREEMENT = {True: "yes", False: "NO", None: "–"}
 _AGREEMENT_STYLE = {"yes": "green", "NO": "bold red"}
 
 
 def map_view(curvature_map: CurvatureMap) -> RenderableType:
-    """Everything a terminal can show of a map."""
-    networks = [network_view(network) for network in curvature_map.networks]
-    return Group(*networks, layers_table(curvature_map.network), verdicts_view(curvature_map.verdicts))
+    """Everything a terminal can show of a map: the whole network first, then its layers, then ranks, then verdicts."""
+    network = curvature_map.network
+    head = Text.assemble((network.name, "bold"), f": {network.description}\n", (network_facts(network), "dim"))
+    reason = [Text(estimates_note(network), style="yellow")] if not network.is_dense else []
+    whole = Padding(Group(head, *reason, FittingTable(whole_table(network))), (1, 0, 0, 0))
+    kinds = [kinds_view(network)] if has_kinds(network) else []
+    ranks = [network_view(item) for item in curvature_map.networks if item.is_dense]
+    return Group(whole, layers_table(network), *kinds, *ranks, verdicts_view(curvature_map.verdicts))
+
+
+def estimates_note(network: NetworkCurvature) -> str:
+    """That the numbers are estimates, and why."""
+    return f"Estimates from products, without ranks: {network.reason}."
+
+
+def whole_table(network: NetworkCurvature) -> Table:
+    """The numbers of the whole network."""
+    return Table(("whole network", "value"), tuple(whole_of(network).rows()), (False, True))
 
 
 def network_view(network: NetworkCurvature) -> RenderableType:
-    """The three ranks of one network under a line of its size, risk and gradient."""
-    head = Text.assemble((network.name, "bold"), f": {network.description}\n", (network_facts(network), "dim"))
+    """The three ranks of one network, and what is to be said of them."""
+    head = Text.assemble(("Ranks", "bold"), f" of the {network.name}: {network.description}")
+    facts = [Text(network_facts(network), style="dim")] if network.name != "network" else []
     lines = [Text(f"No prediction: {network.prediction_gap}")] if network.prediction_gap else []
     if has_doubt(network):
         lines.append(Text(NO_CLEAR_CUT, style="yellow"))
     lines += [Text(note, style="dim") for note in network.notes]
-    return Padding(Group(head, ranks_table(network), *lines), (1, 0, 0, 0))
+    return Padding(Group(head, *facts, ranks_table(network), *lines), (1, 0, 0, 0))
 
 
 def network_facts(network: NetworkCurvature) -> str:
@@ -95,10 +125,18 @@ def layers_table(network: NetworkCurvature) -> RenderableType:
 def layers_legend(network: NetworkCurvature) -> str:
     """What the columns are, and why those of the factors are missing where they are."""
     few = _num_outliers(network)
+    text = LAYERS_LEGEND if network.is_dense else ESTIMATED_LAYERS_LEGEND
+    unknown = sum(layer.top_eigenvalue is None for layer in network.layers)
+    if unknown:
+        text += f"; for {unknown} of {len(network.layers)} top eigenvalues there was no time"
     if few:
-        return f"{LAYERS_LEGEND}; {FACTORS_LEGEND.format(few=few)}"
+        has_overlap = any(
+            layer.factors is not None and layer.factors.kronecker_overlap is not None for layer in network.layers
+        )
+        legend = FACTORS_LEGEND if has_overlap else SHORT_FACTORS_LEGEND
+        return f"{text}; {legend.format(few=few)}"
     gap = network.factors_gap.removesuffix(".")
-    return f"{LAYERS_LEGEND}; without the factors of the layers: {gap}" if gap else LAYERS_LEGEND
+    return f"{text}; without the factors of the layers: {gap}" if gap else text
 
 
 def _num_outliers(network: NetworkCurvature) -> int:
@@ -109,29 +147,78 @@ def _num_outliers(network: NetworkCurvature) -> int:
 def layers(network: NetworkCurvature) -> Table:
     """One row per layer: the layer's block of the loss Hessian, its share of the curvature, and its factors if any."""
     few = _num_outliers(network)
+    overlaps = any(layer.factors and layer.factors.kronecker_overlap is not None for layer in network.layers)
+    names_kinds = len({layer.kind for layer in network.layers}) > 1
     lines = tuple(
         (
             layer.name,
+            *([layer.kind] if names_kinds else []),
             layer.shape,
             f"{layer.num_parameters:,}",
-            f"{layer.rank.value:,}",
-            number(layer.top_eigenvalue),
-            number(layer.trace),
-            f"{layer.curvature_share:.1%}",
-            *(_factor_cells(layer.factors) if few else ()),
+            *([] if layer.rank is None else [f"{layer.rank.value:,}"]),
+            *_curvature_cells(layer),
+            *(_factor_cells(layer.factors, overlaps) if few else ()),
         )
         for layer in network.layers
     )
-    of_factors = ("in", f"out {few}", f"fit {few}") if few else ()
-    labels = ("layer", "shape", "parameters", "rank", "top eigenvalue", "trace", "share", *of_factors)
-    return Table(labels, lines, (False, False, *(True for _ in labels[2:])))
+    of_factors = ("in", f"out {few}", *([f"fit {few}"] if overlaps else [])) if few else ()
+    texts = ("layer", *(["kind"] if names_kinds else []), "shape")
+    ranks = ("rank",) if network.is_dense else ()
+    labels = (*texts, "parameters", *ranks, "top eigenvalue", "trace", "share", *of_factors)
+    return Table(labels, lines, (*(False for _ in texts), *(True for _ in labels[len(texts) :])))
 
 
-def _factor_cells(factors: FactorCurvature | None) -> tuple[str, ...]:
+def _curvature_cells(layer: LayerCurvature) -> tuple[str, str, str]:
+    top = "–" if layer.top_eigenvalue is None else number(layer.top_eigenvalue)
+    if layer.top_eigenvalue is not None and (layer.top_residual or 0.0) > _LOOSE * abs(layer.top_eigenvalue):
+        top += f" ± {layer.top_residual:.1g}"
+    trace = number(layer.trace) + (f" ± {layer.trace_error:.1g}" if layer.trace_error else "")
+    share = f"{layer.curvature_share:.1%}" + (f" ± {layer.share_error:.1%}" if layer.share_error >= 5e-4 else "")
+    return top, trace, share
+
+
+def _factor_cells(factors: FactorCurvature | None, overlaps: bool) -> tuple[str, ...]:
     if factors is None:
-        return "–", "–", "–"
+        return ("–", "–", "–") if overlaps else ("–", "–")
     outputs = "–" if factors.outlier_share is None else f"{factors.outlier_share:.0%}"
-    return number(factors.input_ratio), outputs, f"{factors.kronecker_overlap:.2f}"
+    if not overlaps:
+        return number(factors.input_ratio), outputs
+    overlap = "–" if factors.kronecker_overlap is None else f"{factors.kronecker_overlap:.2f}"
+    return number(factors.input_ratio), outputs, overlap
+
+
+def has_kinds(network: NetworkCurvature) -> bool:
+    """Whether layers of different kinds occur more than once each, as in a transformer."""
+    kinds = [layer.kind for layer in network.layers]
+    return len(set(kinds)) > 2 and len(kinds) > 2 * len(set(kinds))
+
+
+def kinds_view(network: NetworkCurvature) -> RenderableType:
+    """The kinds of layers for a terminal."""
+    title = Text.assemble(("Kinds of layers", "bold"), "\n", (KINDS_LEGEND, "dim"))
+    return Padding(Group(title, FittingTable(kinds(network))), (1, 0, 0, 0))
+
+
+def kinds(network: NetworkCurvature) -> Table:
+    """The layers of each kind together: how many, their parameters, trace and share, the largest top eigenvalue."""
+    lines = []
+    for kind in dict.fromkeys(layer.kind for layer in network.layers):
+        same = [layer for layer in network.layers if layer.kind == kind]
+        size, share = sum(layer.num_parameters for layer in same), sum(layer.curvature_share for layer in same)
+        tops = [layer.top_eigenvalue for layer in same if layer.top_eigenvalue is not None]
+        lines.append(
+            (
+                kind,
+                f"{len(same)}",
+                f"{size:,}",
+                number(max(tops)) if tops else "–",
+                number(sum(layer.trace for layer in same)),
+                f"{share:.1%}",
+                number(share / (size / network.num_parameters)),
+            )
+        )
+    labels = ("kind", "layers", "parameters", "top eigenvalue", "trace", "share", "ratio")
+    return Table(labels, tuple(lines), (False, *(True for _ in labels[1:])))
 
 
 def verdicts_view(verdicts: Sequence[str]) -> RenderableType:

@@ -1,0 +1,136 @@
+"""The rows of a map: the parameters of every module together, and the thirds of one that holds query, key and value."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import prod
+
+import torch
+from torch import Tensor, nn
+
+from hessmap.curvature import Layout, Problem
+
+_QUERY_KEY_VALUE = ("query", "key", "value")
+# Names of weights in which query, key and value lie one after the other, as torch, GPT-2 and timm have them. (Those in
+# which they alternate head by head, as "query_key_value" of GPT-NeoX, are one row.)
+_FUSED = re.compile(r"(^|[._])(c_attn|qkv|in_proj(_weight|_bias)?|Wqkv)$")
+_ATTENTION = re.compile(r"attn|attention", re.IGNORECASE)
+_KINDS: tuple[tuple[str, re.Pattern[str]], ...] = (
+    ("query", re.compile(r"^(query|q|q_?proj|to_q|wq|q_lin|q_proj_weight|bias_q)$", re.IGNORECASE)),
+    ("key", re.compile(r"^(key|k|k_?proj|to_k|wk|k_lin|k_proj_weight|bias_k)$", re.IGNORECASE)),
+    ("value", re.compile(r"^(value|v|v_?proj|to_v|wv|v_lin|v_proj_weight|bias_v)$", re.IGNORECASE)),
+)
+_EMBEDDING = re.compile(r"embed|^wte$|^wpe$|position|cls_token", re.IGNORECASE)
+_NORM = re.compile(r"norm|^ln(_|\d|$)", re.IGNORECASE)
+_MLP = re.compile(
+    r"(^|[._])(mlp|ffn|feed_?forward|fc1|fc2|c_fc|gate_proj|up_proj|down_proj|intermediate|linear[12]|wi|wo)([._]|$)",
+    re.IGNORECASE,
+)
+_HEAD = re.compile(r"(^|[._])(lm_head|head|classifier|score|qa_outputs)([._]|$)", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Block:
+    """One row: what it is called, what it does, its shapes, and where its parameters lie in the flat vector."""
+
+    name: str
+    kind: str
+    shape: str
+    places: Tensor
+
+    @property
+    def num_parameters(self) -> int:
+        return len(self.places)
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """A parameter, or a third of one."""
+
+    block: str
+    kind: str
+    shape: tuple[int, ...]
+    places: Tensor
+
+
+def blocks_of(problem: Problem) -> tuple[Block, ...]:
+    """The blocks of a problem in the order of its parameters."""
+    return blocks_of_model(problem.model, problem.layout)
+
+
+def blocks_of_model(model: nn.Module, layout: Layout) -> tuple[Block, ...]:
+    """The blocks of the parameters in a layout.
+
+    >>> model = nn.Sequential(nn.Linear(1, 2), nn.LayerNorm(2))
+    >>> layout = Layout(tuple((name, tuple(value.shape)) for name, value in model.named_parameters()))
+    >>> [(block.name, block.kind, block.shape, block.places.tolist()) for block in blocks_of_model(model, layout)]
+    [('0', 'linear', '2×1 + 2', [0, 1, 2, 3]), ('1', 'norm', '2 + 2', [4, 5, 6, 7])]
+    """
+    gathered: dict[str, list[_Piece]] = {}
+    for name, place in layout:
+        for piece in _pieces(model, name, layout.shape(name), place):
+            gathered.setdefault(piece.block, []).append(piece)
+    return tuple(
+        Block(
+            name=name,
+            kind=pieces[0].kind,
+            shape=" + ".join("×".join(map(str, piece.shape)) or "1" for piece in pieces),
+            places=torch.cat([piece.places for piece in pieces]),
+        )
+        for name, pieces in gathered.items()
+    )
+
+
+def block_numbers(blocks: tuple[Block, ...], size: int) -> Tensor:
+    """The number of the block that each parameter belongs to."""
+    numbers = torch.empty(size, dtype=torch.int64)
+    for number, block in enumerate(blocks):
+        numbers[block.places] = number
+    return numbers
+
+
+def _pieces(model: nn.Module, name: str, shape: tuple[int, ...], place: slice) -> Iterator[_Piece]:
+    module_name, _, own_name = name.rpartition(".")
+    block = module_name or name
+    places = torch.arange(place.start, place.stop)
+    axis = _fused_axis(block if own_name in ("weight", "bias") else name, shape)
+    if axis is None:
+        yield _Piece(block, _kind(model, module_name, own_name), shape, places)
+        return
+    for kind, third in zip(_QUERY_KEY_VALUE, places.reshape(shape).chunk(3, axis), strict=True):
+        yield _Piece(f"{block} ({kind})", kind, tuple(third.shape), third.reshape(-1))
+
+
+def _fused_axis(name: str, shape: tuple[int, ...]) -> int | None:
+    """The axis along which query, key and value follow each other; None where they do not."""
+    if not _FUSED.search(name) or not prod(shape):
+        return None
+    if len(shape) == 1:
+        return 0 if shape[0] % 3 == 0 else None
+    axes = [axis for axis in (0, 1) if shape[axis] == 3 * shape[1 - axis]]
+    return axes[0] if len(shape) == 2 and axes else None
+
+
+def _kind(model: nn.Module, module_name: str, own_name: str) -> str:
+    """What the parameter's module does, by its type and, inside of transformers, by its name."""
+    module = model.get_submodule(module_name)
+    last = module_name.rpartition(".")[2] if own_name in ("weight", "bias") else own_name
+    type_name = type(module).__name__
+    if isinstance(module, nn.Embedding) or _EMBEDDING.search(last):
+        return "embedding"
+    if _NORM.search(type_name) or _NORM.search(last):
+        return "norm"
+    for kind, pattern in _KINDS:
+        if pattern.search(last):
+            return kind
+    if isinstance(module, nn.modules.conv._ConvNd):
+        return "convolution"
+    if _ATTENTION.search(module_name):
+        return "attention output" if re.search(r"out|proj|dense|^wo$|^o$", last) else "attention"
+    if _MLP.search(module_name):
+        return "mlp"
+    if _HEAD.search(module_name):
+        return "output"
+    return "linear" if isinstance(module, nn.Linear | nn.Bilinear) else type_name.lower()

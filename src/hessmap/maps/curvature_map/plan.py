@@ -1,0 +1,129 @@
+"""What a map will take, said before it starts: dense Hessians, or products within a time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from hessmap.curvature.memory import available_bytes, readable_bytes
+
+# The matrix at work, its symmetric part, and the copy that LAPACK overwrites.
+_MATRICES_AT_ONCE = 3
+_QUICK = 3000  # parameters of a chain of layers whose Hessians take seconds, also where a busy machine says otherwise
+_SLOWER = 4.0  # how much slower forming and decomposing runs than matrix products, as measured
+
+
+@dataclass(frozen=True)
+class MapPlan:
+    """The cost of mapping networks by dense Hessians: three for each, one after the other, formed and decomposed.
+
+    Where columns come from products, as for what is no chain of layers, they are counted as well.
+
+    >>> print(MapPlan(num_parameters=2720, num_samples=1797))
+    three dense Hessians of 2,720 parameters, 56.4 MiB each, about 1.6e+11 flops
+    """
+
+    num_parameters: int
+    num_samples: int
+    num_networks: int = 1
+    seconds_per_product: float = 0.0
+
+    @property
+    def num_bytes(self) -> int:
+        """The largest memory that is held at once."""
+        return _MATRICES_AT_ONCE * 8 * self.num_parameters**2
+
+    @property
+    def num_flops(self) -> float:
+        """Products over the samples, 2 N p^2, and the reduction to tridiagonal form, 4/3 p^3, three times a network."""
+        each = 2.0 * self.num_samples * self.num_parameters**2 + 4 / 3 * self.num_parameters**3
+        return 3 * self.num_networks * each
+
+    @property
+    def seconds(self) -> float:
+        """About, from the speed of a small matrix product."""
+        columns = 3 * self.num_parameters * self.seconds_per_product
+        return _SLOWER * self.num_flops / matmul_flops_per_second() + columns
+
+    def excess(self, seconds: float | None) -> str:
+        """Why the Hessians are not formed, in bytes or seconds; empty where they are."""
+        available = available_bytes()
+        if self.num_bytes > available:
+            return f"dense Hessians need {readable_bytes(self.num_bytes)}, and {readable_bytes(available)} are free"
+        is_quick = self.seconds_per_product == 0 and self.num_parameters <= _QUICK
+        if seconds is None or is_quick or (expected := self.seconds) <= seconds:
+            return ""
+        return f"dense Hessians take about {expected:.3g} s, and {seconds:g} are given"
+
+    def __str__(self) -> str:
+        size = f"{self.num_parameters:,} parameters, {readable_bytes(8 * self.num_parameters**2)} each"
+        twin = " and of its linear twin" if self.num_networks > 1 else ""
+        return f"three dense Hessians of {size}{twin}, about {self.num_flops:.1e} flops"
+
+
+def matmul_flops_per_second(size: int = 384) -> float:
+    """The speed of this machine, the best of three small products."""
+    matrix = torch.ones(size, size, dtype=torch.float64)
+    best = 1e9
+    for _ in range(3):
+        start = time.perf_counter()
+        matrix @ matrix
+        best = min(best, time.perf_counter() - start)
+    return 2 * size**3 / max(1e-9, best)
+
+
+class ProductBudget:
+    """Shares a time among stages: each may make so many products at most (``caps``), and gets of the time that is left
+    in proportion to what it and the stages after it may make.
+
+    With time enough for all caps the products, and with them the numbers, do not depend on the clock.
+    """
+
+    def __init__(
+        self,
+        seconds: float | None,
+        caps: dict[str, int],
+        seconds_per_product: float,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self.seconds_per_product = seconds_per_product
+        self.num_products = 0
+        self._caps = dict(caps)
+        self._clock = clock
+        self._start = clock()
+        self._seconds = seconds
+
+    @property
+    def planned_products(self) -> int:
+        """As many as there is time for, of all that the stages ahead may make."""
+        return min(sum(self._caps.values()), self._affordable)
+
+    @property
+    def _affordable(self) -> int:
+        return 2**62 if self._seconds is None else int(self.remaining / max(1e-9, self.seconds_per_product))
+
+    @property
+    def remaining(self) -> float:
+        return float("inf") if self._seconds is None else self._seconds - self.elapsed
+
+    @property
+    def elapsed(self) -> float:
+        return self._clock() - self._start
+
+    def has_time(self) -> bool:
+        return self.remaining > 0
+
+    def allowed(self, stage: str) -> int:
+        """How many products the stage may make now; it is over for the stages after it."""
+        ahead = sum(self._caps.values())
+        cap = self._caps.pop(stage)
+        return cap if self._affordable >= ahead else max(0, int(self._affordable * cap / max(1, ahead)))
+
+    def spend(self, products: int, seconds: float) -> None:
+        """Count what a stage made; its seconds per product are expected of the next one."""
+        self.num_products += products
+        if products >= 4 and seconds > 0:
+            self.seconds_per_product = seconds / products
