@@ -9,7 +9,9 @@ import torch
 import hessmap as hm
 from hessmap.curvature.operator import DenseOperator, PrincipalBlock
 from hessmap.errors import InvalidInput
-from hessmap.measurement import block_traces, largest_ritz_value, negative_share
+from hessmap.measurement.block_traces import block_traces
+from hessmap.measurement.largest_ritz_value import largest_ritz_value
+from hessmap.measurement.negative_share import negative_share
 
 
 def matrix(size: int = 200, seed: int = 0) -> np.ndarray:

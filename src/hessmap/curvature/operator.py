@@ -92,7 +92,7 @@ class LinearOperator(ABC):
         return ScipyOperator(shape=self.shape, dtype=np.float64, **products)
 
     def __repr__(self) -> str:
-        size = "×".join(f"{length:,}" for length in self.shape)
+        size = "×".join(map(str, self.shape))
         return f"{type(self).__name__}({size}, {str(self.dtype).removeprefix('torch.')})"
 
     def _repr_html_(self) -> str:

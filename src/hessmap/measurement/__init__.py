@@ -1,14 +1,11 @@
 """Any operator or matrix in, a record out; never a network."""
 
 from hessmap.measurement.ball_eigenvalue import smallest_eigenvalue_enclosure
-from hessmap.measurement.block_traces import block_traces
 from hessmap.measurement.dense_spectrum import reduced_spectrum, spectrum
 from hessmap.measurement.density_estimate import density_estimate
 from hessmap.measurement.diagonal_estimate import diagonal_estimate
 from hessmap.measurement.krylov_solve import krylov_solve
-from hessmap.measurement.largest_ritz_value import largest_ritz_value
 from hessmap.measurement.method_choice import auto_spectrum, choose_method
-from hessmap.measurement.negative_share import negative_share
 from hessmap.measurement.numerical_rank import numerical_rank
 from hessmap.measurement.overlap import gradient_overlap, subspace_overlap
 from hessmap.measurement.shifted_solve import solve
@@ -23,7 +20,6 @@ from hessmap.measurement.trace_estimate import frobenius_norm_estimate, trace_es
 
 __all__ = [
     "auto_spectrum",
-    "block_traces",
     "choose_method",
     "density_estimate",
     "diagonal_estimate",
@@ -32,9 +28,7 @@ __all__ = [
     "frobenius_norm_estimate",
     "gradient_overlap",
     "krylov_solve",
-    "largest_ritz_value",
     "log_determinant_estimate",
-    "negative_share",
     "numerical_rank",
     "rank_estimate",
     "reconstruction_error",
