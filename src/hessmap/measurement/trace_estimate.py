@@ -11,7 +11,7 @@ from torch import Tensor
 
 from hessmap.errors import require, require_name
 from hessmap.measurement.diagonal_estimate import SKETCH, exact_diagonal, rounding_errors
-from hessmap.measurement.matrices import Floats, Matrix
+from hessmap.measurement.matrices import Floats, Matrix, frobenius_norm
 from hessmap.measurement.random_probes import (
     BLOCK,
     CONFIDENCE,
@@ -117,22 +117,21 @@ def frobenius_norm_estimate(
 
 
 class _Sketch(NamedTuple):
-    """Orthonormal columns, the trace of the matrix in their space, and the squared norm of their images."""
+    """Orthonormal columns, the trace of the matrix in their space, and the Frobenius norm of their images."""
 
     basis: Tensor
     trace: float
-    square: float
+    norm: float
 
 
 def _sketch(operator: ProbedOperator, width: int, known: EigenpairsMeasurement | None) -> _Sketch:
     if known is not None:
         assert known.eigenvectors is not None
-        square = float(np.linalg.norm(known.eigenvalues)) ** 2
-        return _Sketch(torch.from_numpy(known.eigenvectors), float(known.eigenvalues.sum()), square)
+        values = known.eigenvalues
+        return _Sketch(torch.from_numpy(known.eigenvectors), float(values.sum()), frobenius_norm(values))
     basis = orthonormal_range(operator.product(operator.signs(min(width, operator.size))))
     images = operator.product(basis)
-    trace, square = float((basis * images).sum()), float(images.square().sum())
-    return _Sketch(basis, operator.scale * trace, operator.scale**2 * square)
+    return _Sketch(basis, operator.scale * float((basis * images).sum()), operator.scale * float(images.norm()))
 
 
 def _beside(operator: ProbedOperator, target: ErrorTarget, sketch: _Sketch) -> tuple[float, Floats, float]:
@@ -146,7 +145,7 @@ def _beside(operator: ProbedOperator, target: ErrorTarget, sketch: _Sketch) -> t
         values = np.append(values, (probes * images).sum(0).numpy())
         squares = np.append(squares, images.square().sum(0).numpy())
         value, error = sketch.trace + operator.scale * values.mean(), operator.scale * standard_error(values)
-        norm = hypot(sketch.square**0.5, operator.scale * float(squares.mean()) ** 0.5)
+        norm = hypot(sketch.norm, operator.scale * float(squares.mean()) ** 0.5)
         if target.is_met(value, error, norm) or operator.num_products + BLOCK > target.max_products:
             return sketch.trace / operator.scale, values, norm
 
