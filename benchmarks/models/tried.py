@@ -1,10 +1,10 @@
 """Which models of other projects work, and how far is H v from plain double backward of their own loss?
 
-One row a model of ``architectures.py``: what ``hm.Problem`` did with it, the error of the loss Hessian's product with a
-random vector against autograd of the literal loss in float64, that of H_o + H_f, and seconds. Attention goes by its math
-kernel and casts to float32 are left out. Where torch has no second derivative, or one that differences of gradients
-contradict, those are compared with, which reach about 1e-7. Models that cast to float32 in their forward pass are right
-to about 1e-7 as well, and their notes say so.
+One row a model of ``architectures.py``: what ``hm.Problem`` did with it, the error of the loss Hessian's product with
+a random vector against autograd of the literal loss in float64, that of H_o + H_f, and seconds. Attention goes by its
+math kernel and casts to float32 are left out. Where torch has no second derivative, or one that differences of
+gradients contradict, those are compared with, which reach about 1e-7. Models that cast to float32 in their forward
+pass are right to about 1e-7 as well, and their notes say so.
 
     make test-models    # or: python benchmarks/models/tried.py [part of a name]
 """
