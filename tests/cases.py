@@ -164,8 +164,14 @@ def averaged_and_normalised() -> nn.Module:
 def decoder() -> nn.Module:
     """A linear layer before convolutions, as in generators."""
     return nn.Sequential(
-        chain(4, 6), nn.Unflatten(1, (2, 3)), nn.Conv1d(2, 4, 2, padding=1), nn.Tanh(), nn.MaxPool1d(2),
-        nn.Conv1d(4, 3, 2), nn.AdaptiveAvgPool1d(1), nn.Flatten()
+        chain(4, 6),
+        nn.Unflatten(1, (2, 3)),
+        nn.Conv1d(2, 4, 2, padding=1),
+        nn.Tanh(),
+        nn.MaxPool1d(2),
+        nn.Conv1d(4, 3, 2),
+        nn.AdaptiveAvgPool1d(1),
+        nn.Flatten(),
     )
 
 

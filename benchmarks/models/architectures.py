@@ -81,8 +81,15 @@ for kind, options in {
     "gemma": LLAMA | {"head_dim": 4},
     "phi": WIDE,
     "gpt_neox": WIDE,
-    "opt": {"vocab_size": VOCABULARY, "hidden_size": 8, "num_hidden_layers": 2, "ffn_dim": 12, "num_attention_heads": 2,
-            "max_position_embeddings": 16, "word_embed_proj_dim": 8},
+    "opt": {
+        "vocab_size": VOCABULARY,
+        "hidden_size": 8,
+        "num_hidden_layers": 2,
+        "ffn_dim": 12,
+        "num_attention_heads": 2,
+        "max_position_embeddings": 16,
+        "word_embed_proj_dim": 8,
+    },
     "bloom": {"vocab_size": VOCABULARY, "hidden_size": 8, "n_layer": 2, "n_head": 2},
     "falcon": {"vocab_size": VOCABULARY, "hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2},
     "mixtral": LLAMA | {"num_local_experts": 3, "num_experts_per_tok": 2},
@@ -173,8 +180,13 @@ def wav2vec2() -> Setting:
 
     convolutions = {"conv_dim": (6, 6), "conv_stride": (4, 4), "conv_kernel": (6, 4), "num_feat_extract_layers": 2}
     config = Wav2Vec2Config(
-        **WIDE, **convolutions, num_conv_pos_embeddings=4, num_conv_pos_embedding_groups=2, num_labels=3,
-        classifier_proj_size=4, mask_time_prob=0.0,
+        **WIDE,
+        **convolutions,
+        num_conv_pos_embeddings=4,
+        num_conv_pos_embedding_groups=2,
+        num_labels=3,
+        classifier_proj_size=4,
+        mask_time_prob=0.0,
     )
     batch = {"input_values": torch.randn(SAMPLES, 160), "labels": torch.arange(SAMPLES) % 3}
     return Wav2Vec2ForSequenceClassification(config).eval(), None, [batch]
@@ -236,17 +248,34 @@ PATCHES = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "
 for kind, options in {
     "vit": PATCHES | {"image_size": 32, "patch_size": 16},
     "beit": PATCHES | {"image_size": 32, "patch_size": 16},
-    "dinov2": {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "mlp_ratio": 2, "image_size": 32,
-               "patch_size": 16},
-    "swin": {"image_size": 32, "patch_size": 4, "embed_dim": 8, "depths": [1, 1], "num_heads": [2, 2],
-             "window_size": 4},
+    "dinov2": {
+        "hidden_size": 8,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "mlp_ratio": 2,
+        "image_size": 32,
+        "patch_size": 16,
+    },
+    "swin": {
+        "image_size": 32,
+        "patch_size": 4,
+        "embed_dim": 8,
+        "depths": [1, 1],
+        "num_heads": [2, 2],
+        "window_size": 4,
+    },
     "convnext": {"hidden_sizes": [6, 8], "depths": [1, 1], "num_stages": 2},
     "resnet": {"embedding_size": 6, "hidden_sizes": [8, 8], "depths": [1, 1]},
-    "poolformer": {"hidden_sizes": [6, 8], "depths": [1, 1], "num_encoder_blocks": 2, "patch_sizes": [7, 3],
-                   "strides": [4, 2], "padding": [2, 1]},
+    "poolformer": {
+        "hidden_sizes": [6, 8],
+        "depths": [1, 1],
+        "num_encoder_blocks": 2,
+        "patch_sizes": [7, 3],
+        "strides": [4, 2],
+        "padding": [2, 1],
+    },
 }.items():
     TRIED[f"{kind}, images (transformers)"] = vision(kind, **options)
-
 
 
 @tried("deit, images (transformers)")
@@ -295,7 +324,8 @@ class Recurrent(nn.Module):
 
 for kind in (nn.LSTM, nn.GRU, nn.RNN):
     TRIED[f"{kind.__name__}, every token"] = lambda kind=kind: (
-        Recurrent(kind), "cross_entropy",
+        Recurrent(kind),
+        "cross_entropy",
         (torch.randint(0, VOCABULARY, (SAMPLES, LENGTH)), torch.randint(0, 9, (SAMPLES, LENGTH))),
     )
 
@@ -315,7 +345,8 @@ TRIED["transformer encoder of torch"] = lambda: (
     nn.Sequential(
         nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 12, batch_first=True), 2), nn.Linear(8, 5)
     ).eval(),
-    "cross_entropy", (torch.randn(SAMPLES, LENGTH, 8), torch.randint(0, 5, (SAMPLES, LENGTH))),
+    "cross_entropy",
+    (torch.randn(SAMPLES, LENGTH, 8), torch.randint(0, 5, (SAMPLES, LENGTH))),
 )
 
 
@@ -332,11 +363,14 @@ class UNet(nn.Module):
 
 
 TRIED["u-net, segmentation"] = lambda: (
-    UNet(), nn.CrossEntropyLoss(ignore_index=2), (torch.randn(SAMPLES, 2, 8, 8), torch.randint(0, 3, (SAMPLES, 8, 8)))
+    UNet(),
+    nn.CrossEntropyLoss(ignore_index=2),
+    (torch.randn(SAMPLES, 2, 8, 8), torch.randint(0, 3, (SAMPLES, 8, 8))),
 )
 TRIED["autoencoder of images"] = lambda: (
     nn.Sequential(nn.Conv2d(1, 3, 3, stride=2, padding=1), nn.ELU(), nn.ConvTranspose2d(3, 1, 2, stride=2)),
-    nn.MSELoss(), (torch.randn(SAMPLES, 1, 8, 8), torch.randn(SAMPLES, 1, 8, 8)),
+    nn.MSELoss(),
+    (torch.randn(SAMPLES, 1, 8, 8), torch.randn(SAMPLES, 1, 8, 8)),
 )
 
 
@@ -379,15 +413,18 @@ TRIED["compiled network"] = lambda: (torch.compile(chain(4, 6, 3)), "cross_entro
 TRIED["bfloat16 network"] = lambda: (chain(4, 6, 3).bfloat16(), "cross_entropy", vectors())
 TRIED["weight_norm"] = lambda: (
     nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Linear(4, 6)), nn.Tanh(), nn.Linear(6, 3)),
-    "cross_entropy", vectors(),
+    "cross_entropy",
+    vectors(),
 )
 TRIED["spectral_norm"] = lambda: (
     nn.Sequential(nn.utils.parametrizations.spectral_norm(nn.Linear(4, 6)), nn.Tanh(), nn.Linear(6, 3)).eval(),
-    "cross_entropy", vectors(),
+    "cross_entropy",
+    vectors(),
 )
 TRIED["orthogonal parametrisation"] = lambda: (
     nn.Sequential(nn.utils.parametrizations.orthogonal(nn.Linear(4, 4)), nn.Tanh(), nn.Linear(4, 3)),
-    "cross_entropy", vectors(),
+    "cross_entropy",
+    vectors(),
 )
 
 
@@ -448,7 +485,8 @@ class Rotary(nn.Module):
 
 
 TRIED["rotary embedding by view_as_complex"] = lambda: (
-    Rotary(), "cross_entropy",
+    Rotary(),
+    "cross_entropy",
     (torch.randint(0, VOCABULARY, (SAMPLES, LENGTH)), torch.randint(0, 5, (SAMPLES, LENGTH))),
 )
 
@@ -498,7 +536,8 @@ TRIED["a tuple of outputs"] = lambda: (Tuples(), "cross_entropy", vectors())
 for activation in (nn.Hardswish, nn.Mish, nn.Softplus, nn.PReLU, nn.GLU):
     TRIED[f"activation {activation.__name__}"] = lambda activation=activation: (
         nn.Sequential(nn.Linear(4, 6), activation(), nn.Linear(3 if activation is nn.GLU else 6, 3)),
-        "cross_entropy", vectors(),
+        "cross_entropy",
+        vectors(),
     )
 
 
@@ -521,5 +560,7 @@ class Kept(nn.Module):
 TRIED["weights in int8 (refused)"] = _quantised
 TRIED["a weight kept in a list (refused)"] = lambda: (Kept(), "cross_entropy", vectors())
 TRIED["dropout that is on (refused)"] = lambda: (
-    nn.Sequential(nn.Linear(4, 6), nn.Dropout(), nn.Linear(6, 3)), "cross_entropy", vectors()
+    nn.Sequential(nn.Linear(4, 6), nn.Dropout(), nn.Linear(6, 3)),
+    "cross_entropy",
+    vectors(),
 )

@@ -1,6 +1,6 @@
 """Writes the tables of docs/models.md from benchmarks/results/models.json and capabilities.json.
 
-    python benchmarks/models/table.py
+python benchmarks/models/table.py
 """
 
 from __future__ import annotations

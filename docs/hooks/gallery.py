@@ -136,5 +136,3 @@ Examples that run from their first line to their last, here as they ran when thi
 The questions of the papers, each with its figure and its verdict, are under [all studies](studies.md).
 """
     return text.format(cards="\n".join(cards))
-
-

@@ -39,8 +39,13 @@ def oracle(case: Case, part: str) -> Tensor:
         return rows_of(flat_gradient((slope.detach() * outputs).sum() / len(inputs), parameters), parameters)
     jacobian = rows_of(outputs.reshape(-1), parameters).reshape(*outputs.shape, -1)
     output_hessian = torch.stack(
-        [torch.autograd.grad(slope[:, c].sum(), held, retain_graph=True, materialize_grads=True, allow_unused=True)[0]
-         for c in range(case.output_dim)], 1
+        [
+            torch.autograd.grad(slope[:, c].sum(), held, retain_graph=True, materialize_grads=True, allow_unused=True)[
+                0
+            ]
+            for c in range(case.output_dim)
+        ],
+        1,
     )
     return torch.einsum("ncp,ncd,ndq->pq", jacobian, output_hessian, jacobian) / len(inputs)
 

@@ -40,7 +40,6 @@ def kinds(found: Recording, name: str) -> list[str]:
     return [use.kind for use in found.uses_of(name)]
 
 
-
 class HiddenProduct(torch.autograd.Function):
     @staticmethod
     def forward(ctx, inputs, weight):

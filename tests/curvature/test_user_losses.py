@@ -62,9 +62,7 @@ def test_a_function_that_broadcasts_or_averages_over_the_batch_is_refused():
 def test_equal_targets_at_the_start_do_not_hide_the_broadcasting():
     sorted_targets = torch.tensor([0.0] * 6 + [1.0] * 3, dtype=torch.float64)
     with pytest.raises(NotReproducible, match="see each other in the loss"):
-        hm.Problem(
-            chain(4, 5, 1).double(), lambda out, target: (out - target).square().mean(1), INPUTS, sorted_targets
-        )
+        hm.Problem(chain(4, 5, 1).double(), lambda out, target: (out - target).square().mean(1), INPUTS, sorted_targets)
 
 
 def test_a_function_that_rounds_to_float32_is_refused():

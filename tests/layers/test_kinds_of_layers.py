@@ -251,5 +251,3 @@ def test_dense_hessians_of_all_kinds_are_lifted() -> None:
         assert dense.method == "lifted"
         assert not any("autograd" in note for note in dense.notes)
         assert_close(dense.matrix, expected)
-
-

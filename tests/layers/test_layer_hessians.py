@@ -311,9 +311,7 @@ def test_layers_that_act_twice_are_refused() -> None:
 
 def test_a_hidden_use_of_the_weight_is_found_out() -> None:
     case = next(case for case in CASES if case.name == "transposed weight")
-    with pytest.raises(
-        UnsupportedNetwork, match="the weight of 'encoder' is used 2 times in one forward pass"
-    ):
+    with pytest.raises(UnsupportedNetwork, match="the weight of 'encoder' is used 2 times in one forward pass"):
         layer_hessian(case.problem(), "encoder")
 
 

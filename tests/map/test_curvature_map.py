@@ -41,9 +41,7 @@ def relu_map() -> CurvatureMap:
 @pytest.mark.parametrize("loss", ["squared", "cross_entropy", "log_cosh"])
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("widths", [(5, 4, 3), (6, 5, 4, 3), (4, 2, 5, 3), (2, 6, 5)])
-def test_the_ranks_of_the_linear_twin_are_the_predicted_ones(
-    widths: tuple[int, ...], bias: bool, loss: str
-) -> None:
+def test_the_ranks_of_the_linear_twin_are_the_predicted_ones(widths: tuple[int, ...], bias: bool, loss: str) -> None:
     model = FullyConnected(widths, bias=bias, activation="tanh").build(seed=3)
     found = curvature_map(model, labelled(80, widths[0], widths[-1]), loss)
     twin = found.linear_twin

@@ -85,6 +85,4 @@ def test_a_principal_block_multiplies_as_its_matrix() -> None:
     whole, places = torch.from_numpy(matrix()), torch.tensor([3, 1, 7])
     block = PrincipalBlock(DenseOperator(whole), places)
     assert torch.allclose(block.to_dense(), whole[places][:, places])
-    assert largest_ritz_value(block).value == pytest.approx(
-        float(torch.linalg.eigvalsh(whole[places][:, places])[-1])
-    )
+    assert largest_ritz_value(block).value == pytest.approx(float(torch.linalg.eigvalsh(whole[places][:, places])[-1]))

@@ -47,9 +47,7 @@ def test_lightning_calls_it_once_for_every_step_of_the_optimiser(
     callback = tracker.lightning_callback()
     optimiser = SimpleNamespace(param_groups=[{"lr": 0.2}])
     for batch, step in enumerate((0, 1, 1, 2)):  # gradients of two batches are added up for step 2
-        callback.on_train_batch_end(
-            SimpleNamespace(global_step=step, optimizers=[optimiser]), None, None, None, batch
-        )
+        callback.on_train_batch_end(SimpleNamespace(global_step=step, optimizers=[optimiser]), None, None, None, batch)
     callback.on_train_end(None, None)
     assert [(point.step, point.learning_rate) for point in tracker.track.points] == [(0, 0.2), (1, 0.2), (2, 0.2)]
 

@@ -50,9 +50,7 @@ class BatchGraph:
         if not self.outputs.requires_grad:
             return [None] * len(self.leaves)
         with torch.enable_grad():
-            return list(
-                torch.autograd.grad(self.outputs, self.leaves, cotangent, create_graph=True, allow_unused=True)
-            )
+            return list(torch.autograd.grad(self.outputs, self.leaves, cotangent, create_graph=True, allow_unused=True))
 
     def forget_outputs(self) -> None:
         """A vocabulary of outputs is large: a product keeps of them what it needs."""
@@ -66,9 +64,7 @@ class BatchGraph:
     def joined(self, parts: Sequence[Tensor]) -> Tensor:
         return torch.cat([part.reshape(len(part), -1) for part in parts], 1)
 
-    def vjp(
-        self, roots: Sequence[Root | None], places: Sequence[Tensor], cotangents: Sequence[Tensor]
-    ) -> list[Tensor]:
+    def vjp(self, roots: Sequence[Root | None], places: Sequence[Tensor], cotangents: Sequence[Tensor]) -> list[Tensor]:
         """Cotangents (first axis: rows) of the roots, in the places; what does not depend on a place gives zero."""
         return vjp_rows(roots, places, cotangents, self.together)
 

@@ -120,6 +120,4 @@ def functional_hessian(problem: Problem) -> Hessian:
 
 def loss_norm(problem: Problem) -> float:
     """||H_L||_2 to about 1e-3, enough to anchor a threshold. Found once per problem."""
-    return problem.find_once(
-        "loss_norm", lambda: spectral_norm(BlockProducts(problem, "loss"), problem.num_parameters)
-    )
+    return problem.find_once("loss_norm", lambda: spectral_norm(BlockProducts(problem, "loss"), problem.num_parameters))

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from hessmap.results.record import Record
 
 
-
 def frame(record: Record) -> Any:
     """The record as a ``pandas.DataFrame``.
 

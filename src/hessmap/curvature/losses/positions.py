@@ -165,5 +165,3 @@ def _is_axis_1(
 def _require_axis(axis: int | None, output_shape: tuple[int, ...]) -> None:
     must = "class_axis must be 1 (outputs are samples, classes, positions) or -1 (samples, positions, classes)"
     require(axis in (None, 1, -1), must, f"got {axis!r} for outputs of shape {output_shape} per sample")
-
-

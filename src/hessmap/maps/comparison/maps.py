@@ -36,9 +36,7 @@ def compare_maps(old: CurvatureMap, new: CurvatureMap, old_name: str = "old", ne
     same_loss = before.loss == after.loss
     first, second = whole_of(before), whole_of(after)
     same_epsilon = before.num_samples == after.num_samples
-    dimension = (
-        _change(first.effective_dimension, second.effective_dimension, same_loss) if same_epsilon else None
-    )
+    dimension = _change(first.effective_dimension, second.effective_dimension, same_loss) if same_epsilon else None
     sharpness = _sharpness(first, second, same_loss)
     parts = tuple(_part_changes(before, after, same_loss))
     layers = tuple(_layer_changes(before, after, same_loss))

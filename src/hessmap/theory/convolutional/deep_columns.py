@@ -130,9 +130,7 @@ class _Layers(NamedTuple):
     @property
     def mirrored(self) -> _Layers:
         """The same read from the output: layers in reverse order, their ends exchanged."""
-        return _Layers(
-            self.tables.mirrored, self.end[::-1], self.start[::-1], mirror(self.out), mirror(self.to)
-        )
+        return _Layers(self.tables.mirrored, self.end[::-1], self.start[::-1], mirror(self.out), mirror(self.to))
 
 
 @lru_cache(maxsize=64)

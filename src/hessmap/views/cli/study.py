@@ -45,7 +45,6 @@ study_app = typer.Typer(
 )
 
 
-
 def _names_of_studies(incomplete: str) -> list[str]:
     """What the shell offers for the beginning of a name."""
     from hessmap.runs.registry import listing

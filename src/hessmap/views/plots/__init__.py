@@ -48,6 +48,7 @@ __all__ = [
     "write_figure",
 ]
 
+
 def _as_spectrum(found: EigenpairsMeasurement) -> Spectrum:
     """Some eigenvalues as a spectrum that is not complete; their residuals bound their errors."""
     error = float(found.residuals.max(initial=0.0))
