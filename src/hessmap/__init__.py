@@ -40,6 +40,7 @@ _HOME_OF = {
     "layer_factors": "curvature.layers",
     "layer_hessian": "curvature.layers",
     "layer_names": "curvature.layers",
+    "learning_coefficient": "theory",
     "loss_hessian": "curvature",
     "map": "maps.curvature_map",
     "next_token": "curvature",
@@ -168,6 +169,7 @@ if TYPE_CHECKING:  # what editors and type checkers see
     from hessmap.networks import describe as describe
     from hessmap.results.pictures import plot as plot
     from hessmap.theory import effective_parameters as effective_parameters
+    from hessmap.theory import learning_coefficient as learning_coefficient
     from hessmap.theory import predict_ranks as predict_ranks
     from hessmap.theory.teacher_student import TeacherStudent as TeacherStudent
     from hessmap.training import train as train

@@ -36,6 +36,7 @@ from hessmap.results.layers import (
     OverlapCurve,
     OverlapSummary,
 )
+from hessmap.results.learning import LearningCoefficient
 from hessmap.results.map_comparison import Change, FactorChange, LayerChange, MapComparison, MapIdentity, PartChange
 from hessmap.results.maps import CurvatureMap, FactorCurvature, LayerCurvature, NetworkCurvature, PartCurvature
 from hessmap.results.provenance import Provenance, data_hash, provenance
@@ -95,6 +96,7 @@ __all__ = [
     "LayerChange",
     "LayerCurvature",
     "LayerRepresentation",
+    "LearningCoefficient",
     "LinearSolution",
     "MapComparison",
     "MapIdentity",

@@ -1,12 +1,14 @@
 """Values in the types of strict JSON, and back: arrays keep shape and number format, inf and nan are spelled out.
 
-Python's own ``json`` writes ``Infinity``, which no other client reads; here it is ``{"float": "inf"}``.
+Python's own ``json`` writes ``Infinity``, which no other client reads; here it is ``{"float": "inf"}``. A fraction is
+``{"fraction": "7/2"}``.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -34,6 +36,8 @@ def plain(name: str, value: Any, expand: Expand) -> Any:
         return plain(name, value.item(), expand)
     if isinstance(value, float):
         return value if math.isfinite(value) else {"float": str(value)}
+    if isinstance(value, Fraction):
+        return {"fraction": str(value)}
     if hasattr(value, "__array__"):
         return _plain_array(name, np.asarray(value))
     must = "a record must hold numbers, strings, arrays, Records and containers of them"
@@ -63,6 +67,8 @@ def restored(value: Any, build: Callable[[dict[str, Any]], Any] | None = None) -
         return value
     if value.keys() == {"float"}:
         return float(value["float"])
+    if value.keys() == {"fraction"}:
+        return Fraction(value["fraction"])
     if value.keys() == {"array", "shape", "dtype"}:
         return np.array(value["array"], dtype=value["dtype"]).reshape(value["shape"])
     fields = {name: restored(item, build) for name, item in value.items()}

@@ -1,9 +1,10 @@
 """Formulas: integers and small arrays in, records out. One theorem a function, one setting a file; nothing is measured.
 
-Two questions have one answer for every network: ``predict_ranks`` (the ranks of the three Hessians) and
-``effective_parameters`` (the rank at a teacher). Behind them and beside them stand the formulas, by what they describe:
-``fully_connected``, ``convolutional``, ``locally_connected``, ``polynomial``, ``losses_and_data``, ``layers`` (of one
-layer), ``functions`` (the rank of a function), ``teacher_student`` (Gaussian inputs) and ``pac_bayes``.
+Three questions have one answer for every network: ``predict_ranks`` (the ranks of the three Hessians),
+``effective_parameters`` (the rank at a teacher) and ``learning_coefficient`` (of linear networks). Behind them and
+beside them stand the formulas, by what they describe: ``fully_connected``, ``convolutional``, ``locally_connected``,
+``polynomial``, ``losses_and_data``, ``layers`` (of one layer), ``learning`` (the volume of near-optimal weights),
+``functions`` (the rank of a function), ``teacher_student`` (Gaussian inputs) and ``pac_bayes``.
 """
 
 from hessmap.theory import (
@@ -11,6 +12,7 @@ from hessmap.theory import (
     fully_connected,
     functions,
     layers,
+    learning,
     locally_connected,
     losses_and_data,
     pac_bayes,
@@ -24,6 +26,7 @@ from hessmap.theory.fully_connected.hessian_ranks import (
     linear_hessian_ranks_with_bias,
 )
 from hessmap.theory.fully_connected.prediction import fully_connected_ranks
+from hessmap.theory.learning import learning_coefficient
 from hessmap.theory.locally_connected.prediction import locally_connected_network_ranks
 from hessmap.theory.losses_and_data.losses import LOSSES, effective_output_dim
 from hessmap.theory.parameter_count import effective_parameters
@@ -43,6 +46,8 @@ __all__ = [
     "fully_connected",
     "functions",
     "layers",
+    "learning",
+    "learning_coefficient",
     "linear_hessian_ranks",
     "linear_hessian_ranks_with_bias",
     "locally_connected",
