@@ -27,8 +27,8 @@ _NUM_SHOWN = 8
 
 def cases(data: str) -> tuple[Case, ...]:
     if data == "mnist":
-        return grid(num_layers=(_DEPTHS[0], _DEPTHS[-1]), seed=range(1))
-    return grid(num_layers=_DEPTHS, seed=range(2))
+        return grid(num_layers=(_DEPTHS[0], _DEPTHS[-1]), seed=range(3))
+    return grid(num_layers=_DEPTHS, seed=range(3))
 
 
 def measure(case: Case) -> dict[str, Any]:

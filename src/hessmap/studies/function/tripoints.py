@@ -20,6 +20,8 @@ _SHAPES = {
     "sine 1.0/0.6": ("sine", 1.0, 0.6),
 }
 _FIRST = "hook 1.5/0.5"
+_MANY = (_FIRST, "sine 1.0/0.6")  # of each kind of shape one with twenty seeds
+_NUM_MANY = 20
 _RIDGE = 1e-4
 _TRAINING: dict[int, dict[str, Any]] = {2: {"width": 100, "rate": 1e-2}, 9: {"width": 40, "rate": 2e-3}}
 _NUM_SHOWN = 81  # places a side of the picture
@@ -29,7 +31,7 @@ def cases() -> tuple[Case, ...]:
     depths = list(_TRAINING)
     return (
         *grid(shape=list(_SHAPES), ridge=[_RIDGE], seed=range(3), num_layers=depths),
-        *grid(shape=[_FIRST], ridge=[_RIDGE], seed=range(3, 6), num_layers=depths),
+        *grid(shape=_MANY, ridge=[_RIDGE], seed=range(3, _NUM_MANY), num_layers=depths),
         *grid(shape=[_FIRST], ridge=[0.0], seed=range(3), num_layers=depths),
     )
 
@@ -98,6 +100,8 @@ def findings(rows: Sequence[Row]) -> Iterator[Finding]:
         if pairs:
             claim = f"{shape}: tripoints in every shallow network and in no deep one"
             yield Finding(claim, all(shallow > 0 and deep == 0 for shallow, deep in pairs), _detail(pairs))
+        if len(pairs) >= _NUM_MANY:
+            yield _sign_test(f"{shape}, {len(pairs)} seeds: fewer deep than shallow networks have a tripoint", pairs)
     free = _pairs([row for row in rows if row["ridge"] == 0.0])
     if free:
         claim = f"{_FIRST} without penalty: the same as with it"
@@ -107,6 +111,22 @@ def findings(rows: Sequence[Row]) -> Iterator[Finding]:
         claim = "Deep networks have Jacobians nearer to rank 1: every s2 / s1 below every one of a shallow network"
         detail = ", ".join(f"{min(found):.2f} to {max(found):.2f} (L = {depth})" for depth, found in ratios.items())
         yield Finding(claim, max(ratios[9]) < min(ratios[2]), detail)
+
+
+def _sign_test(claim: str, pairs: Sequence[tuple[int, int]]) -> Finding:
+    """Of the pairs in which one network alone has a tripoint: decided where chance would give so many in under 5 %."""
+    from scipy.stats import binomtest
+
+    shallow_alone = sum(shallow > 0 and deep == 0 for shallow, deep in pairs)
+    deep_alone = sum(deep > 0 and shallow == 0 for shallow, deep in pairs)
+    differ = shallow_alone + deep_alone
+    chance = float(binomtest(shallow_alone, differ).pvalue) if differ else 1.0
+    having = [sum(counts[place] > 0 for counts in pairs) for place in (0, 1)]
+    detail = (
+        f"{having[0]} shallow and {having[1]} deep ones have; the shallow one alone in {shallow_alone} pairs, "
+        f"the deep one alone in {deep_alone}, p = {chance:.2g}"
+    )
+    return Finding(claim, shallow_alone > deep_alone if chance < 0.05 else None, detail)
 
 
 def _pairs(rows: Sequence[Row]) -> list[tuple[int, int]]:

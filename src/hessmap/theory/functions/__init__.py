@@ -14,6 +14,7 @@ from hessmap.theory.functions.linear_cost import (
     linear_representation_cost,
     schatten_quasi_norm,
 )
+from hessmap.theory.functions.norm_split import NormSplit, norm_split
 from hessmap.theory.functions.piecewise_linear_examples import (
     cross_map,
     cross_map_jacobian,
@@ -21,6 +22,7 @@ from hessmap.theory.functions.piecewise_linear_examples import (
     printed_cross_map,
     relu_from_leaky,
 )
+from hessmap.theory.functions.piecewise_linear_networks import leaky_network, piecewise_linear_network
 from hessmap.theory.functions.rank_one_interpolation import (
     RankOneBound,
     rank_one_constant,
@@ -34,6 +36,7 @@ __all__ = [
     "DeepenedNetwork",
     "KernelRidge",
     "Layer",
+    "NormSplit",
     "PathLength",
     "RankOneBound",
     "RecoveryDepths",
@@ -46,8 +49,11 @@ __all__ = [
     "diameter",
     "kernel_ridge",
     "kernel_ridge_jacobian_rank",
+    "leaky_network",
     "leaky_relu",
     "linear_representation_cost",
+    "norm_split",
+    "piecewise_linear_network",
     "printed_cross_map",
     "printed_kernel_ridge_jacobian_rank",
     "rank_one_constant",

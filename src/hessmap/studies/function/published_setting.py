@@ -1,0 +1,191 @@
+"""Figure 1 of the paper at its own size: fifty inputs, fifty outputs, thirteen layers of a hundred units."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from hessmap.studies import INDEX, Case, Column, Finding, Lines, Mark, Row, Series, Study, View, grid
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from hessmap.datasets import Data
+
+_NUM_LATENT, _SIZE, _WIDTH, _NUM_LAYERS, _NUM_SAMPLES = 15, 50, 100, 13, 500
+_RIDGE = 0.05 / _NUM_LAYERS
+_NUM_STEPS = 4000
+_PUBLISHED_COST = 6.0
+_TRUE_RANK = 4
+_SCALES = (1.0, 0.3)
+_NUM_SHOWN = 10
+
+
+def latent_data(true_rank: int, scale: float, seed: int) -> Data:
+    """x = g(z) and y = h(z_1, .., z_k) for Gaussian z of 15 dimensions, g and h random networks of 100 ReLU units.
+
+    The paper does not say how g and h are scaled: here the entries of x have the deviation ``scale`` together, and
+    those of y the deviation 1.
+    """
+    import torch
+
+    from hessmap.datasets import Data
+
+    generator = torch.Generator().manual_seed(seed)
+
+    def shallow(inputs: Tensor) -> Tensor:
+        draw: dict[str, Any] = {"generator": generator, "dtype": torch.float64}
+        hidden = (inputs @ torch.randn(inputs.shape[1], 100, **draw) + torch.randn(100, **draw)).relu()
+        outputs: Tensor = hidden @ torch.randn(100, _SIZE, **draw)
+        centred = outputs - outputs.mean(0)
+        return centred / centred.std()
+
+    latent = torch.randn(_NUM_SAMPLES, _NUM_LATENT, generator=generator, dtype=torch.float64)
+    return Data(scale * shallow(latent), shallow(latent[:, :true_rank]))
+
+
+def measure(case: Case) -> dict[str, Any]:
+    import numpy as np
+
+    from hessmap.maps.functions import bottleneck_view
+    from hessmap.studies.function.middle_record import next_over_last
+    from hessmap.studies.function.regularised_network import regularised_network
+    from hessmap.studies.plotted_curves import four_digits
+
+    data = latent_data(_TRUE_RANK, case["scale"], case["seed"])
+    widths = (_SIZE, *[_WIDTH] * (_NUM_LAYERS - 1), _SIZE)
+    net = regularised_network(widths, data, ridge=_RIDGE, learning_rate=1e-3, num_steps=_NUM_STEPS, seed=case["seed"])
+    view = bottleneck_view(net.model, data.inputs)
+    hidden = view.layers[:-1]
+    values = np.array([layer.centred_singular_values[:_NUM_SHOWN] for layer in hidden])
+    middle = hidden[_NUM_LAYERS // 2 - 1]
+    return {
+        "ranks": {
+            "centred": np.array([layer.centred_rank for layer in hidden]),
+            "uncentred": np.array([layer.rank for layer in hidden]),
+        },
+        "activation": {f"s_{place + 1}": four_digits(values[:, place]) for place in range(_TRUE_RANK + 3)},
+        "weight": {
+            f"s_{place + 1}": four_digits(np.array([layer.weight_singular_values[place] for layer in view.layers]))
+            for place in range(_TRUE_RANK + 3)
+        },
+        "nonlinearity": four_digits(np.array([layer.nonlinearity or 0.0 for layer in hidden])),
+        "middle": {
+            "rank": middle.centred_rank,
+            "uncentred": middle.rank,
+            "next_over_last": next_over_last(middle.centred_singular_values, _TRUE_RANK),
+            "nonlinearity": middle.nonlinearity or 0.0,
+        },
+        "split": _split(net.model, [layer.centred_rank for layer in hidden]),
+        "cost_per_layer": net.squared_norm / _NUM_LAYERS,
+        "risk": net.risk,
+        "objective": net.objectives[-1],
+        "gradient_norm": net.gradient_norm,
+    }
+
+
+def _split(model: Any, ranks: Sequence[int]) -> dict[str, Any]:
+    """Where the bottleneck begins and ends, and what each part costs."""
+    from hessmap.theory.functions import norm_split
+
+    layers = [leaf for leaf in model if hasattr(leaf, "weight")]
+    norms = [sum(float(part.detach().square().sum()) for part in leaf.parameters()) for leaf in layers]
+    split = norm_split(norms, ranks)
+    return {
+        "rank": split.rank,
+        "start": split.start,
+        "end": split.end,
+        "before": split.before,
+        "inside": split.inside,
+        "behind": split.behind,
+        "inside_per_layer": split.inside_per_layer or 0.0,
+        "above_rank": split.above_rank,
+    }
+
+
+def findings(rows: Sequence[Row]) -> Iterator[Finding]:
+    for scale in _SCALES:
+        chosen = [row for row in rows if row["scale"] == scale]
+        if not chosen:
+            continue
+        where = f"Inputs of deviation {scale:g}"
+        yield _of_all(f"{where}: the middle layer has centred rank {_TRUE_RANK}", chosen, "middle.rank", _is_true_rank)
+        yield _of_all(
+            f"{where}: ReLU changes the middle layer by at most 5 %", chosen, "middle.nonlinearity", _is_small
+        )
+        yield _of_all(f"{where}: ||W||^2 / L is within 1 of the paper's 6", chosen, "cost_per_layer", _is_published)
+        inside = [row for row in chosen if row["split.end"] > row["split.start"]]
+        detail = ", ".join(
+            f"{row['split.inside_per_layer']:.2f} at rank {row['split.rank']}, layers {row['split.start']} to "
+            f"{row['split.end']}"
+            for row in inside
+        )
+        near = [abs(row.number("split.inside_per_layer") / row.number("split.rank") - 1) <= 0.1 for row in inside]
+        claim = f"{where}: a layer inside the bottleneck costs its rank, to a tenth"
+        yield Finding(claim, all(near) if len(inside) == len(chosen) else None, detail)
+
+
+def _is_true_rank(value: float) -> bool:
+    return value == _TRUE_RANK
+
+
+def _is_small(value: float) -> bool:
+    return value <= 0.05
+
+
+def _is_published(value: float) -> bool:
+    return abs(value - _PUBLISHED_COST) <= 1
+
+
+def _of_all(claim: str, rows: Sequence[Row], name: str, holds: Any) -> Finding:
+    values = [row.number(name) for row in rows]
+    return Finding(claim, all(map(holds, values)), ", ".join(f"{value:.3g}" for value in values))
+
+
+def _panel(title: str, group: str, label: str, scale: float) -> Lines:
+    return Lines(
+        title=f"{title}, inputs of deviation {scale:g}",
+        where={"scale": scale},
+        x=INDEX,
+        series=tuple(Series(f"$s_{place}$", line=f"{group}.s_{place}") for place in range(1, _TRUE_RANK + 4)),
+        x_label="layer",
+        y_label=label,
+        y_scale="log" if group == "activation" else "linear",
+        reading="means over seeds",
+        marks=(Mark("split.start", "bottleneck from"), Mark("split.end", "to")),
+    )
+
+
+STUDY = Study(
+    name="function/published-setting",
+    question="Does a network of the paper's size find the rank of its function, at the cost that the paper prints?",
+    reference="Jacot 2023, Figure 1 and the split of the norm in section 4",
+    cases=grid(scale=_SCALES, seed=range(1)),
+    measure=measure,
+    findings=findings,
+    seconds=lambda case: 110.0,
+    view=View(
+        figures=tuple(
+            _panel(title, group, label, scale)
+            for scale in _SCALES
+            for title, group, label in (
+                ("activations", "activation", "singular value, centred"),
+                ("weights", "weight", "singular value"),
+            )
+        ),
+        table=(
+            Column("scale", "deviation of inputs"),
+            "seed",
+            Column("middle.rank", "rank, middle", ".3g"),
+            Column("middle.uncentred", "uncentred", ".3g"),
+            Column("middle.next_over_last", "s_5 / s_4", ".3f"),
+            Column("middle.nonlinearity", "nonlinearity", ".3f"),
+            Column("split.start", "bottleneck from", ".3g"),
+            Column("split.end", "to", ".3g"),
+            Column("split.inside_per_layer", "a layer inside", ".2f"),
+            Column("split.above_rank", "||W||^2 - kL", ".1f"),
+            Column("cost_per_layer", "||W||^2 / L", ".2f"),
+            Column("risk", "", ".3f"),
+        ),
+    ),
+)
