@@ -49,12 +49,6 @@ class CharacterGPT(nn.Module):
         return self.lm_head(self.ln_f(self.blocks(found)))
 
 
-def loss_of_sequences(logits: Tensor, targets: Tensor) -> Tensor:
-    """The mean cross-entropy over the characters of every sequence."""
-    logits = logits.reshape(len(logits), CONTEXT, -1).transpose(1, 2)
-    return cross_entropy(logits, targets, reduction="none").mean(1)
-
-
 text = "\n".join(topics.values())[:200_000]
 alphabet = sorted(set(text))
 characters = torch.tensor([alphabet.index(character) for character in text])
@@ -75,13 +69,13 @@ few = sequences(8)
 maps: dict[int, hm.results.CurvatureMap] = {}
 for step in range(STEPS + 1):
     if step in MAPPED_AT:
-        problem = hm.Problem(model, loss_of_sequences, *few, dtype=torch.float32)
+        problem = hm.Problem(model, "cross_entropy", *few, dtype=torch.float32)  # a label at every character
         found = maps[step] = hm.map(problem, seconds=20, title=f"after {step} steps")
         sharpness = whole_of(found.network).sharpness.value
         print(f"step {step}: risk {found.network.risk:.2f}, sharpness {sharpness:.3g}, {found.verdicts[2]}")
     inputs, targets = sequences(32)
     optimiser.zero_grad()
-    loss_of_sequences(model(inputs), targets).mean().backward()
+    cross_entropy(model(inputs).mT, targets).backward()
     optimiser.step()
 
 figure = Figure(figsize=(9.0, 3.8), layout="constrained")

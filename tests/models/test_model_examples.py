@@ -24,5 +24,5 @@ def test_the_example_runs(path, capsys):
     assert capsys.readouterr().out.strip()
 
 
-def test_there_are_four_examples():
-    assert len(EXAMPLES) >= 4
+def test_there_are_examples():
+    assert {path.stem for path in EXAMPLES} == set(NEEDS)
