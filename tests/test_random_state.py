@@ -72,6 +72,8 @@ CASES: dict[str, Callable[..., Any]] = {
     "FullyConnected": lambda: [net(), hm.FullyConnected((2, 2)).build(seed=1, init="orthogonal")],
     "LocallyConnected": lambda: hm.LocallyConnected(3, 2, 2, 2).build(seed=0),
     "describe": lambda: hm.describe(net()),
+    "learning_coefficient": lambda: hm.learning_coefficient(hm.FullyConnected((4, 5, 3)), rank=2),
+    "next_token": lambda: hm.next_token(),
     "predict_ranks": lambda: hm.predict_ranks(hm.FullyConnected((4, 5, 3))),
     "effective_parameters": lambda: hm.effective_parameters(4, 5),
     "train": lambda: hm.train(nn.Sequential(net(), nn.Dropout(0.5)), data(), epochs=2, batch_size=5),

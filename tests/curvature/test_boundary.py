@@ -35,7 +35,10 @@ def problem(**options: object) -> hm.Problem:
         ({"data": INPUTS.to_sparse()}, "inputs must be plain dense tensors; got torch.sparse_coo"),
         ({"data": INPUTS.to(torch.complex64)}, "the inputs must fit the model; inputs of shape .* type complex64"),
         ({"data": INPUTS > 0}, "the inputs must fit the model; inputs of shape .* type bool"),
-        ({"loss": None}, "loss must be one of squared, cross_entropy, log_cosh; got None"),
+        (
+            {"loss": None},
+            "own loss needs data of dictionaries with labels; the loss is None and the data are a Tensor with t",
+        ),
         ({"loss": nn.MSELoss}, r"a loss must be an object, not its class; got the class MSELoss. Write MSELoss\(\)"),
         ({"loss": lambda out, target: out.sum(1) * float("nan")}, "the loss must be finite"),
         ({"l2": "a"}, "l2 must be finite and not negative; got 'a'"),
@@ -103,7 +106,7 @@ def test_the_users_own_exceptions_pass_through_with_a_note(options, error: type[
 @pytest.mark.parametrize(
     ("vectors", "sentence"),
     [
-        ("a", "an operator multiplies tensors; got str"),
+        ("a", "an operator multiplies tensors and arrays; got str"),
         (torch.zeros(43, dtype=torch.complex64), "real, dense vectors; got torch.complex64"),
         (torch.zeros(43).to_sparse(), "real, dense vectors; got torch.float32, torch.sparse_coo"),
         (torch.zeros(42), "needs vectors with 43 entries"),

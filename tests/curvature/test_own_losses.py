@@ -110,7 +110,9 @@ def test_what_is_no_loss_of_samples_is_refused():
         hm.Problem(speaking("centred"), None, batch("numbers"))
     with pytest.raises(InvalidInput, match="without a loss of its own needs one; its forward takes no 'labels'"):
         hm.Problem(nn.Linear(4, 3).double(), None, {"input": MASK.double(), "labels": LABELS[:, 0]})
-    with pytest.raises(InvalidInput, match="own loss needs data of dictionaries with labels; got a tuple"):
+    with pytest.raises(
+        InvalidInput, match="own loss needs data of dictionaries with labels; the loss is None and the data are a tuple"
+    ):
         hm.Problem(speaking("tokens"), None, (TEXT, LABELS))
     with pytest.raises(InvalidInput, match="needs batches that are dictionaries.*gave a tuple"):
         hm.Problem(speaking("tokens"), None, [(TEXT, LABELS)])

@@ -198,7 +198,7 @@ def test_complex_weights_and_inputs_of_another_type_are_refused():
 
     with pytest.raises(InvalidInput, match="weights must be real; parameter 'weight' is torch.complex128"):
         hm.Problem(Complex(), "squared", INPUTS, TARGETS)
-    with pytest.raises(InvalidInput, match=r"inputs must fit the model; inputs of shape \(3, 4\) and type uint8 gave"):
+    with pytest.raises(InvalidInput, match=r"inputs must fit the model; inputs of shape \(\d, 4\) and type uint8 gave"):
         hm.Problem(chain(4, 3), "squared", INPUTS.to(torch.uint8), TARGETS)
 
 
@@ -222,7 +222,7 @@ def test_a_vanishing_hessian_has_norm_zero_without_its_dense_form():
     assert hm.loss_hessian(hm.Problem(model, "cross_entropy", INPUTS[:2], torch.zeros(2).long())).scale == 0.0
 
 
-def test_products_with_anything_but_a_tensor_are_refused():
+def test_products_with_lists_of_numbers_are_refused():
     hessian = hm.loss_hessian(hm.Problem(chain(4, 3).double(), "squared", INPUTS, TARGETS))
-    with pytest.raises(InvalidInput, match="an operator multiplies tensors; got ndarray"):
-        hessian @ torch.ones(15).numpy()
+    with pytest.raises(InvalidInput, match="an operator multiplies tensors and arrays; got list"):
+        hessian @ [1.0] * 15

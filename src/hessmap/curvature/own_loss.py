@@ -20,14 +20,15 @@ _SAME = 1e-4  # relative, of losses that may be taken in float32
 _MUST, _REMEDY = "a model without a loss of its own needs one", 'Pass one to Problem, such as "cross_entropy"'
 
 
-def labelled_data(data: Any, forward: Forward | None) -> Any:
+def labelled_data(data: Any, targets: Any, forward: Forward | None) -> Any:
     """Dictionaries with labels as (inputs with the labels among them, labels), whenever they are read."""
     must, remedy = "a model's own loss needs data of dictionaries with labels", "Pass a loss to Problem"
     require(forward is None, must, "the model is called by a forward function", remedy)
     if isinstance(data, Mapping):
-        return dict(data), data[label_name(data)]
-    is_batches = not isinstance(data, Tensor | tuple | str | bytes) and hasattr(data, "__iter__")
-    got = f"got a {type(data).__name__}"
+        labelled = dict(data) if targets is None else {**data, "labels": targets}
+        return labelled, labelled[label_name(labelled)]
+    is_batches = not isinstance(data, Tensor | tuple | str | bytes) and hasattr(data, "__iter__") and targets is None
+    got = f"the loss is None and the data are a {type(data).__name__}{'' if targets is None else ' with targets'}"
     require(is_batches or isinstance(data, Dataset), must, got, remedy)
     return _LabelledBatches(DataLoader(data, batch_size=_BATCH) if isinstance(data, Dataset) else data)
 

@@ -96,7 +96,7 @@ class Problem:
         self.memory_budget, budget_notes = checked_budget(memory_budget)
         self.dtype, format_notes = chosen_format(model, dtype)
         self.device = checked_device(model, device)
-        data = data if loss is not None or targets is not None else labelled_data(data, forward)
+        data, targets = (data, targets) if loss is not None else (labelled_data(data, targets, forward), None)
         with torch.no_grad():
             self.model, model_notes = private_copy(model, self.dtype, self.device)
             self.samples, data_notes = samples_of(data, targets, self.dtype, self.device, self.memory_budget)

@@ -28,8 +28,8 @@ _EXAMPLES = """
   hessmap certify                             [dim]# a bound on unseen errors[/dim]\n
   hessmap function                            [dim]# the rank of its function[/dim]\n
   hessmap study list                          [dim]# the papers' questions[/dim]\n
-  hessmap papers                              [dim]# their items, how far each was verified[/dim]\n
-  hessmap data                                [dim]# what is here, how to get more[/dim]
+  hessmap papers                              [dim]# items, and how far verified[/dim]\n
+  hessmap data                                [dim]# what is here, what is not[/dim]
 
 Every command has --help with examples of its own, and --json for programs.
 """

@@ -12,7 +12,7 @@ EXAMPLES = """
 [bold]Examples[/bold]
 
   hessmap data\n
-  hessmap data --verify             [dim]# compare every file with the published one[/dim]\n
+  hessmap data --verify             [dim]# compare files with the published ones[/dim]\n
   HESSMAP_DATA=~/data hessmap data  [dim]# look there first[/dim]
 """
 

@@ -22,9 +22,9 @@ bottlenecks: the squared norm per layer is at least, and in deep networks about,
 
 [bold]Examples[/bold]
 
-  hessmap function                                [dim]# a small network on digits, F-100^2[/dim]\n
-  hessmap function --tolerance 1e-10 --certify    [dim]# no small singular value is dropped[/dim]\n
-  hessmap function --figure layers.png            [dim]# singular values, layer by layer[/dim]\n
+  hessmap function                              [dim]# a small network on digits[/dim]\n
+  hessmap function --tolerance 1e-10 --certify  [dim]# drops nothing small[/dim]\n
+  hessmap function --figure layers.png          [dim]# layer by layer[/dim]\n
   hessmap function my_models:net --data my_data:inputs\n
   hessmap function my_models:net --data my_data:train --json > function.json
 """

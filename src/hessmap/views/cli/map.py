@@ -24,7 +24,7 @@ Every map is stored under its name. A model has a colon in its name; the words l
 
   hessmap map list                              [dim]# what is stored[/dim]\n
   hessmap map show run3 --html run3.html        [dim]# a map again, or its page[/dim]\n
-  hessmap map compare run1 run3                 [dim]# what changed, layer by layer[/dim]
+  hessmap map compare run1 run3                 [dim]# layer by layer[/dim]
 
 [bold]Examples[/bold]
 

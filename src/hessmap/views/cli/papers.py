@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 EXAMPLES = """
 [bold]Examples[/bold]
 
-  hessmap papers                      [dim]# the five papers: how many items have which status[/dim]\n
+  hessmap papers                      [dim]# how many items have which status[/dim]\n
   hessmap papers 2                    [dim]# every item of paper 2[/dim]\n
-  hessmap papers 2 --missing          [dim]# what was not tried, or not at the paper's size[/dim]\n
+  hessmap papers 2 --missing          [dim]# not tried, or only smaller[/dim]\n
   hessmap papers 2 "Table 8"          [dim]# everything about an item[/dim]\n
   hessmap papers --status corrected\n
   hessmap papers --html papers.html   [dim]# a page with filters[/dim]
