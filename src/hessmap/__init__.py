@@ -41,6 +41,7 @@ _HOME_OF = {
     "layer_hessian": "curvature.layers",
     "layer_names": "curvature.layers",
     "learning_coefficient": "theory",
+    "learning_coefficient_estimate": "maps.learning",
     "loss_hessian": "curvature",
     "map": "maps.curvature_map",
     "next_token": "curvature",
@@ -152,6 +153,7 @@ if TYPE_CHECKING:  # what editors and type checkers see
     from hessmap.maps.curvature_map import map as map
     from hessmap.maps.functions import bottleneck_view as bottleneck_view
     from hessmap.maps.functions import function_rank as function_rank
+    from hessmap.maps.learning import learning_coefficient_estimate as learning_coefficient_estimate
     from hessmap.maps.track import Tracker as Tracker
     from hessmap.measurement import density_estimate as density_estimate
     from hessmap.measurement import effective_dimension as effective_dimension

@@ -126,6 +126,13 @@ predict
 predict ''
 predict 5
 predict 5-5 --loss nope
+learning exact 5-5
+learning exact 5-5 --rank 6
+learning exact '5-5-5 relu' --rank 1
+learning exact conv-1x20-8x3-10 --rank 1
+learning estimate --widths 5-5-10 nope:net
+learning estimate --draws 3
+learning estimate --figure chains.txt
 predict 5-5 --input-rank -1
 predict 5-5 --input-rank x
 predict 5-5 --kind nope

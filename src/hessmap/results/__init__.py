@@ -36,7 +36,12 @@ from hessmap.results.layers import (
     OverlapCurve,
     OverlapSummary,
 )
-from hessmap.results.learning import LearningCoefficient
+from hessmap.results.learning import (
+    ChainSettings,
+    LearningCheck,
+    LearningCoefficient,
+    LearningCoefficientEstimate,
+)
 from hessmap.results.map_comparison import Change, FactorChange, LayerChange, MapComparison, MapIdentity, PartChange
 from hessmap.results.maps import CurvatureMap, FactorCurvature, LayerCurvature, NetworkCurvature, PartCurvature
 from hessmap.results.provenance import Provenance, data_hash, provenance
@@ -68,6 +73,7 @@ __all__ = [
     "AutocorrelationMeasurement",
     "BalanceMeasurement",
     "BottleneckView",
+    "ChainSettings",
     "Change",
     "ClassRegions",
     "ClusterMeasurement",
@@ -96,7 +102,9 @@ __all__ = [
     "LayerChange",
     "LayerCurvature",
     "LayerRepresentation",
+    "LearningCheck",
     "LearningCoefficient",
+    "LearningCoefficientEstimate",
     "LinearSolution",
     "MapComparison",
     "MapIdentity",

@@ -13,6 +13,7 @@ from typer.core import TyperGroup
 
 from hessmap.errors import HessmapError, sentence
 from hessmap.views.cli import certify, data, function, papers, predict
+from hessmap.views.cli.learning import learning_app
 from hessmap.views.cli.map import map_app
 from hessmap.views.cli.study import study_app
 from hessmap.views.cli.track import track_app
@@ -27,6 +28,7 @@ _EXAMPLES = """
   hessmap predict 64-30-20-10 --input-rank 61 [dim]# from integers alone[/dim]\n
   hessmap certify                             [dim]# a bound on unseen errors[/dim]\n
   hessmap function                            [dim]# the rank of its function[/dim]\n
+  hessmap learning exact 5-5-5 --rank 2       [dim]# volume of good weights[/dim]\n
   hessmap study list                          [dim]# the papers' questions[/dim]\n
   hessmap papers                              [dim]# items, and how far verified[/dim]\n
   hessmap data                                [dim]# what is here, what is not[/dim]
@@ -113,6 +115,7 @@ app.add_typer(track_app)
 app.command("predict", epilog=predict.EXAMPLES)(predict.predict)
 app.command("certify", epilog=certify.EXAMPLES)(certify.certify)
 app.command("function", epilog=function.EXAMPLES)(function.function)
+app.add_typer(learning_app)
 app.command("papers", epilog=papers.EXAMPLES)(papers.papers)
 app.command("data", epilog=data.EXAMPLES)(data.data)
 app.add_typer(study_app)

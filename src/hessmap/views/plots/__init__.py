@@ -15,6 +15,7 @@ from hessmap.results import (
     DensityCurve,
     DensityEstimate,
     EigenpairsMeasurement,
+    LearningCoefficientEstimate,
     MapComparison,
     NetworkCurvature,
     Spectrum,
@@ -24,6 +25,7 @@ from hessmap.results.maps import whole_of
 from hessmap.results.pictures import register_pictures
 from hessmap.views.plots.functions import class_regions_figure, representations_figure
 from hessmap.views.plots.layers import comparison_figure, layers_figure, network_layers_figure
+from hessmap.views.plots.learning import chains_figure
 from hessmap.views.plots.spectrum import (
     density_figure,
     eigenvalues_figure,
@@ -35,6 +37,7 @@ from hessmap.views.plots.style import save_figure, write_figure
 from hessmap.views.plots.track import track_figure
 
 __all__ = [
+    "chains_figure",
     "class_regions_figure",
     "comparison_figure",
     "density_figure",
@@ -79,3 +82,4 @@ register_pictures(DensityCurve, density=density_figure)
 register_pictures(WholeCurvature, density=lambda found: density_figure(found.density))
 register_pictures(BottleneckView, layers=representations_figure)
 register_pictures(ClassRegions, regions=class_regions_figure)
+register_pictures(LearningCoefficientEstimate, chains=chains_figure)
