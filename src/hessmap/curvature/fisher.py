@@ -32,6 +32,9 @@ class FisherOperator(SymmetricOperator):
     def provenance(self) -> Provenance:
         return self.problem.provenance
 
+    def expect_products(self, count: int) -> None:
+        self._products.expect(count)
+
     def matmat(self, vectors: Tensor) -> Tensor:
         return self._products(vectors)
 

@@ -59,6 +59,9 @@ class Hessian(SymmetricOperator):
         self._dense = dense_hessian(self.problem, self.part)
         return self._dense
 
+    def expect_products(self, count: int) -> None:
+        self._products.expect(count)
+
     def matmat(self, vectors: Tensor) -> Tensor:
         if self._dense is not None:
             return (self._dense.matrix @ vectors.to(self._dense.matrix)).to(vectors)
@@ -77,7 +80,11 @@ class Hessian(SymmetricOperator):
     def in_single_precision(self) -> Hessian | None:
         """Products with a copy of the model in float32; None where it has none, or where the matrix is at hand."""
         twin = self.problem.in_single_precision() if self._dense is None else None
-        return None if twin is None else Hessian(twin, self.part)
+        if twin is None:
+            return None
+        narrow = Hessian(twin, self.part)
+        narrow.expect_products(self._products.num_expected)
+        return narrow
 
     def __repr__(self) -> str:
         return f"{self.part} Hessian of size {self.size} of {self.problem!r}"
@@ -120,4 +127,5 @@ def functional_hessian(problem: Problem) -> Hessian:
 
 def loss_norm(problem: Problem) -> float:
     """||H_L||_2 to about 1e-3, enough to anchor a threshold. Found once per problem."""
-    return problem.find_once("loss_norm", lambda: spectral_norm(BlockProducts(problem, "loss"), problem.num_parameters))
+    products = BlockProducts(problem, "loss", may_trace=False)
+    return problem.find_once("loss_norm", lambda: spectral_norm(products, problem.num_parameters))

@@ -40,6 +40,9 @@ class LinearOperator(ABC):
     def matmat(self, vectors: Tensor) -> Tensor:
         """The product with the columns of ``vectors``, shape (shape[1], count) -> (shape[0], count)."""
 
+    def expect_products(self, count: int) -> None:  # noqa: B027, most operators have nothing to prepare
+        """Hear that about so many products will come: an operator may prepare for them, in a part of their time."""
+
     @overload
     def __matmul__(self, vectors: Tensor) -> Tensor: ...
 
@@ -204,6 +207,9 @@ class DiagonalBlock(SymmetricOperator):
     def provenance(self) -> Provenance | None:
         return self.whole.provenance
 
+    def expect_products(self, count: int) -> None:
+        self.whole.expect_products(count)
+
     def matmat(self, vectors: Tensor) -> Tensor:
         return self.whole.matmat(_embed(vectors, self.place, self.whole.size))[self.place]
 
@@ -242,6 +248,9 @@ class PrincipalBlock(SymmetricOperator):
     @property
     def provenance(self) -> Provenance | None:
         return self.whole.provenance
+
+    def expect_products(self, count: int) -> None:
+        self.whole.expect_products(count)
 
     def matmat(self, vectors: Tensor) -> Tensor:
         padded = vectors.new_zeros(self.whole.size, vectors.shape[1])

@@ -7,7 +7,7 @@ import html
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from math import isfinite, prod
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -62,7 +62,10 @@ class Problem:
     The model is copied with batch-norm frozen: training the original later does not change the problem. The copy is in
     float64 up to a million trainable parameters and in its own number format above, unless ``dtype`` says otherwise. No
     temporary is meant to exceed ``memory_budget`` bytes; without one it is a quarter of the free memory, at most 8 GiB.
-    ``notes`` says in words whatever was done.
+
+    Products are traced and compiled, for the speed of their matrix products, where a measurement needs so many that it
+    pays ("auto", which needs a C++ compiler); with ``compile=True`` always, which takes up to minutes at the first
+    product, with False never. ``notes`` says in words whatever was done.
 
     >>> import torch
     >>> model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Tanh(), torch.nn.Linear(4, 2))
@@ -87,12 +90,15 @@ class Problem:
         dtype: torch.dtype | None = None,
         device: torch.device | str | None = None,
         memory_budget: int | None = None,
+        compile: bool | Literal["auto"] = "auto",
     ) -> None:
         require(isinstance(model, nn.Module), "model must be a torch.nn.Module", f"got {type(model).__name__}")
         is_penalty = isinstance(l2, int | float) and 0 <= l2 < float("inf")
         require(is_penalty, "l2 must be finite and not negative", f"got {l2!r}")
         require(forward is None or callable(forward), "forward must be a function (model, inputs)", f"got {forward!r}")
+        require(compile in (True, False, "auto"), 'compile must be True, False or "auto"', f"got {compile!r}")
         self.l2 = float(l2)
+        self.compile: bool | Literal["auto"] = compile
         self.memory_budget, budget_notes = checked_budget(memory_budget)
         self.dtype, format_notes = chosen_format(model, dtype)
         self.device = checked_device(model, device)
@@ -111,7 +117,8 @@ class Problem:
         require(is_ordered, must, got, "Build the loader with shuffle=False")
         own_notes = self._set_loss(None if loss is None else as_loss(loss, class_axis), model)
         num_frozen = len(self._fixed) - chosen.num_left_out
-        self.notes: tuple[str, ...] = (
+        self._later_notes: list[str] = []
+        self._first_notes: tuple[str, ...] = (
             *(*model_notes, *data_notes, *format_notes, *own_notes, *sorted(self._evaluation_notes), *budget_notes),
             *([f"{num_frozen} frozen parameters were left out"] if num_frozen else []),
             *([f"{chosen.num_left_out} trainable parameters were left out, as asked"] if chosen.num_left_out else []),
@@ -119,6 +126,16 @@ class Problem:
         )
         risk = self.risk()
         require(isfinite(risk), "the loss must be finite", f"the risk is {risk}")
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What was done to the model and the data, and how products are made once that is decided."""
+        return self._first_notes + tuple(self._later_notes)
+
+    def add_note(self, note: str) -> None:
+        """Say something more, once; the problem in single precision says the same."""
+        if note not in self._later_notes:
+            self._later_notes.append(note)
 
     def _set_loss(self, loss: Loss | None, original: nn.Module) -> tuple[str, ...]:
         """Look at the first samples, then count over one pass what the mean is to be divided by; notes on both."""

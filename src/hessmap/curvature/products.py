@@ -1,11 +1,12 @@
 """Products with the three Hessians: by automatic differentiation, for any module, or by hand for a chain of layers.
 
 The forward pass is linearised once per batch and reused for every column; where all the data fit the budget, it is
-linearised once and kept.
+linearised once and kept. Where many products are to come, the graph may be traced and compiled.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from functools import cached_property
 
@@ -19,6 +20,8 @@ from hessmap.curvature.chain_products import CHAIN_PARTS, chain_columns, chain_p
 from hessmap.curvature.graph_memory import bytes_per_sample, samples_at_once
 from hessmap.curvature.nested_tensors import take_rows
 from hessmap.curvature.problem import Problem
+from hessmap.curvature.traced_graph import NotTraceable
+from hessmap.curvature.traced_products import least_seconds, pays, traced_products, why_not_traceable
 
 _BLOCK = 64
 _SMALL_CHAIN = 20_000  # parameters up to which a product is so short that its calls cost more than its numbers
@@ -33,14 +36,26 @@ class BlockProducts:
     """Products of one kind of curvature with blocks of vectors.
 
     Chains of layers are multiplied by hand, once that was seen to agree with autograd on a few samples; with
-    ``by_hand=False`` nothing is.
+    ``by_hand=False`` nothing is. Other graphs are traced and compiled if the problem says so, or if that pays for the
+    number of products that are expected; with ``may_trace=False`` none is.
     """
 
-    def __init__(self, problem: Problem, kind: str, by_hand: bool = True) -> None:
+    def __init__(self, problem: Problem, kind: str, by_hand: bool = True, may_trace: bool = True) -> None:
         self.problem = problem
         self.kind = kind
         self._by_hand = by_hand and kind in CHAIN_PARTS and problem.output_dim <= _SMALL_OUTPUT
         self._stored: list[RowProduct] | None = None
+        self._is_decided = not (by_hand and may_trace) or problem.compile is False
+        self._is_traced = False
+        self._num_expected, self._num_made, self._seconds = 0, 0, 0.0
+
+    def expect(self, count: int) -> None:
+        """So many products will come: what is prepared for them may take a part of their time."""
+        self._num_expected = self._num_made + count
+
+    @property
+    def num_expected(self) -> int:
+        return max(0, self._num_expected - self._num_made)
 
     @cached_property
     @torch.inference_mode(False)
@@ -64,15 +79,48 @@ class BlockProducts:
         given = vectors.T.to(point.device, point.dtype).contiguous()
         given = given.clone() if given.is_inference() else given
         total = 2 * problem.l2 * given if self.kind == "loss" else torch.zeros_like(given)
+        if not self._is_decided:
+            self._decide(given[:1])
         width = min(max(1, len(given)), columns_at_once(problem))
-        if self._chain:
+        if self._chain and not self._is_traced:
             width = min(width, chain_columns(problem, self._chain))
-        products = self._batches(width) if self._stored is None else self._stored
-        for product in products:
+        for product in self._batches(width) if self._stored is None else self._stored:
+            began = time.perf_counter()
             for start in range(0, len(given), width):
                 part = slice(start, start + width)
                 total[part] += product(given[part])
+            self._seconds += time.perf_counter() - began
+        self._num_made += len(given)
         return total.T.to(vectors.device, vectors.dtype)
+
+    def _decide(self, row: Tensor) -> None:
+        """Whether products are traced from now on: as the problem says, or once the first ones tell that it pays."""
+        problem = self.problem
+        if problem.compile is True:
+            self._trace()
+        elif self._chain or why_not_traceable(problem):
+            self._is_decided = True
+        elif self._stored and self._num_made and len(row):
+            ahead = self.num_expected * self._seconds / self._num_made
+            if ahead > least_seconds():
+                self._is_decided = True
+                plain = self._stored
+                if pays(lambda: [product(row) for product in plain], len(plain), self.num_expected):
+                    self._trace(row)
+
+    def _trace(self, row: Tensor | None = None) -> None:
+        """Trace; with a row, keep to what is there already unless that is slower."""
+        self._is_decided = True
+        try:
+            found = traced_products(self.problem, self.kind)
+        except NotTraceable as reason:
+            self.problem.add_note(f"products of the {self.kind} curvature: not traced, {reason}")
+            return
+        if row is not None and self._stored and _seconds(self._stored, row) <= _seconds(found.products, row):
+            self.problem.add_note(f"{found.note}, not used because it is slower")
+            return
+        self.problem.add_note(found.note)
+        self._stored, self._is_traced = found.products, True
 
     @property
     def block_size(self) -> int:
@@ -99,6 +147,17 @@ class BlockProducts:
                 kept.append(product)
             yield product
         self._stored = kept if keeps else None
+
+
+def _seconds(products: list[RowProduct], row: Tensor) -> float:
+    """Of a product over all batches, the better of two."""
+    spent = []
+    for _ in range(2):
+        start = time.perf_counter()
+        for product in products:
+            product(row)
+        spent.append(time.perf_counter() - start)
+    return min(spent)
 
 
 def hessian_product(problem: Problem, part: str, vectors: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ from hessmap.errors import checked_count, checked_number, require
 from hessmap.measurement.matrices import Matrix
 from hessmap.measurement.quadrature import GaussRules, gauss_rules
 from hessmap.measurement.random_probes import CONFIDENCE, ProbedOperator
-from hessmap.progress import expect_products, shown_work
+from hessmap.progress import shown_work
 from hessmap.results import DensityEstimate
 from hessmap.results.whole_curvature import smoothed
 
@@ -47,7 +47,8 @@ def density_estimate(
     require(width is None or _LEAST_WIDTH <= width < np.inf, must, f"got {width}")
     operator = ProbedOperator(matrix, seed)
     require(operator.size > 0, "a density needs at least one dimension", "the operator has size 0")
-    expect_products(num_probes * min(num_steps, operator.size))
+    num_products = num_probes * min(num_steps, operator.size)
+    operator.expect_products(num_products, num_products)
     rules, kept = probe_rules(operator, num_probes, num_steps, memory_budget)
     return density_record(operator, rules, num_steps, kept, width)
 

@@ -105,6 +105,12 @@ def measured_product(matrix: Matrix) -> ScaledProduct:
     return ScaledProduct(partial(_product, matrix), shape[0], check)
 
 
+def announce_products(matrix: Matrix, count: int) -> None:
+    """Tell an operator that about so many products will come: it may prepare for them."""
+    if isinstance(matrix, LinearOperator):
+        matrix.expect_products(count)
+
+
 def _operator_shape(matrix: LinearOperator) -> tuple[int, int]:
     """The shape of an operator that says what it is."""
     rows, columns = (checked_count("the size of an operator", size, 0) for size in matrix.shape)

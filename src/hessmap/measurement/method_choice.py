@@ -17,16 +17,12 @@ from hessmap.measurement.dense_spectrum import reduced_spectrum, spectrum
 from hessmap.measurement.density_estimate import density_estimate
 from hessmap.measurement.matrices import Matrix
 from hessmap.measurement.random_probes import ProbedOperator
-from hessmap.measurement.top_eigenpairs import default_block, eigenpairs_bytes, top_eigenpairs
+from hessmap.measurement.top_eigenpairs import default_block, eigenpairs_bytes, expected_products, top_eigenpairs
 from hessmap.results import DensityEstimate, EigenpairsMeasurement, MethodChoice, Spectrum
 
 SpectrumMethod = Literal["auto", "dense", "reduced", "lanczos", "quadrature"]
 _DENSE_SIZE = 6000
 _STEPS, _PROBES = 64, 16
-# Products of Lanczos with restarts: at the start, per eigenpair, per vector of a block. The plane through the medians
-# of benchmarks/lanczos_products.py (loss Hessians of four networks, untrained and trained, to 1e-8); single operators
-# took between 0.6 and 1.6 times as many.
-_PRODUCTS_AT_START, _PRODUCTS_PER_PAIR, _PRODUCTS_PER_VECTOR = 9.8, 4.1, 16.8
 
 
 def auto_spectrum(
@@ -106,8 +102,7 @@ def _by_size(matrix: Matrix, size: int, count: int | None) -> tuple[str, str]:
 
 
 def _lanczos(size: int, count: int, width: int, each: float) -> tuple[int, float, int]:
-    expected = _PRODUCTS_AT_START + _PRODUCTS_PER_PAIR * count + _PRODUCTS_PER_VECTOR * width
-    products = min(size, round(expected))
+    products = expected_products(size, count, width)
     return eigenpairs_bytes(size, count, width), products * each, products
 
 

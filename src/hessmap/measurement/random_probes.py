@@ -11,7 +11,8 @@ from scipy import stats
 from torch import Tensor
 
 from hessmap.errors import checked_count, checked_number, checked_seed, require
-from hessmap.measurement.matrices import Floats, Matrix, measured_product
+from hessmap.measurement.matrices import Floats, Matrix, announce_products, measured_product
+from hessmap.progress import expect_products
 from hessmap.results import Provenance, provenance
 
 BLOCK = 16
@@ -27,7 +28,7 @@ class ProbedOperator:
         self.product = measured_product(matrix)
         self.size = self.product.size
         self.generator = torch.Generator().manual_seed(self.seed)
-        self.provenance: Provenance = getattr(matrix, "provenance", None) or provenance(seed=self.seed)
+        self._matrix = matrix
 
     @property
     def scale(self) -> float:
@@ -36,6 +37,17 @@ class ProbedOperator:
     @property
     def num_products(self) -> int:
         return self.product.num_products
+
+    @property
+    def provenance(self) -> Provenance:
+        """Of the matrix, with what its products have told by now."""
+        return getattr(self._matrix, "provenance", None) or provenance(seed=self.seed)
+
+    def expect_products(self, fewest: int, most: int) -> None:
+        """Say how many products will come: at least to the operator, which may prepare for them, at most to who
+        watches."""
+        announce_products(self._matrix, fewest)
+        expect_products(most)
 
     def signs(self, count: int) -> Tensor:
         """Random vectors of ones and minus ones, the least noisy for traces and diagonals."""

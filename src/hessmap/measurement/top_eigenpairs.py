@@ -22,12 +22,23 @@ from hessmap.measurement.eigenpair_iteration import (
     WantedPairs,
     num_stored,
 )
-from hessmap.measurement.matrices import Matrix, float_array, is_narrow, measured_product, reachable_tolerance
+from hessmap.measurement.matrices import (
+    Matrix,
+    announce_products,
+    float_array,
+    is_narrow,
+    measured_product,
+    reachable_tolerance,
+)
 from hessmap.measurement.mixed_precision import Attempt, Precision, attempt, chosen_precision
 from hessmap.progress import shown_work
 from hessmap.results import EigenpairsMeasurement, Provenance, SharpnessMeasurement, provenance
 
 _TOLERANCE, _SHARPNESS_TOLERANCE = 1e-8, 1e-6
+# Products of Lanczos with restarts: at the start, per eigenpair, per vector of a block. The plane through the medians
+# of benchmarks/lanczos_products.py (loss Hessians of four networks, untrained and trained, to 1e-8); single operators
+# took between 0.6 and 1.6 times as many.
+_PRODUCTS_AT_START, _PRODUCTS_PER_PAIR, _PRODUCTS_PER_VECTOR = 9.8, 4.1, 16.8
 _LOOSE = 1e-4  # a tolerance far above what float32 leaves of orthogonality
 
 
@@ -92,6 +103,7 @@ def top_eigenpairs(
         stored = product.dtype = torch.float32
     plan = EigenpairIteration(size, wanted, width, capacity, most, checked_seed(seed), stored)
     rows = None if start is None else _start_rows(start, size)
+    announce_products(matrix, min(most, expected_products(size, total, width)))
     tried = attempt(matrix, product, plan, rows, chosen_precision(precision, matrix, plan))
     if tried.is_final and tried.pairs is not None:
         return _measurement(matrix, plan, tried.pairs, product.num_products, tried)
@@ -135,6 +147,12 @@ def default_block(matrix: Matrix, size: int, count: int) -> int:
     """Narrow blocks need fewer products; wide ones pay where many vectors cost little more than one."""
     widest = matrix.block_size if isinstance(matrix, LinearOperator) else 16
     return min(size, widest, max(4, count))
+
+
+def expected_products(size: int, count: int, block_size: int) -> int:
+    """How many products the eigenpairs will take to 1e-8, about."""
+    expected = _PRODUCTS_AT_START + _PRODUCTS_PER_PAIR * count + _PRODUCTS_PER_VECTOR * block_size
+    return min(size, round(expected))
 
 
 def default_basis(size: int, count: int, block_size: int) -> int:

@@ -22,7 +22,7 @@ from hessmap.measurement.random_probes import (
     orthonormal_range,
     standard_error,
 )
-from hessmap.progress import expect_products, shown_work
+from hessmap.progress import shown_work
 from hessmap.results import EigenpairsMeasurement, SpectralEstimate
 
 TraceMethod = Literal["auto", "hutchinson", "hutch++", "xtrace", "exact"]
@@ -73,7 +73,7 @@ def trace_estimate(
         value, error = (operator.scale * float(terms.sum()) for terms in (diagonal, rounding_errors(matrix, diagonal)))
         return _record("trace", operator, "exact", value, error, operator.size, target)
     method = "hutch++" if method == "auto" else method
-    expect_products(target.max_products)
+    operator.expect_products(min(fewest, target.max_products), target.max_products)
     if method == "xtrace":
         inside, values, norm = _left_out(operator, target)
     else:
