@@ -124,7 +124,7 @@ def _is_zero(node: Node, tensors: list[Node], zeros: set[Node]) -> bool:
         return are_zero[0]
     if node.target is _aten.add.Tensor:
         return len(are_zero) == 2 and all(are_zero)
-    is_filled = node.target is _aten.full.default and node.args[1] == 0
+    is_filled = bool(node.target is _aten.full.default and node.args[1] == 0)
     return is_filled or node.target in _ZEROS or (node.target is _aten.mul.Tensor and any(are_zero))
 
 
