@@ -70,6 +70,18 @@ def test_show_needs_no_store_where_results_are_committed() -> None:
     assert not Path("none.sqlite").exists()
 
 
+def test_export_can_keep_what_another_store_held() -> None:
+    for count, store in ((1, "first.sqlite"), (2, "second.sqlite")):
+        case = json.dumps({"width": count})
+        study("run", "toy_studies:SQUARE", "--engine", "inline", "--case", case, "--store", store)
+    words = ("export", "toy_studies:SQUARE", "--results", "kept", "--json", "--store")
+    assert json.loads(study(*words, "second.sqlite").stdout)["num_records"] == 1
+    assert json.loads(study(*words, "first.sqlite", "--keep").stdout)["num_records"] == 2
+    records = json.loads(Path("kept/toy-square.json").read_text())["records"]
+    assert [record["case"]["width"] for record in records] == [1, 2]
+    assert json.loads(study(*words, "first.sqlite").stdout)["num_records"] == 1
+
+
 def test_a_failing_case_is_listed_with_its_command_and_the_exit_code_tells() -> None:
     text = study("run", "toy_studies:FAILING", "--engine", "inline", *STORE, code=1).stdout
     assert "6 done, 2 failed" in text

@@ -110,6 +110,21 @@ def results_path(study: Study, folder: Path = DEFAULT_RESULTS) -> Path:
     return folder / f"{study.name.replace('/', '-')}.json"
 
 
+def joined(study: Study, stored: StoredRecords, folder: Path = DEFAULT_RESULTS) -> StoredRecords:
+    """The records given, and those of the results file of the same version for cases that are not among them.
+
+    A store holds what was run on one machine; the file what was run on any. Failures are those of the store alone.
+    """
+    if not results_path(study, folder).exists():
+        return stored
+    earlier = read_results(study, folder)
+    rows = {case_key(row.case): row for row in (*earlier.rows, *stored.rows)}
+    names = study.data or ("",)
+    keys = [key for name in names for key in keys_on(study, name) if key in rows]
+    described = {json.dumps(item, sort_keys=True): item for item in (*earlier.provenances, *stored.provenances)}
+    return StoredRecords(tuple(rows[key] for key in keys), stored.failures, tuple(described.values()))
+
+
 def write_results(study: Study, stored: StoredRecords, folder: Path = DEFAULT_RESULTS) -> Path:
     """Write the results file of a study; equal records give equal bytes, whenever and in whatever order they came."""
     path = results_path(study, folder)

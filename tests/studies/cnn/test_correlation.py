@@ -7,7 +7,8 @@ import pytest
 from scipy.stats import pearsonr, spearmanr
 
 from hessmap.errors import InvalidInput
-from hessmap.studies.cnn.generalisation import compared_correlations as compared
+from hessmap.studies.cnn.correlations import compared_correlations as compared
+from hessmap.studies.cnn.correlations import reliability
 
 GENERATOR = np.random.default_rng(0)
 X, Y = GENERATOR.normal(size=(2, 60))
@@ -50,3 +51,15 @@ def test_equal_seeds_give_equal_intervals_and_a_constant_has_no_correlation() ->
 def test_two_cases_are_too_few() -> None:
     with pytest.raises(InvalidInput, match="at least three cases; got 2"):
         compared([1, 2], [2, 1], [1, 2])
+
+
+def test_seeds_widen_the_interval_and_their_noise_lowers_the_reliability() -> None:
+    noise = np.random.default_rng(1).normal(size=(60, 5))
+    noise -= noise.mean(1, keepdims=True)
+    calm, loud = (TARGET[:, None] + scale * noise for scale in (0.01, 3.0))
+    once, few, many = compared(X, Y, TARGET).first, compared(X, Y, calm).first, compared(X, Y, loud).first
+    assert few.value == pytest.approx(once.value) == many.value
+    assert many.high - many.low > few.high - few.low
+    expected = 1 - noise.var(axis=1, ddof=1).mean() * 9 / 5 / TARGET.var(ddof=1)
+    assert reliability(loud) == pytest.approx(expected)
+    assert reliability(calm) > 0.999

@@ -190,18 +190,20 @@ def export(
     data: Data = None,
     store: StorePath = STORE,
     results: Annotated[Path, typer.Option("--results", help="The folder to write to.")] = Path("results"),
+    keep: Annotated[bool, typer.Option("--keep", help="Keep what the file has and the store does not.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Write the records of a study to results/NAME.json, in a stable order, to be committed."""
-    from hessmap.runs.collection import collection_from_store, write_results
+    from hessmap.runs.collection import collection_from_store, joined, write_results
 
     study = _study_of(name)
     found = collection_from_store(study, store, data)
-    path = write_results(study, found.stored, results)
+    stored = joined(study, found.stored, results) if keep else found.stored
+    path = write_results(study, stored, results)
     if as_json:
-        echo_json({"path": str(path), "num_records": len(found.stored.rows), "notes": found.notes})
+        echo_json({"path": str(path), "num_records": len(stored.rows), "notes": found.notes})
         return
-    _print(f"{len(found.stored.rows)} records written to {path}.", *found.notes)
+    _print(f"{len(stored.rows)} records written to {path}.", *found.notes)
 
 
 def _study_of(name: str) -> Study:
