@@ -8,6 +8,7 @@ from hessmap.networks.activations import ACTIVATIONS, Activation, Polynomial, ac
 from hessmap.networks.architecture import Architecture, parse_network
 from hessmap.networks.convolutional import Convolutional
 from hessmap.networks.fully_connected import FullyConnected
+from hessmap.networks.image_convolutional import ImageConvolutional
 from hessmap.networks.locally_connected import LocallyConnected
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ __all__ = [
     "Convolutional",
     "Erf",
     "FullyConnected",
+    "ImageConvolutional",
     "LocallyConnected",
     "Polynomial",
     "PolynomialActivation",

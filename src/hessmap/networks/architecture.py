@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from hessmap.networks.convolutional import Convolutional
 from hessmap.networks.fully_connected import FullyConnected
+from hessmap.networks.image_convolutional import ImageConvolutional
 from hessmap.networks.locally_connected import LocallyConnected
 
-Architecture = FullyConnected | Convolutional | LocallyConnected
+Architecture = FullyConnected | Convolutional | ImageConvolutional | LocallyConnected
 
 
 def parse_network(text: str) -> Architecture:
@@ -16,10 +17,13 @@ def parse_network(text: str) -> Architecture:
     FullyConnected(widths=(64, 30, 10), bias=False, activation='relu')
     >>> print(parse_network("conv-1x20-8x3-16x3-10"), "|", parse_network("local-5x4-3-10 shared"))
     conv-1x20-8x3-16x3-10 | local-5x4-3-10 shared
+    >>> parse_network("conv-3x32x32-16x3x3-10").input_size
+    (32, 32)
     """
     start = text.lstrip() if isinstance(text, str) else ""
     if start.startswith("conv"):
-        return Convolutional.parse(text)
+        is_image = start.split("-")[1:2] != [] and start.split("-")[1].count("x") == 2
+        return ImageConvolutional.parse(text) if is_image else Convolutional.parse(text)
     if start.startswith("local"):
         return LocallyConnected.parse(text)
     return FullyConnected.parse(text)

@@ -6,19 +6,21 @@ Every layer comes from one generator; it is made on the meta device, which keeps
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import nn
 
 from hessmap.errors import checked_seed, require
 from hessmap.networks.convolutional import Convolutional
+from hessmap.networks.convolutions import Convolutions
 from hessmap.networks.fully_connected import FullyConnected
+from hessmap.networks.image_convolutional import ImageConvolutional
 from hessmap.networks.initialisation import initialise
 from hessmap.networks.locally_connected import LocallyConnected
 from hessmap.networks.modules import activation_module
 
-Layer = TypeVar("Layer", nn.Linear, nn.Conv1d)
+Layer = TypeVar("Layer", bound=nn.Linear | nn.Conv1d | nn.Conv2d)
 
 
 def build_fully_connected(
@@ -47,13 +49,41 @@ def build_convolutional(
     >>> model(torch.zeros(7, 16, dtype=torch.float64)).shape
     torch.Size([7, 5])
     """
+    shape = (net.channels[0], net.input_length)
+    return _convolutions(net, nn.Conv1d, net.kernels, shape, seed=seed, init=init, dtype=dtype)
+
+
+def build_image_convolutional(
+    net: ImageConvolutional, seed: int = 0, init: str = "gaussian", dtype: torch.dtype | None = None
+) -> nn.Sequential:
+    """Unflatten, Conv2d, activation, ..., Flatten, Linear.
+
+    >>> model = build_image_convolutional(ImageConvolutional((4, 3), (2, 3), (2,), paddings=(1,), outputs=5))
+    >>> model(torch.zeros(7, 24, dtype=torch.float64)).shape
+    torch.Size([7, 5])
+    """
+    shape = (net.channels[0], *net.input_size)
+    return _convolutions(net, nn.Conv2d, net.kernels, shape, seed=seed, init=init, dtype=dtype)
+
+
+def _convolutions(
+    net: Convolutions,
+    kind: type[nn.Conv1d] | type[nn.Conv2d],
+    kernels: tuple[Any, ...],
+    shape: tuple[int, ...],
+    *,
+    seed: int,
+    init: str,
+    dtype: torch.dtype | None,
+) -> nn.Sequential:
+    """The inputs in their ``shape``, convolutions of a ``kind``, and the dense layer."""
     generator = torch.Generator().manual_seed(checked_seed(seed))
     dtype = _real_format(dtype)
-    layers: list[nn.Module] = [nn.Unflatten(1, (net.channels[0], net.input_length))]
+    layers: list[nn.Module] = [nn.Unflatten(1, shape)]
     *biases, last = net.biases
-    sizes = zip(pairwise(net.channels), net.kernels, net.strides, net.paddings, biases, strict=True)
+    sizes = zip(pairwise(net.channels), kernels, net.strides, net.paddings, biases, strict=True)
     for (before, after), kernel, stride, padding, bias in sizes:
-        convolution = nn.Conv1d(before, after, kernel, stride, padding, bias=bias, device="meta", dtype=dtype)
+        convolution = kind(before, after, kernel, stride, padding, bias=bias, device="meta", dtype=dtype)
         layers += [_initialised(convolution, init, generator), activation_module(net.activation)]
     dense = nn.Linear(net.widths[-2], net.outputs, bias=last, device="meta", dtype=dtype)
     return nn.Sequential(*layers, nn.Flatten(), _initialised(dense, init, generator))

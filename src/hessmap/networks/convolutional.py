@@ -5,19 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from hessmap.errors import InvalidInput, checked_count, require, sentence
+from hessmap.errors import InvalidInput, checked_count, sentence
 from hessmap.networks.activations import Activation, activation_of
-from hessmap.networks.arguments import (
-    Bias,
-    checked_bias,
-    checked_counts,
-    layer_biases,
-    marked_bias,
-    read_words,
-)
+from hessmap.networks.arguments import Bias, checked_bias, checked_counts, marked_bias, read_words
+from hessmap.networks.convolutions import Convolutions, check_kernel_fits, positions_after
 
 if TYPE_CHECKING:
     import torch
@@ -31,7 +24,7 @@ _MEANING = (
 
 
 @dataclass(frozen=True, init=False)
-class Convolutional:
+class Convolutional(Convolutions):
     """Convolutions over inputs of ``channels[0]`` channels and ``input_length`` positions, then one dense layer.
 
     Convolution l has ``channels[l]`` filters of ``kernels[l - 1]`` taps, has stride ``strides[l - 1]`` (default 1) and
@@ -84,72 +77,25 @@ class Convolutional:
 
     def _check_fit(self) -> None:
         """One kernel, stride and padding per convolution, and every kernel within its input."""
-        require(len(self.kernels) >= 1, "a convolutional network has at least one convolution", "kernels is empty")
-        num_convolutions = len(self.kernels)
-        begin = "Begin with the channels of the input"
-        for name, extra, remedy in (("channels", 1, begin), ("strides", 0, ""), ("paddings", 0, "")):
-            given = getattr(self, name)
-            must = f"{name} must hold {num_convolutions + extra} integers for {num_convolutions} kernels"
-            require(len(given) == num_convolutions + extra, must, f"got {given}", remedy)
+        self._check_counts(len(self.kernels))
         for place, (length, kernel, padding) in enumerate(zip(self.lengths, self.kernels, self.paddings, strict=False)):
-            padded = f"{length} positions" + (f" and 2 * {padding} zeros" if padding else "")
-            must = "a kernel must fit into its input"
-            require(kernel <= length + 2 * padding, must, f"kernels[{place}] is {kernel}, its input has {padded}")
+            check_kernel_fits(f"kernels[{place}]", kernel, length, padding)
 
     @property
     def lengths(self) -> tuple[int, ...]:
         """Positions of the input and after each convolution: (length + 2 padding - kernel) // stride + 1."""
         lengths = [self.input_length]
         for kernel, stride, padding in zip(self.kernels, self.strides, self.paddings, strict=True):
-            lengths.append((lengths[-1] + 2 * padding - kernel) // stride + 1)
+            lengths.append(positions_after(lengths[-1], kernel, stride, padding))
         return tuple(lengths)
 
     @property
-    def widths(self) -> tuple[int, ...]:
-        """Units of input, hidden layers and output: channels times positions, then the outputs."""
-        units = (channels * length for channels, length in zip(self.channels, self.lengths, strict=True))
-        return (*units, self.outputs)
+    def positions(self) -> tuple[int, ...]:
+        return self.lengths
 
     @property
-    def input_dim(self) -> int:
-        return self.channels[0] * self.input_length
-
-    @property
-    def output_dim(self) -> int:
-        return self.outputs
-
-    @property
-    def num_layers(self) -> int:
-        """Layers with weights: the convolutions and the dense one."""
-        return len(self.kernels) + 1
-
-    @property
-    def layer_parameters(self) -> tuple[int, ...]:
-        """The number of parameters of each layer."""
-        *biases, last = self.biases
-        filters = (
-            after * (before * kernel + bias)
-            for (before, after), kernel, bias in zip(pairwise(self.channels), self.kernels, biases, strict=True)
-        )
-        return (*filters, self.outputs * (self.widths[-2] + last))
-
-    @property
-    def biases(self) -> tuple[bool, ...]:
-        """Layer by layer whether there is a bias."""
-        return layer_biases(self.bias, self.num_layers)
-
-    @property
-    def has_bias(self) -> bool:
-        """Whether some layer has a bias."""
-        return bool(self.bias)
-
-    @property
-    def num_parameters(self) -> int:
-        return sum(self.layer_parameters)
-
-    @property
-    def is_linear(self) -> bool:
-        return self.activation == "identity"
+    def taps(self) -> tuple[int, ...]:
+        return self.kernels
 
     def build(self, seed: int = 0, init: str = "gaussian", dtype: torch.dtype | None = None) -> nn.Sequential:
         """Unflatten, Conv1d, activation, ..., Flatten, Linear, its parameters drawn from ``seed`` alone.
@@ -165,17 +111,7 @@ class Convolutional:
         return build_convolutional(self, seed=seed, init=init, dtype=dtype)
 
     def __str__(self) -> str:
-        parts = ["conv", f"{self.channels[0]}x{self.input_length}"]
-        *marks, last = ("b" * (bias and self.bias is not True) for bias in self.biases)
-        layers = zip(self.channels[1:], self.kernels, self.strides, self.paddings, marks, strict=True)
-        for filters, kernel, stride, padding, mark in layers:
-            parts.append(f"{filters}x{kernel}" + f"/{stride}" * (stride > 1) + f"+{padding}" * (padding > 0) + mark)
-        words = ["-".join([*parts, f"{self.outputs}{last}"])]
-        if not self.is_linear:
-            words.append(str(self.activation))
-        if self.bias is True:
-            words.append("bias")
-        return " ".join(words)
+        return self._text(f"{self.channels[0]}x{self.input_length}", tuple(map(str, self.kernels)))
 
     @classmethod
     def parse(cls, text: str) -> Convolutional:

@@ -19,7 +19,7 @@ from hessmap.theory import (
     polynomial,
     teacher_student,
 )
-from hessmap.theory.convolutional.prediction import convolutional_ranks
+from hessmap.theory.convolutional.prediction import convolutional_ranks, image_convolutional_ranks
 from hessmap.theory.fully_connected.hessian_ranks import (
     HessianRanks,
     linear_hessian_ranks,
@@ -33,7 +33,12 @@ from hessmap.theory.parameter_count import effective_parameters
 from hessmap.theory.prediction import RankQuestion, predict_ranks, rank_rule
 
 # The rules that ``predict_ranks`` knows; each registers itself where it is defined.
-RANK_RULES = (fully_connected_ranks, convolutional_ranks, locally_connected_network_ranks)
+RANK_RULES = (
+    fully_connected_ranks,
+    convolutional_ranks,
+    image_convolutional_ranks,
+    locally_connected_network_ranks,
+)
 
 __all__ = [
     "LOSSES",

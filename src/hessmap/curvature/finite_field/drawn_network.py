@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import singledispatch
 from itertools import pairwise
+from math import prod
 
 import numpy as np
 
@@ -12,7 +13,15 @@ from hessmap.curvature.finite_field.chain import Affine, Chain, ExactActivation,
 from hessmap.curvature.finite_field.field_array import FieldArray, random_array
 from hessmap.curvature.finite_field.prime_field import PrimeField
 from hessmap.errors import UnsupportedNetwork, sentence
-from hessmap.networks import Activation, Convolutional, FullyConnected, LocallyConnected, Polynomial
+from hessmap.networks import (
+    Activation,
+    Convolutional,
+    FullyConnected,
+    ImageConvolutional,
+    LocallyConnected,
+    Polynomial,
+)
+from hessmap.networks.convolutions import Convolutions
 
 
 @singledispatch
@@ -42,21 +51,39 @@ def _fully_connected(
 
 @drawn_network.register
 def _convolutional(architecture: Convolutional, field: PrimeField, generator: np.random.Generator) -> Chain[FieldArray]:
+    lengths = tuple((length,) for length in architecture.lengths[:-1])
+    return _convolutions(architecture, lengths, tuple((kernel,) for kernel in architecture.kernels), field, generator)
+
+
+@drawn_network.register
+def _image_convolutional(
+    architecture: ImageConvolutional, field: PrimeField, generator: np.random.Generator
+) -> Chain[FieldArray]:
+    return _convolutions(architecture, architecture.sizes[:-1], architecture.kernels, field, generator)
+
+
+def _convolutions(
+    architecture: Convolutions,
+    input_sizes: tuple[tuple[int, ...], ...],
+    kernels: tuple[tuple[int, ...], ...],
+    field: PrimeField,
+    generator: np.random.Generator,
+) -> Chain[FieldArray]:
     activation = _exact_activation(architecture.activation)
     layers, start = [], 0
     sizes = zip(
         pairwise(architecture.channels),
-        architecture.lengths[:-1],
-        architecture.kernels,
+        input_sizes,
+        kernels,
         architecture.strides,
         architecture.paddings,
         architecture.biases[:-1],
         strict=True,
     )
-    for (before, after), length, kernel, stride, padding, bias in sizes:
-        geometry = ConvolutionGeometry.of_call((length,), (kernel,), stride, padding)
-        patches = Patches(geometry.input_indices(before), before * length)
-        positions = _positions(start, after, before * kernel, bias)
+    for (before, after), size, kernel, stride, padding, bias in sizes:
+        geometry = ConvolutionGeometry.of_call(size, kernel, stride, padding)
+        patches = Patches(geometry.input_indices(before), before * prod(size))
+        positions = _positions(start, after, before * prod(kernel), bias)
         layers.append(Affine(random_array(field, generator, *positions.shape), positions, bias, patches))
         start += positions.size
     last = architecture.biases[-1]

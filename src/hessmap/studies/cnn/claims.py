@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from hessmap.results import PARTS, RankValue
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _MOST_PARAMETERS = 110
 _ONE = "one convolution"
-_FAMILIES = ("residual of low rank", "inputs of low rank", "padding", "bias", "patches", "shared patches")
+_FAMILIES = ("residual of low rank", "inputs of low rank", "patches", "shared patches")
 
 
 def cases() -> tuple[Case, ...]:
@@ -27,7 +27,20 @@ def cases() -> tuple[Case, ...]:
 
 
 def measure(case: Case) -> dict[str, Any]:
-    """How many claims hold and how many give the rank itself, by the kind of truth, and every counterexample."""
+    def drawn(draw: random.Random) -> tuple[Architecture, dict[str, Any]]:
+        network = _network(draw, case["family"])
+        return network, _data(draw, case["family"], network, case["loss"])
+
+    return claims_of_networks(case, drawn)
+
+
+def claims_of_networks(
+    case: Case, drawn: Callable[[random.Random], tuple[Architecture, dict[str, Any]]]
+) -> dict[str, Any]:
+    """How many claims hold and how many give the rank itself, by the kind of truth, and every counterexample.
+
+    ``drawn`` makes a network and what is known of its data; ``num_networks`` of the case says how many.
+    """
     from hessmap.curvature.finite_field import generic_rank
     from hessmap.theory import predict_ranks
 
@@ -36,8 +49,7 @@ def measure(case: Case) -> dict[str, Any]:
     held, met = dict.fromkeys(PARTS, 0), dict.fromkeys(PARTS, 0)
     counterexamples: list[dict[str, Any]] = []
     for _ in range(case["num_networks"]):
-        network = _network(draw, case["family"])
-        known = _data(draw, case["family"], network, case["loss"])
+        network, known = drawn(draw)
         prediction = predict_ranks(network, case["loss"], **known)
         for part in PARTS:
             claim: RankValue = getattr(prediction, part)
@@ -65,26 +77,19 @@ def _network(draw: random.Random, family: str) -> Architecture:
             patches, size, filters, outputs = (draw.randint(1, 4) for _ in range(4))
             network = LocallyConnected(patches, size, filters, outputs, shared_weights=family == "shared patches")
         else:
-            network = _convolutional(draw, family)
+            network = _convolutional(draw)
         if network.num_parameters <= _MOST_PARAMETERS:
             return network
 
 
-def _convolutional(draw: random.Random, family: str) -> Convolutional:
-    """One convolution; with padding or bias up to three, and a bias in any of the layers."""
+def _convolutional(draw: random.Random) -> Convolutional:
+    """One convolution."""
     from hessmap.networks import Convolutional
 
-    num_hidden = draw.randint(1, 3) if family in ("padding", "bias") else 1
-    length = current = draw.randint(1, 10)
-    kernels, strides, paddings = [], [], []
-    for _ in range(num_hidden):
-        paddings.append(draw.randint(0, 2) if family == "padding" else 0)
-        kernels.append(draw.randint(1, current + 2 * paddings[-1]))
-        strides.append(draw.choice((1, 1, 2, 3)))
-        current = (current + 2 * paddings[-1] - kernels[-1]) // strides[-1] + 1
-    channels = [draw.randint(1, 3), *(draw.randint(1, 5) for _ in range(num_hidden))]
-    biases = [family == "bias" and draw.random() < 0.7 for _ in range(num_hidden + 1)]
-    return Convolutional(length, channels, kernels, strides, draw.randint(1, 6), biases, paddings=paddings)
+    length = draw.randint(1, 10)
+    kernel, stride = draw.randint(1, length), draw.choice((1, 1, 2, 3))
+    channels = draw.randint(1, 3), draw.randint(1, 5)
+    return Convolutional(length, channels, (kernel,), (stride,), draw.randint(1, 6))
 
 
 def _data(draw: random.Random, family: str, network: Architecture, loss: str) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hessmap.theory.convolutional.filter_chains import FilterChain
+from hessmap.theory.convolutional.image_chains import ImageChain
 
 # Whole numbers: of 64 bits where every product fits, of any size elsewhere.
 Integers = npt.NDArray[Any]
@@ -58,7 +59,7 @@ class ChainTables:
 
 
 @lru_cache(maxsize=64)
-def chain_tables(chain: FilterChain) -> ChainTables:
+def chain_tables(chain: FilterChain | ImageChain) -> ChainTables:
     size = chain.num_layers + 1
     pairs = [(i, j) for i in range(size) for j in range(i, size)]
     taps = [chain.taps(i, j) for i, j in pairs]

@@ -28,10 +28,11 @@ from hessmap.theory.convolutional.deep_law import (
     product_dimensions,
 )
 from hessmap.theory.convolutional.filter_chains import FilterChain
+from hessmap.theory.convolutional.image_chains import ImageChain
 from hessmap.theory.convolutional.one_hidden_convolution import sum_over_balanced
 
 
-def functional_upper_bound(chain: FilterChain) -> int:
+def functional_upper_bound(chain: FilterChain | ImageChain) -> int:
     """The functional Hessian has at most the sum of the ranks of its block columns.
 
     Not always equal: channels 3-3-5 with kernels 1-2 on 6 inputs and one output have columns of rank 9, 30 and 25, all
@@ -44,7 +45,7 @@ def functional_upper_bound(chain: FilterChain) -> int:
     return sum(functional_column_upper_bounds(chain))
 
 
-def loss_upper_bound(chain: FilterChain) -> int:
+def loss_upper_bound(chain: FilterChain | ImageChain) -> int:
     """The loss Hessian: at most the sum of ``layer_upper_bounds``, and of both parts but for the gradient they share.
 
     The gradient is a row of both: <Omega, A D B> for D in the outer-product part, and of the functional one because
@@ -58,7 +59,7 @@ def loss_upper_bound(chain: FilterChain) -> int:
 
 
 @lru_cache(maxsize=64)
-def layer_upper_bounds(chain: FilterChain) -> tuple[int, ...]:
+def layer_upper_bounds(chain: FilterChain | ImageChain) -> tuple[int, ...]:
     """All that the loss Hessian sees of the changes of one layer, layer by layer.
 
     Formula: the least of m_b m_u t(u, b) + R(u, a) - m_u^2 over u <= a and m_a m_w t(a, w) + R(b, w) - m_w^2 over
@@ -81,14 +82,14 @@ def layer_upper_bounds(chain: FilterChain) -> tuple[int, ...]:
     require(chain.num_layers >= 2, must, f"got {chain.num_layers}", remedy)
     tables = chain_tables(chain)
     wide, narrow, added = _layers(tables)
-    has_stride = max(chain.strides) > 1
-    seen = np.minimum(_layer_bounds(wide, has_stride), _layer_bounds(narrow, has_stride) + added)
+    is_rounded = chain.has_balanced_degrees
+    seen = np.minimum(_layer_bounds(wide, is_rounded), _layer_bounds(narrow, is_rounded) + added)
     ends = {0: _end_bound(chain, 1), chain.num_layers - 1: _end_bound(chain, chain.num_layers - 1)}
     return tuple(min(int(bound), ends.get(layer, NO_LIMIT)) for layer, bound in enumerate(seen))
 
 
 @lru_cache(maxsize=64)
-def functional_column_upper_bounds(chain: FilterChain) -> tuple[int, ...]:
+def functional_column_upper_bounds(chain: FilterChain | ImageChain) -> tuple[int, ...]:
     """The block column of each layer of the functional Hessian: ``layer_upper_bounds``, or what both sides tell of it.
 
     Formula: at most out + in - shared, where with x(s) = min(m_n t(s, n), min over u <= a of m_u t(u, s)), s >= b,
@@ -146,13 +147,13 @@ def _layers(tables: ChainTables) -> tuple[_Layers, _Layers, Integers]:
     return wide, narrow, added
 
 
-def _layer_bounds(layers: _Layers, has_stride: bool) -> Integers:
+def _layer_bounds(layers: _Layers, is_rounded: bool) -> Integers:
     """By layer the least bound over the vertices u up to a, and w from b on."""
-    from_input, from_output = (_bounds_past_vertices(view, has_stride) for view in (layers, layers.mirrored))
+    from_input, from_output = (_bounds_past_vertices(view, is_rounded) for view in (layers, layers.mirrored))
     return np.minimum(from_input, from_output[::-1])
 
 
-def _bounds_past_vertices(layers: _Layers, has_stride: bool) -> Integers:
+def _bounds_past_vertices(layers: _Layers, is_rounded: bool) -> Integers:
     """By layer the least bound over the vertices u up to a: m_b m_u t(u, b) + R(u, a) - m_u^2, or a rounded one."""
     tables, last = layers.tables, layers.tables.last
     u, a = np.arange(last)[:, None], np.arange(last)
@@ -161,7 +162,7 @@ def _bounds_past_vertices(layers: _Layers, has_stride: bool) -> Integers:
     counted = layers.end * channels * tables.taps[:-1, 1:] + layers.to[:-1, :-1] - channels**2
     fed = np.minimum(tables.fed_from_output[u, np.maximum(a - 1, u)], layers.start * taps)
     bounds = np.where((u == a) | ((u < a) & (channels <= fed)), counted, NO_LIMIT)
-    if not has_stride:
+    if is_rounded:
         is_narrower = (u < a) & (channels < layers.start)
         bounds = np.minimum(bounds, np.where(is_narrower, _rounded_bounds(layers, is_narrower), NO_LIMIT))
     least: Integers = bounds.min(axis=0)
@@ -187,9 +188,9 @@ def _rounded_bounds(layers: _Layers, is_narrower: Integers) -> Integers:
     return seen
 
 
-def _end_bound(chain: FilterChain, vertex: int) -> int:
+def _end_bound(chain: FilterChain | ImageChain, vertex: int) -> int:
     """All that can be seen of the first or last layer, whose hidden end is ``vertex``, with all others merged."""
-    if not chain.is_gapless(vertex, chain.num_layers):
+    if isinstance(chain, ImageChain) or not chain.is_gapless(vertex, chain.num_layers):
         return NO_LIMIT
     merged = merged_network(chain, 0, vertex, chain.num_layers)
     return one_layer.loss_rank(merged) - one_layer.functional_rank(merged) // 2

@@ -17,11 +17,12 @@ import numpy.typing as npt
 
 from hessmap.theory.convolutional.chain_tables import NO_LIMIT, ChainTables, Integers, chain_tables
 from hessmap.theory.convolutional.filter_chains import FilterChain
+from hessmap.theory.convolutional.image_chains import ImageChain
 from hessmap.theory.convolutional.one_hidden_convolution import OneHiddenConvolution
 from hessmap.theory.convolutional.one_layer import outer_product_ranks
 
 
-def has_law(chain: FilterChain) -> bool:
+def has_law(chain: FilterChain | ImageChain) -> bool:
     """Whether the law and the bounds of ``deep_columns`` are worked out: their work is cubic in the number of layers.
 
     Up to 64 layers it takes no time; up to 32 where numbers need more than 64 bits.
@@ -32,7 +33,7 @@ def has_law(chain: FilterChain) -> bool:
     return chain.num_layers <= 32 or (chain.num_layers <= 64 and chain_tables(chain).channels.dtype == np.int64)
 
 
-def outer_product_rank(chain: FilterChain) -> int:
+def outer_product_rank(chain: FilterChain | ImageChain) -> int:
     """The outer-product Hessian has rank R(0, n), the dimension of the set of maps that the network can compute.
 
     Formula, with vertices, channels m_v and taps t(i, j) as in ``FilterChain``: R(i, j) is the least of
@@ -63,7 +64,7 @@ def outer_product_rank(chain: FilterChain) -> int:
     return product_dimension(chain, 0, chain.num_layers)
 
 
-def product_dimension(chain: FilterChain, first: int, last: int) -> int:
+def product_dimension(chain: FilterChain | ImageChain, first: int, last: int) -> int:
     """R(first, last): the dimension of what the layers between two vertices compute; m^2 from a vertex to itself.
 
     The convention R(v, v) = m_v^2, the matrices g of the gauge, lets R(i, v) + R(v, j) - m_v^2 hold for v = i, j.

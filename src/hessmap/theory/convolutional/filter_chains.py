@@ -57,6 +57,11 @@ class FilterChain:
     def num_parameters(self) -> int:
         return sum(self.layer_parameters)
 
+    @property
+    def has_balanced_degrees(self) -> bool:
+        """Whether kernels of its matrices of polynomials have degrees as equal as can be: for stride 1."""
+        return max(self.strides) == 1
+
     def taps(self, first: int, last: int) -> int:
         """At how many positions of vertex ``first`` one position of vertex ``last`` looks: t(first, last)."""
         return prod(count for _, count in self._progressions[first][last - first])

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from hessmap.networks import Convolutional
+from hessmap.networks import Convolutional, ImageConvolutional
+from hessmap.networks.convolutions import Convolutions
 from hessmap.results import RankPrediction, RankValue
 from hessmap.theory.claims import Claims, Conjecture, rank_prediction
 from hessmap.theory.convolutional import deep_bounds, deep_columns, deep_law, one_layer
+from hessmap.theory.convolutional.channel_mixing import channel_mixing_upper_bound
 from hessmap.theory.convolutional.deep_bounds import loss_column_upper_bounds
 from hessmap.theory.convolutional.filter_chains import FilterChain, convolutional_chain
+from hessmap.theory.convolutional.image_chains import ImageChain
 from hessmap.theory.convolutional.one_hidden_convolution import OneHiddenConvolution
 from hessmap.theory.convolutional.patch_bounds import NO_OUTPUTS, claims_with_bias, non_linear_claims
 from hessmap.theory.losses_and_data.data_facts import DataFacts, data_facts
@@ -30,6 +33,10 @@ _CHAIN = "products of polynomial matrices, not in print; study cnn/deep-law"
 _LAW = Conjecture(f"{_CHAIN}, the law of H_o", 4_452)
 _COLUMNS = Conjecture(f"{_CHAIN}, block columns layer by layer", 4_452)
 _LAYERS = Conjecture(f"{_CHAIN}, what the other layers tell of each", 4_452)
+_IMAGES = "products of polynomial matrices in two variables, not in print; study cnn/images"
+_MIXING = "mixing the channels of a hidden layer changes no output"
+_UNITWISE = f"{_PAPER}, Theorem 8, filter by filter: what its taps and its outputs can tell of each other"
+_NUM_IMAGES = 1_200
 
 
 @rank_rule.register
@@ -49,6 +56,28 @@ def convolutional_ranks(network: Convolutional, question: RankQuestion) -> RankP
     >>> [(rank.value, rank.truth) for rank in (deep.outer_product, deep.functional, deep.loss)]
     [(36, 'conjecture'), (28, 'conjectured bound'), (58, 'upper bound')]
     """
+    return _ranks(network, question)
+
+
+@rank_rule.register
+def image_convolutional_ranks(network: ImageConvolutional, question: RankQuestion) -> RankPrediction:
+    """Two-dimensional convolutions: upper bounds, proved for every network, and sharper conjectures without padding.
+
+    Proved: the dense network of the Toeplitz matrices (``deep_bounds``), ``channel_mixing``, and for one convolution
+    Theorem 8 filter by filter. Conjectured, where no convolution but the first is padded: the counts of the chain of
+    filters (``image_chains``); padding of the first is a larger image with zeros. Else as ``convolutional_ranks``.
+
+    Reference: Singh, Hofmann & Schoelkopf 2023 treat one dimension and leave two to flattened filters.
+
+    >>> net = ImageConvolutional(6, channels=(1, 2), kernels=(2,), outputs=3)
+    >>> found = image_convolutional_ranks(net, RankQuestion())
+    >>> [(rank.value, rank.truth) for rank in (found.outer_product, found.functional, found.loss)]
+    [(108, 'upper bound'), (16, 'upper bound'), (123, 'upper bound')]
+    """
+    return _ranks(network, question)
+
+
+def _ranks(network: Convolutions, question: RankQuestion) -> RankPrediction:
     facts = data_facts(network.input_dim, network.output_dim, network.has_bias, question)
     seen = _visible_parameters(network, facts)
     num_filters = sum(network.channels[1:])
@@ -61,30 +90,40 @@ def convolutional_ranks(network: Convolutional, question: RankQuestion) -> RankP
     )
 
 
-def _visible_parameters(network: Convolutional, facts: DataFacts) -> tuple[int, ...]:
+def _visible_parameters(network: Convolutions, facts: DataFacts) -> tuple[int, ...]:
     """The parameters of each layer, without those of the last that no loss can see."""
     *hidden, _ = network.layer_parameters
     return (*hidden, facts.effective_output_dim * (network.widths[-2] + network.biases[-1]))
 
 
-def _unitwise(network: Convolutional, facts: DataFacts) -> int | None:
+def _unitwise(network: Convolutions, facts: DataFacts) -> int | None:
     if network.num_layers > 2:
         return None
-    entering = network.channels[0] * network.kernels[0] + network.biases[0]
-    return 2 * network.channels[1] * min(entering, facts.effective_output_dim * network.lengths[1])
+    entering = network.channels[0] * network.taps[0] + network.biases[0]
+    return 2 * network.channels[1] * min(entering, facts.effective_output_dim * network.positions[1])
 
 
-def _linear_claims(network: Convolutional, seen: tuple[int, ...], facts: DataFacts) -> Claims:
+def _linear_claims(network: Convolutions, seen: tuple[int, ...], facts: DataFacts) -> Claims:
     if facts.effective_output_dim == 0:
         return NO_OUTPUTS
     if network.has_bias:
-        return claims_with_bias(network.widths, network.biases, seen, facts)
-    if network.num_layers == 2:
-        return _one_hidden_claims(network, seen, facts)
-    return _deep_claims(network, seen, facts)
+        outer, functional, loss = claims_with_bias(network.widths, network.biases, seen, facts)
+    elif network.num_layers == 2 and isinstance(network, Convolutional):
+        outer, functional, loss = _one_hidden_claims(network, seen, facts)
+    else:
+        outer, functional, loss = _deep_claims(network, seen, facts)
+    mixing = channel_mixing_upper_bound(
+        (*network.channels, facts.effective_output_dim),
+        seen,
+        network.biases,
+        [padding > 0 for padding in network.paddings],
+    )
+    unitwise = _unitwise(network, facts)
+    by_filters = [] if unitwise is None else [_bound(unitwise, _UNITWISE)]
+    return [*outer, _bound(mixing, _MIXING)], [*functional, *by_filters], loss
 
 
-def _deep_claims(network: Convolutional, seen: tuple[int, ...], facts: DataFacts) -> Claims:
+def _deep_claims(network: Convolutions, seen: tuple[int, ...], facts: DataFacts) -> Claims:
     sizes = (*network.widths[:-1], facts.effective_output_dim)
     rank, residual = facts.entering_rank, facts.residual_rank
     outer = [_bound(deep_bounds.outer_product_upper_bound(sizes, seen, rank), _DEEP_OUTER)]
@@ -93,18 +132,39 @@ def _deep_claims(network: Convolutional, seen: tuple[int, ...], facts: DataFacts
     if residual == min(rank, *sizes[1:]):
         functional.append(_bound(deep_bounds.hidden_units_upper_bound(sizes, residual, rank), _COROLLARY))
     loss = _deep_loss_bounds(sizes, seen, facts)
-    chain = None if any(network.paddings) else _chain(network, facts)
+    chain = None if any(network.paddings[1:]) else _chain(network, facts)
     if chain is not None and deep_law.has_law(chain):
         law = deep_law.outer_product_rank(chain)
-        outer.append(_LAW.value(law) if _sees_full_rank(chain, rank) else _LAW.bound(law))
-        functional.append(_COLUMNS.bound(deep_columns.functional_upper_bound(chain)))
-        loss.append(_LAYERS.bound(deep_columns.loss_upper_bound(chain)))
+        is_exact = isinstance(chain, FilterChain) and not network.paddings[0] and _sees_full_rank(chain, rank)
+        laws = _conjectures(chain)
+        outer.append(laws[0].value(law) if is_exact else laws[0].bound(law))
+        functional.append(laws[1].bound(deep_columns.functional_upper_bound(chain)))
+        loss.append(laws[2].bound(deep_columns.loss_upper_bound(chain)))
     return outer, functional, loss
 
 
-def _chain(network: Convolutional, facts: DataFacts) -> FilterChain:
-    outputs = facts.effective_output_dim
-    return convolutional_chain(network.input_length, network.channels, network.kernels, outputs, network.strides)
+def _conjectures(chain: FilterChain | ImageChain) -> tuple[Conjecture, Conjecture, Conjecture]:
+    if isinstance(chain, FilterChain):
+        return _LAW, _COLUMNS, _LAYERS
+    return (
+        Conjecture(f"{_IMAGES}, products and gauge", _NUM_IMAGES),
+        Conjecture(f"{_IMAGES}, block columns layer by layer", _NUM_IMAGES),
+        Conjecture(f"{_IMAGES}, what the other layers tell of each", _NUM_IMAGES),
+    )
+
+
+def _chain(network: Convolutions, facts: DataFacts) -> FilterChain | ImageChain:
+    """The chain of filters, over the padded input; only the first convolution may be padded."""
+    channels, strides, outputs = network.channels, network.strides, facts.effective_output_dim
+    margin = 2 * network.paddings[0]
+    if isinstance(network, Convolutional):
+        return convolutional_chain(network.input_length + margin, channels, network.kernels, outputs, strides)
+    assert isinstance(network, ImageConvolutional)
+    rows, columns = (
+        convolutional_chain(length + margin, channels, kernels, outputs, strides)
+        for length, kernels in zip(network.input_size, zip(*network.kernels, strict=True), strict=True)
+    )
+    return ImageChain(rows, columns)
 
 
 def _deep_loss_bounds(sizes: tuple[int, ...], seen: tuple[int, ...], facts: DataFacts) -> list[RankValue]:

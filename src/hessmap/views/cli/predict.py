@@ -23,13 +23,15 @@ EXAMPLES = """
   hessmap predict '64-30-20-10 relu' --json\n
   hessmap predict conv-1x20-8x3-10            [dim]# 8 filters of 3 taps[/dim]\n
   hessmap predict conv-1x20-8x3-16x3/2-10     [dim]# the second by 2[/dim]\n
+  hessmap predict conv-3x32x32-16x3x3+1-10    [dim]# images, padded[/dim]\n
   hessmap predict local-5x4-3-10              [dim]# 5 patches of 4[/dim]\n
   hessmap predict 'local-5x4-3-10 shared'     [dim]# the same filters[/dim]
 """
 
 _NETWORK = (
     "Fully connected: widths from input to output, 64-30-20-10. Convolutional: conv-CHANNELSxLENGTH, then "
-    "-FILTERSxKERNEL for each convolution (/2 behind it: stride 2, +1: padding 1), then -OUTPUTS. "
+    "-FILTERSxKERNEL for each convolution (/2 behind it: stride 2, +1: padding 1), then -OUTPUTS; on images "
+    "conv-CHANNELSxHEIGHTxWIDTH and -FILTERSxHEIGHTxWIDTH. "
     "A b behind a layer gives it a bias: 64-30b-10. "
     "Locally connected: local-PATCHESxSIZE-FILTERS-OUTPUTS. In quotes an activation may follow, and bias or shared."
 )

@@ -1,0 +1,158 @@
+"""Two-dimensional convolutional networks as plain, frozen descriptions."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from hessmap.errors import InvalidInput, require, sentence
+from hessmap.networks.activations import Activation, activation_of
+from hessmap.networks.arguments import Bias, checked_bias, checked_counts, marked_bias, read_words
+from hessmap.networks.convolutions import Convolutions, check_kernel_fits, positions_after
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+Pair = tuple[int, int]
+_SHAPE = "a network on images must be written as 'conv-3x32x32-16x3x3-10' or 'conv-1x8x8-8x3x3/2+1-10 relu bias'"
+_MEANING = (
+    "That is 3 channels of 32 by 32 pixels, then 16 filters of 3 by 3 taps (/2: stride 2, +1: padding 1), ..., then 10"
+    " outputs; a b behind a layer, as in '16x3x3b', gives this layer a bias"
+)
+
+
+@dataclass(frozen=True, init=False)
+class ImageConvolutional(Convolutions):
+    """Convolutions over images of ``channels[0]`` channels and ``input_size`` pixels, then one dense layer.
+
+    Convolution l has ``channels[l]`` filters of ``kernels[l - 1]`` taps, an integer for a square or (height, width),
+    and has stride ``strides[l - 1]`` (default 1) and ``paddings[l - 1]`` zeros (default 0) on every side; the
+    activation follows each of them. ``bias`` holds for every layer, or says for each layer whether it has one, the
+    dense one last. Inputs are flat, (num_samples, channels[0] * height * width), channel by channel and row by row.
+
+    >>> net = ImageConvolutional((8, 6), channels=(1, 4, 5), kernels=(3, (2, 3)), strides=(1, 2), outputs=10)
+    >>> print(net)
+    conv-1x8x6-4x3x3-5x2x3/2-10
+    >>> net.sizes, net.positions, net.num_parameters
+    (((8, 6), (6, 4), (3, 1)), (48, 24, 3), 306)
+    """
+
+    input_size: Pair
+    channels: tuple[int, ...]
+    kernels: tuple[Pair, ...]
+    strides: tuple[int, ...]
+    outputs: int
+    bias: Bias
+    activation: Activation
+    paddings: tuple[int, ...]
+
+    def __init__(
+        self,
+        input_size: int | Pair,
+        channels: Iterable[int] = (1, 8, 16),
+        kernels: Iterable[int | Pair] = (3, 3),
+        strides: Iterable[int] | None = None,
+        outputs: int = 10,
+        bias: bool | Iterable[bool] = False,
+        activation: Activation = "identity",
+        paddings: Iterable[int] | None = None,
+    ) -> None:
+        must = "kernels must be a sequence of integers or pairs"
+        is_sequence = isinstance(kernels, Iterable) and not isinstance(kernels, str)
+        require(is_sequence, must, f"got {kernels!r}", "Give for example (3, 3)")
+        pairs = tuple(_checked_pair(f"kernels[{place}]", kernel) for place, kernel in enumerate(kernels))
+        num_convolutions = len(pairs)
+        fields: dict[str, object] = {
+            "input_size": _checked_pair("input_size", input_size),
+            "channels": checked_counts("channels", channels),
+            "kernels": pairs,
+            "strides": (1,) * num_convolutions if strides is None else checked_counts("strides", strides),
+            "outputs": checked_counts("outputs", (outputs,))[0],
+            "bias": checked_bias(bias, num_convolutions + 1),
+            "activation": activation_of(activation),
+            "paddings": (0,) * num_convolutions if paddings is None else checked_counts("paddings", paddings, 0),
+        }
+        for name, value in fields.items():
+            object.__setattr__(self, name, value)
+        self._check_counts(num_convolutions)
+        layers = zip(self.sizes, self.kernels, self.paddings, strict=False)
+        for place, (size, kernel, padding) in enumerate(layers):
+            for length, taps in zip(size, kernel, strict=True):
+                check_kernel_fits(f"kernels[{place}]", taps, length, padding)
+
+    @property
+    def sizes(self) -> tuple[Pair, ...]:
+        """Height and width of the input and after each convolution."""
+        sizes = [self.input_size]
+        for (height, width), stride, padding in zip(self.kernels, self.strides, self.paddings, strict=True):
+            above, beside = sizes[-1]
+            row, column = (
+                positions_after(above, height, stride, padding),
+                positions_after(beside, width, stride, padding),
+            )
+            sizes.append((row, column))
+        return tuple(sizes)
+
+    @property
+    def positions(self) -> tuple[int, ...]:
+        return tuple(height * width for height, width in self.sizes)
+
+    @property
+    def taps(self) -> tuple[int, ...]:
+        return tuple(height * width for height, width in self.kernels)
+
+    def build(self, seed: int = 0, init: str = "gaussian", dtype: torch.dtype | None = None) -> nn.Sequential:
+        """Unflatten, Conv2d, activation, ..., Flatten, Linear, its parameters drawn from ``seed`` alone.
+
+        >>> [name for name, _ in ImageConvolutional(4, (1, 2), (2,)).build(seed=0).named_parameters()]
+        ['1.weight', '4.weight']
+        """
+        from hessmap.networks.construction import build_image_convolutional
+
+        return build_image_convolutional(self, seed=seed, init=init, dtype=dtype)
+
+    def __str__(self) -> str:
+        height, width = self.input_size
+        kernels = tuple(f"{above}x{beside}" for above, beside in self.kernels)
+        return self._text(f"{self.channels[0]}x{height}x{width}", kernels)
+
+    @classmethod
+    def parse(cls, text: str) -> ImageConvolutional:
+        """The network that a text names as ``str`` prints it.
+
+        >>> ImageConvolutional.parse("conv-3x32x32-16x3x3/2+1-10 relu") == ImageConvolutional(
+        ...     32, (3, 16), (3,), (2,), outputs=10, activation="relu", paddings=(1,))
+        True
+        """
+        first, activation, flags = read_words(text, flags=("bias",))
+        prefix, *parts = first.split("-")
+        layers = [re.fullmatch(r"(\d+)x(\d+)x(\d+)(?:/(\d+))?(?:\+(\d+))?b?", part) for part in parts[:-1]]
+        outputs = parts[-1].removesuffix("b") if parts else ""
+        is_readable = prefix == "conv" and len(layers) >= 2 and all(layers) and outputs.isdecimal()
+        if not is_readable or "/" in parts[0] or "+" in parts[0]:
+            raise InvalidInput(sentence(_SHAPE, f"got {text!r}", _MEANING))
+        (channels, height, width, _, _), *rest = (layer.groups() for layer in layers if layer is not None)
+        return cls(
+            (int(height), int(width)),
+            channels=(int(channels), *(int(filters) for filters, *_ in rest)),
+            kernels=[(int(above), int(beside)) for _, above, beside, _, _ in rest],
+            strides=[int(stride or 1) for *_, stride, _ in rest],
+            outputs=int(outputs),
+            bias=marked_bias(parts, "bias" in flags),
+            activation=activation,
+            paddings=[int(padding or 0) for *_, padding in rest],
+        )
+
+
+def _checked_pair(name: str, value: object) -> Pair:
+    """(height, width); an integer is a square.
+
+    >>> _checked_pair("input_size", 8)
+    (8, 8)
+    """
+    pair = checked_counts(name, value if isinstance(value, tuple | list) else (value, value))
+    require(len(pair) == 2, f"{name} must be an integer or (height, width)", f"got {value!r}")
+    return pair[0], pair[1]
