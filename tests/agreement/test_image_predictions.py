@@ -90,6 +90,12 @@ def test_mixed_channels_by_hand(text: str, mixing: int) -> None:
     assert generic_rank(net, "outer_product").value <= mixing
 
 
+@pytest.mark.parametrize("text", ["conv-1x6x3-4x1x3/2-1 bias", "conv-1x3-4x3-1 bias", "conv-1x4-3x2b-1b"])
+def test_a_bias_that_feeds_its_filters_cannot_be_moved_as_well(text: str) -> None:
+    net = parse_network(text)
+    assert predict_ranks(net).outer_product.value >= generic_rank(net, "outer_product").value
+
+
 def test_mixed_channels_are_all_that_some_padded_network_loses() -> None:
     """Many inputs: only mixing takes directions from the outer product, and the bound is the rank."""
     net = ImageConvolutional(6, (2, 2, 2), (2, 2), (2, 2), outputs=3, paddings=(0, 1))

@@ -16,11 +16,11 @@ from hessmap.studies.cnn.claims import claims_of_networks
 from hessmap.studies.cnn.rank_vs_channels import power_law
 from hessmap.studies.hessian_ranks import NAMES, SYMBOLS
 
-_MOST_PARAMETERS = 160
+_MOST_PARAMETERS = 110
 _CONJECTURED = ("images", "first layer padded")
 _BOUNDED = ("images, padded", "images with bias", "images, padded, with bias")
 _ONE_DIMENSION = ("padded", "with bias", "padded, with bias")
-_CHANNELS = (1, 2, 3, 4, 6, 8, 10, 12, 14, 16, 18, 20)
+_CHANNELS = (1, 2, 3, 4, 6, 8, 10, 12)
 # Two convolutions of as many channels each, on images small enough that channels and not positions are what grows.
 _GROWING = {
     "images": "conv-1x4x4-{0}x2x2-{0}x2x2-2",
@@ -32,10 +32,10 @@ _GROWING = {
 
 
 def claim_cases() -> tuple[Case, ...]:
-    shared: dict[str, Any] = {"loss": ["squared", "cross_entropy"], "num_networks": [50]}
-    shared["num_hidden"] = [1, 2, 3]
-    proved = grid(family=(*_BOUNDED, *_ONE_DIMENSION), **shared, batch=range(1))
-    return (*grid(family=_CONJECTURED, **shared, batch=range(2)), *proved)
+    """Most of them where the bounds are conjectures."""
+    shared: dict[str, Any] = {"num_hidden": [1, 2, 3], "num_networks": [50]}
+    conjectured = grid(family=_CONJECTURED, loss=["squared", "cross_entropy"], **shared, batch=range(2))
+    return (*conjectured, *grid(family=(*_BOUNDED, *_ONE_DIMENSION), loss=["squared"], **shared, batch=range(1)))
 
 
 def measure_claims(case: Case) -> dict[str, Any]:
