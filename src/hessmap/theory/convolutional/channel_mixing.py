@@ -33,9 +33,9 @@ def channel_mixing_upper_bound(
 
     Proof: the changes (g_l W_l - W_l g_{l-1}) of all g are in the kernel. One that is zero has g_1 W_1 = 0, so g_1 = 0
     if W_1 has independent rows, then nothing is moved from b_1, then g_2 = 0, and so on; likewise from the output; a
-    single layer between has g W_v = 0 = W_{v+1} g, of dimension (m_v - in_v)+ (m_v - out_v)+ for generic weights. (A bias
-    that can be moved does not count among in_v: g b_v may be just what is moved. conv-1x6x3-4x1x3/2-1 with bias has
-    rank 10; counting it would give 9.) A rank that holds for generic weights bounds that of all.
+    single layer between has g W_v = 0 = W_{v+1} g, of dimension (m_v - in_v)+ (m_v - out_v)+ for generic weights. (A
+    bias that can be moved does not count among in_v: g b_v may be just what is moved. conv-1x6x3-4x1x3/2-1 with bias
+    has rank 10; counting it would give 9.) A rank that holds for generic weights bounds that of all.
 
     Assumptions: linear network, last layer dense; valid for all weights, inputs and losses.
 
