@@ -3,10 +3,15 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: run test install lint format types unit papers test-slow test-models test-portable test-versions coverage docs docs-serve wheel bench bench-peers clean
+.PHONY: run serve test install lint format types unit papers test-slow test-models test-portable test-versions coverage docs docs-serve wheel bench bench-peers clean
 
 run: install
 	$(BIN)/hessmap map
+	@echo "All of it in a browser: make serve (or $(BIN)/hessmap serve), then open the link that it prints."
+
+# The explorer, with the embedded example and the stored results.
+serve: install
+	$(BIN)/hessmap serve
 
 test: lint types unit
 

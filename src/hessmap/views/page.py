@@ -12,7 +12,16 @@ from matplotlib import rc_context
 from matplotlib.figure import Figure
 
 from hessmap import __version__
-from hessmap.views.plots.style import BAR_COLOURS, FAINT, GRID, INK, PAPER, SHADE
+from hessmap.views.plots.style import (
+    BAR_COLOURS,
+    FAINT,
+    GRID,
+    HESSIAN_COLOURS,
+    INK,
+    PAPER,
+    SERIES_COLOURS,
+    SHADE,
+)
 
 # What is drawn in these colours follows the page, light or dark.
 _OF_THE_PAGE = {
@@ -39,7 +48,13 @@ def page(template: str, **values: Any) -> str:
     """Fill a template; whatever is put into it is escaped unless the template says otherwise."""
     loader = PackageLoader("hessmap.views", "templates")
     environment = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True)
-    return environment.get_template(template).render(version=__version__, **values)
+    colours = {"hessians": HESSIAN_COLOURS, "series": SERIES_COLOURS}
+    return environment.get_template(template).render(version=__version__, **colours, **values)
+
+
+def page_style() -> str:
+    """The style sheet that all pages share."""
+    return page("page.css.j2")
 
 
 def inline_svg(figure: Figure, salt: str) -> str:

@@ -1,9 +1,16 @@
-"""Progress in the terminal: a spinner or a bar on standard error, and where asked for a line for every step."""
+"""Progress in the terminal: a spinner or a bar on standard error, and where asked for a line for every step.
+
+A program that started this one and passed it a descriptor in ``HESSMAP_PROGRESS`` is told the same there, as JSON, one
+object a line: {"step": .., "total": .., "done": .., "note": ..}.
+"""
 
 from __future__ import annotations
 
+import json
+import os
 import threading
 import time
+from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
@@ -14,6 +21,7 @@ from rich.text import Text
 
 from hessmap.progress import register_progress
 
+PROGRESS_VARIABLE = "HESSMAP_PROGRESS"
 _drawing = threading.Lock()  # one display at a time: work inside of shown work is not shown
 
 
@@ -29,6 +37,7 @@ class TerminalProgress:
         self._display: Display | None = None
         self._step = ""
         self._started = 0.0
+        self._total: int | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -43,13 +52,23 @@ class TerminalProgress:
 
     def start(self, step: str, total: int | None = None) -> None:
         self.finish()
-        self._step, self._started = step, time.monotonic()
+        self._step, self._started, self._total = step, time.monotonic(), total
+        self._tell(0, "")
         if self._console.is_terminal and _drawing.acquire(blocking=False):
             self._display = Display(*_columns(total), console=self._console, transient=True)
             self._display.add_task(step, total=total, note="")
             self._display.start()
 
+    def _tell(self, done: int, note: str) -> None:
+        """Tell the program that watches, if there is one; where it is gone the work goes on."""
+        watcher = os.environ.get(PROGRESS_VARIABLE, "")
+        if watcher.isdigit():
+            line = json.dumps({"step": self._step, "total": self._total, "done": done, "note": note}) + "\n"
+            with suppress(OSError):
+                os.write(int(watcher), line.encode())
+
     def advance(self, done: int, note: str = "") -> None:
+        self._tell(done, note)
         if self._display is not None:
             self._display.update(self._display.task_ids[0], completed=done, note=note)
 

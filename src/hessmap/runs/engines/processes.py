@@ -188,7 +188,7 @@ class Processes:
             return  # what is left of its keys is for the next run
         if not worker.is_ready:
             self._num_failed_starts += 1
-            self._last_words = f"one ended with {_cause(code)}. {words}".rstrip(". ")
+            self._last_words = f"one ended with {ending_of(code)}. {words}".rstrip(". ")
         elif worker.keys:
             key = worker.keys.popleft()
             self._deaths[key] = self._deaths.get(key, 0) + 1
@@ -200,7 +200,7 @@ class Processes:
 
     def _failure(self, key: str, code: int, words: str) -> Outcome:
         times = f"{_ATTEMPTS} times out of {_ATTEMPTS}"
-        error = f"WorkerDied: the worker process ended with {_cause(code)}, {times}\n{words}"
+        error = f"WorkerDied: the worker process ended with {ending_of(code)}, {times}\n{words}"
         return Outcome(key, None, error, 0.0, provenance_of(self._study), _ATTEMPTS)
 
 
@@ -214,5 +214,6 @@ def _python_path() -> dict[str, str]:
     return {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
 
 
-def _cause(code: int) -> str:
+def ending_of(code: int) -> str:
+    """How a process ended, in words, by its exit code (minus the signal that killed it)."""
     return f"signal {-code}" if code < 0 else f"exit code {code}"

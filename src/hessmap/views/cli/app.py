@@ -12,7 +12,7 @@ import typer
 from typer.core import TyperGroup
 
 from hessmap.errors import HessmapError, sentence
-from hessmap.views.cli import certify, data, function, papers, predict
+from hessmap.views.cli import certify, data, function, papers, predict, serve
 from hessmap.views.cli.learning import learning_app
 from hessmap.views.cli.map import map_app
 from hessmap.views.cli.study import study_app
@@ -31,6 +31,7 @@ _EXAMPLES = """
   hessmap learning exact 5-5-5 --rank 2       [dim]# volume of good weights[/dim]\n
   hessmap study list                          [dim]# the papers' questions[/dim]\n
   hessmap papers                              [dim]# items, and how far verified[/dim]\n
+  hessmap serve                               [dim]# all of it in a browser[/dim]\n
   hessmap data                                [dim]# what is here, what is not[/dim]
 
 Every command has --help with examples of its own, and --json for programs.
@@ -118,6 +119,7 @@ app.command("function", epilog=function.EXAMPLES)(function.function)
 app.add_typer(learning_app)
 app.command("papers", epilog=papers.EXAMPLES)(papers.papers)
 app.command("data", epilog=data.EXAMPLES)(data.data)
+app.command("serve", epilog=serve.EXAMPLES)(serve.serve)
 app.add_typer(study_app)
 
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
 from hessmap.errors import InvalidInput, sentence
-from hessmap.views.cli.options import AsJson, console
+from hessmap.views.cli.options import AsJson, console, echo_json
 
 if TYPE_CHECKING:
     from hessmap.networks import Architecture
-    from hessmap.results import Truth
+    from hessmap.results import RankPrediction, Truth
 
 EXAMPLES = """
 [bold]Examples[/bold]
@@ -20,6 +20,7 @@ EXAMPLES = """
   hessmap predict 64-30-20-10 --loss cross_entropy\n
   hessmap predict 64-30-20-10 --bias --centred-input-rank 60\n
   hessmap predict 64-30b-10                   [dim]# a bias in one layer[/dim]\n
+  hessmap predict 12-8-4 --check              [dim]# in exact arithmetic[/dim]\n
   hessmap predict '64-30-20-10 relu' --json\n
   hessmap predict conv-1x20-8x3-10            [dim]# 8 filters of 3 taps[/dim]\n
   hessmap predict conv-1x20-8x3-16x3/2-10     [dim]# the second by 2[/dim]\n
@@ -63,6 +64,10 @@ def predict(
         str | None,
         typer.Option(help="exact, upper_bound, conjecture or numerical; unless given, the strongest there is."),
     ] = None,
+    check: Annotated[
+        bool,
+        typer.Option("--check", help="Find the ranks of a generic network in exact arithmetic as well, and compare."),
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Predict the ranks of the Hessians from the architecture.
@@ -78,22 +83,47 @@ def predict(
     from hessmap.theory import predict_ranks
 
     described = _network_of(network, activation, bias)
-    prediction = predict_ranks(
-        described,
-        loss=loss,
-        input_rank=input_rank,
-        residual_rank=residual_rank,
-        centred_input_rank=centred_input_rank,
-        mean_residual_is_zero=mean_residual_is_zero,
-        kind=cast("Truth | None", kind),
-        num_samples=num_samples,
-    )
+    known: dict[str, Any] = {
+        "loss": loss,
+        "input_rank": input_rank,
+        "residual_rank": residual_rank,
+        "centred_input_rank": centred_input_rank,
+        "mean_residual_is_zero": mean_residual_is_zero,
+        "num_samples": num_samples,
+    }
+    prediction = predict_ranks(described, kind=cast("Truth | None", kind), **known)
+    found = _checked(described, prediction, known) if check else []
     if as_json:
-        typer.echo(prediction.to_json(indent=2))
+        content = prediction.to_dict()
+        echo_json({**content, "check": found} if check else content)
         return
     from hessmap.views.tables import prediction_view
 
     console().print(prediction_view(prediction, title=f"{described}, {loss} loss"))
+    for one in found:
+        verdict = {True: "agrees", False: "DISAGREES", None: "no claim to compare with"}[one["agrees"]]
+        console().print(f"{one['part'].replace('_', '-')} Hessian in exact arithmetic: {one['value']:,}, {verdict}")
+
+
+def _checked(network: Architecture, prediction: RankPrediction, known: dict[str, Any]) -> list[dict[str, Any]]:
+    """The exact rank of each Hessian of the generic network, and whether the prediction says the same."""
+    from hessmap.results import PARTS
+    from hessmap.views.progress import TerminalProgress
+
+    found = []
+    with TerminalProgress() as shown:
+        shown.start("loading exact arithmetic", total=len(PARTS))
+        from hessmap.curvature.finite_field import generic_rank
+
+        for place, part in enumerate(PARTS):
+            shown.start(f"rank of the {part.replace('_', '-')} Hessian, exactly", total=len(PARTS))
+            shown.advance(place)
+            rank = generic_rank(network, part, **known)
+            claimed = getattr(prediction, part)
+            is_true = {"equal": rank.value == claimed.value, "at_most": rank.value <= claimed.value, "close": None}
+            agrees = is_true[claimed.relation]
+            found.append({"part": part, "value": rank.value, "failure_bound": rank.failure_bound, "agrees": agrees})
+    return found
 
 
 def _network_of(network: str, activation: str, bias: bool) -> Architecture:

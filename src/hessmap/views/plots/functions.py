@@ -23,7 +23,7 @@ def representations_figure(view: BottleneckView, count: int = 10) -> Figure:
     figure = new_figure(width=10.5, height=3.4)
     values, impact, weights = figure.subplots(1, 3)
     depths = range(1, len(view.layers) + 1)
-    _draw_curves(values, [_relative(layer.centred_singular_values) for layer in view.layers], count)
+    _draw_curves(values, [relative_values(layer.centred_singular_values) for layer in view.layers], count)
     values.set_yscale("log")
     values.set_ylim(1e-4, 1.5)
     values.axhline(view.relative_tolerance, color=FAINT, linestyle="--", linewidth=1.0)
@@ -59,7 +59,8 @@ def _narrowest(names: tuple[str, ...]) -> str:
     return f"; narrowest: {'layer' if len(names) == 1 else 'layers'} {literal(few)}"
 
 
-def _relative(values: Floats) -> Floats:
+def relative_values(values: Floats) -> Floats:
+    """Over the largest, which is the first; zeros stay as they are."""
     return values / values[0] if values.size and values[0] > 0 else values
 
 

@@ -12,7 +12,7 @@ from hessmap.results.maps import HESSIAN_SYMBOLS, CurvatureMap, NetworkCurvature
 from hessmap.views.plots.style import FAINT, HESSIAN_COLOURS, INK, PAPER, SHADE, dress, literal, new_figure
 
 # Zeros of a float64 eigensolver lie near 1e-16 of the norm; what is below this floor is not drawn.
-_FLOOR = 1e-19
+FLOOR = 1e-19
 _MAGNITUDE = r"$|\lambda_i|\;/\;\|H_L\|$"
 
 
@@ -104,13 +104,13 @@ def _draw_network(axes: Axes, network: NetworkCurvature, title: str) -> None:
         _draw_part(axes, network[part])
     loss = network["loss"].measurement
     cut = loss.threshold / loss.scale if loss.scale > 0 else 0.0
-    axes.axhspan(_FLOOR, cut, color=SHADE, zorder=0)
+    axes.axhspan(FLOOR, cut, color=SHADE, zorder=0)
     axes.text(
         0.015, cut / 2, "counted as zero", fontsize=7.5, color=FAINT, ha="left", va="top",
         transform=axes.get_yaxis_transform(),
     )  # fmt: skip
     axes.set_yscale("log")
-    axes.set_ylim(_FLOOR, 4.0)
+    axes.set_ylim(FLOOR, 4.0)
     axes.yaxis.set_major_locator(LogLocator(base=10, numticks=8))
     axes.yaxis.set_minor_locator(NullLocator())
     axes.set_xlim(0, network.num_parameters)
@@ -128,7 +128,7 @@ def _draw_part(axes: Axes, part: PartCurvature) -> None:
     colour = HESSIAN_COLOURS[part.part]
     axes.plot(
         np.arange(1, magnitudes.size + 1),
-        np.where(magnitudes > _FLOOR, magnitudes, np.nan),
+        np.where(magnitudes > FLOOR, magnitudes, np.nan),
         color=colour,
         linewidth=1.6,
         label=_label(part),

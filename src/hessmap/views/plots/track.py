@@ -67,7 +67,7 @@ def _finish(axes: Axes, title: str) -> None:
         axes.legend(fontsize=8, labelcolor=INK, framealpha=0.7, facecolor=PAPER, edgecolor="none")
 
 
-def _broken(track: CurvatureTrack, steps: Sequence[int], values: Floats) -> tuple[Floats, Floats]:
+def broken_curve(track: CurvatureTrack, steps: Sequence[int], values: Floats) -> tuple[Floats, Floats]:
     """Steps and values with a nan in the middle of every gap of the track, at which a line breaks."""
     middles = [(left + right) / 2 for left, right in track.gaps]
     places = np.searchsorted(steps, middles)
@@ -86,7 +86,7 @@ def _shade_gaps(axes: Axes, track: CurvatureTrack) -> None:
 def _draw_risk(axes: Axes, track: CurvatureTrack) -> None:
     steps = [point.step for point in track.points]
     for name, colour in (("risk", INK), ("gradient_norm", _ORANGE)):
-        _draw_curve(axes, _broken(track, steps, track.column(name)), colour, name.replace("_", " "))
+        _draw_curve(axes, broken_curve(track, steps, track.column(name)), colour, name.replace("_", " "))
     if (track.column("risk") > 0).all():
         axes.set_yscale("log", nonpositive="mask")
     _shade_gaps(axes, track)
@@ -99,7 +99,7 @@ def _draw_eigenvalues(axes: Axes, track: CurvatureTrack) -> None:
     values = np.array([point.eigenvalues[:count] for point in points])
     for place in range(count):
         label = {0: "largest: the sharpness", 1: f"the next {count - 1}"}.get(place)
-        curve = _broken(track, steps, values[:, place])
+        curve = broken_curve(track, steps, values[:, place])
         _draw_curve(axes, curve, _BLUE if place else INK, label, zorder=2 if place else 3)
     limits = [(point.step, 2 / point.learning_rate) for point in points if point.learning_rate]
     if limits and min(limit for _, limit in limits) <= 20 * float(values.max()):
@@ -112,9 +112,9 @@ def _draw_trace(axes: Axes, track: CurvatureTrack) -> None:
     steps = [step for step, _ in traces]
     values = np.array([trace.value for _, trace in traces])
     errors = 2 * np.array([trace.standard_error for _, trace in traces])
-    places, low = _broken(track, steps, values - errors)
-    axes.fill_between(places, low, _broken(track, steps, values + errors)[1], color=_BLUE, alpha=0.2, linewidth=0)
-    _draw_curve(axes, _broken(track, steps, values), _BLUE, None)
+    places, low = broken_curve(track, steps, values - errors)
+    axes.fill_between(places, low, broken_curve(track, steps, values + errors)[1], color=_BLUE, alpha=0.2, linewidth=0)
+    _draw_curve(axes, broken_curve(track, steps, values), _BLUE, None)
     _shade_gaps(axes, track)
 
 
@@ -123,7 +123,7 @@ def _draw_overlap(axes: Axes, track: CurvatureTrack) -> None:
     steps = [step for step, _ in overlaps]
     label = f"share of the squared norm in {overlaps[0][1].num_vectors} directions"
     values = np.array([overlap.value for _, overlap in overlaps])
-    _draw_curve(axes, _broken(track, steps, values), _BLUE, label)
+    _draw_curve(axes, broken_curve(track, steps, values), _BLUE, label)
     axes.plot(steps, [overlap.chance for _, overlap in overlaps], "--", color=FAINT, label="of a random vector")
     axes.set_ylim(-0.03, 1.03)
     _shade_gaps(axes, track)

@@ -58,16 +58,17 @@ def how_to_read(figure: Lines, drawn: Sequence[Curve]) -> str:
     return ", ".join(text for style, text in words_of.items() if style in styles)
 
 
-def _curve_colour(curve: Curve) -> str:
-    """The three Hessians have colours of their own in every figure, by the symbol that a label begins with."""
+def hessian_of(curve: Curve) -> str:
+    """Which of the three Hessians a curve is of, by the symbol that its label begins with; empty for none of them."""
     for part, symbol in (("loss", "$H_L$"), ("outer_product", "$H_o$"), ("functional", "$H_f$")):
         if curve.label.startswith(symbol) and curve.label.count("$H_") == 1:
-            return HESSIAN_COLOURS[part]
-    return series_colour(curve.colour)
+            return part
+    return ""
 
 
 def _draw_curve(axes: Axes, curve: Curve, label: str | None) -> None:
-    shade = _curve_colour(curve)
+    part = hessian_of(curve)
+    shade = HESSIAN_COLOURS[part] if part else series_colour(curve.colour)
     if curve.has_band:
         axes.fill_between(curve.x, curve.low, curve.high, color=shade, alpha=0.2, linewidth=0)
     if curve.style == "points":
@@ -86,13 +87,15 @@ def draw_heatmap(axes: Axes, figure: Heatmap, rows: Sequence[Row]) -> None:
         return
     extent = None
     if figure.x:
-        matrix = _matrix_over_fields(axes, figure, rows)
+        matrix, xs, ys = matrix_over_fields(figure, rows)
+        axes.set_xticks(range(len(xs)), [literal(x) for x in xs])
+        axes.set_yticks(range(len(ys)), [literal(y) for y in ys])
     else:
         matrix = np.mean([row.array(figure.value) for row in rows], axis=0)
         extent = (0.5, matrix.shape[1] + 0.5, matrix.shape[0] + 0.5, 0.5)  # rows and columns count from 1
         for axis in (axes.xaxis, axes.yaxis):
             axis.set_major_locator(MaxNLocator(nbins=8, integer=True, min_n_ticks=2))
-    low, high = figure.limits or _limits(matrix, is_symmetric=figure.colours == "diverging")
+    low, high = figure.limits or value_limits(matrix, is_symmetric=figure.colours == "diverging")
     colours = "viridis" if figure.colours == "sequential" else "RdBu_r"
     style: dict[str, Any] = {"cmap": colours, "aspect": "auto", "interpolation": "nearest", "extent": extent}
     image = axes.imshow(matrix, vmin=low, vmax=high, **style)
@@ -104,7 +107,7 @@ def draw_heatmap(axes: Axes, figure: Heatmap, rows: Sequence[Row]) -> None:
 def _draw_images(axes: Axes, figure: Heatmap, rows: Sequence[Row]) -> None:
     """Rows of images as they are, of the first row: a mean of images is none."""
     matrix = rows[0].array(figure.value)
-    low, high = figure.limits or _limits(matrix, is_symmetric=False)
+    low, high = figure.limits or value_limits(matrix, is_symmetric=False)
     axes.imshow(matrix, vmin=low, vmax=high, cmap="gray_r", aspect="equal", interpolation="nearest")
     height = len(matrix) / len(figure.row_labels)
     places = [height * (place + 0.5) - 0.5 for place in range(len(figure.row_labels))]
@@ -114,32 +117,38 @@ def _draw_images(axes: Axes, figure: Heatmap, rows: Sequence[Row]) -> None:
     axes.set_xticks([])
 
 
-def _matrix_over_fields(axes: Axes, figure: Heatmap, rows: Sequence[Row]) -> Floats:
-    """The mean of the value at each pair of the two fields; nan where there is none."""
+def matrix_over_fields(figure: Heatmap, rows: Sequence[Row]) -> tuple[Floats, list[Any], list[Any]]:
+    """The mean of the value at each pair of the two fields, nan where there is none; and the values of the fields."""
     xs, ys = (sorted({row[name] for row in rows}) for name in (figure.x, figure.y))
     sums, counts = np.zeros((len(ys), len(xs))), np.zeros((len(ys), len(xs)))
     for row in rows:
         place = ys.index(row[figure.y]), xs.index(row[figure.x])
         sums[place] += row.number(figure.value)
         counts[place] += 1
-    axes.set_xticks(range(len(xs)), [literal(x) for x in xs])
-    axes.set_yticks(range(len(ys)), [literal(y) for y in ys])
-    return np.divide(sums, counts, out=np.full_like(sums, np.nan), where=counts > 0)
+    return np.divide(sums, counts, out=np.full_like(sums, np.nan), where=counts > 0), xs, ys
 
 
-def _limits(matrix: Floats, is_symmetric: bool) -> tuple[float, float]:
+def value_limits(matrix: Floats, is_symmetric: bool) -> tuple[float, float]:
+    """From the smallest to the largest value, or as far below zero as above it."""
     low, high = float(np.nanmin(matrix)), float(np.nanmax(matrix))
     return (-max(-low, high), max(-low, high)) if is_symmetric else (low, high)
 
 
-def draw_histogram(axes: Axes, figure: Histogram, rows: Sequence[Row]) -> None:
-    """The density of measured values with the predicted density over it."""
+def histogram_density(figure: Histogram, rows: Sequence[Row]) -> tuple[Floats, Floats]:
+    """The density of the measured values, and the edges of its bins.
+
+    It is of all values, also of those outside the limits, so that it can be compared with the prediction.
+    """
     values = np.concatenate([row.array(figure.values).ravel() for row in rows])
     low, high = figure.x_limits or (None, None)
     ends = (values.min() if low is None else low, values.max() if high is None else high)
     counts, edges = np.histogram(values, bins=figure.bins, range=ends)
-    # The density is of all values, also of those outside the limits, so that it can be compared with the prediction.
-    density = counts / (values.size * np.diff(edges))
+    return counts / (values.size * np.diff(edges)), edges
+
+
+def draw_histogram(axes: Axes, figure: Histogram, rows: Sequence[Row]) -> None:
+    """The density of measured values with the predicted density over it."""
+    density, edges = histogram_density(figure, rows)
     axes.stairs(density, edges, fill=True, color=series_colour(0), alpha=0.55, label="measured")
     if figure.density:
         at, predicted = rows[0].array(figure.density_at), rows[0].array(figure.density)
@@ -150,12 +159,11 @@ def draw_histogram(axes: Axes, figure: Histogram, rows: Sequence[Row]) -> None:
 
 def draw_cloud(axes: Axes, figure: Cloud, rows: Sequence[Row]) -> None:
     """Points of two quantities, coloured by a third."""
-    x, y = (np.concatenate([_values(row, name) for row in rows]) for name in (figure.x, figure.y))
-    kinds = np.concatenate([_kinds(row, figure) for row in rows])
-    for place, kind in enumerate(sorted(set(kinds.tolist()), key=_sort_key)):
+    x, y = (np.concatenate([flat_values(row, name) for row in rows]) for name in (figure.x, figure.y))
+    kinds = np.concatenate([point_kinds(row, figure) for row in rows])
+    for place, kind in enumerate(sorted(set(kinds.tolist()), key=sort_key)):
         chosen = kinds == kind
-        is_number = _sort_key(kind)[0] != float("inf")
-        label = literal(f"{words(figure.colour)} {kind}" if is_number else kind) if figure.colour else None
+        label = literal(kind_label(figure, kind)) or None
         marker, colour = series_marker(place), series_colour(place)
         axes.plot(x[chosen], y[chosen], marker, color=colour, markersize=3.5, label=label)
     if figure.diagonal:
@@ -166,10 +174,10 @@ def draw_cloud(axes: Axes, figure: Cloud, rows: Sequence[Row]) -> None:
     axes.set_ylabel(literal(words(figure.y)))
 
 
-def _sort_key(kind: str) -> tuple[float, str]:
+def sort_key(kind: str) -> tuple[float, str]:
     """Numbers by size, and before words.
 
-    >>> sorted(["relu", "10", "2"], key=_sort_key)
+    >>> sorted(["relu", "10", "2"], key=sort_key)
     ['2', '10', 'relu']
     """
     try:
@@ -178,13 +186,21 @@ def _sort_key(kind: str) -> tuple[float, str]:
         return float("inf"), kind
 
 
-def _values(row: Row, name: str) -> Floats:
+def kind_label(figure: Cloud, kind: str) -> str:
+    """What the legend calls the points of a kind: a number with the name of what it counts."""
+    if not figure.colour:
+        return ""
+    return f"{words(figure.colour)} {kind}" if sort_key(kind)[0] != float("inf") else kind
+
+
+def flat_values(row: Row, name: str) -> Floats:
+    """All numbers under a name, of an array or one alone."""
     return row.array(name).ravel() if row.is_array(name) else np.array([row.number(name)])
 
 
-def _kinds(row: Row, figure: Cloud) -> NDArray[np.str_]:
+def point_kinds(row: Row, figure: Cloud) -> NDArray[np.str_]:
     """The kind of every point of a row, as text."""
-    size = _values(row, figure.x).size
+    size = flat_values(row, figure.x).size
     if not figure.colour:
         return np.full(size, "")
     if row.is_array(figure.colour):

@@ -63,7 +63,10 @@ def _matches(row: Row, where: Mapping[str, Any]) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class Curve:
-    """Points to be joined or dotted; ``low`` and ``high`` are the extremes of the rows that were averaged."""
+    """Points to be joined or dotted; ``low`` and ``high`` are the extremes of the rows that were averaged.
+
+    ``rows`` are those behind each point; one entry alone stands behind every point of a curve of arrays.
+    """
 
     x: Sequence[Any]
     y: NDArray[np.float64]
@@ -72,6 +75,7 @@ class Curve:
     label: str = ""
     style: Style = "line"
     colour: int = 0
+    rows: tuple[tuple[Row, ...], ...] = ()
 
     @property
     def has_band(self) -> bool:
@@ -111,10 +115,11 @@ def _mean_curve(rows: Sequence[Row], x: str, name: str) -> Curve:
         length = min(row.array(name).size for row in rows)
         values = np.stack([row.array(name).ravel()[:length] for row in rows])
         places = np.arange(1, length + 1) if x == INDEX else rows[0].array(x)[:length]
-        return Curve(places.tolist(), values.mean(0), values.min(0), values.max(0))
-    by_x: dict[Any, list[float]] = {}
+        return Curve(places.tolist(), values.mean(0), values.min(0), values.max(0), rows=(tuple(rows),))
+    by_x: dict[Any, list[Row]] = {}
     for row in rows:
-        by_x.setdefault(literal(row[x]) if isinstance(row[x], str) else row.number(x), []).append(row.number(name))
+        by_x.setdefault(literal(row[x]) if isinstance(row[x], str) else row.number(x), []).append(row)
     xs = list(by_x) if any(isinstance(value, str) for value in by_x) else sorted(by_x)
-    means, lows, highs = (np.array([reduced(by_x[value]) for value in xs]) for reduced in (np.mean, min, max))
-    return Curve(xs, means, lows, highs)
+    numbers = [[row.number(name) for row in by_x[value]] for value in xs]
+    means, lows, highs = (np.array([reduced(group) for group in numbers]) for reduced in (np.mean, min, max))
+    return Curve(xs, means, lows, highs, rows=tuple(tuple(by_x[value]) for value in xs))

@@ -1,0 +1,185 @@
+"""The Map and Compare screens: stored maps, their spectra under any threshold, layers, and two of them side by side."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query
+
+from hessmap.errors import require, unknown_name
+from hessmap.maps.comparison import compare_maps
+from hessmap.results.maps import HESSIAN_SYMBOLS, CurvatureMap, NetworkCurvature, whole_of
+from hessmap.runs.store import StoredMap
+from hessmap.views.interactive.figure import FigureData
+from hessmap.views.interactive.maps import (
+    changes_data,
+    density_data,
+    layers_data,
+    overlaid_spectra,
+    spectrum_data,
+)
+from hessmap.views.plots.layers import QUANTITIES
+from hessmap.views.tables import comparison as compared
+from hessmap.views.tables import map as mapped
+from hessmap.views.tables.contents import Table
+from hessmap.views.web.reading import chosen_network, stored_map, stored_maps, warm_up
+from hessmap.views.web.settings import Explorer
+
+
+def table(contents: Table) -> dict[str, Any]:
+    """A table for the page."""
+    return {"labels": contents.labels, "lines": contents.lines, "is_number": contents.is_number}
+
+
+def python_of_map(name: str, picture: str) -> str:
+    """Lines that draw a figure of a stored map."""
+    return "\n".join(
+        [
+            "from pathlib import Path",
+            "",
+            "from hessmap.runs.store import DEFAULT_STORE, Store, load_map",
+            "",
+            "with Store(Path(DEFAULT_STORE)) as store:",
+            f"    found = load_map(store, {name!r}).record",
+            f'found.plot({picture!r}).savefig("{picture}.svg")',
+        ]
+    )
+
+
+def maps_router(explorer: Explorer) -> APIRouter:
+    """The routes of an explorer about maps."""
+    router = APIRouter(prefix="/api")
+
+    @router.get("/maps")
+    def listed() -> dict[str, Any]:
+        warm_up()
+        return {"maps": [summary.__dict__ for summary in reversed(stored_maps(explorer.store))]}
+
+    @router.get("/maps/{name}")
+    def one(name: str) -> dict[str, Any]:
+        warm_up()
+        return _described(stored_map(explorer.store, name))
+
+    @router.get("/maps/{name}/record")
+    def record(name: str) -> dict[str, Any]:
+        return stored_map(explorer.store, name).record.to_dict()
+
+    @router.get("/maps/{name}/rank")
+    def rank(
+        name: str,
+        tolerance: Annotated[float, Query(gt=0, lt=1)],
+        network: int = 0,
+    ) -> dict[str, Any]:
+        """The ranks of the three Hessians where eigenvalues up to ``tolerance`` of the norm of H_L count as zero."""
+        chosen = chosen_network(stored_map(explorer.store, name).record, network)
+        require(chosen.is_dense, "a rank needs all eigenvalues", "this map holds estimates from products")
+        return {"tolerance": tolerance, "ranks": _ranks(chosen, tolerance)}
+
+    @router.get("/compare")
+    def compare(old: str, new: str) -> dict[str, Any]:
+        return _compared(stored_map(explorer.store, old), stored_map(explorer.store, new))
+
+    return router
+
+
+def _ranks(network: NetworkCurvature, tolerance: float) -> list[dict[str, Any]]:
+    from hessmap.measurement import numerical_rank
+
+    found = []
+    for part in network.parts:
+        counted = numerical_rank(part.spectrum, scale=part.measurement.scale, relative_tolerance=tolerance)
+        found.append(
+            {
+                "part": part.part,
+                "symbol": HESSIAN_SYMBOLS[part.part],
+                "value": counted.value,
+                "gap": None if counted.gap == float("inf") else counted.gap,
+                "decidable": counted.decidable,
+                "smallest_kept": counted.smallest_kept,
+                "largest_dropped": counted.largest_dropped,
+                "size": counted.size,
+                "predicted": None if part.prediction is None else part.prediction.value,
+                "truth": "" if part.prediction is None else part.prediction.truth,
+                "certified": None if part.certificate is None else part.certificate.value,
+            }
+        )
+    return found
+
+
+def _described(stored: StoredMap) -> dict[str, Any]:
+    made = stored.record
+    origin = made.provenance
+    return {
+        "name": stored.name,
+        "title": made.title,
+        "created": origin.created if origin else "",
+        "command": stored.command,
+        "verdicts": made.verdicts,
+        "whole": whole_of(made.network).rows(),
+        "networks": [_network(stored.name, network, place) for place, network in enumerate(made.networks)],
+        "density": density_data(whole_of(made.network).density, python_of_map(stored.name, "density")).to_dict(),
+        "layers": _layers(stored.name, made),
+        "versions": dict(origin.versions) if origin else {},
+        "work": None if made.work is None else {"seconds": made.work.seconds, "products": made.work.num_products},
+    }
+
+
+def _network(name: str, network: NetworkCurvature, place: int) -> dict[str, Any]:
+    figure: FigureData | None = spectrum_data(network, python_of_map(name, "spectrum")) if network.is_dense else None
+    return {
+        "number": place,
+        "name": network.name,
+        "description": network.description,
+        "facts": mapped.network_facts(network),
+        "is_dense": network.is_dense,
+        "reason": "" if network.is_dense else mapped.estimates_note(network),
+        "spectrum": figure.to_dict() if figure else None,
+        "tolerance": network["loss"].measurement.threshold / (network["loss"].measurement.scale or 1.0)
+        if network.is_dense
+        else None,
+        "ranks": table(mapped.ranks(network)) if network.is_dense else None,
+        "gap": network.prediction_gap,
+        "notes": network.notes,
+    }
+
+
+def _layers(name: str, made: CurvatureMap) -> dict[str, Any]:
+    network = made.network
+    return {
+        "figure": layers_data(network, python_of_map(name, "layers")).to_dict(),
+        "table": table(mapped.layers(network)),
+        "legend": mapped.layers_legend(network),
+        "blocks": [layer.to_dict() for layer in network.layers],
+    }
+
+
+def _compared(old: StoredMap, new: StoredMap) -> dict[str, Any]:
+    if old.name == new.name:
+        raise unknown_name("the second map", new.name, ["another than the first"])
+    found = compare_maps(old.record, new.record, old.name, new.name)
+    python = "\n".join(
+        [
+            "from pathlib import Path",
+            "",
+            "from hessmap.maps.comparison import compare_maps",
+            "from hessmap.runs.store import DEFAULT_STORE, Store, load_map",
+            "",
+            "with Store(Path(DEFAULT_STORE)) as store:",
+            f"    old, new = (load_map(store, name).record for name in ({old.name!r}, {new.name!r}))",
+            f'compare_maps(old, new, {old.name!r}, {new.name!r}).plot().savefig("comparison.svg")',
+        ]
+    )
+    figures = [overlaid_spectra((old.name, old.record), (new.name, new.record))]
+    figures += [changes_data(found, label, python) for label in QUANTITIES] if found.layers else []
+    tables = {"The whole network": compared.numbers(found), "Layers": compared.layers(found)}
+    tables |= {"The three Hessians": compared.parts(found)} if found.parts else {}
+    tables |= {"Factors of the layers": compared.factors(found)} if compared.has_factors(found) else {}
+    return {
+        "identities": [compared.identity_line(side) for side in (found.old, found.new)],
+        "caveats": found.caveats,
+        "verdicts": found.verdicts,
+        "figures": [figure.to_dict() for figure in figures],
+        "tables": [{"title": title, **table(contents)} for title, contents in tables.items() if contents.lines],
+        "doubt": compared.NO_CLEAR_CUT if compared.has_doubt(found) else "",
+        "command": f"hessmap map compare {old.name} {new.name}",
+    }

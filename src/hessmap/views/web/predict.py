@@ -1,0 +1,203 @@
+"""The Predict screen: ranks from integers alone, the curve over one of them, the check in exact arithmetic."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+from fastapi import APIRouter, Request
+
+from hessmap.errors import HessmapError, require
+from hessmap.networks import Architecture, FullyConnected
+from hessmap.results.maps import HESSIAN_SYMBOLS
+from hessmap.theory import effective_parameters, predict_ranks
+from hessmap.views.interactive.figure import Axis, FigureData, Trace
+from hessmap.views.web.families import FAMILIES, QUESTIONS
+from hessmap.views.web.questions import Question, read_question, varied
+
+router = APIRouter(prefix="/api/predict")
+_MOST_POINTS = 64  # of a curve
+_PARTS = ("loss", "outer_product", "functional")
+Pairs = tuple[tuple[str, str], ...]
+
+
+@router.get("/families")
+async def families() -> dict[str, Any]:
+    """What can be predicted, and what the page asks for."""
+    asked = {name: field.__dict__ for name, field in QUESTIONS.items()}
+    return {"families": [family.described() for family in FAMILIES.values()], "questions": asked}
+
+
+@router.get("")
+async def prediction(request: Request) -> dict[str, Any]:
+    """The ranks of the network that the query describes."""
+    return _prediction(tuple(request.query_params.multi_items()))
+
+
+@router.get("/curve")
+def curve(request: Request) -> dict[str, Any]:
+    """The same ranks while one of the numbers runs from ``low`` to ``high``."""
+    return _curve(tuple(request.query_params.multi_items()))
+
+
+@lru_cache(maxsize=4096)
+def _prediction(pairs: Pairs) -> dict[str, Any]:
+    question = read_question(_once(pairs))
+    ranks, num_parameters, assumptions = _ranks(question)
+    values, is_teacher = question.values, question.family.is_teacher
+    name = f"teacher {values['inputs']}-{values['hidden']}-1" if is_teacher else str(question.network)
+    return {
+        "network": name,
+        "num_parameters": num_parameters,
+        "ranks": [{"part": part, "symbol": HESSIAN_SYMBOLS[part], **ranks[part]} for part in ranks],  # type: ignore[index]
+        "assumptions": assumptions,
+        "command": "" if is_teacher else shlex.join(["hessmap", *_words(question)]),
+        "python": _python(question),
+    }
+
+
+def _once(pairs: Pairs) -> dict[str, str]:
+    given = dict(pairs)
+    require(len(given) == len(pairs), "every field is given once", "one is given twice")
+    return given
+
+
+def _ranks(question: Question) -> tuple[dict[str, dict[str, Any]], int, tuple[str, ...]]:
+    """Value, kind of truth and source of each part that the family has; the parameters; what is assumed."""
+    if question.family.is_teacher:
+        found = effective_parameters(**question.network)
+        rank = _rank(found.value, found.kind.replace("_", " "), found.reference, found.num_parameters, found.num_cases)
+        whole = found.function_space_dim
+        space = "an infinite number of dimensions" if whole is None else f"{whole:,} dimensions"
+        notes = (f"The student's functions span {space}.", "At the teacher the residuals vanish: H_L is H_o.")
+        return {"loss": rank}, found.num_parameters, notes
+    predicted = predict_ranks(question.network, **question.known)
+    size = predicted.num_parameters
+    parts = {part: getattr(predicted, part) for part in _PARTS}
+    ranks = {part: _rank(one.value, one.truth, one.reference, size, one.num_cases) for part, one in parts.items()}
+    return ranks, size, predicted.assumptions
+
+
+def _rank(value: int, truth: str, reference: str, size: int, num_cases: int | None) -> dict[str, Any]:
+    share = value / size if size else 0.0
+    return {"value": value, "truth": truth, "reference": reference, "share": share, "num_cases": num_cases}
+
+
+@lru_cache(maxsize=512)
+def _curve(pairs: Pairs) -> dict[str, Any]:
+    given = _once(pairs)
+    over, ends = given.pop("over", ""), [given.pop(name, "") for name in ("low", "high")]
+    question = read_question(given)
+    must = "a curve runs from low to high, two whole numbers"
+    are_numbers = all(end.isascii() and end.isdigit() and len(end) <= 6 for end in ends)
+    require(are_numbers and int(ends[0]) < int(ends[1]), must, f"got {ends[0]!r:.20} and {ends[1]!r:.20}")
+    low, high = map(int, ends)
+    step = max(1, -(-(high - low) // (_MOST_POINTS - 1)))
+    places = list(range(low, high + 1, step))
+    at = [_ranks_or_none(varied(question, over, place)) for place in places]
+    known = [found for found in at if found]
+    traces = tuple(
+        Trace(
+            HESSIAN_SYMBOLS[part],  # type: ignore[index]
+            "line",
+            places,
+            [found[part]["value"] if found else None for found in at],
+            colour=part,
+        )
+        for part in (known[0] if known else ())
+    )
+    label = _label(question, over)
+    figure = FigureData(
+        f"Rank over {label}", Axis(label), Axis("rank"), traces, python=_curve_python(question, over, places)
+    )
+    return figure.to_dict()
+
+
+def _ranks_or_none(question: Question) -> dict[str, dict[str, Any]] | None:
+    """None where the numbers contradict each other: the curve has a gap there."""
+    try:
+        return _ranks(question)[0]
+    except HessmapError:
+        return None
+
+
+def _label(question: Question, over: str) -> str:
+    """What the curve runs over, in words."""
+    first, _, place = over.partition(".")
+    field = QUESTIONS.get(first) or next(field for field in question.family.fields if field.name == first)
+    return f"{field.label.lower().removesuffix('s')} {int(place) + 1}" if place else field.label.lower()
+
+
+def _given(question: Question) -> dict[str, Any]:
+    """What is known of loss and data, without the generic values."""
+    return {name: value for name, value in question.known.items() if value not in (None, False)}
+
+
+def prediction_command(given: Mapping[str, str]) -> list[str]:
+    """The words behind ``hessmap`` that predict the same; of a teacher, the network whose exact rank is asked for."""
+    return _words(read_question(given))
+
+
+def _words(question: Question) -> list[str]:
+    words = ["predict", str(_checked_network(question))]
+    for name, value in _given(question).items():
+        words.append(f"--{name.replace('_', '-')}" + ("" if value is True else f"={value}"))
+    return words
+
+
+def _checked_network(question: Question) -> Architecture:
+    """The network itself; at a teacher, the student's network without its extra units."""
+    if not question.family.is_teacher:
+        network: Architecture = question.network
+        return network
+    chosen = question.network
+    must, remedy = "exact arithmetic checks a student that is as wide as its teacher", "Set the extra units to 0"
+    require(not chosen["num_extra"], must, f"it has {chosen['num_extra']} extra units", remedy)
+    bias = chosen["bias"]
+    biases = (bias in ("hidden", "both"), bias in ("output", "both"))
+    return FullyConnected((chosen["inputs"], chosen["hidden"], 1), bias=biases, activation=chosen["activation"])
+
+
+def _python(question: Question) -> str:
+    if question.family.is_teacher:
+        arguments = ", ".join(f"{name}={value!r}" for name, value in question.network.items())
+        lines = ["from hessmap.networks import Polynomial", "from hessmap.theory import effective_parameters"]
+        return "\n".join([*lines, "", f"print(effective_parameters({arguments}))"])
+    known = "".join(f", {name}={value!r}" for name, value in _given(question).items())
+    call = f"hm.predict_ranks(hm.networks.parse_network({str(question.network)!r}){known})"
+    return f"import hessmap as hm\n\nprint({call})"
+
+
+def _curve_python(question: Question, over: str, places: list[int]) -> str:
+    """Lines that draw the same curve with matplotlib."""
+    if question.family.is_teacher:
+        return _python(question)
+    step = places[1] - places[0] if len(places) > 1 else 1
+    first, _, place = over.partition(".")
+    known = "".join(f", {name}={value!r}" for name, value in _given(question).items() if name != over)
+    if first in question.known:
+        network, known = "net", f"{known}, {first}=value"
+    elif place:
+        counts = getattr(question.network, first)
+        changed = ", ".join("value" if number == int(place) else str(count) for number, count in enumerate(counts))
+        network = f"replace(net, {first}=({changed},))"
+    else:
+        network = f"replace(net, {first}=value)"
+    return "\n".join(
+        [
+            "from dataclasses import replace",
+            "",
+            "import hessmap as hm",
+            "import matplotlib.pyplot as plt",
+            "",
+            f"net = hm.networks.parse_network({str(question.network)!r})",
+            f"values = range({places[0]}, {places[-1] + 1}, {step})",
+            f"found = [hm.predict_ranks({network}{known}) for value in values]",
+            'for part in ("loss", "outer_product", "functional"):',
+            "    plt.plot(values, [getattr(one, part).value for one in found], label=part)",
+            "plt.legend()",
+            'plt.savefig("ranks.svg")',
+        ]
+    )

@@ -1,0 +1,27 @@
+// Compare: two maps side by side, what changed and what cannot be compared.
+import { get } from "./api.js";
+import { command, empty, fill, h, problem, table } from "./dom.js";
+import { figureCard } from "./figure_card.js";
+
+export async function show(root, { query, signal }) {
+  const { maps } = await get("/api/maps", signal);
+  const head = [h("h1", {}, "Compare two maps"), h("p", { class: "soft lead" }, "Two networks, or two checkpoints of one.")];
+  if (maps.length < 2) return fill(root, head, empty("Two maps are needed", maps.length ? `Only ${maps[0].name} is stored.` : "None is stored yet.", h("p", {}, h("a", { href: "/maps" }, "Make a map"))));
+  const names = maps.map(map => map.name);
+  const select = (label, value) => h("label", { class: "field" }, h("span", {}, label), h("select", { onchange: draw }, names.map(name => h("option", { selected: name === value }, name))));
+  const old = select("Before", query.get("old") || names[1]), recent = select("After", query.get("new") || names[0]);
+  const place = h("div", { "aria-live": "polite" });
+  async function draw() {
+    const [before, after] = [old, recent].map(label => label.querySelector("select").value);
+    if (before === after) return fill(place, empty("One map twice", "Choose two different ones."));
+    history.replaceState(null, "", `/compare?old=${encodeURIComponent(before)}&new=${encodeURIComponent(after)}`);
+    try {
+      const found = await get(`/api/compare?old=${encodeURIComponent(before)}&new=${encodeURIComponent(after)}`, signal);
+      fill(place, found.identities.map(line => h("p", { class: "note" }, line)), found.caveats.length ? h("section", { class: "verdict open" }, found.caveats.map(line => h("p", {}, line))) : null,
+        h("section", { class: "verdict plain" }, found.verdicts.map(line => h("p", {}, line))), h("div", { class: "two" }, found.figures.map(figure => figureCard(figure))),
+        found.tables.map(one => [h("h2", {}, one.title), table(one, { label: one.title })]), found.doubt ? h("p", { class: "note" }, `${found.doubt}.`) : null, h("h2", {}, "The same in a terminal"), command(found.command));
+    } catch (error) { if (error.name !== "AbortError") fill(place, problem(error)); }
+  }
+  fill(root, head, h("div", { class: "card fields" }, old, recent), place);
+  await draw();
+}

@@ -1,0 +1,224 @@
+"""The gallery of studies and papers, one study with its points, and one of its cases."""
+
+from __future__ import annotations
+
+import json
+import re
+from functools import lru_cache
+from typing import Any
+
+from fastapi import APIRouter
+
+from hessmap.errors import require, unknown_name
+from hessmap.papers.registry import STATUSES, papers, stored_verdicts
+from hessmap.results.strict_json import plain
+from hessmap.runs.collection import Collection, NoRecords, collection_from_results, collection_from_store, results_path
+from hessmap.runs.description import study_description
+from hessmap.runs.encoding import case_key, case_of_key, encode
+from hessmap.runs.registry import Listing, find, listing
+from hessmap.runs.run import repeat_command
+from hessmap.runs.store import DEFAULT_STORE, Store
+from hessmap.runs.verdict import Verdict
+from hessmap.views.interactive.studies import study_figures
+from hessmap.views.study.table import study_table
+from hessmap.views.web.maps import table
+from hessmap.views.web.reading import warm_up
+from hessmap.views.web.settings import Explorer
+
+_MOST_LINES = 300
+_MOST_JUDGEMENTS = 100
+
+
+def studies_router(explorer: Explorer) -> APIRouter:
+    """The routes of an explorer about studies and papers."""
+    router = APIRouter(prefix="/api")
+
+    @router.get("/studies")
+    def gallery() -> dict[str, Any]:
+        warm_up()
+        return {"studies": _gallery(explorer), "papers": [{"number": one.number, "name": one.name} for one in papers()]}
+
+    @router.get("/studies/{family}/{question}")
+    def one(family: str, question: str, data: str | None = None) -> dict[str, Any]:
+        return _study(explorer, known_study(f"{family}/{question}"), data)
+
+    @router.get("/studies/{family}/{question}/case")
+    def case(family: str, question: str, key: str) -> dict[str, Any]:
+        """The record of one case, and the command that repeats it."""
+        name = known_study(f"{family}/{question}")
+        return _case(explorer, name, key)
+
+    @router.get("/papers")
+    def registry() -> dict[str, Any]:
+        items = [
+            {**item.to_dict(), "kind": item.kind, "is_missing": item.is_missing}
+            for paper in papers()
+            for item in paper.items
+        ]
+        heads = [
+            {"number": one.number, "name": one.name, "title": one.title, "answer": one.answer, "counts": one.counts()}
+            for one in papers()
+        ]
+        return {"papers": heads, "items": items, "statuses": STATUSES}
+
+    return router
+
+
+@lru_cache(maxsize=1)
+def _listing() -> tuple[Listing, ...]:
+    """The project's own studies; reading their files takes most of a second."""
+    return listing()
+
+
+def known_study(name: str) -> str:
+    """The name of a listed study: nothing else is imported, whatever an address says."""
+    known = [listed.name for listed in _listing()]
+    if name not in known:
+        raise unknown_name("study", name, known)
+    return name
+
+
+def _gallery(explorer: Explorer) -> list[dict[str, Any]]:
+    """Every study: its question, the papers whose items it is about, the stored verdict, what the store holds."""
+    counts: dict[str, tuple[int, int]] = {}
+    if explorer.store.exists():
+        with Store(explorer.store) as store:
+            counts = {one.study: (one.num_done, one.num_failed) for one in store.summaries()}
+    of_papers: dict[str, list[int]] = {}
+    for paper in papers():
+        for item in paper.items:
+            for study in item.studies:
+                of_papers.setdefault(study, []).append(paper.number)
+    verdicts = stored_verdicts()
+    shown = []
+    for listed in _listing():
+        verdict = verdicts.get(listed.name)
+        done, failed = counts.get(listed.name, (0, 0))
+        shown.append(
+            {
+                "name": listed.name,
+                "question": listed.question,
+                "reference": listed.reference,
+                "papers": sorted(set(of_papers.get(listed.name, []))),
+                "verdict": verdict.sentence if verdict else "",
+                "outcome": outcome_of(verdict.sentence) if verdict else "not run",
+                "data": sorted(filter(None, verdict.num_cases)) if verdict else [],
+                "num_cases": sum(verdict.num_cases.values()) if verdict else 0,
+                "stored": done,
+                "failed": failed,
+            }
+        )
+    return shown
+
+
+def outcome_of(sentence: str) -> str:
+    """One word for a stored verdict: what speaks against a claim comes first, then what is open.
+
+    >>> outcome_of("6 of 6 cases agree with the prediction, 2 of 2 claims hold.")
+    'all hold'
+    >>> outcome_of("3 of 5 claims hold, 1 is inconclusive."), outcome_of("4 of 5 claims hold, 1 is inconclusive.")
+    ('some fail', 'some open')
+    """
+    claims = re.search(r"(\d+) of (\d+) claims hold", sentence)
+    cases = re.search(r"(\d+) of (\d+) cases agree", sentence)
+    num_open = sum(map(int, re.findall(r"(\d+) (?:undecidable|is inconclusive|are inconclusive)", sentence)))
+    judged = [(int(found[1]), int(found[2])) for found in (claims, cases) if found]
+    if not judged:
+        return "nothing to compare"
+    num_missing = sum(whole - part for part, whole in judged)
+    if num_missing > num_open:
+        return "some fail"
+    return "some open" if num_open else "all hold"
+
+
+def _collection(explorer: Explorer, name: str, data: str | None) -> Collection:
+    """From the store where it has records of the study, else from the exported results."""
+    study = find(name)
+    try:
+        return collection_from_store(study, explorer.store, data)
+    except NoRecords:
+        if not results_path(study, explorer.results).exists():
+            raise
+    return collection_from_results(study, explorer.results, data)
+
+
+def _study(explorer: Explorer, name: str, data: str | None) -> dict[str, Any]:
+    study = find(name)
+    description = study_description(study, data, explorer.store)
+    shown: dict[str, Any] = {
+        "name": name,
+        "question": study.question,
+        "reference": study.reference,
+        "description": description.to_dict(),
+        "commands": [f"hessmap study run {name}" + (f" --data {data}" if data else "")],
+        "has_records": False,
+    }
+    try:
+        found = _collection(explorer, name, data)
+    except NoRecords as error:
+        return {**shown, "gap": str(error)}
+    verdict, contents = found.verdict, study_table(found)
+    hidden = max(0, len(contents.lines) - _MOST_LINES)
+    return {
+        **shown,
+        "has_records": True,
+        "answer": study.answer(verdict),
+        "verdict": verdict.sentence,
+        "outcome": "fails" if verdict.fails else "holds" if verdict.holds else "open",
+        "findings": [{"outcome": one.outcome, "claim": one.claim, "detail": one.detail} for one in verdict.findings],
+        "judgements": _judgements(verdict),
+        "figures": [figure.to_dict() for figure in study_figures(found, _python(name))],
+        "table": {**table(contents), "lines": contents.lines[:_MOST_LINES]},
+        "hidden": hidden,
+        "data": sorted({str(row.case["data"]) for row in found.stored.rows if study.data}),
+        "num_records": len(found.stored.rows),
+        "failures": [
+            {"case": failure.key, "error": failure.error.split("\n")[0]}
+            for failure in found.stored.failures[:_MOST_LINES]
+        ],
+        "source": found.source,
+        "notes": found.notes,
+    }
+
+
+def _judgements(verdict: Verdict) -> list[dict[str, Any]]:
+    every = (*verdict.disagreements, *verdict.undecidable)
+    return [
+        {
+            "outcome": one.word,
+            "key": case_key(one.case),
+            "name": one.measured_name,
+            "measured": f"{one.measured:.6g}",
+            "predicted": f"{one.predicted:.6g}",
+        }
+        for one in every[:_MOST_JUDGEMENTS]
+    ]
+
+
+def _case(explorer: Explorer, name: str, key: str) -> dict[str, Any]:
+    require(len(key) <= 20_000, "a case must be spelled in at most 20,000 signs", f"it has {len(key):,}")
+    wanted = case_key(case_of_key(key))
+    found = _collection(explorer, name, None)
+    for row in found.stored.rows:
+        if case_key(row.case) == wanted:
+            data = str(row.case.get("data", "")) if found.study.data else ""
+            return {
+                "key": wanted,
+                "case": plain("case", dict(row.case), lambda _: None),
+                "record": json.loads(encode(row.record)),
+                "command": repeat_command(name, wanted, data, DEFAULT_STORE),
+            }
+    raise unknown_name("a case", wanted[:200], [f"one of the {len(found.stored.rows):,} records of {name}"])
+
+
+def _python(name: str) -> str:
+    return "\n".join(
+        [
+            "from hessmap.runs.collection import study_collection",
+            "from hessmap.runs.registry import find",
+            "from hessmap.views.study.figure import study_figure",
+            "",
+            f"found = study_collection(find({name!r}))",
+            'study_figure(found).savefig("study.svg")',
+        ]
+    )

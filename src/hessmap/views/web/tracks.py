@@ -1,0 +1,72 @@
+"""The Training screen: tracks from the store, also while a training writes them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query
+
+from hessmap.errors import InvalidInput, require, sentence
+from hessmap.maps.comparison import track_verdicts
+from hessmap.results.tracks import CurvatureTrack
+from hessmap.runs.store import Store, load_track
+from hessmap.views.interactive.tracks import track_figures
+from hessmap.views.tables.tracks import points, track_facts
+from hessmap.views.web.maps import table
+from hessmap.views.web.reading import stored_tracks
+from hessmap.views.web.settings import Explorer
+
+_MOST_TRACKS = 8  # as many as there are colours
+
+
+def tracks_router(explorer: Explorer) -> APIRouter:
+    """The routes of an explorer about tracks."""
+    router = APIRouter(prefix="/api/tracks")
+
+    @router.get("")
+    def listed() -> dict[str, Any]:
+        return {"tracks": [summary.__dict__ for summary in reversed(stored_tracks(explorer.store))]}
+
+    @router.get("/shown")
+    def shown(name: Annotated[list[str], Query(min_length=1)]) -> dict[str, Any]:
+        """One track, or several in the same figures."""
+        require(len(name) <= _MOST_TRACKS, f"at most {_MOST_TRACKS} tracks are overlaid", f"got {len(name)}")
+        if not explorer.store.exists():
+            must, remedy = "a track must be stored before it is shown", "hessmap.Tracker makes one"
+            raise InvalidInput(sentence(must, "nothing is stored yet", remedy))
+        with Store(explorer.store) as store:
+            tracks = [load_track(store, one) for one in dict.fromkeys(name)]
+        figures = track_figures(tracks, _python(tracks[0]) if len(tracks) == 1 else "")
+        return {
+            "figures": [figure.to_dict() for figure in figures],
+            "tracks": [_described(track) for track in tracks],
+        }
+
+    return router
+
+
+def _described(track: CurvatureTrack) -> dict[str, Any]:
+    return {
+        "name": track.name,
+        "network": track.network,
+        "facts": track_facts(track),
+        "num_points": track.num_points,
+        "verdicts": track_verdicts(track) if track.points else ("No point has been measured yet.",),
+        "points": table(points(track)),
+        "gaps": track.gaps,
+        "command": f"hessmap track show {track.name}",
+    }
+
+
+def _python(track: CurvatureTrack) -> str:
+    return "\n".join(
+        [
+            "from pathlib import Path",
+            "",
+            "from hessmap.runs.store import DEFAULT_STORE, Store, load_track",
+            "",
+            "with Store(Path(DEFAULT_STORE)) as store:",
+            f"    track = load_track(store, {track.name!r})",
+            'track.plot().savefig("track.svg")',
+        ]
+    )

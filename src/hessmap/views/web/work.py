@@ -1,0 +1,143 @@
+"""Starting, watching and stopping jobs: each request becomes a ``hessmap`` command, value by value."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from fastapi import APIRouter
+from pydantic import BaseModel, ConfigDict, Field
+
+from hessmap.errors import InvalidInput, require, sentence
+from hessmap.views.web.functions import free_result_name, kept_result
+from hessmap.views.web.jobs import Job, Jobs
+from hessmap.views.web.predict import prediction_command
+from hessmap.views.web.settings import Explorer
+from hessmap.views.web.studies import known_study
+
+_NAME = r"^[\w.-]{1,60}$"
+_WIDTHS = r"^\d{1,6}(-\d{1,6}){1,30}$"
+
+
+class _Body(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class NewMap(_Body):
+    """A map of the model that the explorer was started with, or of a small network that is trained first."""
+
+    name: str = Field(pattern=_NAME)
+    loss: Literal["cross_entropy", "squared", "log_cosh"] = "cross_entropy"
+    widths: str | None = Field(default=None, pattern=_WIDTHS)
+    activation: Literal["relu", "tanh", "identity", "gelu", "elu", "erf", "leaky_relu"] = "relu"
+    epochs: int = Field(default=20, ge=0, le=1000)
+    samples: int | None = Field(default=None, ge=2, le=100_000)
+    seed: int = Field(default=0, ge=0, le=2**31)
+    seconds: float | int = Field(default=60, ge=1, le=86_400)
+
+
+class StudyRun(_Body):
+    """The cases of a study that are not stored yet."""
+
+    study: str = Field(max_length=100)
+    data: str | None = Field(default=None, pattern=_NAME)
+    retry_failed: bool = False
+
+
+class Check(_Body):
+    """The query of the Predict screen, whose network is to be checked in exact arithmetic."""
+
+    query: dict[str, str] = Field(max_length=40)
+
+
+class FunctionRun(_Body):
+    tolerance: float = Field(default=0.1, gt=0, lt=1)
+    samples: int = Field(default=300, ge=2, le=100_000)
+
+
+class CertificateRun(_Body):
+    iterations: int = Field(default=1500, ge=10, le=100_000)
+
+
+def work_router(explorer: Explorer, jobs: Jobs) -> APIRouter:
+    """The routes of an explorer about jobs."""
+    router = APIRouter(prefix="/api/jobs")
+
+    @router.get("")
+    def listed() -> dict[str, Any]:
+        return {"jobs": [job.described() | {"result": None} for job in jobs.all()]}
+
+    @router.get("/{number}")
+    def one(number: int) -> dict[str, Any]:
+        return jobs[number].described()
+
+    @router.post("/{number}/stop")
+    def stop(number: int) -> dict[str, Any]:
+        return jobs.stop(number).described()
+
+    @router.post("/map")
+    def new_map(body: NewMap) -> dict[str, Any]:
+        return _started(jobs.start("map", f"Map {body.name}", _map_words(explorer, body), f"/maps/{body.name}"))
+
+    @router.post("/study")
+    def study(body: StudyRun) -> dict[str, Any]:
+        name = known_study(body.study)
+        words = ["study", "run", name, f"--store={explorer.store}", "--json"]
+        words += [f"--data={body.data}"] if body.data else []
+        words += ["--retry-failed"] if body.retry_failed else []
+        return _started(jobs.start("study", f"Study {name}", words, f"/studies/{name}"))
+
+    @router.post("/check")
+    def check(body: Check) -> dict[str, Any]:
+        words = prediction_command(body.query)
+        return _started(jobs.start("check", f"Exact ranks of {words[1]}", [*words, "--check", "--json"]))
+
+    @router.post("/function")
+    def function(body: FunctionRun) -> dict[str, Any]:
+        name = free_result_name(explorer.folder, "function")
+        model = [explorer.model, f"--data={explorer.data}"] if explorer.model else []
+        words = ["function", *model, f"--tolerance={body.tolerance}", f"--samples={body.samples}", "--json"]
+        title = f"Function of {explorer.model or 'the example'}"
+        return _started(jobs.start("function", title, words, on_done=_keep(explorer, "function", name)))
+
+    @router.post("/certificate")
+    def certificate(body: CertificateRun) -> dict[str, Any]:
+        name = free_result_name(explorer.folder, "certificate")
+        model: list[str] = []
+        if explorer.model:
+            must = "a certificate needs the weights that training started from"
+            require(explorer.initial is not None, must, "none were given", "Start hessmap serve with --initial")
+            model = [explorer.model, f"--initial={explorer.initial}", f"--data={explorer.data}"]
+        words = ["certify", *model, f"--iterations={body.iterations}", "--json"]
+        title = f"Certificate of {explorer.model or 'the example'}"
+        return _started(jobs.start("certificate", title, words, on_done=_keep(explorer, "certificate", name)))
+
+    return router
+
+
+def _started(job: Job) -> dict[str, Any]:
+    return job.described()
+
+
+def _map_words(explorer: Explorer, body: NewMap) -> list[str]:
+    """The words behind hessmap; a value is never a word of its own, so that none can pass for an option."""
+    words = ["map"]
+    if explorer.model:
+        must = "a model of your own has its own widths and weights"
+        require(body.widths is None, must, f"the explorer shows {explorer.model}", "Leave the widths out")
+        words += [explorer.model]
+    else:
+        words += [f"--epochs={body.epochs}", f"--activation={body.activation}", f"--seed={body.seed}"]
+        words += [f"--widths={body.widths}"] if body.widths else []
+    words += [f"--data={explorer.data}", f"--loss={body.loss}", f"--name={body.name}", f"--seconds={body.seconds}"]
+    words += [f"--samples={body.samples}"] if body.samples is not None and ":" not in explorer.data else []
+    return [*words, f"--store={explorer.store}", f"--output={explorer.store.parent / f'map-{body.name}'}", "--json"]
+
+
+def _keep(explorer: Explorer, kind: str, name: str) -> Any:
+    def keep(result: Any) -> str:
+        if not isinstance(result, dict):
+            raise InvalidInput(sentence(f"a {kind} must print JSON", "it printed something else"))
+        kept_result(explorer.folder, kind, name, result)
+        return f"/function?{kind}={name}"
+
+    return keep
