@@ -236,6 +236,23 @@ def test_auto_traces_once_enough_products_are_ahead(monkeypatch: pytest.MonkeyPa
         assert float((found - first).abs().max()) <= 1e-12 * float(first.abs().max())
 
 
+def test_a_small_chain_is_written_down_where_its_matrix_costs_less_than_the_products() -> None:
+    model = nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 3)).double()
+    inputs, labels = torch.randn(20, 4, dtype=torch.float64), torch.arange(20) % 3
+    few, many = (hm.loss_hessian(hm.Problem(model, "cross_entropy", inputs, labels)) for _ in range(2))
+    few.expect_products(16)
+    many.expect_products(17)  # a third of 51 parameters
+    vector = torch.randn(51, dtype=torch.float64)
+    assert torch.allclose(few @ vector, many @ vector, rtol=1e-12)
+    assert not any("written down" in note for note in few.notes)
+    density = hm.density_estimate(many, num_steps=8, num_probes=4)
+    assert "the loss Hessian was written down for 17 products, which use the matrix" in density.provenance.notes
+    assert hm.trace_estimate(many).value == pytest.approx(float(many.to_dense().trace()), rel=1e-12)
+    other = hm.loss_hessian(model_problem("LSTM"))
+    other.expect_products(10_000)
+    assert not any("written down" in note for note in other.notes)
+
+
 @pytest.mark.parametrize("given", ["always", 2, None])
 def test_compile_takes_three_values(given: object) -> None:
     with pytest.raises(hm.errors.InvalidInput, match='compile must be True, False or "auto"'):

@@ -18,6 +18,10 @@ from hessmap.curvature.products import BlockProducts
 from hessmap.results import Part, Provenance
 
 
+_SMALL = 3000  # parameters of a chain whose matrix costs as much as a product with a third of them, or less
+_PRODUCTS_OF_A_MATRIX = 1 / 3
+
+
 class Hessian(SymmetricOperator):
     """One of the three Hessians. Products are matrix-free until ``to_dense`` was called, then they use the matrix."""
 
@@ -60,7 +64,18 @@ class Hessian(SymmetricOperator):
         return self._dense
 
     def expect_products(self, count: int) -> None:
+        """Write the matrix down where that costs less than so many products; else leave it to them to prepare."""
+        if self._dense is None and count >= _PRODUCTS_OF_A_MATRIX * self.size and self._is_small_chain:
+            self.problem.add_note(
+                f"the {self.part} Hessian was written down for {count} products, which use the matrix"
+            )
+            self.to_dense()
         self._products.expect(count)
+
+    @property
+    def _is_small_chain(self) -> bool:
+        fits = 3 * self.dtype.itemsize * self.size**2 <= self.problem.memory_budget
+        return self.size <= _SMALL and self.dtype == torch.float64 and fits and self._products.is_chain
 
     def matmat(self, vectors: Tensor) -> Tensor:
         if self._dense is not None:

@@ -54,6 +54,11 @@ class BlockProducts:
         self._num_expected = self._num_made + count
 
     @property
+    def is_chain(self) -> bool:
+        """Whether products are made by hand, of held samples."""
+        return self._chain is not None and self.problem.samples.is_held
+
+    @property
     def num_expected(self) -> int:
         return max(0, self._num_expected - self._num_made)
 

@@ -6,6 +6,7 @@ the small operations between them. That takes it from half a minute to minutes, 
 
 from __future__ import annotations
 
+import copy
 import os
 import shutil
 import time
@@ -172,7 +173,8 @@ def _compiled(problem: Problem, graph: FoldedGraph) -> tuple[Callable[..., Any] 
             with torch.no_grad(), warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 given: list[Any] = [problem.parameters[None].detach(), *graph.constants]
-                function: Callable[..., Any] = torch._inductor.compile(graph.module, given)
+                # A copy: the compiler rewrites what it is given.
+                function: Callable[..., Any] = torch._inductor.compile(copy.deepcopy(graph.module), given)
                 function(*given)
         except Exception as error:  # a compiler that is broken, or an operation that it has no code for
             return None, f"the compiler failed, {type(error).__name__}"
