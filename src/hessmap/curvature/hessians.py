@@ -17,7 +17,6 @@ from hessmap.curvature.problem import Problem, require_problem
 from hessmap.curvature.products import BlockProducts
 from hessmap.results import Part, Provenance
 
-
 _SMALL = 3000  # parameters of a chain whose matrix costs as much as a product with a third of them, or less
 _PRODUCTS_OF_A_MATRIX = 1 / 3
 
