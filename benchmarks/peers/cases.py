@@ -1,13 +1,21 @@
-"""The four networks of the comparison, after a short training, with the samples that their risk is taken over."""
+"""The networks of the comparison with the samples that their risk is taken over: four in float64, after a short
+training, and two of ten million random weights in float32."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 import torch
 from torch import Tensor, nn
+
+sys.path.append(str(Path(__file__).parent.parent))
+
+from language_model import GPT2, VOCABULARY
+from sharpness_of_resnet import resnet18
 
 from hessmap.datasets import cifar10, digits, mnist
 from hessmap.training import zoo_network
@@ -15,12 +23,16 @@ from hessmap.training import zoo_network
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """A network in evaluation mode and its samples, float64; the loss is the mean cross-entropy."""
+    """A network in evaluation mode and its samples, in one number format; the loss is the mean cross-entropy."""
 
     name: str
     model: nn.Module
     inputs: Tensor
     labels: Tensor
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return next(self.model.parameters()).dtype
 
     @property
     def num_parameters(self) -> int:
@@ -62,8 +74,29 @@ CASES: dict[str, _Recipe] = {
 }
 
 
+# Network in float32 with random weights, and a draw of so many samples.
+_Draw = Callable[[int], tuple[Tensor, Tensor]]
+LARGE_CASES: dict[str, tuple[Callable[[], nn.Module], _Draw, int]] = {
+    "ResNet18, random images": (
+        resnet18,
+        lambda count: (torch.randn(count, 3, 32, 32), torch.randint(10, (count,))),
+        32,
+    ),
+    "GPT-2, random tokens": (
+        GPT2,
+        lambda count: (torch.randint(VOCABULARY, (count, 128)), torch.randint(VOCABULARY, (count, 128))),
+        8,
+    ),
+}
+
+
 def case(name: str, num_samples: int | None = None) -> Case:
-    """The trained network of that name; the data set raises where its files are absent."""
+    """The network of that name; the data set of a trained one raises where its files are absent."""
+    if name in LARGE_CASES:
+        build, draw, count = LARGE_CASES[name]
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            return Case(name, build().float().eval(), *draw(min(count, num_samples or count)))
     made, data, wanted, epochs, rate = CASES[name]
     inputs, labels = (torch.as_tensor(part)[: num_samples or wanted] for part in data())
     inputs = inputs.double()

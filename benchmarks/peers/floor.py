@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import torch
 from harness import best_seconds
+from language_model import GPT2
 from torch import Tensor, nn
 
 from cases import Case, TokenEncoder
@@ -20,8 +21,8 @@ def floor_seconds(case: Case) -> float:
     """For one vector, by torch's own matrix products."""
     total = 0.0
     for batch, rows, inner, columns, times in products(case):
-        left = torch.randn(batch, rows, inner, dtype=torch.float64)
-        right = torch.randn(batch, inner, columns, dtype=torch.float64)
+        left = torch.randn(batch, rows, inner, dtype=case.dtype)
+        right = torch.randn(batch, inner, columns, dtype=case.dtype)
         product = (lambda a=left[0], b=right[0]: a @ b) if batch == 1 else (lambda a=left, b=right: a @ b)
         total += times * best_seconds(product)
     return total
@@ -46,7 +47,18 @@ def products(case: Case) -> list[Shape]:
     torch.backends.mha.set_fastpath_enabled(fast)
     for hook in hooks:
         hook.remove()
+    if isinstance(case.model, GPT2):
+        found += _causal_attention(case.model, *case.inputs.shape)
     return found + (_attention(case.model, len(case.inputs)) if isinstance(case.model, TokenEncoder) else [])
+
+
+def _causal_attention(model: GPT2, num_samples: int, length: int) -> list[Shape]:
+    """What hooks do not see: two products for each head, and the tied embedding as the last layer."""
+    vocabulary, width = model.tokens.weight.shape
+    heads, times = model.blocks[0].num_heads, 6 * len(model.blocks)
+    scores = (num_samples * heads, length, width // heads, length, times)
+    mixing = (num_samples * heads, length, length, width // heads, times)
+    return [scores, mixing, (1, num_samples * length, width, vocabulary, 6)]
 
 
 def _attention(model: TokenEncoder, num_samples: int) -> list[Shape]:

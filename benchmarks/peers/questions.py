@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 import torch
 from harness import best_seconds
-from roads import DENSE, Adapter, Answer, Curvlinops, Eigenthings, Ours, PyHessian, clocked, share
+from roads import DENSE, Adapter, Answer, Curvlinops, Eigenthings, Ours, OursCompiled, PyHessian, clocked, share
 from torch import Tensor
 
 import hessmap as hm
 from cases import Case, TokenEncoder
 
-ACCURACY = 1e-6
+ACCURACIES = {torch.float64: 1e-6, torch.float32: 1e-3}  # of an eigenvalue, relative to itself
 
 
 @dataclass(frozen=True)
@@ -50,12 +50,14 @@ def reference(case: Case, sizes: Sizes) -> Reference:
         off = float(np.abs(own - values).max() / values[0])
         found = hm.trace_estimate(ours.operator, relative_error=sizes.standard_error, method="hutch++")
         return Reference(own[: sizes.count], float(theirs.trace()), 0.0, found.num_products, off)
-    found = hm.top_eigenpairs(ours.operator, sizes.count, tolerance=1e-10)
+    tolerance = 1e-10 if case.dtype == torch.float64 else 1e-5
+    found = hm.top_eigenpairs(ours.operator, sizes.count, tolerance=tolerance)
     signs = torch.randint(0, 2, (sizes.count,), generator=torch.Generator().manual_seed(1)).double() * 2 - 1
     vectors, values = torch.from_numpy(found.eigenvectors), torch.from_numpy(np.array(found.eigenvalues))
     # Not by curvlinops where its own products are wrong (layer-norm).
     checker = Eigenthings(case) if isinstance(case.model, TokenEncoder) else Curvlinops(case)
-    off = float((checker.product(vectors @ signs) - vectors @ (values * signs)).norm()) / float(values[0])
+    image = checker.product((vectors @ signs).to(case.dtype)).double()
+    off = float((image - vectors @ (values * signs)).norm()) / float(values[0])
     options: Any = {"relative_error": sizes.standard_error, "method": "hutch++", "max_products": 160, "seed": 99}
     trace = hm.trace_estimate(ours.operator, **options)
     spread = trace.standard_error / (sizes.standard_error * abs(trace.value))
@@ -65,7 +67,7 @@ def reference(case: Case, sizes: Sizes) -> Reference:
 
 
 def seconds_each(road: Any, size: int) -> float:
-    return best_seconds(lambda: road.product(torch.ones(size, dtype=torch.float64)), 1)
+    return best_seconds(lambda: road.product(torch.ones(size)), 1)
 
 
 def one_product(road_of: type, case: Case, sizes: Sizes, _: Reference) -> Answer:
@@ -80,7 +82,7 @@ def _products(road_of: type, case: Case, width: int) -> Answer:
     """The best of some seconds' worth, with what is set up once at hand; ``notes`` tell the seconds of setting up."""
     made = clocked(lambda: Ours(case, dense=width > 1) if road_of is Ours else road_of(case))
     road = made.value
-    vectors = torch.randn(case.num_parameters, width, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    vectors = torch.randn(case.num_parameters, width, generator=torch.Generator().manual_seed(0), dtype=case.dtype)
     first = clocked(lambda: road.product(vectors[:, 0].contiguous()))
     run_width = max(min(2, width), int(width * share(width, first.seconds)))
     few = vectors[:, :run_width].contiguous()
@@ -89,7 +91,15 @@ def _products(road_of: type, case: Case, width: int) -> Answer:
     rounds = [clocked(run, width, run_width / width) for _ in range(num_rounds)]
     best = min(rounds, key=lambda answer: answer.seconds)
     best.notes = f"set up in {made.seconds + max(0.0, first.seconds - best.seconds / width):.2g} s"
+    best.notes += told_tracing(road)
+    best.peak_bytes = max(made.peak_bytes + first.peak_bytes, best.peak_bytes)
     return best
+
+
+def told_tracing(road: Any) -> str:
+    """What a problem of ours says of its traced products."""
+    notes = road.problem.notes if isinstance(road, Ours) else ()
+    return "".join(f"; {note}" for note in notes if "traced" in note)
 
 
 def product_error(answer: Answer, expected: Tensor) -> float:
@@ -98,17 +108,26 @@ def product_error(answer: Answer, expected: Tensor) -> float:
 
 def top(road_of: type, case: Case, sizes: Sizes, known: Reference) -> Answer:
     """The value is the largest eigenvalues, from the model and the data on."""
-    return {Ours: _our_top, Curvlinops: _scipy_top, Eigenthings: _lanczos_top, PyHessian: _power_top}[road_of](
-        case, sizes, known
-    )
+    if issubclass(road_of, Ours):
+        return _our_top(road_of, case, sizes, known)
+    return {Curvlinops: _scipy_top, Eigenthings: _lanczos_top, PyHessian: _power_top}[road_of](case, sizes, known)
 
 
-def _our_top(case: Case, sizes: Sizes, known: Reference) -> Answer:
-    """As for the peers: the cheapest setting that reaches the accuracy, and only its run is timed."""
+def _our_top(road_of: type, case: Case, sizes: Sizes, known: Reference) -> Answer:
+    """As for the peers: the cheapest setting that reaches the accuracy, and only its run is timed.
+
+    A compiled product is compiled before, as the compiler finds it on the disk afterwards: in both number formats.
+    """
+    accuracy = ACCURACIES[case.dtype]
+    ready_made = road_of(case)
+    if road_of is OursCompiled:
+        ready_made.product(torch.ones(case.num_parameters))
+        ready_made.operator.in_single_precision = _kept_narrow(ready_made)
 
     def run(tolerance: float, precision: Any) -> Any:
+        operator = ready_made.operator if road_of is OursCompiled else road_of(case).operator
         found = hm.top_eigenpairs(
-            Ours(case).operator, sizes.count, tolerance=tolerance, relative_to="eigenvalue", precision=precision
+            operator, sizes.count, tolerance=tolerance, relative_to="eigenvalue", precision=precision
         )
         single = f", {found.num_single_products} in float32" if found.num_single_products else ""
         return found.eigenvalues, found.num_products, f"tolerance={tolerance:g}{single}"
@@ -116,9 +135,18 @@ def _our_top(case: Case, sizes: Sizes, known: Reference) -> Answer:
     for setting in ((1e-3, "auto"), (1e-4, "single"), (1e-4, "auto"), (1e-5, "auto"), (1e-6, "auto")):
         answer = clocked(lambda setting=setting: run(*setting))
         answer.value, answer.products, answer.notes = answer.value
-        if eigenvalue_error(answer.value, known) <= ACCURACY:
+        if eigenvalue_error(answer.value, known) <= accuracy:
             break
+    answer.notes += told_tracing(ready_made)
     return answer
+
+
+def _kept_narrow(road: Ours) -> Any:
+    """The operator in float32 with its products compiled, made once."""
+    narrow = road.operator.in_single_precision()
+    if narrow is not None:
+        narrow.matmat(torch.ones(narrow.size, 1, dtype=torch.float32))
+    return lambda: narrow
 
 
 def _scipy_top(case: Case, sizes: Sizes, known: Reference) -> Answer:
@@ -134,7 +162,7 @@ def _scipy_top(case: Case, sizes: Sizes, known: Reference) -> Answer:
     for tolerance in (1e-2, 1e-4, 1e-6, 1e-8):
         adapter = Adapter(ours.product, case.num_parameters)
         values = run(adapter, tolerance)
-        if eigenvalue_error(values, known) <= ACCURACY:
+        if eigenvalue_error(values, known) <= ACCURACIES[case.dtype]:
             break
     products, notes = adapter.num_products, f"eigsh with tol={tolerance:g}"
     del ours
@@ -154,13 +182,13 @@ def _lanczos_top(case: Case, sizes: Sizes, known: Reference) -> Answer:
     from hessian_eigenthings.algorithms.lanczos import _build_tridiag_matrix, lanczos_tridiagonal
 
     ours = Ours(case)
-    start = torch.randn(case.num_parameters, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    start = torch.randn(case.num_parameters, dtype=case.dtype, generator=torch.Generator().manual_seed(0))
     most = min(case.num_parameters, 4 * sizes.count)
     found = lanczos_tridiagonal(Adapter(ours.product, case.num_parameters), start, most)
     whole = _build_tridiag_matrix(found)
     for steps in range(2 * sizes.count, most + 1):
         values = torch.linalg.eigvalsh(whole[:steps, :steps]).flip(0)[: sizes.count].numpy()
-        if eigenvalue_error(values, known) <= ACCURACY:
+        if eigenvalue_error(values, known) <= ACCURACIES[case.dtype]:
             break
     del ours, found
     road = Eigenthings(case)
@@ -190,7 +218,7 @@ def _power_top(case: Case, sizes: Sizes, known: Reference) -> Answer:
 def _some_products(road: Any, case: Case, products: int, part: float, notes: str) -> Answer:
     """So many of the products, and the seconds of all: what the iteration costs beside them is left out."""
     run = max(3, round(part * products))
-    vector = torch.ones(case.num_parameters, dtype=torch.float64) / case.num_parameters**0.5
+    vector = torch.ones(case.num_parameters, dtype=case.dtype) / case.num_parameters**0.5
     return clocked(lambda: [road.product(vector) for _ in range(run)], products, run / products, notes)
 
 
@@ -203,10 +231,14 @@ def eigenvalue_error(values: np.ndarray, known: Reference) -> float:
 def density(road_of: type, case: Case, sizes: Sizes, known: Reference) -> Answer:
     """The value is the mean of the density and its largest node (or the largest place where it does not vanish)."""
     products = sizes.steps * sizes.probes
-    if road_of is Ours:
-        each = 0.0 if case.num_parameters <= DENSE else seconds_each(Ours(case), case.num_parameters)
+    if issubclass(road_of, Ours):
+        road = road_of(case)
+        each = 0.0 if case.num_parameters <= DENSE else seconds_each(road, case.num_parameters)
         probes = max(2, min(sizes.probes, int(sizes.probes * share(products, each))))
-        return clocked(lambda: _our_density(case, sizes.steps, probes), products, probes / sizes.probes)
+        warm = road if road_of is OursCompiled else None
+        answer = clocked(lambda: _our_density(warm or Ours(case), sizes.steps, probes), products, probes / sizes.probes)
+        answer.notes = told_tracing(road)
+        return answer
     road = road_of(case)
     part = share(products, seconds_each(road, case.num_parameters))
     if part < 1 / sizes.probes:
@@ -237,9 +269,8 @@ def density(road_of: type, case: Case, sizes: Sizes, known: Reference) -> Answer
     return answer
 
 
-def _our_density(case: Case, steps: int, probes: int) -> dict[str, float]:
-    operator = Ours(case, dense=True).operator
-    found = hm.density_estimate(operator, num_steps=steps, num_probes=probes, memory_budget=2**33)
+def _our_density(road: Ours, steps: int, probes: int) -> dict[str, float]:
+    found = hm.density_estimate(road.operator, num_steps=steps, num_probes=probes, memory_budget=2**33)
     return _summary(list(zip(found.nodes, found.weights, strict=True)))
 
 
@@ -257,8 +288,8 @@ def density_error(value: dict[str, float], known: Reference, size: int) -> float
 
 def trace(road_of: type, case: Case, sizes: Sizes, known: Reference) -> Answer:
     """The value is (trace, standard error)."""
-    if road_of is Ours:
-        return _our_trace(case, sizes)
+    if issubclass(road_of, Ours):
+        return _our_trace(road_of, case, sizes)
     if road_of is PyHessian:
         return _hutchinson(case, sizes)
     import hessian_eigenthings as peer
@@ -282,13 +313,18 @@ def trace(road_of: type, case: Case, sizes: Sizes, known: Reference) -> Answer:
     return answer
 
 
-def _our_trace(case: Case, sizes: Sizes) -> Answer:
+def _our_trace(road_of: type, case: Case, sizes: Sizes) -> Answer:
+    warm = road_of(case)
+    if road_of is OursCompiled:
+        warm.product(torch.ones(case.num_parameters))
+
     def run() -> Any:
-        found = hm.trace_estimate(Ours(case).operator, relative_error=sizes.standard_error)
+        operator = warm.operator if road_of is OursCompiled else Ours(case).operator
+        found = hm.trace_estimate(operator, relative_error=sizes.standard_error, max_products=1000)
         return found.value, found.standard_error, found.num_products, found.method
 
     answer = clocked(run)
-    answer.products, answer.notes = answer.value[2:]
+    answer.products, answer.notes = answer.value[2], answer.value[3] + told_tracing(warm)
     answer.value = answer.value[:2]
     return answer
 

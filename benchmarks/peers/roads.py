@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from harness import forget_peak, peak_bytes
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
@@ -37,13 +38,16 @@ class Answer:
     part: float = 1.0
     notes: str = ""
     is_measured: bool = True  # False where a part was timed and no answer came of it
+    peak_bytes: int = 0  # beyond what was held before the clock started
 
 
 def clocked(work: Callable[[], Any], products: int = 0, part: float = 1.0, notes: str = "") -> Answer:
+    before = forget_peak()
     start, processor = time.perf_counter(), time.process_time()
     value = work()
     elapsed = time.perf_counter() - start, time.process_time() - processor
-    return Answer(elapsed[0] / part, elapsed[1] / part, products, value, part, notes)
+    peak = peak_bytes() - before
+    return Answer(elapsed[0] / part, elapsed[1] / part, products, value, part, notes, peak_bytes=peak)
 
 
 def share(products: int, seconds_each: float) -> float:
@@ -53,9 +57,9 @@ def share(products: int, seconds_each: float) -> float:
 
 @contextmanager
 def ready(case: Case) -> Iterator[None]:
-    """What the peers need to run at all: float64 by default, attention by its math kernel."""
+    """What the peers need to run at all: the number format by default, attention by its math kernel."""
     before, fast = torch.get_default_dtype(), torch.backends.mha.get_fastpath_enabled()
-    torch.set_default_dtype(torch.float64)
+    torch.set_default_dtype(case.dtype)
     torch.backends.mha.set_fastpath_enabled(False)
     attends = isinstance(case.model, TokenEncoder)
     try:
@@ -74,21 +78,31 @@ def cross_entropy(model: nn.Module, batch: Any) -> Tensor:
 class Ours:
     name = "hessmap"
 
+    compile: Any = "auto"
+
     def __init__(self, case: Case, dense: bool = False) -> None:
         """``dense`` writes the matrix down where it is small, which pays from some hundred products on."""
         self.is_dense = dense and case.num_parameters <= DENSE
+        self.problem = hm.Problem(
+            *(case.model, "cross_entropy", case.inputs, case.labels),
+            **{"memory_budget": BUDGET, "dtype": case.dtype, "compile": self.compile},
+        )
+        self.operator = hm.loss_hessian(self.problem)
         if self.is_dense:
-            self.operator = hm.loss_hessian(hm.Problem(case.model, "cross_entropy", case.inputs, case.labels))
             self.operator.to_dense()
-        else:
-            problem = hm.Problem(case.model, "cross_entropy", case.inputs, case.labels, memory_budget=BUDGET)
-            self.operator = hm.loss_hessian(problem)
 
     def product(self, vector: Tensor) -> Tensor:
         return self.operator.matmat(vector[:, None])[:, 0]
 
     def block(self, vectors: Tensor) -> Tensor:
         return self.operator.matmat(vectors)
+
+
+class OursCompiled(Ours):
+    """The same with its products traced and compiled, which is done before a clock starts."""
+
+    name = "hessmap, compiled"
+    compile = True
 
 
 class Curvlinops:
@@ -153,7 +167,7 @@ def _eig(matrix: Tensor, eigenvectors: bool = False) -> tuple[Tensor, Tensor]:
     return torch.stack([values, torch.zeros_like(values)], 1), vectors
 
 
-ROADS: dict[str, type] = {road.name: road for road in (Ours, Curvlinops, Eigenthings, PyHessian)}
+ROADS: dict[str, type] = {road.name: road for road in (Ours, OursCompiled, Curvlinops, Eigenthings, PyHessian)}
 
 
 class Adapter:
@@ -161,7 +175,7 @@ class Adapter:
 
     def __init__(self, product: Callable[[Tensor], Tensor], size: int) -> None:
         self.num_products = 0
-        self.size, self.dtype, self.device = size, torch.float64, torch.device("cpu")
+        self.size, self.dtype, self.device = size, torch.get_default_dtype(), torch.device("cpu")
         self._product = product
 
     def matvec(self, vector: Tensor) -> Tensor:
@@ -172,6 +186,7 @@ class Adapter:
         from scipy.sparse.linalg import LinearOperator
 
         def matvec(vector: Any) -> Any:
-            return self.matvec(torch.from_numpy(np.array(vector, dtype=np.float64).reshape(-1))).numpy()
+            given = torch.from_numpy(np.array(vector, dtype=np.float64).reshape(-1)).to(self.dtype)
+            return self.matvec(given).double().numpy()
 
         return LinearOperator((self.size, self.size), matvec=matvec, dtype=np.float64)

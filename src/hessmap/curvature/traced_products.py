@@ -30,8 +30,8 @@ from hessmap.curvature.traced_graph import FoldedGraph, NotTraceable, folded_gra
 if TYPE_CHECKING:
     from hessmap.curvature.problem import Problem
 
-# Seconds for each operation of a product, on two cores; a busy or slower machine takes longer.
-_SECONDS_TO_TRACE, _SECONDS_TO_COMPILE, _SECONDS_AT_FIRST = 0.004, 0.06, 5.0
+# Seconds for each operation of a product, on two quiet cores; the margin is for others.
+_SECONDS_TO_TRACE, _SECONDS_TO_COMPILE, _SECONDS_AT_FIRST = 0.0025, 0.035, 5.0
 _SAVED = 0.7  # of the seconds between the matrix products
 _MARGIN = 1.5  # by which the seconds saved must exceed those spent
 _BATCH_BYTES = 2**26  # of a graph, as for graphs that are not traced
