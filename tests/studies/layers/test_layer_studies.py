@@ -145,9 +145,9 @@ def test_batch_norm_takes_the_mean_out_of_the_inputs(monkeypatch: pytest.MonkeyP
 
     assert normal["eigenvalue_ratio"] < plain["eigenvalue_ratio"]
     assert (plain["is_normalised"], normal["is_normalised"]) == (False, True)
-    assert "peak" not in plain
     first = measured(batch_norm.STUDY, network="F-12-BN")
-    assert first["peak.value"] == first["between_models"].max()
+    for hidden in (first, normal):  # of the digits' hidden layers the curves go beyond the outputs
+        assert hidden["peak.value"] == hidden["between_models"].max()
     assert 1 <= first["peak.growth_end"] <= 12
 
 

@@ -36,7 +36,7 @@ def test_small_case_shows_the_printed_form_wrong_and_the_corrected_one_right() -
 
 
 def test_wide_layers_have_no_layer_hessian() -> None:
-    assert "hessian_ratio" not in measured(300, num_samples=50)
+    assert "hessian_ratio" not in measured(600, num_samples=50)
 
 
 def test_claims_hold_for_records_that_follow_the_theorems() -> None:

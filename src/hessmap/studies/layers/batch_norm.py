@@ -23,7 +23,7 @@ _THRESHOLDS = (
 )
 _NUM_MODELS = 3
 _NUM_OUTPUTS = 100
-_MANY = 200  # eigenpairs of the first layer on the digits: twice its outputs, to see where the overlap of models peaks
+_MANY = 200  # eigenpairs of hidden layers on the digits: twice their outputs, to see where the overlap of models peaks
 
 
 def _plain(data: str) -> tuple[str, int]:
@@ -64,21 +64,21 @@ def measure(case: Case) -> dict[str, Any]:
         "is_normalised": case["network"].endswith("-BN"),
         "are_all_found": found.converged and other.converged,
     }
-    if _is_first_of_digits(case):
+    if _is_hidden_of_digits(case):
         spectra = (values.numpy() for values, _ in (product.output_eigenpairs, product.input_eigenpairs))
         record["peak"] = {"at": int(between.argmax()) + 1, "value": between.max(), "growth_end": growth_end(*spectra)}
     published = shared.published_moments(case["data"], case["network"], case["layer"])
     return record | ({"published": published} if published else {})
 
 
-def _is_first_of_digits(case: Case) -> bool:
-    return bool(case["data"] == "digits" and case["layer"] == "fc1")
+def _is_hidden_of_digits(case: Case) -> bool:
+    return bool(case["data"] == "digits" and case["layer"] in ("fc1", "fc2"))
 
 
 def _eigenpairs(case: Case, hessian: LayerHessian) -> EigenpairsMeasurement:
     from hessmap.studies.layers.measured_layer import eigenpairs_of, stored_eigenpairs
 
-    if _is_first_of_digits(case):
+    if _is_hidden_of_digits(case):
         return stored_eigenpairs(hessian, min(_MANY, hessian.size))
     return eigenpairs_of(case, hessian)
 
@@ -95,21 +95,46 @@ def findings(rows: Sequence[Row]) -> Iterator[Finding]:
             detail = f"with batch-norm at most {max(normal):.3f}, without at least {min(plain):.3f}"
             claim = f"{data}: after batch-norm the Kronecker product explains less at k = 9"
             yield Finding(claim, max(normal) < min(plain), detail)
+    yield from _published_network([row for row in rows if row["network"] == "LeNet5-BN" and "published" in row])
     yield from _peak([row for row in rows if "peak" in row and row["is_normalised"]])
     yield from _short_curves(rows)
+
+
+def _published_network(rows: Sequence[Row]) -> Iterator[Finding]:
+    """The paper's own network with batch-norm: Table 9 and Figure 26."""
+    if not rows:
+        return
+    where = f"LeNet5-BN on {rows[0]['data']}, fc1 to fc3"
+    known = shared.PUBLISHED["cifar10", "LeNet5-BN", "fc"]
+    for name, words, (mean, least, largest) in (
+        ("squared_cosine", "(v1 . E[x])^2", known.squared_cosine),
+        ("eigenvalue_ratio", "lambda_1 / lambda_2", known.ratio),
+    ):
+        values = [row.number(name) for row in rows]
+        ours = sum(values) / len(values)
+        detail = f"ours {ours:.3f} ({min(values):.3f} to {max(values):.3f}), paper {mean} ({least} to {largest})"
+        yield Finding(f"{where}: the mean {words} lies within the paper's range", least <= ours <= largest, detail)
+    shares = shared.by_layer(rows, "on_first_input")
+    claim = f"{where}: the stripe is gone, the top nine lie over v_1 by less than half"
+    yield Finding(claim, max(map(max, shares.values())) < 0.5, shared.ranges(shares))
 
 
 def _peak(rows: Sequence[Row]) -> Iterator[Finding]:
     """Where the overlap of two models is largest, on average over the pairs as in the paper's figures."""
     import numpy as np
 
-    if not rows:
-        return
-    mean = np.mean([row.array("between_models") for row in rows], axis=0)
-    at = int(mean.argmax()) + 1
-    each = ", ".join(str(row["peak.at"]) for row in rows)
-    claim = "Digits, fc1 of the normalised network: the mean overlap of models peaks within 10 of its 100 outputs"
-    yield Finding(claim, abs(at - _NUM_OUTPUTS) <= 10, f"{mean.max():.3f} at k = {at}; of each pair at {each}")
+    for layer, words, is_expected in (
+        ("fc1", "the mean overlap of models peaks within 10 of its 100 outputs", True),
+        ("fc2", "behind batch-norm the mean overlap of models has no peak within 10 of its 100 outputs", False),
+    ):
+        chosen = [row for row in rows if row["layer"] == layer]
+        if chosen:
+            mean = np.mean([row.array("between_models") for row in chosen], axis=0)
+            at = int(mean.argmax()) + 1
+            each = ", ".join(str(row["peak.at"]) for row in chosen)
+            detail = f"{mean.max():.3f} at k = {at}; of each pair at {each}"
+            claim = f"Digits, {layer} of the normalised network: {words}"
+            yield Finding(claim, (abs(at - _NUM_OUTPUTS) <= 10) is is_expected, detail)
 
 
 def _short_curves(rows: Sequence[Row]) -> Iterator[Finding]:

@@ -65,6 +65,7 @@ def _pattern(index: Any) -> Any:
 def findings(rows: Sequence[Row]) -> Iterator[Finding]:
     """The paper's words: a horizontal stripe at v_1, a diagonal over u_i, both of which stop at c - 1."""
     yield from shared.convergence_findings(rows)
+    yield from _convolutions([row for row in rows if row["layer"].startswith("conv")])
     linear = [row for row in rows if row["layer"].startswith("fc")]
     for data, network, chosen in shared.by_network(linear):
         hidden = [row for row in chosen if row["layer"] != shared.layers_of(network)[-1]]
@@ -79,6 +80,21 @@ def findings(rows: Sequence[Row]) -> Iterator[Finding]:
         detail = f"by {min(falls):.2f} to {max(falls):.2f}"
         claim = f"{where}: hidden layers, eigenvectors 10 to 20 lie less over v_1 than the first nine"
         yield Finding(claim, min(falls) > 0, detail)
+
+
+def _convolutions(rows: Sequence[Row]) -> Iterator[Finding]:
+    """Appendix F.3 of convolutions: the stripe as in linear layers, and no diagonal, since E[M] is not exact."""
+    for data, network, chosen in shared.by_network(rows):
+        for layer in ("conv1", "conv2"):
+            same = [row for row in chosen if row["layer"] == layer]
+            if same:
+                where = f"{layer} of {network} on {data}"
+                found = shared.by_layer(same, "first_nine.on_mean")
+                claim = f"{where}: top nine eigenvectors lie over v_1 by more than half"
+                yield Finding(claim, min(map(min, found.values())) > 0.5, shared.ranges(found))
+                found = shared.by_layer(same, "diagonal")
+                claim = f"{where}: no diagonal, h_i lies over u_i by less than half"
+                yield Finding(claim, max(map(max, found.values())) < 0.5, shared.ranges(found))
 
 
 def _matrices(data: str, network: str, epochs: int, layer: str) -> tuple[Heatmap, ...]:

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from hessmap.curvature import Problem
 
 _NUM_CLASSES = 4
-_WIDTHS = (16, 64, 256, 1024)
+_WIDTHS = (16, 64, 256, 512, 1024)
 _NUM_SAMPLES = 4000
-_WIDEST_HESSIAN = 256  # of wider layers the output factor alone is measured
+_WIDEST_HESSIAN = 512  # of wider layers the output factor alone is measured
 
 
 def measure(case: Case) -> dict[str, Any]:
@@ -173,7 +173,7 @@ STUDY = Study(
     cases=grid(width=_WIDTHS, num_samples=[_NUM_SAMPLES], seed=range(3)),
     measure=measure,
     findings=findings,
-    seconds=lambda case: {16: 1.0, 64: 2.0, 256: 9.0, 1024: 8.0}.get(case["width"], 10.0),
+    seconds=lambda case: {16: 1.0, 64: 2.0, 256: 9.0, 512: 40.0, 1024: 8.0}.get(case["width"], 10.0),
     view=View(
         figures=(
             Lines(

@@ -1,7 +1,7 @@
 """The trained networks whose layers are looked at: by the paper's name, on a data set, by one recipe for each pair.
 
-All are trained by SGD in batches of 128 from Glorot weights and zero biases. The digits stay in [0, 1]; MNIST and
-Fashion-MNIST are standardised by one mean and deviation, CIFAR-10 by one for each colour.
+All are trained by SGD, in batches of 128 unless the recipe says so, from Glorot weights and zero biases. The digits
+stay in [0, 1]; MNIST and Fashion-MNIST are standardised by one mean and deviation, CIFAR-10 by one for each colour.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ IMAGE_SHAPES = {"digits": (1, 8, 8), "mnist": (1, 28, 28), "fashion_mnist": (1, 
 COMPARED = ("seeds", "recipes", "checkpoints")
 LABELS = ("true", "random")
 _SHARES = (0.25, 0.5, 1.0)
-_BATCH_SIZE = 128
 _SEED_OF_LABELS = 0
 _ACCURACY_EVERY = 5  # epochs between looks at the accuracy, where training ends by it: a look costs as much as an epoch
 
@@ -40,6 +39,7 @@ class Recipe:
     stop_at_accuracy: float | None = None
     drop_rate_after: int | None = None
     has_random_labels: bool = False
+    batch_size: int = 128
 
 
 # Enough to see each phenomenon in seconds. A name that is not here takes the recipe under "".
@@ -72,7 +72,16 @@ _LARGE = {
         "": Recipe(5000, 100, 300, momentum=0.9, stop_at_accuracy=1.0),
     },
 }
-_RECIPES = {"small": _SMALL, "large": _LARGE}
+# Deep convolutional networks of few channels, until every one of some hundred photographs is right.
+_NARROW = {
+    "cifar10": {
+        "VGG11": Recipe(500, 60, 150, learning_rate=0.02, momentum=0.9, stop_at_accuracy=1.0, batch_size=32),
+        "": Recipe(300, 40, 100, learning_rate=0.02, momentum=0.9, stop_at_accuracy=1.0, batch_size=32),
+    }
+}
+# As published: all images, no momentum, 1,000 epochs.
+_PUBLISHED = {"mnist": {"": Recipe(60_000, 1000, 2000)}, "cifar10": {"": Recipe(50_000, 1000, 2000)}}
+_RECIPES = {"small": _SMALL, "large": _LARGE, "narrow": _NARROW, "published": _PUBLISHED}
 
 
 def recipe_for(network: str, data: str, size: str = "small", **changes: Any) -> Recipe:
@@ -123,7 +132,7 @@ def trained_layers(network: str, data: str, *, seed: int = 0, recipe: Recipe | N
     samples = training_samples(data, how.num_train, how.has_random_labels)
     options: dict[str, Any] = {
         "epochs": how.epochs,
-        "batch_size": _BATCH_SIZE,
+        "batch_size": how.batch_size,
         "learning_rate": how.learning_rate,
         "momentum": how.momentum,
         "weight_decay": how.weight_decay,
