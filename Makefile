@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: run serve test install lint format types unit papers test-slow test-models test-portable test-versions coverage docs docs-serve wheel bench bench-peers clean
+.PHONY: run serve test install lint format types unit papers test-slow test-models test-portable test-versions coverage docs docs-serve wheel bench bench-peers bench-learning clean
 
 run: install
 	$(BIN)/hessmap map
@@ -107,5 +107,15 @@ bench-peers: .venv-peers/.installed
 	.venv-peers/bin/pip install --quiet --no-deps --requirement benchmarks/peers/requirements.txt
 	touch $@
 
+# Learning coefficients beside devinterp, in an environment of its own.
+bench-learning: .venv-devinterp/.installed
+	.venv-devinterp/bin/python benchmarks/learning/estimates.py
+
+.venv-devinterp/.installed: pyproject.toml constraints.txt benchmarks/learning/requirements.txt
+	test -x .venv-devinterp/bin/python || $(PYTHON) -m venv .venv-devinterp
+	.venv-devinterp/bin/pip install --quiet --constraint constraints.txt --editable '.[all]'
+	.venv-devinterp/bin/pip install --quiet --no-deps --requirement benchmarks/learning/requirements.txt
+	touch $@
+
 clean:
-	rm -rf $(VENV) .venv-bench .venv-docs .venv-peers .venv-models .matrix .mypy_cache .ruff_cache .pytest_cache build dist htmlcov site
+	rm -rf $(VENV) .venv-bench .venv-devinterp .venv-docs .venv-peers .venv-models .matrix .mypy_cache .ruff_cache .pytest_cache build dist htmlcov site

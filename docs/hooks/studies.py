@@ -17,6 +17,7 @@ FAMILIES = {
     "cnn": ("Convolutional networks", "convolutional.md"),
     "fcn": ("Fully connected networks", "fully-connected.md"),
     "function": ("The rank of the function", "function-rank.md"),
+    "learning": ("Learning coefficients", "learning-coefficients.md"),
     "layers": ("Layer by layer", "layers.md"),
     "teacher": ("Teacher and student", "teacher-student.md"),
 }

@@ -25,6 +25,7 @@ _HOME_OF = {
     "Tracker": "maps.track",
     "bottleneck_view": "maps.functions",
     "certified_rank": "curvature.finite_field",
+    "certified_rank_bounds": "curvature.finite_field",
     "certify": "certificates",
     "compare_maps": "maps.comparison",
     "density_estimate": "measurement",
@@ -144,6 +145,7 @@ if TYPE_CHECKING:  # what editors and type checkers see
     from hessmap.curvature import output_jacobian as output_jacobian
     from hessmap.curvature import tangent_kernel as tangent_kernel
     from hessmap.curvature.finite_field import certified_rank as certified_rank
+    from hessmap.curvature.finite_field import certified_rank_bounds as certified_rank_bounds
     from hessmap.curvature.finite_field import generic_rank as generic_rank
     from hessmap.curvature.layers import kronecker_approximation as kronecker_approximation
     from hessmap.curvature.layers import layer_factors as layer_factors

@@ -119,6 +119,30 @@ class RankCertificate(Record):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
+class RankBounds(Record):
+    """A rank between two exact ones: at least ``lower`` for certain, and at most ``upper`` but with probability
+    ``failure_bound`` over the random choices; where the two are equal, the rank is known.
+
+    ``part``, ``num_ties`` and ``prime`` are those of a ``RankCertificate``.
+    """
+
+    lower: int
+    upper: int
+    part: Part
+    prime: int
+    failure_bound: float
+    size: int
+    num_ties: int = 0
+    provenance: Provenance | None = field(default=None, compare=False)
+    summary_fields: ClassVar[tuple[str, ...]] = ("lower", "upper", "part", "failure_bound", "size", "num_ties")
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether the bounds are equal."""
+        return self.lower == self.upper
+
+
+@dataclass(frozen=True, eq=False, repr=False)
 class DataRanks(Record):
     """The ranks of given data that rank formulas ask for, certified over GF(prime): never above the true ones.
 

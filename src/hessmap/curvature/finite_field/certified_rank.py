@@ -24,7 +24,7 @@ from hessmap.curvature.finite_field.hessian import OutputDerivatives, field_hess
 from hessmap.curvature.finite_field.model_reading import RULES, read_chain
 from hessmap.curvature.finite_field.prime_field import PrimeField, random_prime_field
 from hessmap.curvature.finite_field.rank import failure_bound, field_rank
-from hessmap.curvature.finite_field.signs import signs
+from hessmap.curvature.finite_field.signs import Signs, signs
 from hessmap.curvature.losses import Squared
 from hessmap.curvature.problem import Problem
 from hessmap.errors import InvalidInput, UnsupportedNetwork, checked_seed, require, sentence, unknown_name
@@ -168,10 +168,37 @@ class ExactProblem:
         return matrix + identity(field, len(matrix)) * twice
 
 
+@dataclass(frozen=True, eq=False)
+class EvaluatedProblem:
+    """A chain on given inputs, in float64 and in the field: everything but the loss."""
+
+    floats: tuple[Chain[Floats], Floats]
+    chain: Chain[FieldArray]
+    inputs: FieldArray
+    evaluation: Evaluation
+    weights: FieldArray | None
+    signs: Signs
+    l2: float
+
+    def with_loss(self, residuals: FieldArray, hessians: FieldArray | None = None) -> ExactProblem:
+        """With the derivatives of the loss by the outputs, summed over the samples."""
+        derivatives = OutputDerivatives(residuals, hessians, self.weights)
+        total_weight = len(self.inputs) if self.weights is None else 1
+        return ExactProblem(
+            self.chain, self.inputs, self.evaluation, derivatives, self.signs.num_ties, self.l2, total_weight
+        )
+
+
 def exact_problem(problem: Problem, field: PrimeField) -> ExactProblem:
     """The problem in the field, or a refusal that says what to use instead."""
     require(isinstance(problem, Problem), "exact arithmetic on given data needs a Problem", f"got {problem!r:.60}")
     _require_squared(problem)
+    evaluated = evaluated_problem(problem, field)
+    return evaluated.with_loss(evaluated.evaluation.outputs - from_floats(field, _numbers(problem.targets)))
+
+
+def evaluated_problem(problem: Problem, field: PrimeField) -> EvaluatedProblem:
+    """The network of a problem on its inputs, in the field."""
     given = tensor_inputs(problem, RULES)
     chain = read_chain(problem.model, problem.layout, tuple(given.shape[1:]))
     inputs = _numbers(given).reshape(problem.num_samples, -1)
@@ -181,12 +208,10 @@ def exact_problem(problem: Problem, field: PrimeField) -> ExactProblem:
     found = signs(chain, inputs)
     exact_chain, exact_inputs = in_field(chain, field), from_floats(field, inputs)
     evaluation = evaluate(exact_chain, exact_inputs, found.patterns)
-    residuals = evaluation.outputs - from_floats(field, _numbers(problem.targets))
     weights = _numbers(problem.weights)
     are_equal = bool((weights == weights[0]).all())
-    derivatives = OutputDerivatives(residuals, None, None if are_equal else from_floats(field, weights))
-    total_weight = problem.num_samples if are_equal else 1
-    return ExactProblem(exact_chain, exact_inputs, evaluation, derivatives, found.num_ties, problem.l2, total_weight)
+    in_the_field = None if are_equal else from_floats(field, weights)
+    return EvaluatedProblem((chain, inputs), exact_chain, exact_inputs, evaluation, in_the_field, found, problem.l2)
 
 
 def _numbers(values: Tensor) -> Floats:
@@ -197,5 +222,8 @@ def _numbers(values: Tensor) -> Floats:
 def _require_squared(problem: Problem) -> None:
     if type(problem.loss) is not Squared:
         must = "exact arithmetic on given data needs the squared loss, whose derivatives are polynomials"
-        remedy = "Use numerical_rank for this network, or generic_rank for the generic network of its architecture"
+        remedy = (
+            "Use numerical_rank for this network (certified_rank_bounds for cross-entropy and log-cosh), or "
+            "generic_rank for the generic network of its architecture"
+        )
         raise UnsupportedNetwork(sentence(must, f"the loss is '{problem.loss.name}'", remedy))

@@ -139,9 +139,7 @@ def _integer_patterns(chain: Chain[Floats], inputs: Floats) -> tuple[list[Patter
     values, bits = scaled_integers(inputs)
     unit = 1 << bits
     for layer, activation in zip(chain.layers, chain.activations, strict=False):
-        matrix, matrix_bits = scaled_integers(layer.weights)
-        values = layer_outputs(matrix, layer_patches(layer, values, one=unit))
-        unit *= layer.divisor << matrix_bits
+        values, unit = _integer_affine(layer, values, unit)
         pattern: Pattern | None = None
         tied: Mask | None = None
         if isinstance(activation, LeakyRelu):
@@ -153,6 +151,22 @@ def _integer_patterns(chain: Chain[Floats], inputs: Floats) -> tuple[list[Patter
         patterns.append(pattern)
         ties.append(tied)
     return patterns, ties
+
+
+def integer_outputs(chain: Chain[Floats], inputs: Floats, patterns: tuple[Pattern | None, ...]) -> tuple[Integers, int]:
+    """The exact outputs (num_samples, num_outputs) as integers, all over the one denominator that comes with them."""
+    values, bits = scaled_integers(inputs)
+    unit = 1 << bits
+    *hidden, last = chain.layers
+    for layer, activation, pattern in zip(hidden, chain.activations, patterns, strict=True):
+        values, unit = _integer_affine(layer, values, unit)
+        values, unit = _apply(activation, values, unit, pattern)
+    return _integer_affine(last, values, unit)
+
+
+def _integer_affine(layer: Affine[Floats], values: Integers, unit: int) -> tuple[Integers, int]:
+    matrix, matrix_bits = scaled_integers(layer.weights)
+    return layer_outputs(matrix, layer_patches(layer, values, one=unit)), unit * (layer.divisor << matrix_bits)
 
 
 def _integer_maximum(activation: MaxPool, values: Integers) -> tuple[Indices, Mask]:

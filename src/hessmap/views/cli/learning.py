@@ -19,9 +19,10 @@ the rank of the Hessian where the optima are smooth, less than the first and mor
 [bold]Examples[/bold]
 
   hessmap learning exact 5-5-5 --rank 2\n
-  hessmap learning exact 64-30-10 --rank 9 --loss cross_entropy --input-rank 61\n
-  hessmap learning estimate                       [dim]# a small network on digits[/dim]\n
-  hessmap learning estimate my_models:net --data my_data:train --seconds 300\n
+  hessmap learning exact 64-30-10 --rank 9 --loss cross_entropy\n
+  hessmap learning estimate             [dim]# a small network on digits[/dim]\n
+  hessmap learning estimate my_models:net --data my_data:train\n
+  hessmap learning estimate --draws 20000 --seconds 600\n
   hessmap learning estimate --json > estimate.json
 """
 

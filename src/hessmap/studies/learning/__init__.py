@@ -1,0 +1,1 @@
+"""Learning coefficients: exact, from curvature alone, and estimated."""
