@@ -21,6 +21,8 @@ _HOME_OF = {
     "FullyConnected": "networks",
     "LocallyConnected": "networks",
     "Problem": "curvature",
+    "Residual": "networks",
+    "SelfAttention": "networks",
     "TeacherStudent": "theory.teacher_student",
     "Tracker": "maps.track",
     "bottleneck_view": "maps.functions",
@@ -170,6 +172,8 @@ if TYPE_CHECKING:  # what editors and type checkers see
     from hessmap.networks import Convolutional as Convolutional
     from hessmap.networks import FullyConnected as FullyConnected
     from hessmap.networks import LocallyConnected as LocallyConnected
+    from hessmap.networks import Residual as Residual
+    from hessmap.networks import SelfAttention as SelfAttention
     from hessmap.networks import describe as describe
     from hessmap.results.pictures import plot as plot
     from hessmap.theory import effective_parameters as effective_parameters

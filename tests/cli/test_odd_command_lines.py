@@ -50,6 +50,19 @@ DATA, CLASS = study("data", data=("nowhere",)), Study
 }
 OWN = "--data mine:data"
 LINES = f"""
+predict attention-4
+predict attention-4-2x --num-tokens 3
+predict attention-4-2 --num-tokens 0
+predict attention-4-2 --activation relu
+predict attention-4-2 --bias
+predict attention-4-2 --residual-rank 1
+predict attention-4-2 --input-rank 5
+predict 'attention-4-2 shared'
+predict 4-3-2 --num-tokens 5
+predict residual-8
+predict residual-8x0
+predict 'residual-8x3 trained'
+predict residual-8x3 --input-rank 9
 map --widths 5-5
 map --widths 64-5-5
 map --widths 64

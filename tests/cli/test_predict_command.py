@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from typer.testing import CliRunner
 
@@ -101,4 +103,15 @@ def test_help_teaches_how_convolutions_and_patches_are_written() -> None:
 def test_a_bias_where_there_can_be_none_is_refused() -> None:
     done = runner.invoke(app, ["predict", "local-3x2-4-5", "--bias"])
     assert done.exit_code == 2
-    assert "a locally connected network has no bias; --bias is given" in done.stderr
+    assert "only fully connected and convolutional networks have a bias; --bias is given" in done.stderr
+
+
+def test_attention_and_residual_networks_are_predicted_and_taught() -> None:
+    line = ["predict", "attention-3-1-2", "--num-samples", "20", "--num-tokens", "2", "--json"]
+    found = json.loads(runner.invoke(app, line).stdout)
+    assert [found[part]["value"] for part in ("outer_product", "functional", "loss")] == [10, 11, 12]
+    found = json.loads(runner.invoke(app, ["predict", "residual-3x2/1", "--residual-rank", "1", "--json"]).stdout)
+    assert [found[part]["value"] for part in ("outer_product", "functional", "loss")] == [8, 8, 12]
+    shown = runner.invoke(app, ["predict", "--help"]).stdout
+    for taught in ("attention-WIDTH-KEYS-VALUES", "residual-WIDTHxBLOCKS", "--num-tokens"):
+        assert taught in shown

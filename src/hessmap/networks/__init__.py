@@ -10,16 +10,22 @@ from hessmap.networks.convolutional import Convolutional
 from hessmap.networks.fully_connected import FullyConnected
 from hessmap.networks.image_convolutional import ImageConvolutional
 from hessmap.networks.locally_connected import LocallyConnected
+from hessmap.networks.residual import Residual
+from hessmap.networks.self_attention import SelfAttention
 
 if TYPE_CHECKING:
     from hessmap.networks.description import describe
     from hessmap.networks.initialisation import INITIALISATIONS, initialise
     from hessmap.networks.modules import Erf, PolynomialActivation, activation_module
+    from hessmap.networks.residual_module import ResidualBlock
+    from hessmap.networks.self_attention_module import AttentionModule
 
 _NEEDS_TORCH = {
     "INITIALISATIONS": "initialisation",
+    "AttentionModule": "self_attention_module",
     "Erf": "modules",
     "PolynomialActivation": "modules",
+    "ResidualBlock": "residual_module",
     "activation_module": "modules",
     "describe": "description",
     "initialise": "initialisation",
@@ -30,6 +36,7 @@ __all__ = [
     "INITIALISATIONS",
     "Activation",
     "Architecture",
+    "AttentionModule",
     "Convolutional",
     "Erf",
     "FullyConnected",
@@ -37,6 +44,9 @@ __all__ = [
     "LocallyConnected",
     "Polynomial",
     "PolynomialActivation",
+    "Residual",
+    "ResidualBlock",
+    "SelfAttention",
     "activation_module",
     "activation_of",
     "describe",

@@ -6,8 +6,10 @@ from hessmap.networks.convolutional import Convolutional
 from hessmap.networks.fully_connected import FullyConnected
 from hessmap.networks.image_convolutional import ImageConvolutional
 from hessmap.networks.locally_connected import LocallyConnected
+from hessmap.networks.residual import Residual
+from hessmap.networks.self_attention import SelfAttention
 
-Architecture = FullyConnected | Convolutional | ImageConvolutional | LocallyConnected
+Architecture = FullyConnected | Convolutional | ImageConvolutional | LocallyConnected | SelfAttention | Residual
 
 
 def parse_network(text: str) -> Architecture:
@@ -19,6 +21,8 @@ def parse_network(text: str) -> Architecture:
     conv-1x20-8x3-16x3-10 | local-5x4-3-10 shared
     >>> parse_network("conv-3x32x32-16x3x3-10").input_size
     (32, 32)
+    >>> print(parse_network("attention-16-4-8 causal"), "|", parse_network("residual-8x3/2"))
+    attention-16-4-8 causal | residual-8x3/2
     """
     start = text.lstrip() if isinstance(text, str) else ""
     if start.startswith("conv"):
@@ -26,4 +30,8 @@ def parse_network(text: str) -> Architecture:
         return ImageConvolutional.parse(text) if is_image else Convolutional.parse(text)
     if start.startswith("local"):
         return LocallyConnected.parse(text)
+    if start.startswith("attention"):
+        return SelfAttention.parse(text)
+    if start.startswith("residual"):
+        return Residual.parse(text)
     return FullyConnected.parse(text)

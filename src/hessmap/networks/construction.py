@@ -35,8 +35,8 @@ def build_fully_connected(
     generator = torch.Generator().manual_seed(checked_seed(seed))
     layers: list[nn.Module] = []
     for (before, after), bias in zip(pairwise(net.widths), net.biases, strict=True):
-        linear = nn.Linear(before, after, bias=bias, device="meta", dtype=_real_format(dtype))
-        layers += [_initialised(linear, init, generator), activation_module(net.activation)]
+        linear = nn.Linear(before, after, bias=bias, device="meta", dtype=real_format(dtype))
+        layers += [initialised(linear, init, generator), activation_module(net.activation)]
     return nn.Sequential(*layers[:-1])
 
 
@@ -78,15 +78,15 @@ def _convolutions(
 ) -> nn.Sequential:
     """The inputs in their ``shape``, convolutions of a ``kind``, and the dense layer."""
     generator = torch.Generator().manual_seed(checked_seed(seed))
-    dtype = _real_format(dtype)
+    dtype = real_format(dtype)
     layers: list[nn.Module] = [nn.Unflatten(1, shape)]
     *biases, last = net.biases
     sizes = zip(pairwise(net.channels), kernels, net.strides, net.paddings, biases, strict=True)
     for (before, after), kernel, stride, padding, bias in sizes:
         convolution = kind(before, after, kernel, stride, padding, bias=bias, device="meta", dtype=dtype)
-        layers += [_initialised(convolution, init, generator), activation_module(net.activation)]
+        layers += [initialised(convolution, init, generator), activation_module(net.activation)]
     dense = nn.Linear(net.widths[-2], net.outputs, bias=last, device="meta", dtype=dtype)
-    return nn.Sequential(*layers, nn.Flatten(), _initialised(dense, init, generator))
+    return nn.Sequential(*layers, nn.Flatten(), initialised(dense, init, generator))
 
 
 def build_locally_connected(
@@ -99,32 +99,32 @@ def build_locally_connected(
     (Linear(in_features=4, out_features=3, bias=False), torch.Size([7, 2]))
     """
     generator = torch.Generator().manual_seed(checked_seed(seed))
-    dtype = _real_format(dtype)
+    dtype = real_format(dtype)
     patches, size, filters = net.patches, net.patch_size, net.filters
     first: nn.Module
     if net.shared_weights or patches == 1:
-        first = _initialised(nn.Linear(size, filters, bias=False, device="meta", dtype=dtype), init, generator)
+        first = initialised(nn.Linear(size, filters, bias=False, device="meta", dtype=dtype), init, generator)
     else:
         grouped = nn.Conv1d(patches, patches * filters, size, groups=patches, bias=False, device="meta", dtype=dtype)
-        first = _initialised(grouped, init, generator)
+        first = initialised(grouped, init, generator)
     dense = nn.Linear(patches * filters, net.outputs, bias=False, device="meta", dtype=dtype)
     return nn.Sequential(
         nn.Unflatten(1, (patches, size)),
         first,
         activation_module(net.activation),
         nn.Flatten(),
-        _initialised(dense, init, generator),
+        initialised(dense, init, generator),
     )
 
 
-def _initialised(layer: Layer, init: str, generator: torch.Generator) -> Layer:
+def initialised(layer: Layer, init: str, generator: torch.Generator) -> Layer:
     """The layer with memory and parameters of its own."""
     layer.to_empty(device="cpu")
     initialise(layer, init, generator)
     return layer
 
 
-def _real_format(dtype: object) -> torch.dtype:
+def real_format(dtype: object) -> torch.dtype:
     """float64 unless another format of real numbers is given."""
     if dtype is None:
         return torch.float64

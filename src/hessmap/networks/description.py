@@ -9,6 +9,7 @@ from torch import nn
 from hessmap.errors import UnsupportedNetwork, sentence
 from hessmap.networks.activations import Activation
 from hessmap.networks.architecture import Architecture
+from hessmap.networks.block_description import BLOCKS, describe_blocks
 from hessmap.networks.convolutional_description import describe_patches
 from hessmap.networks.fully_connected import FullyConnected
 from hessmap.networks.module_tree import Named, Rules, sequential_layers
@@ -20,7 +21,8 @@ _RULES = Rules(
 
 
 def describe(module: nn.Module) -> Architecture:
-    """The architecture of an ``nn.Sequential``; anything else is an UnsupportedNetwork that names the layer.
+    """The architecture of an ``nn.Sequential``, or of a layer of linear self-attention; anything else is an
+    UnsupportedNetwork that names the layer.
 
     Nested Sequentials, an nn.Flatten at the start, nn.Identity and switched-off dropout are seen through.
     A tied, parametrised or hooked layer is refused: its widths alone do not say what it computes.
@@ -31,10 +33,15 @@ def describe(module: nn.Module) -> Architecture:
     64-30b-10 relu
     >>> print(describe(nn.Sequential(nn.Conv1d(1, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 18, 10))))
     conv-1x20-8x3-10 relu bias
+    >>> from hessmap.networks import Residual
+    >>> print(describe(Residual(8, 3, inner_width=2, output_dim=4, trained_ends=("output",)).build()))
+    residual-8x3/2-4 trained_output
     """
     if not isinstance(module, nn.Module):
         raise UnsupportedNetwork(sentence("describe needs a torch.nn.Module", f"got a {type(module).__name__}"))
     layers = sequential_layers(module, _RULES)
+    if any(type(layer) in BLOCKS for _, layer in layers):
+        return describe_blocks(layers)
     if any(type(layer) in (nn.Conv1d, nn.Unflatten) for _, layer in layers):
         return describe_patches(layers)
     return _describe_fully_connected(layers)

@@ -3,11 +3,12 @@
 Three questions have one answer for every network: ``predict_ranks`` (the ranks of the three Hessians),
 ``effective_parameters`` (the rank at a teacher) and ``learning_coefficient`` (of linear networks). Behind them and
 beside them stand the formulas, by what they describe: ``fully_connected``, ``convolutional``, ``locally_connected``,
-``polynomial``, ``losses_and_data``, ``layers`` (of one layer), ``learning`` (the volume of near-optimal weights),
-``functions`` (the rank of a function), ``teacher_student`` (Gaussian inputs) and ``pac_bayes``.
+``attention``, ``residual``, ``polynomial``, ``losses_and_data``, ``layers`` (of one layer), ``learning`` (the volume of
+near-optimal weights), ``functions`` (the rank of a function), ``teacher_student`` (Gaussian inputs) and ``pac_bayes``.
 """
 
 from hessmap.theory import (
+    attention,
     convolutional,
     fully_connected,
     functions,
@@ -17,8 +18,10 @@ from hessmap.theory import (
     losses_and_data,
     pac_bayes,
     polynomial,
+    residual,
     teacher_student,
 )
+from hessmap.theory.attention.prediction import self_attention_ranks
 from hessmap.theory.convolutional.prediction import convolutional_ranks, image_convolutional_ranks
 from hessmap.theory.fully_connected.hessian_ranks import (
     HessianRanks,
@@ -31,6 +34,7 @@ from hessmap.theory.locally_connected.prediction import locally_connected_networ
 from hessmap.theory.losses_and_data.losses import LOSSES, effective_output_dim
 from hessmap.theory.parameter_count import effective_parameters
 from hessmap.theory.prediction import RankQuestion, predict_ranks, rank_rule
+from hessmap.theory.residual.prediction import residual_ranks
 
 # The rules that ``predict_ranks`` knows; each registers itself where it is defined.
 RANK_RULES = (
@@ -38,6 +42,8 @@ RANK_RULES = (
     convolutional_ranks,
     image_convolutional_ranks,
     locally_connected_network_ranks,
+    self_attention_ranks,
+    residual_ranks,
 )
 
 __all__ = [
@@ -45,6 +51,7 @@ __all__ = [
     "RANK_RULES",
     "HessianRanks",
     "RankQuestion",
+    "attention",
     "convolutional",
     "effective_output_dim",
     "effective_parameters",
@@ -61,5 +68,6 @@ __all__ = [
     "polynomial",
     "predict_ranks",
     "rank_rule",
+    "residual",
     "teacher_student",
 ]

@@ -49,10 +49,8 @@ class Conjecture(NamedTuple):
 
 
 class Described(Protocol):
-    """What an architecture tells of itself."""
+    """What an architecture tells of itself; ``widths`` too, where the integers of its prediction are not given."""
 
-    @property
-    def widths(self) -> tuple[int, ...]: ...
     @property
     def bias(self) -> bool | tuple[bool, ...]: ...
     @property
@@ -95,9 +93,16 @@ def rank_prediction(
     facts: DataFacts,
     linear_claims: Callable[[], Claims],
     non_linear_claims: Callable[[], Claims],
+    *,
+    inputs: dict[str, object] | None = None,
+    is_homogeneous: bool = True,
 ) -> RankPrediction:
     """The prediction: for a linear network each rank with the strongest claim there is, unless a kind was asked for;
-    for another the linear ranks as numerical ones, or the upper bounds where asked for."""
+    for another the linear ranks as numerical ones, or the upper bounds where asked for.
+
+    ``inputs`` are the integers that it was made from, of a chain of layers unless given. ``is_homogeneous``: the
+    outputs are a homogeneous polynomial of the parameters, as those of linear layers without bias are.
+    """
     kind = question.kind or (None if network.is_linear else "numerical")
     if kind in ("exact", "conjecture") and not network.is_linear:
         got = f"this one has activation {str(network.activation)!r}"
@@ -106,7 +111,7 @@ def rank_prediction(
         raise InvalidInput(sentence(must, got, "Use kind='numerical' or kind='upper_bound'"))
     claims = non_linear_claims() if kind == "upper_bound" and not network.is_linear else linear_claims()
     known = {part: _of_kind(network, found, kind) for part, found in zip(PARTS, claims, strict=True)}
-    limited = _within_limits(network, facts, known)
+    limited = _within_limits(network, facts, known, is_homogeneous)
     if kind == "exact":
         _require_exact(network, limited)
     ranks = {part: RankValue(rank.value, "numerical", rank.reference) for part, rank in limited.items()}
@@ -117,7 +122,7 @@ def rank_prediction(
         ranks["loss"],
         num_parameters=network.num_parameters,
         assumptions=(*_meanings(ranks, limited), *facts.notes),
-        inputs=_inputs(network, question.loss, facts),
+        inputs=_inputs(network, question.loss, facts) if inputs is None else inputs,
     )
 
 
@@ -147,7 +152,9 @@ def _most(network: Described) -> RankValue:
     return RankValue(network.num_parameters, "upper_bound", _PARAMETERS)
 
 
-def _within_limits(network: Described, facts: DataFacts, known: dict[Part, RankValue]) -> dict[Part, RankValue]:
+def _within_limits(
+    network: Described, facts: DataFacts, known: dict[Part, RankValue], is_homogeneous: bool
+) -> dict[Part, RankValue]:
     """The claims, none above the parameters, the samples times the outputs, or the two other ranks added.
 
     Without bias the functional Hessian of L >= 2 linear layers maps the parameters to L - 1 times the gradient, which
@@ -159,7 +166,7 @@ def _within_limits(network: Described, facts: DataFacts, known: dict[Part, RankV
         outer = strongest_claim([outer, RankValue(most, "upper_bound", _SAMPLES)])
     if functional.value == 0 and functional.kind != "conjecture":
         return {"outer_product": outer, "functional": functional, "loss": outer}
-    if network.is_linear and not network.bias and network.num_layers > 1:
+    if is_homogeneous and network.is_linear and not network.bias and network.num_layers > 1:
         loss = strongest_claim([loss, _sum(outer, functional, -1, _SHARED)])
     loss = strongest_claim([loss, _sum(outer, functional, 0, _SUM)])
     outer = strongest_claim([outer, _sum(loss, functional, 0, _SUM)])
@@ -185,9 +192,9 @@ def _meanings(ranks: dict[Part, RankValue], claimed: dict[Part, RankValue]) -> l
 
 
 def _inputs(network: Described, loss: str, facts: DataFacts) -> dict[str, object]:
-    widths, outputs = checked_widths(network.widths), facts.effective_output_dim
+    widths, outputs = checked_widths(getattr(network, "widths", ())), facts.effective_output_dim
     known: dict[str, object] = {
-        "widths": network.widths,
+        "widths": tuple(widths),
         "bias": network.bias,
         "activation": str(network.activation),
         "loss": loss,

@@ -10,6 +10,7 @@ from functools import singledispatch
 from typing import get_args
 
 from hessmap.errors import InvalidInput, UnsupportedNetwork, require, sentence, unknown_name
+from hessmap.networks import SelfAttention
 from hessmap.results import RankPrediction, Truth
 from hessmap.theory.losses_and_data.losses import LOSSES
 
@@ -28,6 +29,7 @@ class RankQuestion:
     kind: Truth | None = None
     num_samples: int | None = None
     uncentred_residual_rank: int | None = None
+    num_tokens: int | None = None
 
     def __post_init__(self) -> None:
         if self.loss not in LOSSES:
@@ -48,6 +50,7 @@ def predict_ranks(
     kind: Truth | None = None,
     num_samples: int | None = None,
     uncentred_residual_rank: int | None = None,
+    num_tokens: int | None = None,
 ) -> RankPrediction:
     """The ranks of the three Hessians that theory gives for an architecture, with the kind of truth of each.
 
@@ -61,6 +64,8 @@ def predict_ranks(
     mean_residual_is_zero: the residuals sum to zero over the samples, as wherever the last bias is stationary.
     num_samples: the number of samples, where the ranks above are not known: generic ones are then at most that, and the
         outer-product Hessian has at most the rank samples times outputs.
+    num_tokens: for self-attention, the tokens of a sample. Samples and tokens that are not given are so many that
+        more change nothing. Of the ranks above self-attention takes ``input_rank`` alone, that of all tokens.
     kind: "exact" (proved, for linear networks with generic weights), "upper_bound" (proved, for all weights),
         "conjecture" (the strongest claim of a linear network, proved or not), "numerical" (the linear formula as the
         size of the bulk of a non-linear network: no theorem, no bound). Without it, for a linear network the strongest
@@ -84,7 +89,11 @@ def predict_ranks(
         kind,
         num_samples,
         uncentred_residual_rank,
+        num_tokens,
     )
+    if num_tokens is not None and not isinstance(network, SelfAttention):
+        got = f"it is {num_tokens} for a {type(network).__name__}"
+        raise InvalidInput(sentence("num_tokens is for self-attention", got, "Leave it out"))
     return rank_rule(network, question)
 
 
@@ -94,7 +103,7 @@ def rank_rule(network: object, question: RankQuestion) -> RankPrediction:
 
     Rules raise InvalidInput for integers that contradict each other, and never guess an architecture.
     """
-    must = "predict_ranks needs an architecture such as FullyConnected, Convolutional or LocallyConnected"
+    must = "predict_ranks needs an architecture such as FullyConnected, Convolutional or SelfAttention"
     if isinstance(network, str | tuple | list):
         remedy = "Use FullyConnected(widths), or networks.parse_network for a text"
         raise InvalidInput(sentence(must, f"got {network!r}", remedy))

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from hessmap.curvature.chain import tensor_inputs
+from hessmap.curvature.finite_field.attention_reading import exact_attention_hessian
 from hessmap.curvature.finite_field.chain import Chain, Floats, in_field
 from hessmap.curvature.finite_field.evaluation import Evaluation, evaluate, require_outputs
 from hessmap.curvature.finite_field.field_array import (
@@ -26,8 +27,10 @@ from hessmap.curvature.finite_field.prime_field import PrimeField, random_prime_
 from hessmap.curvature.finite_field.rank import failure_bound, field_rank
 from hessmap.curvature.finite_field.signs import Signs, signs
 from hessmap.curvature.losses import Squared
+from hessmap.curvature.losses.positions import PositionLoss
 from hessmap.curvature.problem import Problem
 from hessmap.errors import InvalidInput, UnsupportedNetwork, checked_seed, require, sentence, unknown_name
+from hessmap.networks import AttentionModule
 from hessmap.results import PARTS, DataRanks, Part, RankCertificate, provenance
 
 _PASS = 4096  # samples of a forward pass at once
@@ -38,9 +41,10 @@ def certified_rank(problem: Problem, part: Part = "loss", *, seed: int = 0) -> R
 
     The network is taken as a function over the reals with exactly the given weights, inputs and targets:
     chains of linear layers, convolutions (1D to 3D, any stride, padding, dilation, groups), average- and max-pools
-    with identity, ReLU, leaky ReLU or polynomial activations, squared loss. Anything else is refused. Structure that
-    floats lost in rounding is lost here too: a product A @ B computed in float64 has full exact rank, and samples
-    centred in float64 are not exactly centred.
+    with identity, ReLU, leaky ReLU or polynomial activations; linear residual blocks; linear self-attention, on its own
+    (``SelfAttention.build``); squared loss. Anything else is refused. Structure that floats lost in rounding is lost
+    here too: a product A @ B computed in float64 has full exact rank, and samples centred in float64 are not exactly
+    centred.
 
     The prime is random (from ``seed``): the value is never above the true rank, and below it with probability at
     most ``failure_bound``. At a tie (a ReLU input of exactly 0, a maximum attained twice) the derivative is torch's (0,
@@ -57,11 +61,21 @@ def certified_rank(problem: Problem, part: Part = "loss", *, seed: int = 0) -> R
         raise unknown_name("part", part, PARTS)
     generator = np.random.default_rng(checked_seed(seed))
     field = random_prime_field(generator)
-    exact = exact_problem(problem, field)
-    rank = field_rank(exact.hessian(part), generator)
+    matrix, num_ties = _exact_hessian(problem, part, field)
+    rank = field_rank(matrix, generator)
     origin = provenance(f"GF({field.prime})", seed, problem.data_hash, problem.notes)
     size = problem.num_parameters
-    return RankCertificate(rank.value, part, field.prime, rank.failure_bound, size, exact.num_ties, rank.method, origin)
+    return RankCertificate(rank.value, part, field.prime, rank.failure_bound, size, num_ties, rank.method, origin)
+
+
+def _exact_hessian(problem: Problem, part: Part, field: PrimeField) -> tuple[FieldArray, int]:
+    """A multiple of the Hessian of the risk, or of a part of it, and the ties that were met."""
+    require(isinstance(problem, Problem), "exact arithmetic on given data needs a Problem", f"got {problem!r:.60}")
+    if type(problem.model) is AttentionModule:
+        _require_squared(problem)
+        return exact_attention_hessian(problem, part, field), 0
+    exact = exact_problem(problem, field)
+    return exact.hessian(part), exact.num_ties
 
 
 def certified_data_ranks(problem: Problem, *, seed: int = 0) -> DataRanks:
@@ -220,7 +234,10 @@ def _numbers(values: Tensor) -> Floats:
 
 
 def _require_squared(problem: Problem) -> None:
-    if type(problem.loss) is not Squared:
+    loss = problem.loss
+    if type(loss) is PositionLoss and type(problem.model) is AttentionModule and not loss.is_axis_1:
+        loss = loss.base
+    if type(loss) is not Squared:
         must = "exact arithmetic on given data needs the squared loss, whose derivatives are polynomials"
         remedy = (
             "Use numerical_rank for this network (certified_rank_bounds for cross-entropy and log-cosh), or "

@@ -10,7 +10,7 @@ import numpy as np
 
 from hessmap.curvature.convolution_geometry import ConvolutionGeometry, Indices
 from hessmap.curvature.finite_field.chain import Affine, Chain, ExactActivation, Identity, Patches
-from hessmap.curvature.finite_field.field_array import FieldArray, random_array
+from hessmap.curvature.finite_field.field_array import FieldArray, concatenate, identity, random_array
 from hessmap.curvature.finite_field.prime_field import PrimeField
 from hessmap.errors import UnsupportedNetwork, sentence
 from hessmap.networks import (
@@ -20,6 +20,7 @@ from hessmap.networks import (
     ImageConvolutional,
     LocallyConnected,
     Polynomial,
+    Residual,
 )
 from hessmap.networks.convolutions import Convolutions
 
@@ -29,7 +30,7 @@ def drawn_network(architecture: object, field: PrimeField, generator: np.random.
     """A chain of the architecture with independent uniform weights, positions in the order of its parameters."""
     raise UnsupportedNetwork(
         sentence(
-            "generic_rank needs an architecture such as FullyConnected, Convolutional or LocallyConnected",
+            "generic_rank needs an architecture such as FullyConnected, Convolutional or SelfAttention",
             f"got {type(architecture).__name__}",
             "Describe a model with hessmap.networks.describe, or use certified_rank on a Problem",
         )
@@ -111,6 +112,40 @@ def _locally_connected(
         Affine(random_array(field, generator, *dense.shape), dense, False),
     )
     return Chain(layers, (activation,), first.size + dense.size)
+
+
+@drawn_network.register
+def _residual(architecture: Residual, field: PrimeField, generator: np.random.Generator) -> Chain[FieldArray]:
+    """A block I + W is a layer; I + U D is two, [I; D] and [I, U], whose identity is constant."""
+    if not architecture.is_linear:
+        got = f"it has activation '{architecture.activation}'"
+        remedy = "Use certified_rank or numerical_rank on a Problem with drawn weights and data"
+        raise UnsupportedNetwork(sentence("the generic rank of a residual network needs a linear one", got, remedy))
+    width, inner = architecture.width, architecture.inner_width
+    layers: list[Affine[FieldArray]] = []
+    start = 0
+
+    def add(rows: int, columns: int, axis: int | None = None, is_trained: bool = True) -> None:
+        nonlocal start
+        weights, positions = random_array(field, generator, rows, columns), _positions(start, rows, columns, False)
+        positions = positions if is_trained else np.full_like(positions, -1)
+        start += rows * columns * is_trained
+        if axis is not None:
+            weights = concatenate([identity(field, width), weights], axis=axis)
+            positions = np.concatenate([np.full((width, width), -1), positions], axis=axis)
+        layers.append(Affine(weights, positions, False))
+
+    if architecture.has_input_layer:
+        add(width, architecture.input_dim, is_trained="input" in architecture.trained_ends)
+    for _ in range(architecture.num_blocks):
+        if inner is None:
+            add(width, width)  # W is uniform over the field, and so is I + W
+        else:
+            add(inner, width, axis=0)
+            add(width, inner, axis=1)
+    if architecture.has_output_layer:
+        add(architecture.output_dim, width, is_trained="output" in architecture.trained_ends)
+    return Chain(tuple(layers), (Identity(),) * (len(layers) - 1), start)
 
 
 def _positions(start: int, rows: int, taps: int, has_bias: bool) -> Indices:

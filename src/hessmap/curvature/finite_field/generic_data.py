@@ -110,9 +110,9 @@ def drawn_residuals(
     codes = random_array(field, generator, ranks.num_samples - ranks.mean_residual_is_zero, num_directions)
     directions = random_array(field, generator, num_directions, num_free)
     if ranks.mean_residual_is_zero:
-        codes = concatenate([codes, _minus_sum(codes.mT).mT], axis=0)
+        codes = concatenate([codes, minus_sum(codes.mT).mT], axis=0)
     if sum_is_zero:
-        directions = concatenate([directions, _minus_sum(directions)], axis=1)
+        directions = concatenate([directions, minus_sum(directions)], axis=1)
     return codes @ directions
 
 
@@ -131,11 +131,11 @@ def drawn_derivatives(
         diagonal = ones(field, 1, 1) - residuals * residuals
         return OutputDerivatives(residuals, identity(field, output_dim) * diagonal[:, None, :])
     some = random_array(field, generator, num_samples, output_dim - 1)
-    probabilities = concatenate([some, ones(field, num_samples, 1) + _minus_sum(some)], axis=1)
+    probabilities = concatenate([some, ones(field, num_samples, 1) + minus_sum(some)], axis=1)
     outer = probabilities[:, :, None] * probabilities[:, None, :]
     return OutputDerivatives(residuals, identity(field, output_dim) * probabilities[:, None, :] - outer)
 
 
-def _minus_sum(rows: FieldArray) -> FieldArray:
+def minus_sum(rows: FieldArray) -> FieldArray:
     """Minus the sum of every row, as a column."""
     return zeros(rows.field, len(rows), 1) - rows @ ones(rows.field, rows.shape[1], 1)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from hessmap.curvature.finite_field.drawn_attention import drawn_attention_hessian
 from hessmap.curvature.finite_field.drawn_network import drawn_network
 from hessmap.curvature.finite_field.evaluation import evaluate
+from hessmap.curvature.finite_field.field_array import FieldArray
 from hessmap.curvature.finite_field.generic_data import (
     drawn_derivatives,
     drawn_inputs,
@@ -13,11 +15,12 @@ from hessmap.curvature.finite_field.generic_data import (
     generic_ranks,
 )
 from hessmap.curvature.finite_field.hessian import field_hessian
-from hessmap.curvature.finite_field.prime_field import random_prime_field
+from hessmap.curvature.finite_field.prime_field import PrimeField, random_prime_field
 from hessmap.curvature.finite_field.rank import field_rank
 from hessmap.curvature.losses import LOSSES
 from hessmap.curvature.memory import require_memory
 from hessmap.errors import checked_seed, integer_or_none, require, unknown_name
+from hessmap.networks import SelfAttention
 from hessmap.results import PARTS, Part, RankCertificate, provenance
 
 
@@ -31,11 +34,12 @@ def generic_rank(
     centred_input_rank: int | None = None,
     mean_residual_is_zero: bool = False,
     num_samples: int | None = None,
+    num_tokens: int | None = None,
     seed: int = 0,
 ) -> RankCertificate:
     """The exact rank of the loss, outer-product or functional Hessian of the generic network of an architecture.
 
-    ``net`` is a ``FullyConnected``, ``Convolutional`` or ``LocallyConnected``.
+    ``net`` is a ``FullyConnected``, ``Convolutional``, ``LocallyConnected``, ``Residual`` or ``SelfAttention``.
     Weights, inputs and residuals are drawn uniformly from GF(P), P a random prime of [2^61, 2^62]; residuals and
     softmax probabilities independently of the outputs. The value is never above the rank of the generic real
     network, and below it with probability at most ``failure_bound``. Linear and polynomial activations only.
@@ -44,11 +48,14 @@ def generic_rank(
     less). ``residual_rank`` is the rank of Omega = sum residual input^T or, with bias, of [Omega_c, omega], omega the
     sum of the residuals; ``mean_residual_is_zero`` asks for omega = 0. All are generic unless given. A linear network
     needs no more samples than the ranks do; with a polynomial activation the rank can grow with ``num_samples``
-    (default: the number of parameters).
+    (default: the number of parameters). Self-attention takes ``num_samples`` of ``num_tokens`` tokens (default: so many
+    that more change nothing) and ``input_rank``, that of all tokens.
 
     >>> import hessmap as hm
     >>> generic_rank(hm.FullyConnected((6, 5, 4)), "loss", residual_rank=1).value
     33
+    >>> generic_rank(hm.SelfAttention(1, 1), "functional", num_samples=1, num_tokens=1).value    # q k v x^3
+    3
     """
     if not isinstance(part, str) or part not in PARTS:
         raise unknown_name("part", part, PARTS)
@@ -56,30 +63,64 @@ def generic_rank(
         raise unknown_name("loss", loss, LOSSES)
     is_bool = isinstance(mean_residual_is_zero, bool)
     require(is_bool, "mean_residual_is_zero must be True or False", f"got {mean_residual_is_zero!r}")
-    counts = {"input_rank": input_rank, "residual_rank": residual_rank, "centred_input_rank": centred_input_rank}
-    for name, count in {**counts, "num_samples": num_samples}.items():
+    data = {
+        "input_rank": input_rank,
+        "residual_rank": residual_rank,
+        "centred_input_rank": centred_input_rank,
+        "num_samples": num_samples,
+        "num_tokens": num_tokens,
+    }
+    for name, count in data.items():
         is_integer = count is None or integer_or_none(count) is not None
         require(is_integer, f"{name} must be an integer", f"got {count!r}")
     generator = np.random.default_rng(checked_seed(seed))
     field = random_prime_field(generator)
+    make = _attention_hessian if isinstance(net, SelfAttention) else _chain_hessian
+    matrix, drawn = make(net, part, loss, data, mean_residual_is_zero, field, generator)
+    rank = field_rank(matrix, generator)
+    origin = provenance(f"GF({field.prime})", seed, notes=(f"{net}, {loss}, {drawn}",))
+    size = len(matrix)
+    return RankCertificate(rank.value, part, field.prime, rank.failure_bound, size, 0, rank.method, origin)
+
+
+def _attention_hessian(
+    net: object,
+    part: Part,
+    loss: str,
+    data: dict[str, int | None],
+    mean_residual_is_zero: bool,
+    field: PrimeField,
+    generator: np.random.Generator,
+) -> tuple[FieldArray, str]:
+    """The Hessian of a drawn layer of self-attention, and what was drawn, in words."""
+    assert isinstance(net, SelfAttention)
+    given = [name for name in ("residual_rank", "centred_input_rank") if data[name] is not None]
+    given += ["mean_residual_is_zero"] * mean_residual_is_zero
+    must = "the residuals of self-attention are generic: its Hessian is no function of sum residual input^T"
+    require(not given, must, f"{' and '.join(given)} is given", "Leave it out")
+    sizes = {name: data[name] for name in ("num_samples", "num_tokens", "input_rank")}
+    return drawn_attention_hessian(net, part, loss, field=field, generator=generator, **sizes)
+
+
+def _chain_hessian(
+    net: object,
+    part: Part,
+    loss: str,
+    data: dict[str, int | None],
+    mean_residual_is_zero: bool,
+    field: PrimeField,
+    generator: np.random.Generator,
+) -> tuple[FieldArray, str]:
+    """The Hessian of a drawn chain of layers, and what was drawn, in words."""
+    require(data["num_tokens"] is None, "num_tokens is for self-attention", f"the network is {net}", "Leave it out")
     chain = drawn_network(net, field, generator)
     is_softmax = loss == "cross_entropy"
-    ranks = generic_ranks(
-        chain,
-        chain.output_dim - is_softmax,
-        input_rank=input_rank,
-        centred_input_rank=centred_input_rank,
-        residual_rank=residual_rank,
-        mean_residual_is_zero=mean_residual_is_zero,
-        num_samples=num_samples,
-    )
+    known = {name: count for name, count in data.items() if name != "num_tokens"}
+    ranks = generic_ranks(chain, chain.output_dim - is_softmax, mean_residual_is_zero=mean_residual_is_zero, **known)
     needed = 16 * ranks.num_samples * max(chain.input_dim, chain.output_dim)
     require_memory(f"{ranks.num_samples} drawn samples", needed, "Use fewer samples")
     inputs = drawn_inputs(ranks, chain.input_dim, field, generator)
     residuals = drawn_residuals(ranks, chain.output_dim, is_softmax, field, generator)
     derivatives = drawn_derivatives(loss, field, generator, residuals)
     evaluation = evaluate(chain, inputs, (None,) * len(chain.activations))
-    rank = field_rank(field_hessian(chain, evaluation, derivatives, part), generator)
-    origin = provenance(f"GF({field.prime})", seed, notes=(f"{net}, {loss}, {ranks}",))
-    size = chain.num_parameters
-    return RankCertificate(rank.value, part, field.prime, rank.failure_bound, size, 0, rank.method, origin)
+    return field_hessian(chain, evaluation, derivatives, part), str(ranks)

@@ -22,12 +22,12 @@ from hessmap.curvature.finite_field.chain import (
 )
 from hessmap.curvature.layout import Layout
 from hessmap.errors import UnsupportedNetwork, sentence
-from hessmap.networks import PolynomialActivation
+from hessmap.networks import PolynomialActivation, ResidualBlock
 from hessmap.networks.module_tree import Rules, Shape, Unreadable, sequential_layers, shape_after
 
 RULES = Rules(
     "exact arithmetic needs an nn.Sequential of linear, convolution, pooling and reshaping layers with identity, ReLU,"
-    " leaky ReLU or polynomial activations",
+    " leaky ReLU or polynomial activations, linear residual blocks, or linear self-attention",
     "Use numerical_rank for this network, or generic_rank for the generic linear network of its sizes",
 )
 
@@ -77,6 +77,8 @@ class _Reading:
             self._add_convolution(module)
         elif kind in pools.AVERAGES:
             self._add_average(module)
+        elif isinstance(module, ResidualBlock) and kind is ResidualBlock:
+            self._add_residual(module)
         else:
             num_units = prod(self.shape)
             self._add_activation(_activation(module, self), num_units)
@@ -135,6 +137,28 @@ class _Reading:
         # The outputs stand feature by feature, torch's token by token.
         self._add(_permutation(np.arange(prod(self.shape)).reshape(module.out_features, -1).T.ravel()))
 
+    def _add_residual(self, block: ResidualBlock) -> None:
+        """[I; D] then [I, U]; without U a copy of the inputs, [I; I], then [I, D]. I + D would round.
+
+        Only linear layers without bias on plain vectors, and no activation: what the skip carries must pass unchanged.
+        """
+        layers = [block.down] if block.up is None else [block.down, block.up]
+        if type(block.activation) is not nn.Identity:
+            raise Unreadable(f" with activation {type(block.activation).__name__}")
+        if any(type(layer) is not nn.Linear or _is_changed(layer) for layer in layers) or len(self.shape) != 1:
+            raise Unreadable(" of more than linear layers on vectors")
+        (width,) = self.shape
+        one, constant = np.eye(width), np.full((width, width), -1)
+        if block.up is None:
+            self._add(Affine(np.concatenate([one, one]), np.concatenate([constant, constant]), False))
+        for place, layer in enumerate(layers):
+            assert isinstance(layer, nn.Linear)
+            axis = 1 if layer is layers[-1] and (place or block.up is None) else 0
+            weights, positions, has_bias = self._parameters(layer)
+            if has_bias or weights.shape[1 - axis] != width:
+                raise Unreadable(" with a bias, or of layers that do not fit")
+            self._add(Affine(np.concatenate([one, weights], axis), np.concatenate([constant, positions], axis), False))
+
     def _add_convolution(self, module: Convolution) -> None:
         lengths = self._image(len(module.kernel_size), module.in_channels)
         geometry = ConvolutionGeometry.of_module(module, lengths)
@@ -162,6 +186,15 @@ class _Reading:
             wanted = "channels" if channels is None else f"{channels} channels"
             raise Unreadable(f" for {wanted} and {num_axes} axes, which meets the shape {self.shape}")
         return self.shape[1:]
+
+
+def _is_changed(layer: nn.Module) -> bool:
+    """Whether a layer inside a block may compute something else than its kind says."""
+    try:
+        sequential_layers(layer, RULES)
+    except UnsupportedNetwork:
+        return True
+    return False
 
 
 def _activation(module: nn.Module, reading: _Reading) -> ExactActivation:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from hessmap.curvature import Problem
 from hessmap.errors import UnsupportedNetwork
 from hessmap.maps.curvature_map.network import beyond_formulas
-from hessmap.networks import describe
+from hessmap.networks import Residual, SelfAttention, describe
 
 
 def linear_twin(problem: Problem) -> Problem | None:
@@ -25,6 +25,8 @@ def linear_twin(problem: Problem) -> Problem | None:
     try:
         network = describe(problem.model)
     except UnsupportedNetwork:
+        return None
+    if isinstance(network, SelfAttention | Residual):
         return None
     if network.is_linear or beyond_formulas(problem) or not isinstance(problem.inputs, Tensor):
         return None

@@ -17,7 +17,7 @@ from hessmap.maps.curvature_map.layers import layer_rows, layer_spectra, measure
 from hessmap.maps.curvature_map.spread import curvature_spread
 from hessmap.maps.data_ranks import measured_data_ranks
 from hessmap.measurement import effective_dimension, numerical_rank, spectrum, top_eigenpairs
-from hessmap.networks import describe
+from hessmap.networks import AttentionModule, SelfAttention, describe
 from hessmap.results import PARTS, Part, RankCertificate, RankMeasurement, RankPrediction, Spectrum
 from hessmap.results.maps import DataRankMeasurement, FactorCurvature, LayerCurvature, NetworkCurvature, PartCurvature
 from hessmap.results.whole_curvature import WholeCurvature
@@ -155,6 +155,8 @@ def predicted_ranks(problem: Problem, ranks: DataRankMeasurement) -> tuple[RankP
         return None, reason
     try:
         network = describe(problem.model)
+        if isinstance(network, SelfAttention):
+            return predict_ranks(network, loss=problem.loss.name, **_numbers_of_tokens(problem)), ""
         given: dict[str, Any] = {"input_rank": ranks.input_rank.value}
         if network.has_bias:
             given["centred_input_rank"] = ranks.centred_input_rank.value
@@ -169,6 +171,12 @@ def predicted_ranks(problem: Problem, ranks: DataRankMeasurement) -> tuple[RankP
         return None, str(error)
 
 
+def _numbers_of_tokens(problem: Problem) -> dict[str, Any]:
+    """Samples and tokens; their ranks are taken for those of general position."""
+    assert isinstance(problem.inputs, Tensor)
+    return {"num_samples": problem.num_samples, "num_tokens": problem.inputs.shape[-2]}
+
+
 def beyond_formulas(problem: Problem) -> str:
     """Why the rank formulas do not speak of a problem, whatever its network is; empty where they may."""
     fixed = [name for name, _ in problem.model.named_parameters() if name not in problem.layout.names]
@@ -176,7 +184,7 @@ def beyond_formulas(problem: Problem) -> str:
         return f"the formulas are about all weights, and {fixed[0]} is frozen or left out"
     if problem.l2:
         return f"the formulas are about the risk without a penalty, and l2 is {problem.l2:g}"
-    if problem.num_outputs != problem.output_dim:
+    if problem.num_outputs != problem.output_dim and not isinstance(problem.model, AttentionModule):
         return f"the formulas are about one vector of outputs a sample, and there are {problem.output_shape}"
     return "" if problem.user_forward is None else "the formulas are about a model that is called with its inputs alone"
 

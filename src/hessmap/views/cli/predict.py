@@ -26,7 +26,11 @@ EXAMPLES = """
   hessmap predict conv-1x20-8x3-16x3/2-10     [dim]# the second by 2[/dim]\n
   hessmap predict conv-3x32x32-16x3x3+1-10    [dim]# images, padded[/dim]\n
   hessmap predict local-5x4-3-10              [dim]# 5 patches of 4[/dim]\n
-  hessmap predict 'local-5x4-3-10 shared'     [dim]# the same filters[/dim]
+  hessmap predict 'local-5x4-3-10 shared'     [dim]# the same filters[/dim]\n
+  hessmap predict attention-16-4-8 --num-samples 5 --num-tokens 7\n
+  hessmap predict 'attention-16-2x4-8-10 causal'  [dim]# 2 heads, 10 outputs[/dim]\n
+  hessmap predict residual-8x3/2              [dim]# 3 blocks of inner width 2[/dim]\n
+  hessmap predict 'residual-5-8x3-4 trained_input' --residual-rank 2
 """
 
 _NETWORK = (
@@ -34,7 +38,11 @@ _NETWORK = (
     "-FILTERSxKERNEL for each convolution (/2 behind it: stride 2, +1: padding 1), then -OUTPUTS; on images "
     "conv-CHANNELSxHEIGHTxWIDTH and -FILTERSxHEIGHTxWIDTH. "
     "A b behind a layer gives it a bias: 64-30b-10. "
-    "Locally connected: local-PATCHESxSIZE-FILTERS-OUTPUTS. In quotes an activation may follow, and bias or shared."
+    "Locally connected: local-PATCHESxSIZE-FILTERS-OUTPUTS. In quotes an activation may follow, and bias or shared. "
+    "Linear self-attention: attention-WIDTH-KEYS-VALUES, 2xKEYS for 2 heads, -OUTPUTS behind it for a projection; in "
+    "quotes merged, frozen_value, causal or last may follow. "
+    "Residual: residual-WIDTHxBLOCKS, /INNER behind it for blocks of two layers, INPUTS- before and -OUTPUTS behind it "
+    "for ends of other widths; in quotes trained_input or trained_output may follow."
 )
 
 
@@ -59,6 +67,9 @@ def predict(
     ] = False,
     num_samples: Annotated[
         int | None, typer.Option(help="The number of samples, which bounds the ranks of the data.")
+    ] = None,
+    num_tokens: Annotated[
+        int | None, typer.Option(help="Self-attention: the tokens of a sample; unless given, many.")
     ] = None,
     kind: Annotated[
         str | None,
@@ -90,6 +101,7 @@ def predict(
         "centred_input_rank": centred_input_rank,
         "mean_residual_is_zero": mean_residual_is_zero,
         "num_samples": num_samples,
+        "num_tokens": num_tokens,
     }
     prediction = predict_ranks(described, kind=cast("Truth | None", kind), **known)
     found = _checked(described, prediction, known) if check else []
@@ -130,15 +142,19 @@ def _network_of(network: str, activation: str, bias: bool) -> Architecture:
     """The network of the text, with what the options add to it."""
     from dataclasses import replace
 
-    from hessmap.networks import LocallyConnected, parse_network
+    from hessmap.networks import Convolutional, FullyConnected, SelfAttention, parse_network
 
     described = parse_network(network)
     if activation != "identity":
+        if isinstance(described, SelfAttention):
+            must = "linear self-attention has no activation"
+            raise InvalidInput(sentence(must, f"--activation is {activation}", "Leave it out"))
         described = replace(described, activation=activation)
     if not bias:
         return described
-    if isinstance(described, LocallyConnected):
-        raise InvalidInput(sentence("a locally connected network has no bias", "--bias is given", "Leave it out"))
+    if not isinstance(described, FullyConnected | Convolutional):
+        must = "only fully connected and convolutional networks have a bias"
+        raise InvalidInput(sentence(must, f"--bias is given for {network}", "Leave it out"))
     if described.has_bias and not all(described.biases):
         must, got = "--bias gives every layer a bias", f"{network} names the layers that have one"
         raise InvalidInput(sentence(must, got, "Leave --bias or the b out"))

@@ -1,0 +1,178 @@
+"""Residual networks as plain, frozen descriptions."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from hessmap.errors import InvalidInput, checked_count, require, require_name, sentence
+from hessmap.networks.activations import Activation, activation_of
+from hessmap.networks.arguments import read_words
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+End = Literal["input", "output"]
+ENDS: tuple[End, ...] = ("input", "output")
+
+_SHAPE = "a residual network must be written as 'residual-8x3', 'residual-8x3/2' or 'residual-5-8x3/2-4'"
+_MEANING = (
+    "That is 3 blocks of width 8, each of inner width 2, from 5 inputs to 4 outputs; an activation, and the words"
+    " trained_input and trained_output, may follow"
+)
+_FLAGS = ("trained_input", "trained_output")
+
+
+@dataclass(frozen=True, init=False)
+class Residual:
+    """``num_blocks`` blocks x + W x or, with an ``inner_width``, x + U D x, whose skip passes over two layers.
+
+    D is (inner_width, width), U (width, inner_width); an ``activation`` follows D, or W where there is no inner width.
+    There is no bias. An end is a linear layer: trained if it is in ``trained_ends`` ("input", "output"); otherwise
+    frozen where its width (``input_dim``, ``output_dim``) is not that of the blocks, and absent where it is.
+
+    >>> net = Residual(8, 3, inner_width=2, input_dim=5, trained_ends=("input",))
+    >>> print(net)
+    residual-5-8x3/2 trained_input
+    >>> net.num_parameters, net.input_dim, net.output_dim
+    (136, 5, 8)
+    """
+
+    width: int
+    num_blocks: int
+    inner_width: int | None
+    input_dim: int
+    output_dim: int
+    trained_ends: tuple[End, ...]
+    activation: Activation
+
+    def __init__(
+        self,
+        width: int,
+        num_blocks: int,
+        *,
+        inner_width: int | None = None,
+        input_dim: int | None = None,
+        output_dim: int | None = None,
+        trained_ends: Iterable[End] = (),
+        activation: Activation = "identity",
+    ) -> None:
+        width = checked_count("width", width)
+        object.__setattr__(self, "width", width)
+        object.__setattr__(self, "num_blocks", checked_count("num_blocks", num_blocks))
+        inner = None if inner_width is None else checked_count("inner_width", inner_width)
+        object.__setattr__(self, "inner_width", inner)
+        for name, dim in (("input_dim", input_dim), ("output_dim", output_dim)):
+            object.__setattr__(self, name, width if dim is None else checked_count(name, dim))
+        object.__setattr__(self, "trained_ends", _checked_ends(trained_ends))
+        object.__setattr__(self, "activation", activation_of(activation))
+
+    @property
+    def has_input_layer(self) -> bool:
+        """Whether a linear layer stands before the blocks."""
+        return "input" in self.trained_ends or self.input_dim != self.width
+
+    @property
+    def has_output_layer(self) -> bool:
+        """Whether a linear layer stands behind the blocks."""
+        return "output" in self.trained_ends or self.output_dim != self.width
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """Units of the input, behind each linear layer that is there, and of the output."""
+        block = (self.width,) if self.inner_width is None else (self.inner_width, self.width)
+        first = (self.input_dim, self.width) if self.has_input_layer else (self.width,)
+        last = (self.output_dim,) if self.has_output_layer else ()
+        return (*first, *(block * self.num_blocks), *last)
+
+    @property
+    def num_layers(self) -> int:
+        """Layers with trained weights."""
+        return self.num_blocks * (1 if self.inner_width is None else 2) + len(self.trained_ends)
+
+    @property
+    def bias(self) -> bool:
+        """There is none."""
+        return False
+
+    @property
+    def biases(self) -> tuple[bool, ...]:
+        """There are none."""
+        return (False,) * self.num_layers
+
+    @property
+    def has_bias(self) -> bool:
+        """There is none."""
+        return False
+
+    @property
+    def num_parameters(self) -> int:
+        """Trained parameters: a frozen end does not count."""
+        block = self.width**2 if self.inner_width is None else 2 * self.width * self.inner_width
+        ends = {"input": self.input_dim, "output": self.output_dim}
+        return self.num_blocks * block + sum(self.width * ends[end] for end in self.trained_ends)
+
+    @property
+    def is_linear(self) -> bool:
+        return self.activation == "identity"
+
+    def build(self, seed: int = 0, init: str = "gaussian", dtype: torch.dtype | None = None) -> nn.Sequential:
+        """Linear (if there is an input layer), the blocks, Linear (if there is an output layer), drawn from ``seed``.
+
+        ``init`` and ``dtype`` as for ``FullyConnected.build``.
+
+        >>> model = Residual(3, 2, inner_width=1, trained_ends=("output",)).build(seed=0)
+        >>> [name for name, _ in model.named_parameters()]
+        ['0.down.weight', '0.up.weight', '1.down.weight', '1.up.weight', '2.weight']
+        """
+        from hessmap.networks.residual_module import build_residual
+
+        return build_residual(self, seed=seed, init=init, dtype=dtype)
+
+    def __str__(self) -> str:
+        first = f"{self.input_dim}-" if self.input_dim != self.width else ""
+        inner = "" if self.inner_width is None else f"/{self.inner_width}"
+        last = f"-{self.output_dim}" if self.output_dim != self.width else ""
+        words = [f"residual-{first}{self.width}x{self.num_blocks}{inner}{last}"]
+        if not self.is_linear:
+            words.append(str(self.activation))
+        return " ".join([*words, *(f"trained_{end}" for end in self.trained_ends)])
+
+    @classmethod
+    def parse(cls, text: str) -> Residual:
+        """The network that a text names as ``str`` prints it.
+
+        >>> Residual.parse("residual-8x3/2-4 trained_output")
+        Residual(width=8, num_blocks=3, inner_width=2, input_dim=8, output_dim=4, trained_ends=('output',), ...
+        """
+        first, activation, flags = read_words(text, flags=_FLAGS)
+        sizes = re.fullmatch(r"residual-(?:(\d+)-)?(\d+)x(\d+)(?:/(\d+))?(?:-(\d+))?", first, re.ASCII)
+        if sizes is None:
+            raise InvalidInput(sentence(_SHAPE, f"got {text!r}", _MEANING))
+        inputs, width, blocks, inner, outputs = (None if size is None else int(size) for size in sizes.groups())
+        assert width is not None
+        assert blocks is not None
+        return cls(
+            width,
+            blocks,
+            inner_width=inner,
+            input_dim=inputs,
+            output_dim=outputs,
+            trained_ends=tuple(end for end in ENDS if f"trained_{end}" in flags),
+            activation=activation,
+        )
+
+
+def _checked_ends(given: object) -> tuple[End, ...]:
+    """The ends in order, each once."""
+    must = "trained_ends must be among 'input' and 'output'"
+    is_list = isinstance(given, Iterable) and not isinstance(given, str)
+    require(is_list, must, f"got {given!r}", "Give for example trained_ends=('input',)")
+    assert isinstance(given, Iterable)
+    ends = tuple(given)
+    for end in ends:
+        require_name("an end", end, ENDS)
+    return tuple(end for end in ENDS if end in ends)

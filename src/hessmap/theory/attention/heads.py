@@ -1,0 +1,127 @@
+"""Ranks of several heads of linear self-attention with an output projection, for many samples.
+
+F = sum_i X Q_i K_i^T G V_i O_i over h heads; of V_i and O_i only the product P_i = V_i O_i (d, o) matters.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import comb
+
+
+@dataclass(frozen=True)
+class ProjectedHeads:
+    """Integers of h heads: ``width`` d, ``key_width``, ``value_width`` v, ``heads`` h, ``outputs`` o.
+
+    ``is_single_token``: every sample is one token. ``is_merged``: one matrix S in place of Q K^T.
+    """
+
+    width: int
+    key_width: int
+    value_width: int
+    heads: int
+    outputs: int
+    is_single_token: bool = False
+    is_merged: bool = False
+
+    @property
+    def score_rank(self) -> int:
+        return self.width if self.is_merged else min(self.key_width, self.width)
+
+    @property
+    def product_rank(self) -> int:
+        """w, the rank of V O."""
+        return min(self.value_width, self.width, self.outputs)
+
+    @property
+    def score_dimension(self) -> int:
+        """D of one head."""
+        d, k = self.width, self.score_rank
+        rank = min(2 * k, d)
+        return rank * d - comb(rank, 2) if self.is_single_token else k * (2 * d - k)
+
+    @property
+    def product_dimension(self) -> int:
+        """The dimension of the matrices V O."""
+        w = self.product_rank
+        return w * (self.width + self.outputs - w)
+
+    @property
+    def score_parameters(self) -> int:
+        """Of one head."""
+        return self.width**2 if self.is_merged else 2 * self.width * self.key_width
+
+    @property
+    def num_parameters(self) -> int:
+        return self.heads * (self.score_parameters + self.value_width * (self.width + self.outputs))
+
+
+def outer_product_upper_bound(heads: ProjectedHeads) -> int:
+    """The least of five dimensions that hold the functions near the given one; equal to the rank on all sizes tried.
+
+    - All: o d^2 (d+1)/2, of a single token o C(d+2, 3).
+    - h (D + DP), less h max(1, h - codimension): the scaling of each head and, where S and P have room, the mixing of
+      the heads by GL(h). codimension = (d-k)^2 + (d-w)(o-w), of a single token C(d - min(2k, d) + 1, 2) for (d-k)^2.
+    - Flattenings R (a + A/a - R) of the tensor of rank R, wherever R is below both sides: by the queries (h k, d), the
+      outputs (h w, o), both (h k w, d o).
+    - One output and 1 < h <= d: h (D + DP) less h^2 + d h (h-1)/2 - h (d-k)^2.
+
+    Assumptions: none; generic weights for equality. Reference: docs/attention-residual.md.
+
+    >>> outer_product_upper_bound(ProjectedHeads(3, 3, 2, heads=2, outputs=2))    # not 2 (9 + 6 - 1) = 28
+    26
+    """
+    d, o, h = heads.width, heads.outputs, heads.heads
+    k, w, single = heads.score_rank, heads.product_rank, heads.is_single_token
+    all_forms = o * (comb(d + 2, 3) if single else d * comb(d + 1, 2))
+    each = heads.score_dimension + heads.product_dimension
+    lost, room = h, (comb(d - min(2 * k, d) + 1, 2) if single else (d - k) ** 2) + (d - w) * (o - w)
+    if h <= min(comb(d + 1, 2) if single else d**2, d * o):
+        lost = h * max(1, h - room)
+    bounds = [all_forms, h * each - lost]
+    for rank, side in [(h * w, o)] if single else [(h * k, d), (h * w, o), (h * k * w, d * o)]:
+        if rank < min(side, all_forms // side):
+            bounds.append(rank * (side + all_forms // side - rank))
+    if o == 1 and 1 < h <= d and not single:
+        bounds.append(h * each - max(h, h**2 + d * comb(h, 2) - h * (d - k) ** 2))
+    return min(bounds)
+
+
+def functional_rank(heads: ProjectedHeads) -> int:
+    """h times that of one head, 2 d key_width + 2 v min(d, o) + min(w |d - o|, D - 1): no term holds two heads.
+
+    With one matrix S in place of Q K^T the rank is not known, and this an upper bound of the parameters' alone.
+
+    >>> functional_rank(ProjectedHeads(3, 1, 2, heads=2, outputs=3))
+    36
+    """
+    d, o, w = heads.width, heads.outputs, heads.product_rank
+    if heads.is_merged:
+        products = heads.value_width * (d + o)
+        return heads.heads * min(d**2 + products, 2 * products)
+    met = 2 * heads.value_width * min(d, o)
+    return heads.heads * (2 * d * heads.key_width + met + min(w * abs(d - o), heads.score_dimension - 1))
+
+
+def loss_upper_bound(heads: ProjectedHeads) -> int:
+    """All parameters but h (v - w)(d + o - 2w), the explicit kernel: dV = z u^T with u^T O = 0 and z orthogonal to the
+    gradient in V O, and dO likewise.
+
+    >>> loss_upper_bound(ProjectedHeads(2, 1, 3, heads=1, outputs=4))
+    20
+    """
+    w = heads.product_rank
+    spare = heads.value_width - w
+    lost = spare * (heads.width + heads.outputs - 2 * w)
+    score_free = heads.score_parameters - heads.score_dimension if heads.is_merged and heads.is_single_token else 0
+    return heads.num_parameters - heads.heads * (lost + score_free)
+
+
+def is_loss_bound_attained(heads: ProjectedHeads) -> bool:
+    """Whether ``loss_upper_bound`` was met on all sizes tried: one head, or w |d - o| <= D - 1.
+
+    >>> is_loss_bound_attained(ProjectedHeads(1, 2, 2, heads=3, outputs=3))
+    False
+    """
+    gap = heads.product_rank * abs(heads.width - heads.outputs)
+    return not heads.is_merged and (heads.heads == 1 or gap <= heads.score_dimension - 1)

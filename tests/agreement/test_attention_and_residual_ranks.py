@@ -1,0 +1,153 @@
+"""Predicted ranks of attention and residual networks against exact ranks of generic ones, and the stored cases."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hessmap.curvature.finite_field import generic_rank
+from hessmap.networks import FullyConnected, Residual, SelfAttention
+from hessmap.results import PARTS
+from hessmap.theory import predict_ranks
+from hessmap.theory.attention import single_head
+
+CASES = json.loads((Path(__file__).parents[1] / "golden" / "attention-residual.json").read_text())["cases"]
+KEYS = {"outer_product": "H_o", "functional": "H_f", "loss": "H_L"}
+# The sheet of the stored cases has an upper bound of 24 here; three subspaces are of a finite kind, and 22 is exact.
+SHARPER = {"d": 5, "d_k": 5, "d_v": 2, "N": 3, "n": 4}
+
+Question = dict[str, Any]
+
+
+def network_and_question(case: dict[str, Any]) -> tuple[SelfAttention | Residual, Question]:
+    if case["variant"].startswith("residual"):
+        names = {"input": "A", "output": "B"}
+        ends = [end for end, key in names.items() if case[key] == "trained"]
+        sizes = {"inner_width": case.get("m"), "input_dim": case["d0"], "output_dim": case["K"]}
+        net = Residual(case["d"], case["L"], trained_ends=ends, **sizes)
+        return net, {"input_rank": case["r"], "residual_rank": case["s"]}
+    layer = SelfAttention(
+        case["d"],
+        case.get("d_k"),
+        case["d_v"],
+        heads=case.get("heads", 1),
+        outputs=case.get("d_out"),
+        merged_query_key=case["variant"] == "one_matrix",
+        frozen_value=case["variant"] == "frozen_V",
+        causal=case["read"] == "causal",
+        read="last" if case["read"] == "last" else "all",
+    )
+    return layer, {"num_samples": case["N"], "num_tokens": case["n"]}
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case['variant']}-{case.get('read', '')}")
+def test_stored_cases(case: dict[str, Any]) -> None:
+    net, question = network_and_question(case)
+    assert net.num_parameters == case["ranks"]["p"]
+    prediction = predict_ranks(net, **question)
+    for part in PARTS:
+        assert generic_rank(net, part, **question).value == case["ranks"][KEYS[part]]
+        predicted = getattr(prediction, part)
+        if predicted.relation == "equal":
+            assert predicted.value == case["ranks"][KEYS[part]]
+        else:
+            assert predicted.value >= case["ranks"][KEYS[part]]
+        formula = case["formula"][KEYS[part]]
+        is_sharper = SHARPER.items() <= case.items() and part == "outer_product"
+        assert formula is None or is_sharper or predicted.value == formula
+
+
+@st.composite
+def attention_questions(draw: st.DrawFn, largest: int = 4) -> tuple[SelfAttention, Question]:
+    size = st.integers(1, largest)
+    layer = SelfAttention(
+        draw(size),
+        draw(size),
+        draw(size),
+        heads=draw(st.integers(1, min(largest, 3))),
+        outputs=draw(st.none() | size),
+        merged_query_key=draw(st.booleans()),
+        frozen_value=draw(st.booleans()),
+        causal=draw(st.booleans()),
+        read=draw(st.sampled_from(["all", "last"])),
+    )
+    question: Question = {"num_samples": draw(size), "num_tokens": draw(size)}
+    if largest > 9:
+        question = {name: draw(st.none() | st.just(count)) for name, count in question.items()}
+    question["loss"] = draw(st.sampled_from(["squared", "cross_entropy", "log_cosh"]))
+    return layer, question
+
+
+@st.composite
+def residual_questions(draw: st.DrawFn, largest: int = 4) -> tuple[Residual, Question]:
+    size = st.integers(1, largest)
+    net = Residual(
+        draw(size),
+        draw(st.integers(1, 3)),
+        inner_width=draw(st.none() | size),
+        input_dim=draw(st.none() | size),
+        output_dim=draw(st.none() | size),
+        trained_ends=draw(st.sampled_from([(), ("input",), ("output",), ("input", "output")])),
+    )
+    loss = draw(st.sampled_from(["squared", "cross_entropy", "log_cosh"]))
+    rank = draw(st.integers(0, net.input_dim))
+    most = min(rank, net.output_dim - (loss == "cross_entropy"))
+    return net, {"input_rank": rank, "residual_rank": draw(st.integers(0, most)), "loss": loss}
+
+
+def require_agreement(net: SelfAttention | Residual, question: Question, seed: int) -> None:
+    prediction = predict_ranks(net, **question)
+    for part in PARTS:
+        exact, predicted = generic_rank(net, part, seed=seed, **question).value, getattr(prediction, part)
+        agrees = exact == predicted.value if predicted.relation == "equal" else exact <= predicted.value
+        assert agrees, f"{net} {question}: {part} is {exact}, {predicted}"
+
+
+@settings(deadline=None, max_examples=120)
+@given(attention_questions(), st.integers(0, 2**32))
+def test_attention_is_as_predicted(drawn: tuple[SelfAttention, Question], seed: int) -> None:
+    require_agreement(*drawn, seed)
+
+
+@settings(deadline=None, max_examples=120)
+@given(residual_questions(), st.integers(0, 2**32))
+def test_residual_networks_are_as_predicted(drawn: tuple[Residual, Question], seed: int) -> None:
+    require_agreement(*drawn, seed)
+
+
+def test_the_agreement_bites(monkeypatch: pytest.MonkeyPatch) -> None:
+    true_rank = single_head.outer_product_rank
+    monkeypatch.setattr(single_head, "outer_product_rank", lambda sizes: true_rank(sizes) + 1)
+    with pytest.raises(AssertionError, match="outer_product is 10"):
+        require_agreement(SelfAttention(3, 1, 2), {"num_samples": 20, "num_tokens": 2}, seed=0)
+
+
+@settings(deadline=None, max_examples=300)
+@given(attention_questions(largest=10**6) | residual_questions(largest=10**6))
+def test_no_prediction_passes_the_limits(drawn: tuple[SelfAttention | Residual, Question]) -> None:
+    net, question = drawn
+    prediction = predict_ranks(net, **question)
+    outer, functional, loss = (getattr(prediction, part).value for part in PARTS)
+    assert 0 <= min(outer, functional, loss) <= max(outer, functional, loss) <= net.num_parameters
+    assert loss <= outer + functional
+    assert outer <= loss + functional
+    assert functional <= loss + outer
+    if question.get("num_samples") and question.get("num_tokens"):
+        outputs = net.output_dim - (question["loss"] == "cross_entropy")
+        assert outer <= question["num_samples"] * question["num_tokens"] * outputs
+
+
+@pytest.mark.parametrize("num_blocks", [1, 2, 4])
+@pytest.mark.parametrize("ends", [(), ("input",), ("input", "output")])
+def test_blocks_of_one_layer_are_the_fully_connected_network(num_blocks: int, ends: tuple[Any, ...]) -> None:
+    net = Residual(4, num_blocks, input_dim=6 if ends else 4, output_dim=3 if len(ends) == 2 else 4, trained_ends=ends)
+    for rank in range(net.input_dim + 1):
+        for residual_rank in range(min(rank, net.output_dim) + 1):
+            question = {"input_rank": rank, "residual_rank": residual_rank}
+            same, dense = (predict_ranks(one, **question) for one in (net, FullyConnected(net.widths)))
+            assert [getattr(same, part).value for part in PARTS] == [getattr(dense, part).value for part in PARTS]

@@ -1,0 +1,116 @@
+"""Exact ranks of given attention and residual networks, against float64 ranks of autograd's Hessians."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from hessmap.curvature import Problem, functional_hessian, loss_hessian, outer_product_hessian
+from hessmap.curvature.finite_field import certified_rank, generic_rank
+from hessmap.errors import InvalidInput, UnsupportedNetwork
+from hessmap.measurement import numerical_rank
+from hessmap.networks import Residual, SelfAttention
+
+HESSIANS = {"outer_product": outer_product_hessian, "functional": functional_hessian, "loss": loss_hessian}
+
+
+def dyadic(*shape, seed=0):
+    return torch.randint(-8, 9, shape, generator=torch.Generator().manual_seed(seed)).double() / 4
+
+
+def attention_problem(net, num_samples=4, num_tokens=3, **options):
+    shape = (num_samples, net.output_dim) if net.read == "last" else (num_samples, num_tokens, net.output_dim)
+    model = net.build(seed=1, temperature=options.pop("temperature", None))
+    return Problem(model, "squared", dyadic(num_samples, num_tokens, net.width), dyadic(*shape, seed=1), **options)
+
+
+LAYERS = [
+    SelfAttention(3, 2, 2),
+    SelfAttention(3, 2, 2, heads=2, outputs=3, causal=True),
+    SelfAttention(4, 2, 2, frozen_value=True, read="last"),
+    SelfAttention(3, value_width=3, merged_query_key=True, heads=2),
+    SelfAttention(3, 1, 3, heads=2, outputs=2, merged_query_key=True, frozen_value=True),
+]
+
+
+@pytest.mark.parametrize("net", LAYERS, ids=str)
+@pytest.mark.parametrize("weights", [None, [1.0, 2.0, 0.5, 3.0]])
+def test_certified_ranks_of_attention(net, weights):
+    problem = attention_problem(net, weights=weights)
+    for part, hessian in HESSIANS.items():
+        measured = numerical_rank(hessian(problem))
+        assert measured.decidable
+        assert certified_rank(problem, part).value == measured.value
+
+
+def test_some_of_the_weights():
+    problem = attention_problem(SelfAttention(3, 2, 2, outputs=2), parameters=["q_proj_weight", "out_proj.weight"])
+    for part, hessian in HESSIANS.items():
+        assert certified_rank(problem, part).value == numerical_rank(hessian(problem)).value
+
+
+def test_equal_tokens_are_seen():
+    """A sample of one token twice is one of a single token: the skew part of the scores is invisible."""
+    net = SelfAttention(2, value_width=1, merged_query_key=True)
+    token = dyadic(12, 1, 2)
+    inputs = torch.cat([token, token], 1)
+    problem = Problem(net.build(seed=0), "squared", inputs, dyadic(12, 2, 1, seed=3))
+    assert [certified_rank(problem, part).value for part in HESSIANS] == [4, 4, 5]
+
+
+def test_what_is_not_exact_is_refused():
+    with pytest.raises(UnsupportedNetwork, match="without softmax; the model is attention-3-2-2, softmax"):
+        certified_rank(attention_problem(SelfAttention(3, 2), temperature=1.0))
+    with pytest.raises(InvalidInput, match="needs l2 = 0"):
+        certified_rank(attention_problem(SelfAttention(3, 2), l2=0.1))
+    problem = attention_problem(SelfAttention(3, 2, outputs=2))
+    problem.model.out_proj = nn.Linear(2, 2, bias=True, dtype=torch.float64)
+    with pytest.raises(UnsupportedNetwork, match="the weights are not those of"):
+        certified_rank(problem)
+
+
+def test_odd_questions_of_attention_are_refused():
+    with pytest.raises(InvalidInput, match="residuals of self-attention are generic"):
+        generic_rank(SelfAttention(3, 2), residual_rank=1)
+    with pytest.raises(InvalidInput, match="num_tokens is for self-attention"):
+        generic_rank(Residual(3, 1), num_tokens=2)
+    with pytest.raises(InvalidInput, match="input_rank can be at most 2"):
+        generic_rank(SelfAttention(3, 2), num_samples=1, num_tokens=2, input_rank=3)
+    with pytest.raises(UnsupportedNetwork, match="generic rank of a residual network needs a linear one"):
+        generic_rank(Residual(3, 1, activation="tanh"))
+
+
+RESIDUALS = [
+    Residual(3, 2),
+    Residual(4, 2, inner_width=1, input_dim=3, trained_ends=("input",)),
+    Residual(3, 3, inner_width=2, output_dim=5),
+    Residual(2, 1, inner_width=3, input_dim=4, output_dim=3, trained_ends=("output",)),
+]
+
+
+@pytest.mark.parametrize("net", RESIDUALS, ids=str)
+def test_certified_ranks_of_residual_networks(net):
+    targets = dyadic(9, net.output_dim, seed=1)
+    problem = Problem(net.build(seed=1), "squared", dyadic(9, net.input_dim), targets)
+    for part, hessian in HESSIANS.items():
+        measured = numerical_rank(hessian(problem))
+        assert measured.decidable
+        assert certified_rank(problem, part).value == measured.value == generic_rank(net, part).value
+
+
+def test_identity_blocks_have_the_ranks_of_generic_ones():
+    net = Residual(3, 2, input_dim=4)
+    model = net.build(seed=0)
+    with torch.no_grad():
+        for block in model[1:]:
+            block.down.weight.zero_()
+    problem = Problem(model, "squared", dyadic(9, 4), dyadic(9, 3, seed=1))
+    for part in HESSIANS:
+        assert certified_rank(problem, part).value == generic_rank(net, part).value
+
+
+def test_a_block_with_an_activation_is_refused():
+    model = Residual(3, 1, activation="relu").build(seed=0)
+    with pytest.raises(UnsupportedNetwork, match="ResidualBlock with activation ReLU"):
+        certified_rank(Problem(model, "squared", dyadic(5, 3), dyadic(5, 3)))
