@@ -142,7 +142,7 @@ def _network_of(network: str, activation: str, bias: bool) -> Architecture:
     """The network of the text, with what the options add to it."""
     from dataclasses import replace
 
-    from hessmap.networks import Convolutional, FullyConnected, SelfAttention, parse_network
+    from hessmap.networks import LocallyConnected, Residual, SelfAttention, parse_network
 
     described = parse_network(network)
     if activation != "identity":
@@ -152,7 +152,7 @@ def _network_of(network: str, activation: str, bias: bool) -> Architecture:
         described = replace(described, activation=activation)
     if not bias:
         return described
-    if not isinstance(described, FullyConnected | Convolutional):
+    if isinstance(described, LocallyConnected | SelfAttention | Residual):
         must = "only fully connected and convolutional networks have a bias"
         raise InvalidInput(sentence(must, f"--bias is given for {network}", "Leave it out"))
     if described.has_bias and not all(described.biases):
