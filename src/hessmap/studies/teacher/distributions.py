@@ -129,16 +129,19 @@ STUDY = Study(
                 for number, inputs, hidden in ((8, 10, 20), (9, 30, 10))
                 for name in ("uniform", "two-point", "laplace")
             ),
-            Lines(
-                title="distance from the law",
-                facet="shape",
-                x="hidden",
-                series=(Series("{distribution}", points="distance", line="distance"),),
-                split="distribution",
-                y_scale="log",
-                x_label="hidden units",
-                y_label="Kolmogorov-Smirnov distance",
-                reading="circles measured",
+            *(
+                Lines(
+                    title=f"distance from the law, {shape}",
+                    where={"shape": shape},
+                    x="hidden",
+                    series=(Series("{distribution}", points="distance", line="distance"),),
+                    split="distribution",
+                    y_scale="log",
+                    x_label="hidden units",
+                    y_label="Kolmogorov-Smirnov distance",
+                    reading="circles measured",
+                )
+                for shape in ("Ni < Nh", "Ni > Nh")
             ),
         ),
         table=(
