@@ -129,3 +129,54 @@ def test_casts_to_float32_are_said():
 
     problem = hm.Problem(Cast().double(), "cross_entropy", INPUTS, LABELS)
     assert any("computes some of its values in float32 (torch.Tensor.float)" in note for note in problem.notes)
+
+
+class Rescaled(nn.Module):
+    """Divides a weight in place at the first call, as some language models do in evaluation mode."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = chain(4, 4, 3)
+        self.is_rescaled = False
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        if not self.is_rescaled:
+            with torch.no_grad():
+                self.layers[2].weight.div_(2)
+            self.is_rescaled = True
+        return self.layers(inputs)
+
+
+def test_a_model_that_writes_into_its_weights_is_refused():
+    model = Rescaled().double()
+    before = model.layers[2].weight.detach().clone()
+    with pytest.raises(UnsupportedNetwork, match=r"leave the weights as they are; .* into parameter 'layers.2.weight'"):
+        hm.Problem(model, "cross_entropy", INPUTS, LABELS)
+    assert torch.equal(model.layers[2].weight, before)
+
+
+class Experts(nn.Module):
+    """Every sample goes through the matrix of its expert, as mixtures of experts compute it; or one by one."""
+
+    def __init__(self, is_grouped: bool) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(
+            torch.randn(3, 4, 3, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+        )
+        self.is_grouped = is_grouped
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        chosen = inputs[:, :3].argmax(1)
+        if not self.is_grouped:
+            return torch.stack([row @ self.weight[expert] for row, expert in zip(inputs, chosen, strict=True)]).tanh()
+        order = chosen.argsort()
+        ends = torch.bincount(chosen, minlength=3).cumsum(0).to(torch.int32)
+        return torch._grouped_mm(inputs[order], self.weight, offs=ends)[order.argsort()].tanh()
+
+
+@pytest.mark.skipif(not hasattr(torch, "_grouped_mm"), reason="this torch has no grouped products")
+def test_grouped_products_are_taken_in_float64():
+    found = hm.loss_hessian(hm.Problem(Experts(True), "cross_entropy", INPUTS, LABELS)).to_dense()
+    plain = Experts(False)
+    expected = plain_hessian(plain, cross_entropy(plain))
+    assert float((found - expected).abs().max()) <= 1e-12 * float(expected.abs().max())

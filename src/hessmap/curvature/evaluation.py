@@ -78,6 +78,24 @@ def _attention(
     return F.dropout(shares, dropout_p) @ value
 
 
+def _grouped_mm(
+    self: Tensor,
+    mat2: Tensor,
+    *,
+    offs: Tensor | None = None,
+    bias: Tensor | None = None,
+    out_dtype: torch.dtype | None = None,
+) -> Tensor:
+    """Rows from offs[g - 1] to offs[g] times the matrix of group g; torch's kernel has no float64."""
+    if offs is None or self.ndim != 2 or mat2.ndim != 3:
+        return torch._grouped_mm(self, mat2, offs=offs, bias=bias, out_dtype=out_dtype)
+    ends = offs.tolist()
+    parts = [self[start:end] @ matrix for start, end, matrix in zip([0, *ends[:-1]], ends, mat2, strict=True)]
+    product = torch.cat([*parts, self.new_zeros(len(self) - ends[-1], mat2.shape[2])])
+    product = product if bias is None else product + bias
+    return product if out_dtype is None else product.to(out_dtype)
+
+
 def _inner_calls_visible(function: FunctionType) -> FunctionType:
     """A composite function of torch whose own calls pass through torch-function modes one by one."""
     plain = {name: lambda *_: False for name in ("has_torch_function", "has_torch_function_unary")}
@@ -99,6 +117,8 @@ _REWRITTEN: dict[Callable[..., Any], Callable[..., Any]] = {
     F.hardswish: _hardswish,
     F.scaled_dot_product_attention: _attention,
 }
+if hasattr(torch, "_grouped_mm"):  # newer than the oldest torch that is taken
+    _REWRITTEN[torch._grouped_mm] = _grouped_mm
 _COMPOSITE: dict[Callable[..., Any], Callable[..., Any]] = {
     F.multi_head_attention_forward: _inner_calls_visible(F.multi_head_attention_forward),  # type: ignore[arg-type]
 }

@@ -6,7 +6,7 @@ original model that a function closes over, is not replaced: the outputs would n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -60,6 +60,7 @@ def require_one_way(
     reader = WeightReader(addresses, {id(value): name for name, value in given.items()})
     with reader, torch.no_grad():
         forward(given)
+    require_unwritten(given, [0] * len(given))
     if reader.found is not None:
         name, operation = reader.found
         must = "a model must reach its weights through its modules"
@@ -70,6 +71,15 @@ def require_one_way(
     if reader.casts is not None:
         notes.append(f"the model computes some of its values in float32 ({reader.casts}): right to about 1e-7")
     return tuple(notes)
+
+
+def require_unwritten(named: Mapping[str, Tensor], versions: Sequence[int]) -> None:
+    """``versions`` are those of the tensors before a forward pass; a model that writes into its weights is refused."""
+    for (name, value), before in zip(named.items(), versions, strict=True):
+        if value._version != before:
+            must, got = "a forward pass must leave the weights as they are", f"this one writes into parameter '{name}'"
+            remedy = "Do it once before, or write the changed weight into a variable"
+            raise UnsupportedNetwork(sentence(must, got, remedy))
 
 
 def _address(tensor: Tensor) -> int:

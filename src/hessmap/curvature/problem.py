@@ -27,7 +27,7 @@ from hessmap.curvature.nested_tensors import (
     take_rows,
     tensors_with_paths,
 )
-from hessmap.curvature.other_ways import require_one_way
+from hessmap.curvature.other_ways import require_one_way, require_unwritten
 from hessmap.curvature.own_loss import labelled_data, read_own_loss
 from hessmap.curvature.probing import require_function, require_separate_losses
 from hessmap.curvature.pullback import pullback
@@ -142,10 +142,12 @@ class Problem:
         inputs, targets = self.samples.first
         inputs = move_to(inputs, self.device, self.dtype)
         notes: tuple[str, ...] = ()
+        versions = [value._version for value in self.named.values()]
         if loss is None:
             loss, self.user_forward, note = read_own_loss(self._returned, inputs, targets)
             notes = (note,)
         few = take_rows(inputs, slice(_FEW))
+        require_unwritten(self.named, versions)
         notes += require_one_way(lambda given: self._outputs_of(given, few), self.named, original, self.model)
         require_function(lambda few: self._outputs_of(self.named, few), inputs)
         self.output_shape = tuple(self._outputs_of(self.named, inputs).shape[1:])
