@@ -81,7 +81,9 @@ def run_as_notebook(path: Path, place: str, folder: Path) -> str:
     book.cells += [nbformat.v4.new_code_cell(text) for text in paragraphs(path)]
     for number, cell in enumerate(book.cells):
         cell.id = f"cell-{number}"
-    nbclient.NotebookClient(book, timeout=600, resources={"metadata": {"path": place}}).execute()
+    # The kernel warns that it speaks over loopback without encryption, for as long as the site is built.
+    options = {"extra_arguments": ["--log-level=ERROR"], "resources": {"metadata": {"path": place}}}
+    nbclient.NotebookClient(book, timeout=600, **options).execute()
     nbformat.write(book, folder / f"{path.stem}.ipynb")
     outputs = [output for cell in book.cells[1:] for output in cell.outputs]
     return "".join(output.text for output in outputs if output.get("name") == "stdout")
