@@ -29,6 +29,7 @@ _HOME_OF = {
     "certified_rank": "curvature.finite_field",
     "certified_rank_bounds": "curvature.finite_field",
     "certify": "certificates",
+    "certify_from_data": "certificates",
     "compare_maps": "maps.comparison",
     "density_estimate": "measurement",
     "describe": "networks",
@@ -138,6 +139,7 @@ if TYPE_CHECKING:  # what editors and type checkers see
     from hessmap import training as training
     from hessmap.certificates import Certificate as Certificate
     from hessmap.certificates import certify as certify
+    from hessmap.certificates import certify_from_data as certify_from_data
     from hessmap.curvature import Problem as Problem
     from hessmap.curvature import fisher as fisher
     from hessmap.curvature import functional_hessian as functional_hessian

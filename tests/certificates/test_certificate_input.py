@@ -201,8 +201,8 @@ def test_answers_that_are_no_numbers_are_wrong() -> None:
         def forward(self, inputs: torch.Tensor) -> torch.Tensor:
             return inputs * torch.nan
 
-    from hessmap.certificates.draws import classification_error
+    from hessmap.certificates.draws import mean_loss
 
     network = nn.Sequential(nn.Flatten(), nn.Linear(36, 2), Broken())
     inputs, labels = images()
-    assert classification_error(network, Data(inputs, 0 * labels)) == 1
+    assert mean_loss(network, Data(inputs, 0 * labels)) == 1

@@ -10,11 +10,14 @@ import torch
 from hessmap.certificates.fit import PosteriorFit
 from hessmap.certificates.fit_settings import FitSettings
 from hessmap.certificates.posterior import divergence
-from hessmap.theory.pac_bayes import PriorGrid, complexity
+from hessmap.theory.pac_bayes import PriorGrid
+from hessmap.theory.risk_bounds import maurer_complexity
 
 
 @pytest.mark.parametrize("index", [1, 7, 250])
-@pytest.mark.parametrize(("delta", "grid"), [(0.025, PriorGrid()), (0.2, PriorGrid(scale=2.0, precision=10))])
+@pytest.mark.parametrize(
+    ("delta", "grid"), [(0.025, PriorGrid()), (0.2, PriorGrid(2.0, precision=10)), (0.1, PriorGrid(1.0, 50, 300))]
+)
 def test_complexity_of_a_fit_at_a_point_of_the_grid_is_that_of_the_theory(
     problem, index: int, delta: float, grid: PriorGrid
 ) -> None:
@@ -25,4 +28,5 @@ def test_complexity_of_a_fit_at_a_point_of_the_grid_is_that_of_the_theory(
         found = float(fit.kl()), float(fit.complexity())
     exact = divergence(fit.network.posterior(), fit.prior, grid.variance(index))
     assert found[0] == pytest.approx(exact, rel=1e-5)  # the weights are in float32
-    assert found[1] == pytest.approx(complexity(found[0], len(data.inputs), index, delta), rel=1e-12)
+    wanted = maurer_complexity(found[0], len(data.inputs), grid.log_cost(index), delta)
+    assert found[1] == pytest.approx(wanted, rel=1e-12)

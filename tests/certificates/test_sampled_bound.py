@@ -13,10 +13,9 @@ from certificate_cases import Composed
 from scipy.stats import binom, norm
 from torch import Tensor, nn
 
-from hessmap.certificates.draws import Draws, Sampler, num_wrong
+from hessmap.certificates.draws import Draws, Sampler
 from hessmap.certificates.stochastic import StochasticNetwork
 from hessmap.datasets import Data
-from hessmap.theory.pac_bayes import sampled_error_bound, sampled_error_lower_bound
 
 REPETITIONS, DELTA, NUM_DRAWS = 300, 0.1, 100
 MEAN, DEVIATION = 1.0, 0.3
@@ -89,9 +88,8 @@ def num_failures(case: Case, draws: Callable[[int], Draws]) -> tuple[int, int]:
     above = under = 0
     for seed in range(REPETITIONS):
         drawn = draws(seed)
-        numbers = (drawn.num_errors, drawn.num_draws, DELTA, drawn.samples_per_draw)
-        above += sampled_error_bound(*numbers) < case.error
-        under += sampled_error_lower_bound(*numbers) > case.error
+        above += drawn.bound(DELTA) < case.error
+        under += drawn.lower_bound(DELTA) > case.error
     return above, under
 
 
@@ -140,7 +138,8 @@ def test_the_same_count_catches_a_second_use_without_noise_and_noise_for_every_t
         careless.generator = torch.Generator().manual_seed(seed)
         chosen = torch.randint(len(SIZES), (NUM_DRAWS,), generator=careless.generator)
         answers = model(case.inputs[chosen])
-        return Draws("pairs", num_wrong(answers, torch.ones(NUM_DRAWS)), NUM_DRAWS, 1)
+        num_wrong = int((answers.argmax(1) != 1).sum())
+        return Draws("pairs", (NUM_DRAWS - num_wrong, num_wrong), 1)
 
     above, _ = num_failures(case, draws)
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from hessmap.certificates.stochastic import StochasticNetwork, in_format
 from hessmap.curvature.layers import LayerFactors, layer_factors
@@ -69,7 +69,11 @@ def basis_rule(basis: str | GivenBases) -> BasisRule:
 
 @torch.no_grad()
 def take_curvature_bases(
-    network: StochasticNetwork, data: Data, rule: BasisRule, fixed_inputs: str | None = None
+    network: StochasticNetwork,
+    data: Data,
+    rule: BasisRule,
+    fixed_inputs: str | None = None,
+    loss: str = "cross_entropy",
 ) -> tuple[str, ...]:
     """Turn every layer to the eigenvectors of its two Kronecker factors at the means, largest eigenvalue first.
 
@@ -77,7 +81,7 @@ def take_curvature_bases(
     keeps the basis of its inputs: what enters the first layer never changes. What comes back names the layers whose
     measured factors are not known; they stay in the basis they have.
     """
-    problem = _mean_problem(network, data)
+    problem = _mean_problem(network, data, loss)
     left = []
     for name, layer in network.layers.items():
         factors = None if problem is None or layer.output_basis is None else _known_factors(problem, name)
@@ -116,9 +120,15 @@ def take_given_bases(network: StochasticNetwork, bases: GivenBases) -> None:
             stored.copy_(basis)
 
 
-def _mean_problem(network: StochasticNetwork, data: Data) -> Problem | None:
+def _mean_problem(network: StochasticNetwork, data: Data, loss: str) -> Problem | None:
+    inputs, targets = in_format(data.inputs, torch.float64), data.targets
+    kind: str | nn.Module = loss
+    if loss == "bce":
+        kind, targets = nn.BCEWithLogitsLoss(), targets[:, None].double()
+    elif loss == "squared":
+        targets = targets.double()
     try:
-        return Problem(network.mean_model(), "cross_entropy", in_format(data.inputs, torch.float64), data.targets)
+        return Problem(network.mean_model(), kind, inputs, targets)
     except _UNKNOWN:
         return None
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 
 from hessmap.certificates.posterior import Arrays
+from hessmap.certificates.split import Digests, no_digests
 from hessmap.errors import DataFileError, sentence
 from hessmap.results.provenance import Provenance
 from hessmap.results.record import Record
@@ -33,10 +34,17 @@ class Certificate(Record):
 
     The stochastic network draws its weights from ``posterior`` for every answer. ``kl`` is the divergence of the
     posterior from the prior N(initial weights, prior_variance I); ``complexity`` is B of ``theory.pac_bayes``;
-    ``sampled_error`` is the share of errors over ``num_draws`` independent draws: of weights with one training sample
-    each (``draws`` is "pairs") or of networks with ``samples_per_draw`` samples each ("networks").
-    ``sampled_error_bound`` is its upper bound by Chernoff's inequality. Errors on a test set, where one was given, are
-    those of the mean weights and of the stochastic network; they are no part of the promise.
+    ``sampled_error`` is the share of errors over ``num_draws`` independent draws: of weights with one certified sample
+    each (``draws`` is "pairs") or of networks with ``samples_per_draw`` samples each ("networks"); ``draw_counts`` says
+    how many draws had how many errors, and ``sampled_error_bound`` is the upper bound that follows. A posterior that is
+    the prior (``posterior_kind``) answers every certified sample once ("samples") and needs no bound in between.
+    ``inequality`` names the one that gave the bound.
+
+    ``parts`` says which samples were used for what; ``prior_samples`` holds a hash of each that the prior has seen.
+    ``held_out_bound`` is what the certified samples promise for the prior's mean network without any posterior, at the
+    same confidence, and ``verdict`` says which of the two is better. Errors on a test set, where one was given, are
+    those of the mean weights and of the stochastic network; they are no part of the promise. ``loss`` "squared" bounds
+    the squared error, clipped at 1, in the place of the error.
     """
 
     bound: float
@@ -68,10 +76,28 @@ class Certificate(Record):
     draws: str = "pairs"
     samples_per_draw: int = 1
     notes: tuple[str, ...] = ()
+    draw_counts: tuple[int, ...] = ()
+    inequality: str = "langford_seeger"
+    loss: str = "cross_entropy"
+    posterior_kind: str = "fitted"
+    fit_on: str = "rest"
+    delta_share: float = 1.0
+    parts: tuple[str, ...] = ()
+    held_out_error: float | None = None
+    held_out_bound: float | None = None
+    verdict: str = ""
+    num_prior_samples: int = 0
+    prior_data_hash: str = ""
+    split: dict[str, object] = field(default_factory=dict)
+    prior_samples: Digests = field(default_factory=no_digests, compare=False)
     summary_fields: ClassVar[tuple[str, ...]] = (
         "bound",
         "confidence",
+        "verdict",
+        "held_out_bound",
+        "gap",
         "kl",
+        "sampled_error",
         "sampled_error_bound",
         "training_error",
         "test_error",
@@ -82,6 +108,8 @@ class Certificate(Record):
         "num_parameters",
         "basis",
         "draws",
+        "inequality",
+        "parts",
         "ending",
         "notes",
         "doubts",
@@ -92,11 +120,12 @@ class Certificate(Record):
         """Write certificate and posterior to one file, wholly or not at all."""
         target = Path(path)
         target.parent.mkdir(parents=True, exist_ok=True)
-        text = dataclasses.replace(self, posterior={}).to_json()
+        text = dataclasses.replace(self, posterior={}, prior_samples=no_digests()).to_json()
+        seen = {"prior_samples": self.prior_samples} if len(self.prior_samples) else {}
         temporary = target.with_name(f".{target.name}.{os.getpid()}")
         try:
             with temporary.open("wb") as file:
-                np.savez_compressed(file, allow_pickle=False, certificate=np.array(text), **self.posterior)
+                np.savez_compressed(file, allow_pickle=False, certificate=np.array(text), **seen, **self.posterior)
             os.replace(temporary, target)
         except BaseException:
             temporary.unlink(missing_ok=True)
@@ -111,26 +140,33 @@ class Certificate(Record):
             text = arrays.pop("certificate")
             if text.dtype.kind != "U" or text.ndim:
                 raise ValueError("its entry 'certificate' is no text")
+            seen = arrays.pop("prior_samples", no_digests())
             made = cls.from_json(str(text))
         except Exception as error:  # a foreign file breaks zip, numpy and JSON in more ways than they have names for
             cause = str(error).splitlines()[0].rstrip(".") if str(error) else type(error).__name__
             raise DataFileError(sentence("a certificate must be readable", f"{path} is not ({cause})")) from error
         if faults := field_faults(made):
             raise DataFileError(sentence("a certificate must hold what its fields say", f"in {path}, {faults[0]}"))
-        return dataclasses.replace(made, posterior=arrays)
+        return dataclasses.replace(made, posterior=arrays, prior_samples=seen)
+
+    @property
+    def gap(self) -> float:
+        """What the bound adds to the error of the stochastic network on the certified samples."""
+        return self.bound - self.sampled_error
 
     def verify(
         self,
         model: nn.Module,
         data: Data | tuple[Any, Any],
         *,
-        initial_model: nn.Module,
+        initial_model: nn.Module | None = None,
+        prior_data: Data | tuple[Any, Any] | None = None,
         seed: int | None = None,
         grid: PriorGrid | None = None,
         num_draws: int | None = None,
         test_data: Data | tuple[Any, Any] | None = None,
     ) -> Verification:
-        """Hold the certificate against the network, the samples and the weights that training started from.
+        """Hold the certificate against the network, the samples and the weights that the prior stands at.
 
         The bound is computed anew, at the usual deltas, from the stored posterior, the prior around the weights of
         ``initial_model`` and draws of a seed of the verifier's own (without one, a fresh seed is taken). The verdict is
@@ -139,10 +175,15 @@ class Certificate(Record):
         gives the architecture; its weights are not used. A certificate with another ``grid`` than the usual one is
         refused unless the verifier hands over the grid that was agreed on before the samples were seen. The error of
         the mean weights on test data is recomputed where ``test_data`` is given, and never repeated.
+
+        Where the prior was learnt from samples of its own, the file holds it, and ``initial_model`` may be left out:
+        that the prior saw nothing else is the certifier's statement. ``data`` are the certified samples, with
+        ``prior_data`` those of the prior, or all samples where a split by a seed is stated; hashes, split and
+        disjointness are checked.
         """
         from hessmap.certificates.verification import verified
 
-        return verified(self, model, data, initial_model, seed, grid, num_draws, test_data)
+        return verified(self, model, data, initial_model, seed, grid, num_draws, test_data, prior_data)
 
 
 def is_number(value: object) -> bool:
@@ -174,6 +215,10 @@ _KINDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "tuple[str, ...]": (
         "a list of texts",
         lambda value: isinstance(value, tuple) and all(isinstance(item, str) for item in value),
+    ),
+    "tuple[int, ...]": (
+        "a list of counts",
+        lambda value: isinstance(value, tuple) and all(_is_whole(item) and item >= 0 for item in value),
     ),
     "dict[str, object]": ("a table", lambda value: isinstance(value, dict)),
 }

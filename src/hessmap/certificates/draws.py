@@ -1,99 +1,185 @@
-"""The error of the stochastic network on the samples: counted over draws, and bounded.
+"""The loss of the stochastic network on the samples: measured over draws, and bounded.
 
 A draw is a network from the posterior with samples of its own, chosen uniformly: one sample for "pairs", some for
-"networks". Shares of errors of different draws are independent, and their mean is the error that the bound speaks of.
+"networks". Mean losses of different draws are independent, and their mean is the loss that the bound speaks of. For
+"samples" every sample is answered once, by weights of its own: with weights fixed before the samples, these losses are
+independent draws of the loss on unseen data itself.
 """
 
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from dataclasses import dataclass
+from math import inf, nextafter
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
+from hessmap.certificates.batched import NetworkBatch, proved_batch
 from hessmap.certificates.guards import ConversionGuard, ForbiddenUse, OperationGuard
+from hessmap.certificates.losses import BoundedLoss, ClassificationError
 from hessmap.certificates.pairs import NotPlain, PairNetwork, proved_pairs
 from hessmap.certificates.state import state_tensors
 from hessmap.certificates.stochastic import StochasticNetwork, in_format, model_copy
 from hessmap.datasets.data import Data
 from hessmap.errors import UnsupportedNetwork, sentence
+from hessmap.theory.risk_bounds import held_out_bound, wagered_bound
 
-DrawKind = Literal["pairs", "networks"]
-DEFAULT_DRAWS: dict[DrawKind, int] = {"pairs": 100_000, "networks": 10_000}
+DrawKind = Literal["pairs", "networks", "samples"]
+DEFAULT_DRAWS: dict[DrawKind, int] = {"pairs": 100_000, "networks": 10_000, "samples": 0}
 _CHUNK = 2000  # samples at a time
-_NOISE = 2**26  # numbers at a time
+_NOISE = 2**24  # numbers at a time
 _SAMPLES_OF_A_NETWORK = 100
+NUM_STEPS = 200  # into which a loss that is not 0 or 1 is rounded up
 _TRIED = 4  # samples on which a network is tried
 _TOLERANCE = 1e-4  # relative
 
 
 @dataclass(frozen=True)
 class Draws:
-    """Errors counted over independent draws, each with as many samples."""
+    """Losses of independent draws, each over as many samples: ``counts[j]`` of them are j / (len(counts) - 1)."""
 
     kind: DrawKind
-    num_errors: int
-    num_draws: int
+    counts: tuple[int, ...]
     samples_per_draw: int
 
     @property
+    def num_draws(self) -> int:
+        return sum(self.counts)
+
+    @property
     def error(self) -> float:
-        return self.num_errors / (self.num_draws * self.samples_per_draw)
+        total = sum(place * count for place, count in enumerate(self.counts))
+        return total / (self.num_draws * (len(self.counts) - 1))
+
+    def bound(self, delta: float) -> float:
+        """Above the mean of what was drawn, wrong with probability at most delta."""
+        return bound_of_counts(self.counts, delta)
+
+    def lower_bound(self, delta: float) -> float:
+        return max(0.0, nextafter(1 - bound_of_counts(self.counts[::-1], delta), -inf))
+
+
+def bound_of_counts(counts: tuple[int, ...], delta: float) -> float:
+    """The binomial tail where every draw is right or wrong, a wager against the mean elsewhere.
+
+    >>> bound_of_counts((1, 0), 0.25)
+    0.75
+    """
+    return held_out_bound(counts[1], sum(counts), delta) if len(counts) == 2 else wagered_bound(counts, delta)
+
+
+class _QuickWayFailed(Exception):
+    """Pairs or batches of networks are not right here after all, and are given up."""
 
 
 class Sampler:
     """Draws from a stochastic network: in pairs where that is proved right, whole networks elsewhere."""
 
-    def __init__(self, network: StochasticNetwork, inputs: Tensor, *originals: nn.Module) -> None:
+    def __init__(
+        self, network: StochasticNetwork, inputs: Tensor, *originals: nn.Module, loss: BoundedLoss | None = None
+    ) -> None:
         self.network, some = network, in_format(inputs[:_TRIED], network.dtype)
+        self.loss = loss or ClassificationError()
         self.doubts = require_drawable(network, some, *originals)
         self.pairs: PairNetwork | None = proved_pairs(network, some, *originals)
+        self.batch: NetworkBatch | None = None if self.pairs else proved_batch(network, some, *originals)
 
     @property
     def kind(self) -> DrawKind:
         return "networks" if self.pairs is None else "pairs"
 
-    @torch.no_grad()
     def draws(self, data: Data, num_draws: int | None, seed: int) -> Draws:
-        """Count errors over draws of that seed; by default as many as are usual for their kind."""
-        self.network.generator.manual_seed(seed)
+        """Losses over draws of that seed; by default as many as are usual for their kind."""
+        size = 1 if self.kind == "pairs" else min(_SAMPLES_OF_A_NETWORK, len(data.inputs))
         count = num_draws or DEFAULT_DRAWS[self.kind]
-        if self.pairs is not None:
+        is_whole = size == len(data.inputs) > 1
+
+        def chosen(start: int, stop: int) -> Tensor:
+            if is_whole:
+                return torch.arange(size).expand(stop - start, size)
+            return torch.randint(len(data.inputs), (stop - start, size), generator=self.network.generator)
+
+        try:
+            return self._counted(data, count, size, chosen, seed)
+        except _QuickWayFailed:
+            return self.draws(data, num_draws, seed)
+
+    def draws_of_each(self, data: Data, seed: int | None = None) -> Draws:
+        """Every sample answered once, by weights of its own."""
+
+        def chosen(start: int, stop: int) -> Tensor:
+            return torch.arange(start, stop)[:, None]
+
+        try:
+            return Draws("samples", self._counted(data, len(data.inputs), 1, chosen, seed).counts, 1)
+        except _QuickWayFailed:
+            return self.draws_of_each(data, seed)
+
+    def error_of_each(self, data: Data) -> float:
+        """The mean loss, every sample answered once: by weights of its own, or by one of some networks."""
+        size = 1 if self.pairs is not None else _SAMPLES_OF_A_NETWORK
+        even = len(data.inputs) // size * size
+        total = 0.0
+        for first, last, group in ((0, even, size), (even, len(data.inputs), len(data.inputs) - even)):
+            if last == first:
+                continue
+
+            def chosen(start: int, stop: int, first: int = first, group: int = group) -> Tensor:
+                return first + torch.arange(start * group, stop * group).reshape(-1, group)
+
             try:
-                return self._pairs(self.pairs, data, count)
-            except (NotPlain, ForbiddenUse):
-                self.pairs = None
-                return self.draws(data, num_draws, seed)
-        size, num_errors = min(_SAMPLES_OF_A_NETWORK, len(data.inputs)), 0
-        for _ in range(count):
-            chosen = self._chosen(data, size) if size < len(data.inputs) else slice(None)
-            num_errors += self._num_wrong(Data(data.inputs[chosen], data.targets[chosen]))
-        return Draws("networks", num_errors, count, size)
+                total += (last - first) * self._counted(data, (last - first) // group, group, chosen, None).error
+            except _QuickWayFailed:
+                return self.error_of_each(data)
+        return total / len(data.inputs)
 
     @torch.no_grad()
-    def error_of_each(self, data: Data) -> float:
-        """The share of wrong answers, every sample answered once: by weights of its own, or by one of some networks."""
-        size = _SAMPLES_OF_A_NETWORK if self.pairs is None else _CHUNK
-        parts = zip(torch.split(data.inputs, size), torch.split(data.targets, size), strict=True)
-        return sum(self._num_wrong(Data(*part)) for part in parts) / len(data.inputs)
+    def _counted(
+        self, data: Data, count: int, size: int, chosen: Callable[[int, int], Tensor], seed: int | None
+    ) -> Draws:
+        """The losses of ``count`` draws with ``size`` samples each; raises where a quick way turns out wrong."""
+        if seed is not None:
+            self.network.generator.manual_seed(seed)
+        steps, chunk = (size if self.loss.is_binary else NUM_STEPS), self._chunk()
+        counts = torch.zeros(steps + 1, dtype=torch.long)
+        for start in range(0, count, chunk):
+            some = chosen(start, min(start + chunk, count))
+            try:
+                losses = self._losses(data, some)
+            except (
+                Exception
+            ) as error:  # whatever it was: weights written into the network, one by one, are always right
+                if self.pairs is None and self.batch is None:
+                    raise
+                self.pairs = self.batch = None
+                raise _QuickWayFailed from error
+            means = losses.sum(1) * (steps / size)
+            places = means.round() if self.loss.is_binary else means.ceil()
+            counts += torch.bincount(places.long(), minlength=steps + 1)
+        return Draws(self.kind, tuple(counts.tolist()), size)
 
-    def _num_wrong(self, data: Data) -> int:
-        inputs = in_format(data.inputs, self.network.dtype)
-        answers = self.network.draw()(inputs) if self.pairs is None else self.pairs.answers(inputs)
-        return num_wrong(answers, data.targets)
+    def _chunk(self) -> int:
+        """Draws at a time."""
+        if self.pairs is not None:
+            noise = sum(values[0].numel() for layer in self.pairs.layers.values() for values in layer.noise(1))
+            return max(1, min(_CHUNK, _NOISE // noise))
+        return 1 if self.batch is None else self.batch.num_networks
 
-    def _pairs(self, pairs: PairNetwork, data: Data, num_draws: int) -> Draws:
-        noise = sum(values[0].numel() for layer in pairs.layers.values() for values in layer.noise(1))
-        size, num_errors = max(1, min(_CHUNK, _NOISE // noise)), 0
-        for start in range(0, num_draws, size):
-            chosen = self._chosen(data, min(size, num_draws - start))
-            num_errors += self._num_wrong(Data(data.inputs[chosen], data.targets[chosen]))
-        return Draws("pairs", num_errors, num_draws, 1)
-
-    def _chosen(self, data: Data, count: int) -> Tensor:
-        return torch.randint(len(data.inputs), (count,), generator=self.network.generator)
+    def _losses(self, data: Data, chosen: Tensor) -> Tensor:
+        """Of draws for rows of samples; (draws, samples)."""
+        flat = chosen.reshape(-1)
+        inputs, targets = in_format(data.inputs[flat], self.network.dtype), data.targets[flat]
+        if self.pairs is not None:
+            outputs = self.pairs.answers(inputs)
+        elif self.batch is not None:
+            weights = self.network.drawn_weights(len(chosen))
+            outputs = self.batch.outputs(weights, inputs.reshape(*chosen.shape, *inputs.shape[1:])).flatten(0, 1)
+        else:
+            outputs = self.network.draw()(inputs)
+        return self.loss.values(outputs, targets).reshape(chosen.shape)
 
     def outputs(self, inputs: Tensor) -> Tensor:
         """Of a batch, for a fit: differentiable in means and deviations."""
@@ -149,16 +235,11 @@ def _same(one: Tensor, other: Tensor) -> bool:
 
 
 @torch.no_grad()
-def classification_error(model: nn.Module, data: Data) -> float:
-    """The share of samples that the network itself gets wrong, evaluated as when it is used, not as in training."""
+def mean_loss(model: nn.Module, data: Data, loss: BoundedLoss | None = None) -> float:
+    """The mean loss of the network itself, evaluated as when it is used, not as in training."""
     is_double = any(parameter.dtype == torch.float64 for parameter in model.parameters())
-    dtype = torch.float64 if is_double else torch.float32
-    network, wrong = model_copy(model, dtype), 0
-    for some, labels in zip(torch.split(data.inputs, _CHUNK), torch.split(data.targets, _CHUNK), strict=True):
-        wrong += num_wrong(network(in_format(some, dtype)), labels)
-    return wrong / len(data.inputs)
-
-
-def num_wrong(outputs: Tensor, labels: Tensor) -> int:
-    """Answers that are not the label; one that is not a number is wrong."""
-    return int(((outputs.argmax(1) != labels) | ~outputs.isfinite().all(1)).sum())
+    dtype, loss = torch.float64 if is_double else torch.float32, loss or ClassificationError()
+    network, total = model_copy(model, dtype), 0.0
+    for some, targets in zip(torch.split(data.inputs, _CHUNK), torch.split(data.targets, _CHUNK), strict=True):
+        total += float(loss.values(network(in_format(some, dtype)), targets).sum())
+    return total / len(data.inputs)

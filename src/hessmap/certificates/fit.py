@@ -16,12 +16,14 @@ from torch import Tensor, nn
 from hessmap.certificates.bases import GivenBases, basis_rule, take_curvature_bases, take_given_bases
 from hessmap.certificates.draws import Sampler
 from hessmap.certificates.fit_settings import FitMoment, FitObjective, FitSettings
+from hessmap.certificates.losses import bounded_loss
 from hessmap.certificates.pairs import KnownSquares, PairLinear, squared_coordinates
 from hessmap.certificates.posterior import LayerPosterior, Posterior
 from hessmap.certificates.stochastic import StochasticNetwork, in_format
 from hessmap.datasets.data import Data
 from hessmap.errors import HessmapError, sentence
 from hessmap.theory.pac_bayes import binary_kl_inverse
+from hessmap.theory.risk_bounds import log_maurer_constant
 
 _RATE_REDUCTIONS = (0.6, 0.85)  # of the iterations: the step sizes are then a tenth
 _FIRST_LOG_DEVIATION = -3.0  # of the prior
@@ -45,31 +47,30 @@ class PosteriorFit:
         data: Data,
         basis: str | GivenBases,
         settings: FitSettings,
+        num_certified: int | None = None,
     ) -> None:
         self.data, self.settings, self.rule = data, settings, basis_rule(basis)
         self.generator = torch.Generator().manual_seed(settings.seed)
         self.network = StochasticNetwork(model, self.generator)
         self.prior = StochasticNetwork(initial, self.generator).posterior()
-        self.sampler = Sampler(self.network, data.inputs, model, initial)
+        loss = bounded_loss(settings.loss)
+        self.sampler = Sampler(self.network, data.inputs, model, initial, loss=loss)
+        self.num_certified = len(data.inputs) if num_certified is None else num_certified
         self.inputs, self.targets = in_format(data.inputs, self.network.dtype), data.targets
         self.without_curvature: tuple[str, ...] = ()
-        self.log_prior_deviation = nn.Parameter(torch.tensor(_FIRST_LOG_DEVIATION, dtype=torch.float64))
+        self.log_prior_deviation = nn.Parameter(torch.tensor(self._first_log_deviation(), dtype=torch.float64))
         if not isinstance(basis, str):
             take_given_bases(self.network, basis)
         self.iteration = 0
         self.best: tuple[float, Posterior, float] | None = None
-        self.objective = FitObjective(settings.objective)
+        self.objective = FitObjective(settings.objective, loss)
         self._start()
+        self.first = self.network.posterior()
 
     def _start(self) -> None:
         if self.rule.output_factor is not None:
             self._refresh_bases()
-        with torch.no_grad():
-            for layer in self.network.layers.values():
-                layer.log_deviations.copy_(layer.rotated(layer.weight).abs().clamp_min(_SMALLEST_DEVIATION).log())
-                if layer.bias is not None and layer.bias_log_deviations is not None:
-                    bias = layer.bias if layer.output_basis is None else layer.output_basis.T @ layer.bias
-                    layer.bias_log_deviations.copy_(bias.abs().clamp_min(_SMALLEST_DEVIATION).log())
+        self._set_first_deviations()
         layers = self.network.layers.values()
         means = [mean for layer in layers for mean in (layer.weight, layer.bias) if mean is not None]
         deviations = [
@@ -83,6 +84,26 @@ class PosteriorFit:
             ],
             alpha=settings.smoothing,
         )
+
+    def _first_log_deviation(self) -> float:
+        """Of the prior: in the middle of a grid that ends, so that a posterior can start at the prior itself."""
+        grid = self.settings.grid
+        if grid.num_points is None:
+            return _FIRST_LOG_DEVIATION
+        return 0.5 * log(grid.variance((grid.num_points + 1) // 2))
+
+    @torch.no_grad()
+    def _set_first_deviations(self) -> None:
+        for layer in self.network.layers.values():
+            if self.settings.starts_at_prior:
+                for deviations in (layer.log_deviations, layer.bias_log_deviations):
+                    if deviations is not None:
+                        deviations.fill_(self._first_log_deviation())
+                continue
+            layer.log_deviations.copy_(layer.rotated(layer.weight).abs().clamp_min(_SMALLEST_DEVIATION).log())
+            if layer.bias is not None and layer.bias_log_deviations is not None:
+                bias = layer.bias if layer.output_basis is None else layer.output_basis.T @ layer.bias
+                layer.bias_log_deviations.copy_(bias.abs().clamp_min(_SMALLEST_DEVIATION).log())
 
     def run(self, progress: Callable[[FitMoment], None] | None, keep: Callable[[], None] | None) -> str:
         """Iterate to the end and say in words how it ended; Ctrl-C ends it early, and nothing is lost.
@@ -118,7 +139,8 @@ class PosteriorFit:
         self.optimiser.step()
         grid = self.settings.grid
         with torch.no_grad():
-            self.log_prior_deviation.clamp_(max=0.5 * log(grid.scale) - 0.5 / grid.precision)
+            least = None if grid.num_points is None else 0.5 * log(grid.variance(grid.num_points))
+            self.log_prior_deviation.clamp_(min=least, max=0.5 * log(grid.scale) - 0.5 / grid.precision)
         self.iteration += 1
 
     def _outputs(self, chosen: Tensor) -> Tensor:
@@ -172,12 +194,11 @@ class PosteriorFit:
             self.best = (best["bound"], layers, best["variance"])
 
     def complexity(self) -> Tensor:
-        """B of ``theory.pac_bayes.complexity`` with a continuous grid index, differentiable."""
-        settings, count = self.settings, len(self.inputs)
-        log_variance = 2 * self.log_prior_deviation
-        index = settings.grid.precision * (log(settings.grid.scale) - log_variance)
-        terms = self.kl() + 2 * index.log() + log(pi**2 * count / (6 * settings.delta))
-        return terms / (count - 1)
+        """B of ``theory.risk_bounds.complexity`` with a continuous grid index, differentiable."""
+        settings, count, grid = self.settings, self.num_certified, self.settings.grid
+        index = grid.precision * (log(grid.scale) - 2 * self.log_prior_deviation)
+        cost = 2 * index.log() + log(pi**2 / 6) if grid.num_points is None else log(grid.num_points)
+        return (self.kl() + cost + log(2 / settings.delta) + log_maurer_constant(count)) / count
 
     def kl(self) -> Tensor:
         """The divergence of the posterior from the prior, differentiable."""
@@ -222,7 +243,7 @@ class PosteriorFit:
         samples = torch.randperm(len(self.inputs), generator=self.generator)[: self.settings.basis_samples]
         some = Data(self.data.inputs[samples], self.targets[samples])
         fixed = next(iter(self.network.layers)) if self.iteration > 0 else None
-        self.without_curvature = take_curvature_bases(self.network, some, self.rule, fixed)
+        self.without_curvature = take_curvature_bases(self.network, some, self.rule, fixed, self.settings.loss)
 
     def _reduce_rates_if_due(self) -> None:
         if self.iteration in [int(share * self.settings.iterations) for share in _RATE_REDUCTIONS]:

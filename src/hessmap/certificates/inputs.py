@@ -9,7 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from hessmap.certificates.draws import classification_error
+from hessmap.certificates.draws import mean_loss
+from hessmap.certificates.losses import BoundedLoss, ClassificationError
 from hessmap.certificates.state import require_same_state
 from hessmap.certificates.stochastic import in_format, model_copy, uncompiled
 from hessmap.curvature.given_data import all_samples
@@ -56,40 +57,42 @@ def refuse_batch_statistics(model: nn.Module) -> None:
             raise UnsupportedNetwork(sentence("a network must answer every sample by itself", broken, remedy))
 
 
-def checked_data(model: nn.Module, data: Any, name: str, at_least: int = 2) -> CheckedData:
-    """Inputs and labels that fit together and fit the network, from a pair of tensors or arrays or from a loader."""
-    inputs, targets = _tensors(data)
+def checked_data(
+    model: nn.Module, data: Any, name: str, at_least: int = 2, loss: BoundedLoss | None = None
+) -> CheckedData:
+    """Inputs and targets that fit together and fit the network, from a pair of tensors or arrays or from a loader."""
+    inputs, targets = raw_samples(data)
     require(len(inputs) == len(targets), f"{name} must hold as many inputs as labels", _sizes(inputs, targets))
     num_needed = "two samples" if at_least == 2 else "one sample"
     require(len(inputs) >= at_least, f"{name} must hold at least {num_needed}", f"got {len(inputs)}")
-    is_labels = targets.ndim == 1 and not targets.is_floating_point() and not targets.is_complex()
-    require(is_labels, f"the targets of {name} must be a vector of labels", f"got {targets.dtype}")
     require(bool(torch.isfinite(inputs).all()), f"the inputs of {name} must be finite", "some are not")
-    given = data_hash(inputs.numpy(), targets.long().numpy())
-    inputs, num_classes = _taken(model, inputs, name)
-    low, high = targets.long().aminmax()
-    require(
-        int(low) >= 0 and int(high) < num_classes,
-        f"labels must lie in 0..{num_classes - 1}, the outputs of the network",
-        f"they lie in {int(low)}..{int(high)}",
-    )
-    return CheckedData(Data(inputs, targets.long()), given)
+    loss = loss or ClassificationError()
+    loss.check_form(targets, name)
+    kept = targets if targets.is_floating_point() else targets.long()
+    given = data_hash(inputs.numpy(), kept.numpy())
+    inputs, num_outputs = _taken(model, inputs, name)
+    return CheckedData(Data(inputs, loss.checked_targets(targets, num_outputs, name)), given)
 
 
-def doubts_about_prior(trained: nn.Module, initial: nn.Module, data: Data) -> tuple[str, ...]:
+def doubts_about_prior(
+    trained: nn.Module, initial: nn.Module, data: Data, loss: BoundedLoss | None = None
+) -> tuple[str, ...]:
     """Signs that the initial weights are not the ones training started from."""
     found = []
     pairs = zip(trained.parameters(), initial.parameters(), strict=True)
     if all(torch.equal(one.double().cpu(), other.double().cpu()) for one, other in pairs):
         found.append("the initial weights equal the trained ones: were they copied after training?")
-    error = classification_error(initial, data)
+    if data.targets.is_floating_point():
+        return tuple(found)
+    error = mean_loss(initial, data, loss)
     guessing = 1 - float(torch.bincount(data.targets).max()) / len(data.targets)
     if error < _LEARNT * guessing:
         found.append(f"the initial weights already err on {error:.1%} of the samples only: do they know them?")
     return tuple(found)
 
 
-def _tensors(data: Any) -> tuple[Tensor, Tensor]:
+def raw_samples(data: Any) -> tuple[Tensor, Tensor]:
+    """Inputs and targets as they were given, as two tensors."""
     is_pair = isinstance(data, tuple | list) and len(data) == 2
     if is_pair and all(isinstance(part, Tensor | np.ndarray) for part in data):
         inputs, targets = (_tensor(part).detach().cpu() for part in data)

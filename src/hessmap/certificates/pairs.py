@@ -95,14 +95,14 @@ class PairLinear(PairLayer):
         if law.bias_log_deviations is not None:
             variances = variances + (2 * law.bias_log_deviations).exp()
         scaled = noise[0] * variances.clamp_min(_TINY).sqrt()
-        shifts = scaled if law.output_basis is None else scaled @ law.output_basis.T
+        shifts = scaled if law.output_basis is None or not law.is_rotated else scaled @ law.output_basis.T
         return nn.functional.linear(inputs, law.weight, law.bias) + shifts
 
     def _squares(self, inputs: Tensor) -> Tensor:
         known, basis = self.known_squares, self.law.input_basis
         if known is not None and known.are_of(inputs):
             return known.squares
-        return inputs.square() if basis is None else squared_coordinates(inputs, basis)
+        return inputs.square() if basis is None or not self.law.is_rotated else squared_coordinates(inputs, basis)
 
 
 class PairConvolution(PairLayer):

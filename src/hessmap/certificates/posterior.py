@@ -5,14 +5,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from math import inf
+from math import inf, log
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from hessmap.theory.pac_bayes import PriorGrid, complexity, gaussian_kl
+from hessmap.theory.pac_bayes import PriorGrid, gaussian_kl
+from hessmap.theory.risk_bounds import maurer_complexity
 
 if TYPE_CHECKING:
     from hessmap.certificates.stochastic import StochasticLayer
@@ -109,8 +110,26 @@ def best_grid_point(
     found = []
     for index in indices:
         kl = divergence(posterior, prior, grid.variance(index))
-        found.append(GridPoint(index, grid.variance(index), kl, complexity(kl, num_samples, index, delta)))
+        bound = maurer_complexity(kl, num_samples, grid.log_cost(index), delta)
+        found.append(GridPoint(index, grid.variance(index), kl, bound))
     return min(found, key=lambda point: point.complexity)
+
+
+@torch.no_grad()
+def spread_prior(prior: Posterior, variance: float) -> Posterior:
+    """The prior itself as a posterior: its means with one deviation, in the coordinates as they are."""
+    found = {}
+    for name, layer in prior.items():
+        deviations = [
+            None if mean is None else torch.full_like(mean, 0.5 * log(variance)) for mean in (layer.weight, layer.bias)
+        ]
+        bases = [
+            None if basis is None else torch.eye(len(basis), dtype=basis.dtype)
+            for basis in (layer.output_basis, layer.input_basis)
+        ]
+        assert deviations[0] is not None
+        found[name] = LayerPosterior(layer.weight, deviations[0], bases[0], bases[1], layer.bias, deviations[1])
+    return found
 
 
 def posterior_arrays(posterior: Posterior, prior: Posterior) -> Arrays:

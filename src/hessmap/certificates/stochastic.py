@@ -98,7 +98,8 @@ class StochasticLayer(nn.Module):
         if self.bias is None or self.bias_log_deviations is None:
             return (weights,)
         shifts = noise[1] * self.bias_log_deviations.exp()
-        return weights, self.bias + (shifts if self.output_basis is None else shifts @ self.output_basis.T)
+        turned = shifts if self.output_basis is None or not self.is_rotated else shifts @ self.output_basis.T
+        return weights, self.bias + turned
 
     def rotated(self, weight: Tensor) -> Tensor:
         """A weight in the layer's coordinates: U^T W V."""
@@ -106,14 +107,25 @@ class StochasticLayer(nn.Module):
             return weight
         return self.output_basis.T @ weight @ self.input_basis
 
+    @property
+    def is_rotated(self) -> bool:
+        """Whether the bases are any but the coordinates as they are, which cost no product."""
+        bases = [basis for basis in (self.output_basis, self.input_basis) if basis is not None]
+        return not all(map(_is_identity, bases))
+
     def unrotated(self, weight: Tensor) -> Tensor:
         """The same back: U W V^T."""
-        if self.output_basis is None or self.input_basis is None:
+        if self.output_basis is None or self.input_basis is None or not self.is_rotated:
             return weight
         return self.output_basis @ weight @ self.input_basis.T
 
     def normal(self, *shape: int) -> Tensor:
         return torch.randn(*shape, generator=self.generator, dtype=self.weight.dtype)
+
+
+def _is_identity(basis: Tensor) -> bool:
+    is_possible = basis.numel() == 0 or float(basis[0, 0]) == 1
+    return is_possible and torch.equal(basis, torch.eye(len(basis), dtype=basis.dtype))
 
 
 @dataclass(frozen=True)
@@ -128,6 +140,12 @@ class Place:
         """The values of weight and bias by the names of their parameters."""
         found = {self.weight: values[0].reshape(self.shape)}
         return found if self.bias is None else found | {self.bias: values[1].flatten()}
+
+    def stacked(self, values: tuple[Tensor, ...]) -> dict[str, Tensor]:
+        """The same of many draws."""
+        count = len(values[0])
+        found = {self.weight: values[0].reshape(count, *self.shape)}
+        return found if self.bias is None else found | {self.bias: values[1].reshape(count, -1)}
 
 
 class StochasticNetwork:
@@ -154,7 +172,7 @@ class StochasticNetwork:
 
     def draw(self) -> nn.Module:
         """The network with weights drawn anew."""
-        return self._with_weights(self._drawn_weights())
+        return self.with_weights(self._single_weights())
 
     def mean_model(self) -> nn.Module:
         """The network with the means as its weights; a copy in double precision."""
@@ -162,14 +180,14 @@ class StochasticNetwork:
         for name, place in self.places.items():
             layer = self.layers[name]
             means |= place.named((layer.weight,) if layer.bias is None else (layer.weight, layer.bias))
-        return model_copy(self._with_weights(means), torch.float64)
+        return model_copy(self.with_weights(means), torch.float64)
 
     def outputs(self, inputs: Tensor) -> Tensor:
         """Of one network drawn for all of these samples, differentiable in means and deviations."""
-        drawn = self._drawn_weights()
+        drawn = self._single_weights()
         written = [self.parameters[name] for name in drawn]
         run: Any = _DrawnNetwork.apply
-        outputs: Tensor = run(self._with_weights(drawn), inputs, written, *drawn.values())
+        outputs: Tensor = run(self.with_weights(drawn), inputs, written, *drawn.values())
         return outputs
 
     def posterior(self) -> Posterior:
@@ -181,14 +199,18 @@ class StochasticNetwork:
         for name, layer in self.layers.items():
             posterior[name].copy_to(layer)
 
-    def _drawn_weights(self) -> dict[str, Tensor]:
+    def drawn_weights(self, count: int) -> dict[str, Tensor]:
+        """The weights of so many networks, stacked, by the names of their parameters."""
         drawn: dict[str, Tensor] = {}
         for name, place in self.places.items():
-            drawn |= place.named(self.layers[name].weights(self.layers[name].noise(1)))
+            drawn |= place.stacked(self.layers[name].weights(self.layers[name].noise(count)))
         return drawn
 
+    def _single_weights(self) -> dict[str, Tensor]:
+        return {name: value[0] for name, value in self.drawn_weights(1).items()}
+
     @torch.no_grad()
-    def _with_weights(self, weights: Mapping[str, Tensor]) -> nn.Module:
+    def with_weights(self, weights: Mapping[str, Tensor]) -> nn.Module:
         """Written in place, so that whatever the network does with a parameter, it does with these values."""
         for name, value in weights.items():
             self.parameters[name].copy_(value)

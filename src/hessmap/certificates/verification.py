@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import time
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
 from torch import nn
@@ -13,15 +13,18 @@ from torch import nn
 from hessmap.certificates.certificate import Certificate, is_number
 from hessmap.certificates.certify import ASSUMPTIONS
 from hessmap.certificates.claims import ON_TEST_DATA, first_refusal, objections
-from hessmap.certificates.draws import Sampler, classification_error
-from hessmap.certificates.inputs import CheckedData, checked_data, checked_pair, doubts_about_prior
+from hessmap.certificates.draws import mean_loss
+from hessmap.certificates.evidence import Evidence
+from hessmap.certificates.parts import held_out
 from hessmap.certificates.posterior import GridPoint, Posterior, best_grid_point, posterior_of_arrays
-from hessmap.certificates.stochastic import StochasticNetwork
+from hessmap.certificates.promises import bound_of_prior, prior_delta
+from hessmap.certificates.subject import DATA_PRIOR_GRID
 from hessmap.datasets.data import Data
 from hessmap.errors import HessmapError, InvalidInput, checked_count, checked_seed, require
 from hessmap.results.provenance import Provenance, provenance
 from hessmap.results.record import Record
-from hessmap.theory.pac_bayes import PriorGrid, binary_kl_inverse, confidence_of, sampled_error_bound
+from hessmap.theory.pac_bayes import PriorGrid, confidence_of
+from hessmap.theory.risk_bounds import tightest_bound
 
 Verdict = Literal["confirmed", "not confirmed", "refused"]
 _DELTA, _SAMPLING_DELTA = 0.025, 0.01  # the verifier's own
@@ -55,6 +58,8 @@ class Verification(Record):
     num_parameters: int | None = None
     training_error: float | None = None
     test_error: float | None = None
+    held_out_error: float | None = None
+    held_out_bound: float | None = None
     seed: int | None = None
     doubts: tuple[str, ...] = ()
     assumptions: tuple[str, ...] = ASSUMPTIONS
@@ -71,6 +76,7 @@ class Verification(Record):
         "sampled_error_bound",
         "training_error",
         "test_error",
+        "held_out_bound",
         "seed",
         "doubts",
         "unchecked",
@@ -93,6 +99,7 @@ def verified(
     grid: PriorGrid | None,
     num_draws: int | None,
     test_data: Data | tuple[Any, Any] | None = None,
+    prior_data: Data | tuple[Any, Any] | None = None,
 ) -> Verification:
     """The verdict; what the verifier hands over is checked first and raises, what the certificate holds is judged."""
     started = time.perf_counter()
@@ -100,63 +107,103 @@ def verified(
     if num_draws is not None:
         checked_count("num_draws", num_draws)
     require(grid is None or isinstance(grid, PriorGrid), "grid must be a PriorGrid", f"got {grid!r}")
+    stated = (certificate.bound, certificate.confidence)
+    claimed, confidence = (float(value) if is_number(value) else None for value in stated)
     with torch.inference_mode(False):
-        model, initial_model, uncompared = checked_pair(model, initial_model)
-        given = checked_data(model, data, "data")
-        tests = None if test_data is None else checked_data(model, test_data, "test_data", at_least=1).samples
-        network, start = (StochasticNetwork(one, torch.Generator()) for one in (model, initial_model))
-        sampler = Sampler(network, given.samples.inputs, model, initial_model)
-        stated = (certificate.bound, certificate.confidence)
-        claimed, confidence = (float(value) if is_number(value) else None for value in stated)
+        evidence = Evidence.checked(certificate, model, initial_model, data, prior_data, test_data)
+        usual = (
+            DATA_PRIOR_GRID if certificate.num_prior_samples or certificate.posterior_kind == "prior" else PriorGrid()
+        )
         try:
-            posterior, point = _judged(certificate, given, network, start.posterior(), grid or PriorGrid())
+            posterior, prior, point = _judged(certificate, evidence, grid or usual)
         except HessmapError as error:
             return Verification("refused", (str(error),), claimed, confidence, provenance=provenance("float32"))
-        network.take(posterior)
-        drawn = sampler.draws(given.samples, num_draws, seed)
-        error_bound = sampled_error_bound(drawn.num_errors, drawn.num_draws, _SAMPLING_DELTA, drawn.samples_per_draw)
-        centre = network.mean_model()
-        errors = {"training_error": (classification_error(centre, given.samples), len(given.samples.inputs))}
-        if tests is not None:
-            errors["test_error"] = (classification_error(centre, tests), len(tests.inputs))
-        num_parameters = sum(layer.means.numel() for layer in posterior.values())
-        reasons = objections(certificate, point.kl, num_parameters, errors, drawn, _SAMPLING_DELTA)
+        found = _recomputed(certificate, evidence, posterior, prior, point, grid or usual, num_draws, seed)
         return Verification(
-            "not confirmed" if (found := tuple(reasons)) else "confirmed",
-            found,
+            "not confirmed" if found.reasons else "confirmed",
+            found.reasons,
             claimed,
             confidence,
-            bound=binary_kl_inverse(error_bound, point.complexity),
             confidence=confidence_of(_DELTA, _SAMPLING_DELTA),
-            kl=point.kl,
-            complexity=point.complexity,
-            sampled_error=drawn.error,
-            sampled_error_bound=error_bound,
-            draws=drawn.kind,
-            num_draws=drawn.num_draws,
-            grid_index=point.index,
-            prior_variance=point.variance,
-            num_samples=len(given.samples.inputs),
-            num_parameters=num_parameters,
-            training_error=errors["training_error"][0],
-            test_error=None if tests is None else errors["test_error"][0],
             seed=seed,
-            doubts=(*doubts_about_prior(centre, initial_model, given.samples), *uncompared, *sampler.doubts),
-            unchecked=tuple(
-                name for name in ON_TEST_DATA if name not in errors and getattr(certificate, name) is not None
-            ),
             seconds=time.perf_counter() - started,
             provenance=provenance("float32", seed),
+            **found.numbers,
         )
 
 
-def _judged(
-    certificate: Certificate, given: CheckedData, network: StochasticNetwork, prior: Posterior, grid: PriorGrid
-) -> tuple[Posterior, GridPoint]:
-    """The stored posterior and its divergence from the prior of the verifier; raises where there is none."""
-    count = len(given.samples.inputs)
-    refusal = first_refusal(certificate, given.hash, count, network.posterior(), prior, grid)
+class Recomputed(NamedTuple):
+    """Reasons against the claims, and the fields of a verification that were computed."""
+
+    reasons: tuple[str, ...]
+    numbers: dict[str, Any]
+
+
+def _judged(certificate: Certificate, evidence: Evidence, grid: PriorGrid) -> tuple[Posterior, Posterior, GridPoint]:
+    """The stored posterior, the prior and the divergence of the one from the other; raises where there is none."""
+    held = evidence.held(grid)
+    refusal = first_refusal(certificate, held)
     if refusal is not None:
         raise InvalidInput(refusal)
-    posterior, _ = posterior_of_arrays(certificate.posterior, network.layers)
-    return posterior, best_grid_point(posterior, prior, [certificate.grid_index], count, grid, _DELTA)
+    posterior, stored = posterior_of_arrays(certificate.posterior, evidence.network.layers)
+    prior = stored if held.prior is None else held.prior
+    if certificate.posterior_kind == "prior":
+        index = certificate.grid_index
+        return posterior, prior, GridPoint(index, grid.variance(index), 0.0, 0.0)
+    point = best_grid_point(posterior, prior, [certificate.grid_index], held.num_samples, grid, _DELTA)
+    return posterior, prior, point
+
+
+def _recomputed(
+    certificate: Certificate,
+    evidence: Evidence,
+    posterior: Posterior,
+    prior: Posterior,
+    point: GridPoint,
+    grid: PriorGrid,
+    num_draws: int | None,
+    seed: int,
+) -> Recomputed:
+    network, sampler, samples = evidence.network, evidence.sampler, evidence.certified.samples
+    loss, tests = sampler.loss, evidence.tests
+    network.take(prior)
+    plain = held_out(network.mean_model(), samples, loss, (_DELTA, _SAMPLING_DELTA))
+    network.take(posterior)
+    centre = network.mean_model()
+    errors = {"training_error": (mean_loss(centre, samples, loss), len(samples.inputs))}
+    if certificate.held_out_error is not None:
+        errors["held_out_error"] = (plain.error, len(samples.inputs))
+    if tests is not None:
+        errors["test_error"] = (mean_loss(centre, tests, loss), len(tests.inputs))
+    if certificate.posterior_kind == "prior":
+        drawn = sampler.draws_of_each(samples, seed)
+        error_bound = drawn.error
+        deltas = (_DELTA * certificate.delta_share, _SAMPLING_DELTA * certificate.delta_share)
+        bound = bound_of_prior(drawn, loss, prior_delta(grid, point.index, deltas))
+    else:
+        drawn = sampler.draws(samples, num_draws, seed)
+        error_bound = drawn.bound(_SAMPLING_DELTA)
+        bound = tightest_bound(error_bound, point.kl, len(samples.inputs), grid.log_cost(point.index), _DELTA).value
+    num_parameters = sum(layer.means.numel() for layer in posterior.values())
+    reasons = objections(certificate, point.kl, num_parameters, errors, drawn, grid, _SAMPLING_DELTA)
+    unchecked = [name for name in ON_TEST_DATA if name not in errors and getattr(certificate, name) is not None]
+    numbers = {
+        "bound": bound,
+        "kl": point.kl,
+        "complexity": point.complexity,
+        "sampled_error": drawn.error,
+        "sampled_error_bound": error_bound,
+        "draws": drawn.kind,
+        "num_draws": drawn.num_draws,
+        "grid_index": point.index,
+        "prior_variance": point.variance,
+        "num_samples": len(samples.inputs),
+        "num_parameters": num_parameters,
+        "training_error": errors["training_error"][0],
+        "test_error": None if tests is None else errors["test_error"][0],
+        "held_out_error": plain.error,
+        "held_out_bound": plain.bound,
+        "doubts": evidence.doubts(centre),
+        "unchecked": (*unchecked, *evidence.unchecked(certificate)),
+    }
+    return Recomputed(tuple(reasons), numbers)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from hessmap.datasets.catalogue import available, data_folders
 
 if TYPE_CHECKING:
+    from hessmap.datasets.augmentation import ImageAugmentation
     from hessmap.datasets.data import Data
     from hessmap.datasets.images import cifar10, digits, fashion_mnist, mnist
     from hessmap.datasets.preprocessing import (
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from hessmap.datasets.synthetic import dyadic, gaussian, gaussian_mixture, linear_teacher
 
 _NEEDS_TORCH = {
+    "augmentation": ("ImageAugmentation",),
     "data": ("Data",),
     "images": ("cifar10", "digits", "fashion_mnist", "mnist"),
     "preprocessing": (
@@ -43,6 +45,7 @@ _HOMES = {name: home for home, names in _NEEDS_TORCH.items() for name in names}
 __all__ = [
     "NAMES",
     "Data",
+    "ImageAugmentation",
     "available",
     "by_name",
     "cifar10",

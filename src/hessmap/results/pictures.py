@@ -11,12 +11,19 @@ from hessmap.errors import InvalidInput, sentence, unknown_name
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_PICTURES: dict[type, dict[str, Callable[..., Figure]]] = {}
+_PICTURES: dict[str, dict[str, Callable[..., Figure]]] = {}
 
 
-def register_pictures(kind: type, **pictures: Callable[..., Figure]) -> None:
-    """Say what draws the records of a kind, by the name of the picture; the first is the one drawn unless asked."""
-    _PICTURES[kind] = pictures
+def register_pictures(kind: type | str, **pictures: Callable[..., Figure]) -> None:
+    """Say what draws the records of a kind, by the name of the picture; the first is the one drawn unless asked.
+
+    A kind whose module is heavy is named as "package.module.Class", so that it is not loaded for other pictures.
+    """
+    _PICTURES[kind if isinstance(kind, str) else _address(kind)] = pictures
+
+
+def _address(kind: type) -> str:
+    return f"{kind.__module__}.{kind.__qualname__}"
 
 
 def plot(record: object, which: str | None = None, **options: object) -> Figure:
@@ -29,9 +36,9 @@ def plot(record: object, which: str | None = None, **options: object) -> Figure:
     'eigenvalue'
     """
     import_module("hessmap.views.plots")  # registers all pictures: the one way up, by name
-    pictures = next((_PICTURES[kind] for kind in type(record).__mro__ if kind in _PICTURES), None)
+    pictures = next((_PICTURES[_address(kind)] for kind in type(record).__mro__ if _address(kind) in _PICTURES), None)
     if pictures is None:
-        kinds = ", ".join(sorted(kind.__name__ for kind in _PICTURES))
+        kinds = ", ".join(sorted(kind.rpartition(".")[2] for kind in _PICTURES))
         must, got = "a record must have a picture to be drawn", f"a {type(record).__name__} has none"
         raise InvalidInput(sentence(must, got, f"These have one: {kinds}"))
     if which is not None and which not in pictures:

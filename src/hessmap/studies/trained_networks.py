@@ -76,7 +76,7 @@ def trained_network(
         "data": data_hash(data.inputs.numpy(), data.targets.numpy()),
         "seed": seed,
         "init": init,
-        **{f"training.{name}": value for name, value in training.items()},
+        **{f"training.{name}": repr(value) if callable(value) else value for name, value in training.items()},
     }
     stored = cached_model(settings, fit)
     store_samples(settings["data"], data.inputs)

@@ -17,7 +17,7 @@ from hessmap.training.checkpoints import Location
 from hessmap.training.losses import PerSample, loss_name
 from hessmap.training.modes import threads, training_mode
 from hessmap.training.objective import Moment, history_arrays, objective
-from hessmap.training.training_state import TrainingState
+from hessmap.training.training_state import Augmentation, TrainingState
 
 
 def train(
@@ -32,6 +32,7 @@ def train(
     momentum: float = 0.9,
     weight_decay: float = 0.0,
     drop_rate_after: int | None = None,
+    augmentation: Augmentation | None = None,
     seed: int = 0,
     stop_at_accuracy: float | None = None,
     record_every: int = 1,
@@ -47,7 +48,9 @@ def train(
     means full batches. ``loss`` is "cross_entropy", "squared" (1/2 ||output - target||^2, labels one-hot),
     "log_cosh" or a function (outputs, targets) -> one value per sample. Every epoch draws a new order of the
     samples from ``seed``. After ``drop_rate_after`` epochs the learning rate is a tenth: the noise of batches keeps
-    a large one from fitting every sample. The global random state and the model's mode stay as they were.
+    a large one from fitting every sample. ``augmentation``, a function of a batch of inputs and a generator such as
+    ``datasets.ImageAugmentation``, changes the inputs of every batch; what is recorded is of the samples as they are.
+    The global random state and the model's mode stay as they were.
 
     Loss, accuracy and gradient norm over all samples are recorded before the first epoch, then every
     ``record_every`` epochs. Training ends after ``epochs``, or once a record reaches ``stop_at_accuracy``. With
@@ -78,7 +81,9 @@ def train(
     }
     if drop_rate_after is not None:
         settings["drop_rate_after"] = drop_rate_after
-    state = TrainingState(goal, settings)
+    if augmentation is not None:
+        settings["augmentation"] = repr(augmentation)
+    state = TrainingState(goal, settings, augmentation)
     started = time.perf_counter()
     with threads(num_threads, state.batch_size * goal.num_parameters), training_mode(model, seed):
         if checkpoint is not None and Path(checkpoint).exists():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -12,14 +13,16 @@ from hessmap.results.provenance import data_hash
 from hessmap.training.checkpoints import Location, check_same_settings, load_checkpoint, save_checkpoint
 from hessmap.training.objective import Evaluation, History, Objective, divergence_error
 
+Augmentation = Callable[[torch.Tensor, torch.Generator], torch.Tensor]
 OPTIMISERS: tuple[str, ...] = ("sgd", "adam")
 
 
 class TrainingState:
     """The objective, the optimiser with its memory, the random order of samples, and the history so far."""
 
-    def __init__(self, goal: Objective, settings: dict[str, Any]) -> None:
+    def __init__(self, goal: Objective, settings: dict[str, Any], augmentation: Augmentation | None = None) -> None:
         self.goal = goal
+        self.augmentation = augmentation
         self.settings = settings
         self.data_hash = data_hash(goal.inputs.numpy(), goal.targets.numpy())
         self.optimiser = _optimiser(goal, settings)
@@ -53,7 +56,8 @@ class TrainingState:
         inputs, targets = self.goal.inputs[chosen], self.goal.targets[chosen]
         for start in range(0, self.goal.num_samples, self.batch_size):
             batch = slice(start, start + self.batch_size)
-            loss = self.goal.batch_loss(inputs[batch], targets[batch])
+            some = inputs[batch] if self.augmentation is None else self.augmentation(inputs[batch], self.order)
+            loss = self.goal.batch_loss(some, targets[batch])
             if not math.isfinite(loss.item()):
                 step = start // self.batch_size + 1
                 raise divergence_error(loss.item(), f"epoch {self.epoch + 1}, step {step}", self._remedy)

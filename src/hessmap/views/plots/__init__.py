@@ -23,6 +23,7 @@ from hessmap.results import (
 )
 from hessmap.results.maps import whole_of
 from hessmap.results.pictures import register_pictures
+from hessmap.views.plots.certificate import gauge_figure
 from hessmap.views.plots.functions import class_regions_figure, representations_figure
 from hessmap.views.plots.layers import comparison_figure, layers_figure, network_layers_figure
 from hessmap.views.plots.learning import chains_figure
@@ -42,6 +43,7 @@ __all__ = [
     "comparison_figure",
     "density_figure",
     "eigenvalues_figure",
+    "gauge_figure",
     "layers_figure",
     "map_density_figure",
     "representations_figure",
@@ -81,5 +83,6 @@ register_pictures(DensityEstimate, density=density_figure)
 register_pictures(DensityCurve, density=density_figure)
 register_pictures(WholeCurvature, density=lambda found: density_figure(found.density))
 register_pictures(BottleneckView, layers=representations_figure)
+register_pictures("hessmap.certificates.certificate.Certificate", gauge=gauge_figure)
 register_pictures(ClassRegions, regions=class_regions_figure)
 register_pictures(LearningCoefficientEstimate, chains=chains_figure)

@@ -17,15 +17,35 @@ if TYPE_CHECKING:
 
 def certificate_view(certificate: Certificate) -> RenderableType:
     """The promise in one sentence, the numbers behind it, then what it assumes and what speaks against it."""
+    from hessmap.certificates.losses import bounded_loss
+
+    before, _, after = bounded_loss(certificate.loss).promise.partition("{bound}")
     promise = Text.assemble(
         "With confidence ",
         (f"{certificate.confidence:.1%}", "bold"),
-        " the stochastic network errs on at most ",
-        (f"{certificate.bound:.1%}", "bold green" if certificate.bound < 0.5 else "bold yellow"),
-        " of unseen data.",
+        f" the stochastic network {before}",
+        (_rate(certificate.bound, certificate), "bold green" if certificate.bound < 0.5 else "bold yellow"),
+        f"{after}.",
     )
-    notes = (("Assumed", certificate.assumptions, ""), ("Notes", certificate.notes, ""))
-    return _page(promise, _numbers(certificate), (*notes, ("Doubts", certificate.doubts, "yellow")))
+    heads = (
+        ("Verdict", (certificate.verdict,) if certificate.verdict else (), ""),
+        ("Parts of the samples", certificate.parts, ""),
+        ("Assumed", certificate.assumptions, ""),
+        ("Notes", (*certificate.notes, *_trade(certificate)), ""),
+    )
+    return _page(promise, _numbers(certificate), (*heads, ("Doubts", certificate.doubts, "yellow")))
+
+
+def _rate(bound: float, certificate: Certificate) -> str:
+    return f"{bound:.4f}" if certificate.loss == "squared" else f"{bound:.2%}"
+
+
+def _trade(certificate: Certificate) -> tuple[str, ...]:
+    """That a fit gives errors for divergence, which only the default objective does to the end."""
+    if certificate.posterior_kind == "prior" or certificate.settings.get("objective") != "bound":
+        return ()
+    words = "the fit trades the network's own error for the promise; objective 'balanced' or 'pinsker' keeps more of it"
+    return (words,)
 
 
 def verification_view(verification: Verification) -> RenderableType:
@@ -45,11 +65,15 @@ def verification_view(verification: Verification) -> RenderableType:
             ("divergence of posterior from prior", f"{found.kl:,.1f}"),
             ("samples, parameters", f"{found.num_samples:,}, {found.num_parameters:,}"),
             ("mean weights: error on the samples", f"{found.training_error:.4f}"),
+            ("held-out bound, prior's mean network", f"{found.held_out_bound:.4f}"),
             (f"draws of {found.draws}, seed", f"{found.num_draws:,}, {found.seed}"),
         ]
     if found.test_error is not None:
         rows.append(("mean weights: error on test data", f"{found.test_error:.4f}"))
-    unchecked = tuple(f"{name.replace('_', ' ')} is stated, and was not recomputed" for name in found.unchecked)
+    unchecked = tuple(
+        name if " " in name else f"{name.replace('_', ' ')} is stated, and was not recomputed"
+        for name in found.unchecked
+    )
     heads = (("Reasons", found.reasons, "red"), ("Assumed", found.assumptions, ""), ("Not checked", unchecked, ""))
     return _page(verdict, rows, (*heads, ("Doubts", found.doubts, "yellow")))
 
@@ -71,8 +95,13 @@ def _page(sentence: Text, rows: list[tuple[str, str]], heads: Iterable[tuple[str
 
 
 def _numbers(certificate: Certificate) -> list[tuple[str, str]]:
-    rows = [
-        ("stochastic network: error on the samples, at most", f"{certificate.sampled_error_bound:.4f}"),
+    rows = [("bound", f"{certificate.bound:.4f} ({certificate.inequality})")]
+    if certificate.held_out_bound is not None:
+        rows.append(("held-out bound, prior's mean network", f"{certificate.held_out_bound:.4f}"))
+    rows += [
+        ("stochastic network: error on the samples", f"{certificate.sampled_error:.4f}"),
+        ("the same, at most", f"{certificate.sampled_error_bound:.4f}"),
+        ("gap between bound and that error", f"{certificate.gap:.4f}"),
         ("divergence of posterior from prior", f"{certificate.kl:,.1f}"),
         ("samples, parameters", f"{certificate.num_samples:,}, {certificate.num_parameters:,}"),
         ("basis", certificate.basis),

@@ -1,0 +1,59 @@
+"""A certificate as a gauge: what is promised, what was seen and what test data show, on one axis from 0."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from hessmap.views.plots.style import FAINT, INK, SERIES_COLOURS, dress, new_figure
+
+if TYPE_CHECKING:
+    from hessmap.certificates.certificate import Certificate
+
+_PROMISED = "#c9d6df"
+_ROOM = 1.18  # of the axis behind the largest number
+
+
+def gauge_figure(certificate: Certificate) -> Figure:
+    """The bound as a bar, errors on the certified samples and on test data as marks, the held-out bound as a line."""
+    figure = new_figure(7.2, 2.6)
+    axes = figure.subplots()
+    marks = _marks(certificate)
+    largest = max(certificate.bound, certificate.held_out_bound or 0.0, *(value for _, value in marks))
+    axes.set_xlim(0, min(1.0, _ROOM * largest) if largest > 0 else 1.0)
+    axes.barh([0], [certificate.bound], height=0.5, color=_PROMISED, zorder=1)
+    axes.text(certificate.bound, 0.3, f"bound {certificate.bound:.4f}", fontsize=9, color=INK, ha="right", va="bottom")
+    if certificate.held_out_bound is not None:
+        axes.axvline(certificate.held_out_bound, color=INK, linestyle="--", linewidth=1.2, label=_held_out(certificate))
+    for place, (label, value) in enumerate(marks):
+        height = 0.12 - 0.24 * (place % 2)
+        words = f"{label} {value:.4f}"
+        axes.plot([value], [height], "o", color=SERIES_COLOURS[place], markersize=7, label=words, zorder=3)
+    _finish(axes, certificate)
+    return figure
+
+
+def _marks(certificate: Certificate) -> list[tuple[str, float]]:
+    values = {
+        "stochastic network, certified samples": certificate.sampled_error,
+        "mean weights, certified samples": certificate.training_error,
+        "stochastic network, test": certificate.stochastic_test_error,
+        "mean weights, test": certificate.test_error,
+    }
+    return [(label, value) for label, value in values.items() if value is not None]
+
+
+def _held_out(certificate: Certificate) -> str:
+    return f"held-out bound of the prior's mean network {certificate.held_out_bound:.4f}"
+
+
+def _finish(axes: Axes, certificate: Certificate) -> None:
+    what = "squared error, clipped at 1" if certificate.loss == "squared" else "error"
+    dress(axes, f"Certified with confidence {certificate.confidence:.1%}, KL {certificate.kl:,.1f}")
+    axes.set_xlabel(f"{what} (the marks stand apart in height to be told from each other)", fontsize=9, color=INK)
+    axes.set_yticks([])
+    axes.set_ylim(-0.4, 0.62)
+    axes.legend(fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.28), ncols=2, frameon=False, labelcolor=INK)
+    axes.spines["left"].set_color(FAINT)
