@@ -13,7 +13,8 @@ from torch import nn
 
 from hessmap.certificates import BASES, Certificate, certify
 from hessmap.datasets import Data, gaussian_mixture
-from hessmap.theory.pac_bayes import binary_kl_inverse, complexity
+from hessmap.theory.pac_bayes import PriorGrid, binary_kl_inverse
+from hessmap.theory.risk_bounds import maurer_complexity, tightest_bound
 from hessmap.training import train
 
 
@@ -31,7 +32,7 @@ def test_bound_holds_as_often_as_promised_and_without_the_divergence_it_does_not
         data = coins(60, seed)
         model, initial = trained(data, (60, 2), epochs=20, seed=seed)
         found = certify(model, initial, data, seed=seed, **options)
-        free = complexity(0.0, found.num_samples, found.grid_index, found.delta)
+        free = maurer_complexity(0.0, found.num_samples, PriorGrid().log_cost(found.grid_index), found.delta)
         num_broken += found.bound < 0.5
         num_broken_without_divergence += binary_kl_inverse(found.sampled_error_bound, free) < 0.5
     assert num_broken <= 200 * 0.1
@@ -51,8 +52,10 @@ def test_bound_on_random_labels_stays_above_the_true_error() -> None:
 def test_certificate_says_what_it_rests_on(certificate: Certificate) -> None:
     assert certificate.confidence == pytest.approx(0.965)
     assert certificate.sampled_error < certificate.sampled_error_bound < certificate.bound < 1
-    assert certificate.bound == binary_kl_inverse(certificate.sampled_error_bound, certificate.complexity)
-    assert certificate.complexity == complexity(certificate.kl, 600, certificate.grid_index, 0.025)
+    cost = PriorGrid().log_cost(certificate.grid_index)
+    found = tightest_bound(certificate.sampled_error_bound, certificate.kl, 600, cost, 0.025)
+    assert (certificate.bound, certificate.inequality) == found
+    assert certificate.complexity == maurer_complexity(certificate.kl, 600, cost, 0.025)
     assert certificate.num_parameters == 5 * 6 + 6 + 6 * 3 + 3
     assert certificate.doubts == ()
     assert any("initial weights" in assumption for assumption in certificate.assumptions)

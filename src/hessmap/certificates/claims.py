@@ -56,7 +56,6 @@ class Held:
 def first_refusal(certificate: Certificate, held: Held) -> str | None:
     """Why a certificate is none for these samples, this network and prior, and this grid."""
     for faults in (
-        _type_faults(certificate),
         _sample_faults(certificate, held.data_hash, held.num_samples),
         _prior_faults(certificate, held.part),
         _array_faults(certificate, posterior_arrays(held.network, held.prior or held.network), held.prior is not None),
@@ -177,7 +176,8 @@ def _chance_of_difference(claim: Certificate, drawn: Draws) -> float:
     return exp(-(difference**2) / (2 * (variance + difference / (3 * count)))) if difference > 0 else 1.0
 
 
-def _type_faults(certificate: Certificate) -> Iterator[str]:
+def type_faults(certificate: Certificate) -> Iterator[str]:
+    """Fields that hold something else than they declare: nothing can be read of such a certificate."""
     for fault in field_faults(certificate):
         yield sentence("a certificate must hold what its fields say", fault)
     if not (isinstance(certificate.posterior, dict) and certificate.posterior):

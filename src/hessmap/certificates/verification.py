@@ -12,7 +12,7 @@ from torch import nn
 
 from hessmap.certificates.certificate import Certificate, is_number
 from hessmap.certificates.certify import ASSUMPTIONS
-from hessmap.certificates.claims import ON_TEST_DATA, first_refusal, objections
+from hessmap.certificates.claims import ON_TEST_DATA, first_refusal, objections, type_faults
 from hessmap.certificates.draws import mean_loss
 from hessmap.certificates.evidence import Evidence
 from hessmap.certificates.parts import held_out
@@ -109,6 +109,8 @@ def verified(
     require(grid is None or isinstance(grid, PriorGrid), "grid must be a PriorGrid", f"got {grid!r}")
     stated = (certificate.bound, certificate.confidence)
     claimed, confidence = (float(value) if is_number(value) else None for value in stated)
+    for fault in type_faults(certificate):
+        return Verification("refused", (fault,), claimed, confidence, provenance=provenance("float32"))
     with torch.inference_mode(False):
         evidence = Evidence.checked(certificate, model, initial_model, data, prior_data, test_data)
         usual = (

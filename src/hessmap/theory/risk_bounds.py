@@ -13,6 +13,8 @@ from functools import lru_cache
 from math import inf, isfinite, log, nextafter
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from scipy.special import betaincinv
+
 from hessmap.errors import require
 from hessmap.theory.pac_bayes import _BITS, _EPS, _check_delta, _probability, binary_kl_inverse
 
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
 Inequality = Literal["langford_seeger", "maurer", "catoni", "binomial", "chernoff"]
 # Stakes of the wager, all at most 1, and their shares of the purse: half on the largest, which few errors want.
 _STAKES = tuple((2.0**-place, 0.5 if place == 0 else 0.0625) for place in range(9))
+_SMALL = 2.0**-120  # of a tail: what is left is bounded instead of summed
+_NEAR = 1e-9  # relative: how close a quantile in floats is taken to be
 _SLOPES = tuple(0.03 * 1.35**place for place in range(20))  # of Catoni's inequalities: 0.03 to 9
 
 
@@ -52,10 +56,10 @@ def held_out_bound(num_errors: int, num_samples: int, delta: float) -> float:
     def is_unlikely(p: float) -> bool:
         from flint import arb
 
-        rest = num_samples - num_errors
-        return bool((1 - arb(p)).beta_lower(arb(rest), arb(num_errors + 1), regularized=True) <= arb(delta))
+        return bool(_lower_tail(num_errors, num_samples, arb(p)) <= arb(delta))
 
-    return _first_float(num_errors / num_samples, is_unlikely)
+    guess = float(betaincinv(num_errors + 1, num_samples - num_errors, 1 - delta))
+    return _first_float(num_errors / num_samples, is_unlikely, guess)
 
 
 def mean_bound(mean: float, num_draws: int, delta: float) -> float:
@@ -182,6 +186,23 @@ def _allowance(kl: float, log_cost: float, delta: float) -> float:
     return (kl + log_cost + log(2 / delta)) * (1 + 8 * _EPS)
 
 
+def _lower_tail(num_errors: int, num_samples: int, p: Ball) -> Ball:
+    """P(Binomial(N, p) <= k), or a little more: terms from k downwards, and a geometric series above the small ones."""
+    from flint import arb
+
+    first, rest = arb(num_errors + 1), arb(num_samples - num_errors + 1)
+    choices = arb(num_samples + 1).lgamma() - first.lgamma() - rest.lgamma()
+    term = (choices + num_errors * p.log() + (num_samples - num_errors) * (-p).log1p()).exp()
+    total, odds = term, (1 - p) / p
+    for place in range(num_errors, 0, -1):
+        ratio = odds * place / (num_samples - place + 1)
+        term *= ratio
+        total += term
+        if bool(ratio < 1) and bool(term < total * _SMALL):
+            return total + term * ratio / (1 - ratio)
+    return total
+
+
 def _gain(stake: float, m: float, place: int, steps: int) -> Ball:
     """log(1 + a (m - x)) for x = place / steps."""
     from flint import arb
@@ -202,13 +223,20 @@ def _log_maurer_constant(num_samples: int) -> float:
         ctx.prec = bits
 
 
-def _first_float(low: float, is_certain: Callable[[float], bool]) -> float:
-    """The first float above ``low``, by bisection, for which a property that grows is certain; 1 where none has it."""
+def _first_float(low: float, is_certain: Callable[[float], bool], guess: float | None = None) -> float:
+    """The first float above ``low``, by bisection, for which a property that grows is certain; 1 where none has it.
+
+    A ``guess`` only makes it quicker: it is used where the property is seen to change close by.
+    """
     from flint import ctx
 
     bits, ctx.prec = ctx.prec, _BITS
     try:
         high = 1.0
+        if guess is not None:
+            near = (guess * (1 - _NEAR), min(1.0, guess * (1 + _NEAR)))
+            if low < near[0] and not is_certain(near[0]) and is_certain(near[1]):
+                low, high = near
         while low < (middle := (low + high) / 2) < high:
             low, high = (low, middle) if is_certain(middle) else (middle, high)
         return high
