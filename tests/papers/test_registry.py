@@ -24,6 +24,9 @@ ITEMS = [item for paper in papers() for item in paper.items]
 STUDIES = {study.name for study in listing()}
 # Of a theory docstring: what it refers to in a paper.
 REFERENCE = re.compile(r"Reference:|Singh, |Jacot 2023|Wu et al|teacher-student paper")
+# What hessmap has on subjects that none of the five papers treats.
+OTHER_THEORY = ("theory.attention.", "theory.residual.", "theory.learning.")
+OTHER_STUDIES = ("learning/",)
 
 
 @cache
@@ -86,7 +89,8 @@ def test_statuses_follow_from_the_verdicts() -> None:
 
 
 def test_every_study_is_in_it() -> None:
-    assert {study for item in ITEMS for study in item.studies} == STUDIES
+    of_papers = {study for study in STUDIES if not study.startswith(OTHER_STUDIES)}
+    assert {study for item in ITEMS for study in item.studies} == of_papers
 
 
 def referring_functions() -> Iterator[str]:
@@ -104,7 +108,7 @@ def test_every_function_of_theory_with_a_reference_is_in_it() -> None:
     listed = {name for item in ITEMS for name in item.functions}
     found = list(referring_functions())
     assert len(found) > 40
-    assert [name for name in found if name not in listed] == []
+    assert [name for name in found if name not in listed and not name.startswith(OTHER_THEORY)] == []
 
 
 def test_the_stored_verdicts_and_the_pages_are_up_to_date() -> None:
