@@ -97,8 +97,9 @@ def peak_bytes() -> int:
     return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:"))
 
 
-def forget_peak() -> int:
+def forget_peak(give_back: bool = True) -> int:
     """Give back what is free, set the peak to what is held now, and say that."""
-    ctypes.CDLL(None).malloc_trim(0)
+    if give_back:
+        ctypes.CDLL(None).malloc_trim(0)
     Path("/proc/self/clear_refs").write_text("5")
     return peak_bytes()

@@ -6,6 +6,7 @@ python benchmarks/peers/table.py
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,9 @@ ROOT = Path(__file__).parent.parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
 PAGE = ROOT / "docs" / "large-networks.md"
 START, END = "<!-- peers: start -->", "<!-- peers: end -->"
-ROADS = ("hessmap", "curvlinops", "hessian-eigenthings", "PyHessian")
+PEERS = ("curvlinops", "hessian-eigenthings", "PyHessian")
+ROADS = ("hessmap", *PEERS)
+COMPILED = "hessmap, compiled"
 QUESTIONS = ("one product", "block product", "top eigenvalues", "density", "trace")
 
 
@@ -22,7 +25,9 @@ def number(seconds: float) -> str:
     return f"{seconds:.3g} s" if seconds >= 0.1 else f"{1e3 * seconds:.2g} ms"
 
 
-def answer(road: dict[str, Any]) -> str:
+def answer(road: dict[str, Any] | None) -> str:
+    if road is None:
+        return "not run"
     if "seconds" not in road:
         return "fails"
     told = number(road["seconds"]) + (" ‡" if road["part"] < 1 else "")
@@ -36,16 +41,52 @@ def speed_table() -> list[str]:
     if not rows:
         return ["No row was measured yet: `make bench-peers`."]
     rows.sort(key=lambda row: (row["num_parameters"], row["network"], QUESTIONS.index(row["question"])))
+    names = ("hessmap", COMPILED, *PEERS)
     lines = [
-        "| network | question | " + " | ".join(ROADS) + " | floor | least speedup | wanted |",
-        "| --- " * (len(ROADS) + 5) + "|",
+        "| network | question | " + " | ".join(names) + " | to trace and compile | floor | least speedup | wanted |",
+        "| --- " * (len(names) + 6) + "|",
     ]
     for row in rows:
         least = min(row["speedups"].values(), default=float("nan"))
         products = row["roads"]["hessmap"].get("products") or 1
-        cells = [row["network"], row["question"], *(answer(row["roads"][name]) for name in ROADS)]
+        cells = [row["network"], row["question"], *(answer(row["roads"].get(name)) for name in names)]
+        cells.append(seconds_to_compile(row["roads"].get(COMPILED, {})))
         cells += [number(products * row["floor_seconds_per_product"]), f"{least:.1f}x", f"{row['wanted_speedup']:g}x"]
         lines.append("| " + " | ".join(cells) + " |")
+    return lines
+
+
+def seconds_to_compile(road: dict[str, Any]) -> str:
+    """Of tracing and of compiling, as the notes say; less where the compiler had its result on the disk."""
+    found = re.findall(r"(?:traced|compiled) in ([0-9.]+) s", road.get("notes", ""))
+    return " + ".join(f"{float(seconds):.3g}" for seconds in found[:2]) + " s" if found else ""
+
+
+def memory_table() -> list[str]:
+    """Peaks beyond what was held before, where they were measured."""
+    rows = [json.loads(path.read_text()) for path in sorted((RESULTS / "peers").glob("*.json"))]
+    rows = [row for row in rows if "question" in row and "peak_bytes" in row["roads"]["hessmap"]]
+    rows.sort(key=lambda row: (row["num_parameters"], row["network"], QUESTIONS.index(row["question"])))
+    names = ("hessmap", COMPILED, *PEERS)
+    lines = ["| network | peak memory of | " + " | ".join(names) + " |", "| --- " * (len(names) + 2) + "|"]
+    for row in rows:
+        peaks = (row["roads"].get(name, {}).get("peak_bytes") for name in names)
+        told = ["" if peak is None else f"{peak / 1e6:.0f} MB" for peak in peaks]
+        lines.append("| " + " | ".join([row["network"], row["question"], *told]) + " |")
+    return lines if rows else []
+
+
+def jax_table() -> list[str]:
+    """One product by jax, beside ours."""
+    path = RESULTS / "peers_jax.json"
+    if not path.exists():
+        return []
+    ways = ("forward over reverse", "linearize")
+    heads = [f"jax, {way} | to compile" for way in ways]
+    lines = ["| one product | " + " | ".join(heads) + " |", "| --- " * 5 + "|"]
+    for row in json.loads(path.read_text())["cases"]:
+        cells = [f"{number(row[way]['seconds'])} | {row[way]['seconds_to_compile']:.2g} s" for way in ways]
+        lines.append("| " + " | ".join([row["network"], *cells]) + " |")
     return lines
 
 
@@ -83,7 +124,8 @@ def main() -> int:
     page = PAGE.read_text()
     before, _, rest = page.partition(START)
     _, _, after = rest.partition(END)
-    parts = [START, "", *speed_table(), "", *correctness_table(), "", *growth_lines(), "", END]
+    tables = [*speed_table(), "", *jax_table(), "", *memory_table()]
+    parts = [START, "", *tables, "", *correctness_table(), "", *growth_lines(), "", END]
     PAGE.write_text(before + "\n".join(parts) + after)
     print(f"written to {PAGE.relative_to(ROOT)}")
     return 0

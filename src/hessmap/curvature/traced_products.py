@@ -173,8 +173,8 @@ def _compiled(problem: Problem, graph: FoldedGraph) -> tuple[Callable[..., Any] 
             with torch.no_grad(), warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 given: list[Any] = [problem.parameters[None].detach(), *graph.constants]
-                # A copy: the compiler rewrites what it is given.
-                function: Callable[..., Any] = torch._inductor.compile(copy.deepcopy(graph.module), given)
+                module = copy.deepcopy(graph.module)  # which the compiler rewrites
+                function: Callable[..., Any] = torch._inductor.compile(module, given)
                 function(*given)
         except Exception as error:  # a compiler that is broken, or an operation that it has no code for
             return None, f"the compiler failed, {type(error).__name__}"
