@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import hessmap as hm
-from hessmap.curvature import products
+from hessmap.curvature import graph_memory, products
 from hessmap.curvature.matrix_convolution import matrix_convolution
 
 SHAPES = {
@@ -54,7 +54,8 @@ def test_vectors_one_by_one_and_together_give_the_same_products(monkeypatch, par
     vectors = torch.randn(problem.num_parameters, 3, generator=generator, dtype=torch.float64)
     together = products.BlockProducts(problem, part)(vectors)
     monkeypatch.setattr(products, "_SMALL_GRAPH", 0)
-    monkeypatch.setattr(products, "_LARGE_GRAPH", 2**15)
+    monkeypatch.setattr(graph_memory, "_LARGE_GRAPH", 2**15)
+    monkeypatch.setattr(graph_memory, "_TIMES_PARAMETERS", 0)
     singly = products.BlockProducts(problem, part)
     torch.testing.assert_close(singly(vectors), together, rtol=1e-12, atol=1e-13)
     assert singly._stored is not None

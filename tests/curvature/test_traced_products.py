@@ -103,7 +103,7 @@ def test_batches_of_one_size_weights_and_some_parameters() -> None:
     given = model_problem(
         "LSTM", compile=True, weights=torch.rand(13, dtype=torch.float64), parameters=["recurrent.weight_hh_l0", "head"]
     )
-    given._found_once["bytes_per_sample"] = traced_products._BATCH_BYTES // 5
+    given._found_once["bytes_per_sample"] = traced_products.batch_bytes(given) // 5
     given.memory_budget = 2**40
     batches = traced_products._batches(given, traced_products._num_batches(given))
     assert [len(targets) for _, targets, _ in batches] == [5, 5, 5]

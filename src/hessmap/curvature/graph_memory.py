@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from hessmap.curvature.problem import Problem
 
 _MIN_BYTES = 256
+_LARGE_GRAPH, _TIMES_PARAMETERS = 2**26, 8
 
 
 def bytes_per_sample(problem: Problem) -> int:
@@ -27,6 +28,12 @@ def bytes_per_sample(problem: Problem) -> int:
         return max(_MIN_BYTES, both - one)
 
     return problem.find_once("bytes_per_sample", count)
+
+
+def batch_bytes(problem: Problem) -> int:
+    """What the graph of a batch should take: more is slow to be had from the system, and far less than the parameters
+    themselves take would spend its time on them, once a batch."""
+    return max(_LARGE_GRAPH, _TIMES_PARAMETERS * problem.num_parameters * problem.dtype.itemsize)
 
 
 def samples_at_once(problem: Problem, columns: int) -> int:

@@ -17,7 +17,7 @@ from hessmap.curvature.agreement import disagreement, random_vector, tolerance
 from hessmap.curvature.batch_graph import PRODUCTS, BatchGraph, RowProduct
 from hessmap.curvature.chain import Link, chain_of
 from hessmap.curvature.chain_products import CHAIN_PARTS, chain_columns, chain_product
-from hessmap.curvature.graph_memory import bytes_per_sample, samples_at_once
+from hessmap.curvature.graph_memory import batch_bytes, bytes_per_sample, samples_at_once
 from hessmap.curvature.nested_tensors import take_rows
 from hessmap.curvature.problem import Problem
 from hessmap.curvature.traced_graph import NotTraceable
@@ -29,7 +29,6 @@ _FEW_SAMPLES = 8  # that products by hand are checked on
 _SMALL_OUTPUT = 64  # outputs up to which the Hessian of the loss in them is written down
 _COPIES = 6  # of a block of vectors that a product holds at once
 _SMALL_GRAPH = 2**20  # bytes of a batch up to which many vectors are multiplied together
-_LARGE_GRAPH = 2**26  # bytes of a batch above which its tensors are slow to be had from the system
 
 
 class BlockProducts:
@@ -83,7 +82,7 @@ class BlockProducts:
         point = problem.parameters
         given = vectors.T.to(point.device, point.dtype).contiguous()
         given = given.clone() if given.is_inference() else given
-        total = 2 * problem.l2 * given if self.kind == "loss" else torch.zeros_like(given)
+        total = 2 * problem.l2 * given if self.kind == "loss" and problem.l2 else None
         if not self._is_decided:
             self._decide(given[:1])
         width = min(max(1, len(given)), columns_at_once(problem))
@@ -91,11 +90,16 @@ class BlockProducts:
             width = min(width, chain_columns(problem, self._chain))
         for product in self._batches(width) if self._stored is None else self._stored:
             began = time.perf_counter()
-            for start in range(0, len(given), width):
-                part = slice(start, start + width)
-                total[part] += product(given[part])
+            if total is None and width >= len(given):  # no sum yet: of ten million parameters, zeros take their time
+                total = product(given)
+            else:
+                total = torch.zeros_like(given) if total is None else total
+                for start in range(0, len(given), width):
+                    part = slice(start, start + width)
+                    total[part] += product(given[part])
             self._seconds += time.perf_counter() - began
         self._num_made += len(given)
+        total = torch.zeros_like(given) if total is None else total
         return total.T.to(vectors.device, vectors.dtype)
 
     def _decide(self, row: Tensor) -> None:
@@ -139,7 +143,7 @@ class BlockProducts:
         """The product of every batch, one pass over the data; all of them are kept if they fit the budget."""
         problem = self.problem
         each = bytes_per_sample(problem)
-        size = min(samples_at_once(problem, 1), max(1, _LARGE_GRAPH // each))
+        size = min(samples_at_once(problem, 1), max(1, batch_bytes(problem) // each))
         together = size * each <= _SMALL_GRAPH
         if together:
             size = samples_at_once(problem, width)

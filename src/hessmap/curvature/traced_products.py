@@ -21,7 +21,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from hessmap.curvature.agreement import disagreement, random_vector, tolerance
 from hessmap.curvature.batch_graph import PRODUCTS, BatchGraph, RowProduct
-from hessmap.curvature.graph_memory import bytes_per_sample
+from hessmap.curvature.graph_memory import batch_bytes, bytes_per_sample
 from hessmap.curvature.memory import readable_bytes
 from hessmap.curvature.nested_tensors import take_rows
 from hessmap.curvature.samples import HeldSamples
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 _SECONDS_TO_TRACE, _SECONDS_TO_COMPILE, _SECONDS_AT_FIRST = 0.0025, 0.035, 5.0
 _SAVED = 0.7  # of the seconds between the matrix products
 _MARGIN = 1.5  # by which the seconds saved must exceed those spent
-_BATCH_BYTES = 2**26  # of a graph, as for graphs that are not traced
 _HEAVY = {
     *(torch.ops.aten.mm, torch.ops.aten.bmm, torch.ops.aten.addmm, torch.ops.aten.baddbmm),
     *(torch.ops.aten.convolution, torch.ops.aten.convolution_backward),
@@ -147,7 +146,7 @@ def _batches(problem: Problem, count: int) -> list[tuple[Any, Tensor, Tensor]]:
 
 
 def _num_batches(problem: Problem) -> int:
-    most = min(_BATCH_BYTES, problem.memory_budget // 4)
+    most = min(batch_bytes(problem), problem.memory_budget // 4)
     return min(problem.num_samples, -(-problem.num_samples * bytes_per_sample(problem) // most))
 
 
