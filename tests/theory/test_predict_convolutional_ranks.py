@@ -46,7 +46,7 @@ def test_deep_convolutions_have_bounds_at_least_as_sharp_as_the_printed_ones(cas
     network = Convolutional(case["d0"], (1, *case["channels"]), case["kernels"], outputs=case["K"])
     prediction = predict_ranks(network)
     assert prediction.outer_product.value == stored_ranks(case, "true")[0]
-    assert prediction.outer_product.truth == "conjecture"
+    assert prediction.outer_product.truth in ("exact", "conjecture")  # exact where narrowest vertices cut it short
     assert {prediction.functional.truth, prediction.loss.truth} <= {"conjectured bound", "upper bound"}
     proved = predict_ranks(network, kind="upper_bound")
     assert kinds(proved) == ("upper_bound",) * 3

@@ -14,9 +14,9 @@ NUM_OBSERVATIONS = 10_000
 CHAINS: dict[str, Any] = {"num_chains": 8, "num_draws": 12_000, "num_burn_in": 6_000, "check_settings": False}
 _ALONG = {
     "rank of the truth, 5-5-5": [("5-5-5", rank, rank) for rank in range(6)],
-    "hidden width, 5-h-5, rank 1": [(f"5-{width}-5", 1, width) for width in (1, 2, 3, 4, 6, 9)],
-    "layers of width 3, rank 1": [("-".join(["3"] * (depth + 1)), 1, depth) for depth in (1, 2, 3, 4, 5)],
-    "rank of the truth, 4-4-4-4": [("4-4-4-4", rank, rank) for rank in range(5)],
+    "hidden width, 5-h-5, rank 1": [(f"5-{width}-5", 1, width) for width in (1, 2, 3, 6)],
+    "layers of width 3, rank 1": [("-".join(["3"] * (depth + 1)), 1, depth) for depth in (1, 2, 3, 4)],
+    "rank of the truth, 4-4-4-4": [("4-4-4-4", rank, rank) for rank in (0, 2, 4)],
 }
 
 

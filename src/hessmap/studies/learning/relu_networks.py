@@ -77,7 +77,7 @@ STUDY = Study(
     name="learning/relu-networks",
     question="Is half the rank of the Hessian the learning coefficient of a ReLU network at its own teacher?",
     reference="Lau et al. 2023; no exact value is known for ReLU networks",
-    cases=grid(student=list(_STUDENTS), hidden=[1, 2, 3, 4], seed=range(1)),
+    cases=grid(student=list(_STUDENTS), hidden=[1, 2, 4], seed=range(1)),
     measure=measure,
     findings=findings,
     depends_on="it is where every unit is at work, and a lower bound where one is at zero",

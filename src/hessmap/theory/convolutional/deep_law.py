@@ -43,7 +43,8 @@ def outer_product_rank(chain: FilterChain | ImageChain) -> int:
     Free: m_v <= m_u t(u, v) for i <= u < v and m_v <= m_w t(v, w) for v < w <= j. A vertex that is not free is so wide
     that it forbids nothing.
 
-    Kind of truth: a conjecture: it held on every network tried (study cnn/deep-law). That no weights exceed it is
+    Kind of truth: a conjecture: it held on every network tried (study cnn/deep-law); proved where
+    ``narrowest_vertices`` reaches. That no weights exceed it is
     proved for stride 1 but for one step: the rank of the Jacobian is at most the dimension of the closure of all
     products; the products of a chain are among those of each merged chain; and (A, B) -> A B, of two parts that meet at
     v, has fibres of dimension m_v^2 where the rows of B are independent (for a product at a free v: checked, not

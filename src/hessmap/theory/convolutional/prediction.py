@@ -11,6 +11,7 @@ from hessmap.theory.convolutional.channel_mixing import channel_mixing_upper_bou
 from hessmap.theory.convolutional.deep_bounds import loss_column_upper_bounds
 from hessmap.theory.convolutional.filter_chains import FilterChain, convolutional_chain
 from hessmap.theory.convolutional.image_chains import ImageChain
+from hessmap.theory.convolutional.narrowest_vertices import proved_outer_product_rank
 from hessmap.theory.convolutional.one_hidden_convolution import OneHiddenConvolution
 from hessmap.theory.convolutional.patch_bounds import NO_OUTPUTS, claims_with_bias, non_linear_claims
 from hessmap.theory.losses_and_data.data_facts import DataFacts, data_facts
@@ -30,6 +31,7 @@ _DEEP_LOSS = f"{_PAPER}, Section 6, sharpened by the dense formula and the share
 _LOSS_COLUMNS = "what outputs and other layers feel of each layer, proof in docs/convolutional.md"
 _COROLLARY = f"{_PAPER}, Corollary 12"
 _CHAIN = "products of polynomial matrices, not in print; study cnn/deep-law"
+_NARROWEST = f"cut at the vertices of least width, not in print, {_PROOF}"
 _LAW = Conjecture(f"{_CHAIN}, the law of H_o", 4_452)
 _COLUMNS = Conjecture(f"{_CHAIN}, block columns layer by layer", 4_452)
 _LAYERS = Conjecture(f"{_CHAIN}, what the other layers tell of each", 4_452)
@@ -42,7 +44,8 @@ _NUM_IMAGES = 1_200
 @rank_rule.register
 def convolutional_ranks(network: Convolutional, question: RankQuestion) -> RankPrediction:
     """One linear convolution: exact for data in general position, but that of the loss Hessian is conjectured. Deeper
-    ones: a conjectured law of the outer-product rank, and bounds. Padded or biased ones: bounds.
+    ones: a law of the outer-product rank, proved where vertices of least width leave at most two layers between them
+    and else conjectured, and bounds. Padded or biased ones: bounds.
 
     Assumptions: those of ``one_layer``, ``deep_bounds``, ``deep_law``, ``deep_columns`` and ``patch_bounds``. Under
     cross-entropy all formulas hold with one output less. Non-linear networks: the linear value as numerical rank, or
@@ -138,6 +141,9 @@ def _deep_claims(network: Convolutions, seen: tuple[int, ...], facts: DataFacts)
         is_exact = isinstance(chain, FilterChain) and not network.paddings[0] and _sees_full_rank(chain, rank)
         laws = _conjectures(chain)
         outer.append(laws[0].value(law) if is_exact else laws[0].bound(law))
+        proved = proved_outer_product_rank(chain) if is_exact and isinstance(chain, FilterChain) else None
+        if proved is not None:
+            outer.append(RankValue(proved, "exact", _NARROWEST))
         functional.append(laws[1].bound(deep_columns.functional_upper_bound(chain)))
         loss.append(laws[2].bound(deep_columns.loss_upper_bound(chain)))
     return outer, functional, loss
