@@ -109,7 +109,10 @@ def test_checkpoint_is_written_and_read_again(folder: Path) -> None:
         ([*SUBJECT, "--save", "."], "a file must be named; . is a folder"),
         ([*SUBJECT, "--verify", "absent.npz"], "a certificate must be readable; absent.npz is not"),
         ([*SUBJECT, "--verify", "own_certificate.py"], "a certificate must be readable; own_certificate.py is not"),
-        ([*SUBJECT, "--grid", "1"], "a grid is given as SCALE,PRECISION; got '1'. Write for example --grid 0.1,100"),
+        (
+            [*SUBJECT, "--grid", "1"],
+            "a grid is given as SCALE,PRECISION[,POINTS]; got '1'. Write for example --grid 0.1,100",
+        ),
         ([*SUBJECT, "--grid", "0,100"], "the scale of a grid must be positive and finite; got 0.0"),
         ([*SUBJECT, "--delta", "2"], "delta must lie strictly between 0 and 1; got 2.0"),
     ],

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from hessmap.certificates import Certificate, Verification
     from hessmap.theory.pac_bayes import PriorGrid
 
-_GRID = "0.1,100"  # theory.pac_bayes.PriorGrid, without loading the room for --help
 EXAMPLES = """
 [bold]Examples[/bold]
 
@@ -42,6 +41,19 @@ def certify(
     data: Annotated[
         str | None, typer.Option(help="The training data, (inputs, labels), as PACKAGE.MODULE:ATTRIBUTE.")
     ] = None,
+    prior_data: Annotated[
+        str | None,
+        typer.Option(help="The samples that the initial model was trained on, none of which may be among the data."),
+    ] = None,
+    posterior: Annotated[
+        str, typer.Option(help="fitted, prior (the initial model with noise) or tightest of both.")
+    ] = "fitted",
+    loss: Annotated[
+        str, typer.Option(help="cross_entropy, bce (one logit) or squared (clipped at 1).")
+    ] = "cross_entropy",
+    objective: Annotated[
+        str, typer.Option(help="bound (the tightest promise), pinsker (a better network) or balanced.")
+    ] = "bound",
     test: Annotated[str | None, typer.Option(help="Test data, to compare with; no part of the promise.")] = None,
     basis: Annotated[
         str,
@@ -64,8 +76,12 @@ def certify(
         ),
     ] = None,
     grid: Annotated[
-        str, typer.Option(metavar="SCALE,PRECISION", help="Grid of prior variances, fixed before the data.")
-    ] = _GRID,
+        str | None,
+        typer.Option(
+            metavar="SCALE,PRECISION[,POINTS]",
+            help="Grid of prior variances, fixed before the data: 0.1,100, or 0.0025,1,5 for a prior from data.",
+        ),
+    ] = None,
     verify: Annotated[
         Path | None,
         typer.Option(
@@ -90,10 +106,12 @@ def certify(
     require_writable(save)
     require_writable(checkpoint)
     trained, untrained, samples, tests = _subject(model, initial, data, test)
+    seen = _prior_data(model, prior_data)
     if verify is not None:
         from hessmap.certificates import Certificate
 
         options = {"seed": seed, "grid": _grid(grid), "num_draws": draws, "test_data": tests}
+        options["prior_data"] = seen
         _report(Certificate.load(verify).verify(trained, samples, initial_model=untrained, **options), as_json)
         return
     found = _certified(
@@ -101,6 +119,10 @@ def certify(
         untrained,
         samples,
         basis=basis,
+        prior_data=seen,
+        posterior=posterior,
+        loss=loss,
+        objective=objective,
         test_data=tests,
         delta=delta,
         grid=_grid(grid),
@@ -121,7 +143,8 @@ def certify(
     console().print(certificate_view(found))
     if save is not None:
         subject = "" if model is None else f"{model} --initial {initial} --data {data} "
-        command = f"hessmap certify {subject}--verify {save}" + ("" if grid == _GRID else f" --grid {grid}")
+        command = f"hessmap certify {subject}--verify {save}" + ("" if grid is None else f" --grid {grid}")
+        command += "" if prior_data is None else f" --prior-data {prior_data}"
         console(stderr=True).print(f"Written to {save}. To check it again: {command}", soft_wrap=True)
 
 
@@ -155,17 +178,30 @@ def _report(found: Verification, as_json: bool) -> None:
         raise typer.Exit(1)
 
 
-def _grid(text: str) -> PriorGrid:
+def _prior_data(model: str | None, prior_data: str | None) -> Any:
+    from hessmap.errors import require
+    from hessmap.views.cli.subject import referenced_data
+
+    if prior_data is None:
+        return None
+    require(model is not None, "samples of a prior go with a model of your own", "--prior-data came without")
+    return referenced_data(prior_data)
+
+
+def _grid(text: str | None) -> PriorGrid | None:
     from hessmap.errors import InvalidInput, sentence
     from hessmap.theory.pac_bayes import PriorGrid
 
-    scale, _, precision = text.partition(",")
+    if text is None:
+        return None
+    scale, _, rest = text.partition(",")
+    precision, *points = rest.split(",")
     try:
-        return PriorGrid(float(scale), int(precision))
+        return PriorGrid(float(scale), int(precision), *map(int, points[:1]))
     except ValueError as error:
         if isinstance(error, InvalidInput):
             raise
-        must = "a grid is given as SCALE,PRECISION"
+        must = "a grid is given as SCALE,PRECISION[,POINTS]"
         raise InvalidInput(sentence(must, f"got {text!r}", "Write for example --grid 0.1,100")) from error
 
 
