@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Mapping
 from math import exp, isclose, log
+from typing import get_args
 
 import numpy as np
 from scipy.stats import binom
@@ -29,8 +30,9 @@ from hessmap.theory.pac_bayes import (
     confidence_of,
     sampled_error_bound,
 )
-from hessmap.theory.risk_bounds import maurer_complexity, tightest_bound
+from hessmap.theory.risk_bounds import Inequality, maurer_complexity, tightest_bound
 
+_INEQUALITIES = get_args(Inequality)
 _FIRST_KIND = ("fitted", "cross_entropy")
 ON_TEST_DATA = ("test_error", "stochastic_test_error")
 _SAME = 1e-6  # relative: what sums of millions of terms differ by on two machines
@@ -182,6 +184,11 @@ def type_faults(certificate: Certificate) -> Iterator[str]:
         yield sentence("a certificate must hold what its fields say", fault)
     if not (isinstance(certificate.posterior, dict) and certificate.posterior):
         yield sentence("a certificate is verified from its posterior", "it holds none")
+    own = certificate.prior_samples
+    is_digests = isinstance(own, np.ndarray) and own.dtype == np.uint8 and own.ndim == 2 and own.shape[1] == 16
+    if not is_digests or len(own) != certificate.num_prior_samples:
+        broken = f"it states {certificate.num_prior_samples} samples, and holds {_form(own)}"
+        yield sentence("a certificate must hold one hash for every sample of its prior", broken)
 
 
 def _sample_faults(certificate: Certificate, found: str, num_samples: int) -> Iterator[str]:
@@ -195,13 +202,7 @@ def _sample_faults(certificate: Certificate, found: str, num_samples: int) -> It
 
 def _prior_faults(certificate: Certificate, part: PriorPart) -> Iterator[str]:
     """The samples of the prior are those that were handed over, hash by hash."""
-    own = certificate.prior_samples
-    is_digests = isinstance(own, np.ndarray) and own.dtype == np.uint8 and own.ndim == 2 and own.shape[1] == 16
-    if not is_digests or len(own) != certificate.num_prior_samples:
-        broken = f"it states {certificate.num_prior_samples} samples, and holds {_form(own)}"
-        yield sentence("a certificate must hold one hash for every sample of its prior", broken)
-        return
-    if part.hash != certificate.prior_data_hash or not np.array_equal(part.digests, own):
+    if part.hash != certificate.prior_data_hash or not np.array_equal(part.digests, certificate.prior_samples):
         broken = f"these samples hash to {part.hash or 'none'}, those of the certificate to "
         broken += certificate.prior_data_hash[:40] or "none"
         yield sentence("a certificate is verified with the samples that its prior has seen", broken)
@@ -275,6 +276,12 @@ def _number_faults(certificate: Certificate) -> Iterator[str]:
         yield sentence("a pair has one sample", f"the certificate states {certificate.samples_per_draw}")
     if certificate.loss not in LOSSES:
         yield sentence(f"loss must be one of {', '.join(LOSSES)}", f"the certificate states {certificate.loss[:40]!r}")
+    for name, known in (("inequality", _INEQUALITIES), ("fit_on", ("rest", "all"))):
+        stated = getattr(certificate, name)
+        if stated not in known:
+            yield sentence(f"{name} must be one of {', '.join(known)}", f"the certificate states {stated[:40]!r}")
+    if certificate.inequality != "langford_seeger" and None in (certificate.held_out_error, certificate.held_out_bound):
+        yield sentence("a certificate must state the held-out bound beside its own", "it states none")
     if certificate.delta_share not in (0.5, 1.0):
         yield sentence("delta_share must be 1/2 or 1", f"the certificate states {certificate.delta_share:.4g}")
     if certificate.inequality == "langford_seeger" and (certificate.posterior_kind, certificate.loss) != _FIRST_KIND:
