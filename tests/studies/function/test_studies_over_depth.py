@@ -80,7 +80,7 @@ def test_the_data_of_the_published_setting_depend_on_few_latent_coordinates() ->
     [
         ("function/cost-over-depth", {"function": "cross", "num_layers": 4, "num_random": 1}),
         ("function/rank-one-layer", {"num_layers": 4, "seed": 0}),
-        ("function/published-setting", {"scale": 1.0, "seed": 0}),
+        ("function/published-setting", {"mean_over": "samples", "scale": 1.0, "seed": 0}),
     ],
 )
 def test_a_case_of_each_gives_a_record_that_can_be_stored_and_judged(
