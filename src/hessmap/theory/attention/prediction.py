@@ -27,9 +27,9 @@ _SUBSPACES = f"a sum of products of subspaces: {_PROOF}"
 _HEADS_BOUND = f"several heads: {_PROOF}"
 _PARAMETERS = "parameters that the tokens and the loss can reach"
 _NO_OUTPUTS = "softmax of one output is constant"
-_SINGLE = Conjecture("one head of linear attention, not in print; study attention/ranks", 2_000)
-_LAST = Conjecture("the last token of linear attention, not in print; study attention/ranks", 2_000)
-_HEADS = Conjecture("several heads of linear attention, not in print; study attention/ranks", 2_000)
+_SINGLE = Conjecture("one head of linear attention, not in print; study attention/ranks", 1_500)
+_LAST = Conjecture("the last token of linear attention, not in print; study attention/ranks", 150)
+_HEADS = Conjecture("several heads of linear attention, not in print; study attention/ranks", 150)
 
 
 @rank_rule.register

@@ -1,0 +1,1 @@
+"""Self-attention: ranks without softmax, blocks and ranks with it."""

@@ -1,0 +1,1 @@
+"""Residual networks: ranks of linear blocks, and what an activation and convolutions change."""
