@@ -35,8 +35,8 @@ def measure(case: Case) -> dict[str, Any]:
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.mul_(case["weight_scale"])
-    weights = [parameter.detach().numpy() for parameter in model.parameters()]
-    blocks = softmax_attention_blocks(tokens.numpy(), *weights, targets.numpy(), temperature)
+    query, key, value = (parameter.detach().numpy() for parameter in model.parameters())
+    blocks = softmax_attention_blocks(tokens.numpy(), query, key, value, targets.numpy(), temperature)
     problem = Problem(model, "squared", tokens, targets)
     record: dict[str, Any] = {}
     for part, hessian in {"outer_product": outer_product_hessian, "functional": functional_hessian}.items():

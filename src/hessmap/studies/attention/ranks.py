@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 _BATCH = 50
 _FAMILIES = ("one head", "value frozen", "query and key merged", "last token", "heads with a projection")
 _BOUNDED = ("fewer tokens than the width", "causal", "a projection and few samples")
-_SCORES = {"query and key merged": {"merged_query_key": True}, "value frozen": {"frozen_value": True}}
 
 
 def cases() -> tuple[Case, ...]:
@@ -53,7 +52,12 @@ def _drawn(draw: random.Random, family: str) -> tuple[SelfAttention, dict[str, A
     if family == "last token":
         many = draw.choice((1, 2, 3, 4, 5, 6, 8, 12, 30, 60))
         return SelfAttention(*sizes, read="last"), {"num_samples": many, "num_tokens": max(2, tokens)}
-    net = SelfAttention(*sizes, causal=family == "causal", **_SCORES.get(family, {}))
+    net = SelfAttention(
+        *sizes,
+        causal=family == "causal",
+        merged_query_key=family == "query and key merged",
+        frozen_value=family == "value frozen",
+    )
     return net, {"num_samples": samples, "num_tokens": tokens}
 
 
