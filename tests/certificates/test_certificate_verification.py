@@ -405,7 +405,7 @@ def test_other_grid_is_confirmed_where_the_verifier_hands_it_over(problem) -> No
     grid = PriorGrid(scale=1.0, precision=50)
     made = certify(model, initial, data, grid=grid, **QUICK)
 
-    assert made.settings["grid"] == {"scale": 1.0, "precision": 50}
+    assert made.settings["grid"] == {"scale": 1.0, "precision": 50, "num_points": None}
     assert made.prior_variance == grid.variance(made.grid_index)
     options = {"initial_model": initial, "seed": SEED, "num_draws": 5000}
     assert made.verify(model, data, grid=grid, **options).verdict == "confirmed"

@@ -78,7 +78,11 @@ def test_grid_of_the_user_is_used_and_has_to_be_handed_over_again(folder: Path) 
     assert "--verify certificate.npz --grid 1,50" in done.stderr
     options = [*SUBJECT, "--verify", "certificate.npz", "--seed", "5", "--draws", "5000"]
 
-    assert Certificate.load(folder / "certificate.npz").settings["grid"] == {"scale": 1.0, "precision": 50}
+    assert Certificate.load(folder / "certificate.npz").settings["grid"] == {
+        "scale": 1.0,
+        "precision": 50,
+        "num_points": None,
+    }
     assert run(*options, "--grid", "1,50").exit_code == 0
     assert run(*options).exit_code == 1
 
