@@ -262,7 +262,8 @@ def _form(array: object) -> str:
 
 
 def _number_faults(certificate: Certificate) -> Iterator[str]:
-    for name in ("bound", "sampled_error", "sampled_error_bound", "training_error", *ON_TEST_DATA):
+    rates = ("bound", "sampled_error", "sampled_error_bound", "training_error", "held_out_error", "held_out_bound")
+    for name in (*rates, *ON_TEST_DATA):
         value = getattr(certificate, name)
         if value is not None and not 0 <= value <= 1:
             yield sentence(f"{name} must lie in [0, 1]", f"the certificate states {value:.4g}")
