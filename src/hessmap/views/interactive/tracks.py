@@ -22,10 +22,10 @@ def track_figures(tracks: Sequence[CurvatureTrack], python: str = "") -> list[Fi
     gaps = tuple(Line(left, end=right, label="not measured") for track in drawn for left, right in track.gaps)
     shown = gaps if len(drawn) == 1 else ()
     figures = [
-        ("Sharpness, the largest eigenvalue", Axis("eigenvalue"), _sharpness),
-        ("Risk", Axis("risk", "log" if _is_positive(drawn, "risk") else "linear"), _risk),
+        ("Largest eigenvalues", Axis("eigenvalue"), _sharpness),
+        ("Risk and gradient", Axis("risk", "log" if _is_positive(drawn, "risk") else "linear"), _risk),
         ("Trace, with two standard errors", Axis("trace"), _trace),
-        ("Share of the gradient in the sharpest directions", Axis("share", limits=(-0.03, 1.03)), _overlap),
+        ("Gradient in the sharpest directions", Axis("share", limits=(-0.03, 1.03)), _overlap),
     ]
     made = []
     for title, axis, traces_of in figures:
@@ -33,7 +33,7 @@ def track_figures(tracks: Sequence[CurvatureTrack], python: str = "") -> list[Fi
         if traces:
             size = max(len(track.points) for track in drawn)
             note = thinning_note(max(len(trace.x) for trace in traces), size)
-            made.append(FigureData(title, _STEP, axis, traces, shown, python, note))
+            made.append(FigureData(title, _STEP, axis, traces, shown, python, note, panel=title))
     return made
 
 

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from hessmap.runs.collection import Collection
 from hessmap.runs.row import Row
 from hessmap.runs.view import Cloud, Heatmap, Histogram, Lines, Mark, Plane, Scale
+from hessmap.views.interactive.studies import panel_data
 from hessmap.views.page import Drawing, inline_svg
 from hessmap.views.plots.style import FAINT, INK, dress, mathematics, new_figure, without_mathematics, write_figure
 from hessmap.views.study.marks import draw_cloud, draw_heatmap, draw_histogram, draw_lines, draw_plane
@@ -74,13 +75,15 @@ def write_study_figure(collection: Collection, path: Path) -> Path:
     return write_figure(study_figure(collection), path, salt=collection.study.name)
 
 
-def inline_drawings(collection: Collection) -> list[Drawing]:
+def inline_drawings(collection: Collection, interactive: bool = False) -> list[Drawing]:
     """Every panel as a drawing of its own, so that a narrow page shows them one below the other."""
     drawings: list[Drawing] = []
     for place, panel in enumerate(panels(collection.study.view.figures, collection.stored.rows)):
         figure = new_figure(*_PANEL_INCHES)
         draw(figure.add_subplot(), panel)
-        drawings.append(Drawing(without_mathematics(panel.title), inline_svg(figure, salt=f"panel{place}")))
+        data = panel_data(panel) if interactive else None
+        title = without_mathematics(panel.title)
+        drawings.append(Drawing.of(title, inline_svg(figure, salt=f"panel{place}"), data))
     return drawings
 
 

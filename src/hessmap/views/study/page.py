@@ -16,8 +16,11 @@ from hessmap.views.study.table import study_table
 _MAX_LINES = 500
 
 
-def study_page(collection: Collection, address: str) -> str:
-    """The page of a study; ``address`` is what the commands on it call the study."""
+def study_page(collection: Collection, address: str, interactive: bool = False) -> str:
+    """The page of a study; ``address`` is what the commands on it call the study.
+
+    ``interactive`` puts the figures in as data as well, and the script that draws them.
+    """
     verdict, table = collection.verdict, study_table(collection)
     failures = collection.stored.failures
     return page(
@@ -27,7 +30,7 @@ def study_page(collection: Collection, address: str) -> str:
         verdict=verdict,
         answer=collection.study.answer(verdict),
         verdict_class=_verdict_class(verdict),
-        figures=inline_drawings(collection),
+        figures=inline_drawings(collection, interactive),
         judgements=(
             ("Cases that disagree", _lines([one for one in verdict.disagreements if not one.is_conjecture])),
             ("Counterexamples of conjectures", _lines([one for one in verdict.disagreements if one.is_conjecture])),

@@ -8,9 +8,12 @@ from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict, Field
 
 from hessmap.errors import InvalidInput, require, sentence
+from hessmap.runs.store import StoredMap
+from hessmap.views.cli.map_directions import options_of_command
 from hessmap.views.web.functions import free_result_name, kept_result
 from hessmap.views.web.jobs import Job, Jobs
 from hessmap.views.web.predict import prediction_command
+from hessmap.views.web.reading import stored_map
 from hessmap.views.web.settings import Explorer
 from hessmap.views.web.studies import known_study
 
@@ -58,6 +61,15 @@ class CertificateRun(_Body):
     iterations: int = Field(default=1500, ge=10, le=100_000)
 
 
+class Directions(_Body):
+    """The sharpest directions of a stored map: of one layer, or held against those of another map."""
+
+    name: str = Field(pattern=_NAME)
+    layer: str | None = Field(default=None, max_length=200)
+    against: str | None = Field(default=None, pattern=_NAME)
+    count: int = Field(default=9, ge=1, le=50)
+
+
 def work_router(explorer: Explorer, jobs: Jobs) -> APIRouter:
     """The routes of an explorer about jobs."""
     router = APIRouter(prefix="/api/jobs")
@@ -90,6 +102,15 @@ def work_router(explorer: Explorer, jobs: Jobs) -> APIRouter:
     def check(body: Check) -> dict[str, Any]:
         words = prediction_command(body.query)
         return _started(jobs.start("check", f"Exact ranks of {words[1]}", [*words, "--check", "--json"]))
+
+    @router.post("/directions")
+    def directions(body: Directions) -> dict[str, Any]:
+        for name in filter(None, (body.name, body.against)):
+            _require_own(explorer, stored_map(explorer.store, name))
+        words = ["map", "directions", f"--count={body.count}", f"--store={explorer.store}", "--json"]
+        words += [f"--layer={body.layer}"] if body.layer is not None else []
+        words += [f"--against={body.against}"] if body.against is not None else []
+        return _started(jobs.start("directions", f"Sharpest directions of {body.name}", [*words, "--", body.name]))
 
     @router.post("/function")
     def function(body: FunctionRun) -> dict[str, Any]:
@@ -131,6 +152,15 @@ def _map_words(explorer: Explorer, body: NewMap) -> list[str]:
     words += [f"--data={explorer.data}", f"--loss={body.loss}", f"--name={body.name}", f"--seconds={body.seconds}"]
     words += [f"--samples={body.samples}"] if body.samples is not None and ":" not in explorer.data else []
     return [*words, f"--store={explorer.store}", f"--output={explorer.store.parent / f'map-{body.name}'}", "--json"]
+
+
+def _require_own(explorer: Explorer, stored: StoredMap) -> None:
+    """A store may come from someone else: only what the explorer was started with is imported."""
+    given = options_of_command(stored)
+    for reference, own in ((given["model"], explorer.model), (given["data"], explorer.data)):
+        if reference is not None and ":" in reference and reference != own:
+            must = "a network is made again only if the explorer was started with its model and data"
+            raise InvalidInput(sentence(must, f"{stored.name} is of {reference}", f"Start hessmap serve {reference}"))
 
 
 def _keep(explorer: Explorer, kind: str, name: str) -> Any:

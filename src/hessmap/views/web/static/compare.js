@@ -2,6 +2,7 @@
 import { get } from "./api.js";
 import { command, empty, fill, h, problem, table } from "./dom.js";
 import { figureCard } from "./figure_card.js";
+import { watched } from "./watched.js";
 
 export async function show(root, { query, signal }) {
   const { maps } = await get("/api/maps", signal);
@@ -19,9 +20,19 @@ export async function show(root, { query, signal }) {
       const found = await get(`/api/compare?old=${encodeURIComponent(before)}&new=${encodeURIComponent(after)}`, signal);
       fill(place, found.identities.map(line => h("p", { class: "note" }, line)), found.caveats.length ? h("section", { class: "verdict open" }, found.caveats.map(line => h("p", {}, line))) : null,
         h("section", { class: "verdict plain" }, found.verdicts.map(line => h("p", {}, line))), h("div", { class: "two" }, found.figures.map(figure => figureCard(figure))),
-        found.tables.map(one => [h("h2", {}, one.title), table(one, { label: one.title })]), found.doubt ? h("p", { class: "note" }, `${found.doubt}.`) : null, h("h2", {}, "The same in a terminal"), command(found.command));
+        found.tables.map(one => [h("h2", {}, one.title), table(one, { label: one.title })]), found.doubt ? h("p", { class: "note" }, `${found.doubt}.`) : null, overlapSection(before, after, signal), h("h2", {}, "The same in a terminal"), command(found.command));
     } catch (error) { if (error.name !== "AbortError") fill(place, problem(error)); }
   }
   fill(root, head, h("div", { class: "card fields" }, old, recent), place);
   await draw();
+}
+
+// Eigenvectors are not kept: both networks are made again by the commands of their maps.
+function overlapSection(before, after, signal) {
+  const place = h("div", { "aria-live": "polite" });
+  const trace = (label, y, kind, colour) => ({ label, kind, x: y.map((_, number) => number + 1), y, low: [], high: [], colour, keys: [], z: [], palette: "", opacity: 1, in_legend: true });
+  const axis = (label, limits = null) => ({ label, scale: "linear", limits, names: [], is_reversed: false });
+  const drawn = ({ overlap }) => figureCard({ title: "Overlap of the sharpest eigenspaces", x: axis("dimension of the two spaces"), y: axis("overlap", [-0.03, 1.03]), traces: [trace("overlap", overlap.values, "both", "loss"), trace("chance", overlap.chance, "dashed", "faint")], lines: [], python: "", note: "1: the same space; chance: two random ones.", is_square: false }, { height: 16 });
+  const button = h("button", { type: "button", onclick: () => watched(place, button, "directions", { name: before, against: after }, drawn, signal) }, "Find the overlap of their eigenspaces");
+  return [h("h2", {}, "Eigenspaces"), h("p", { class: "note" }, "Maps keep no eigenvectors: both networks are made again by the commands of their maps."), button, place];
 }

@@ -101,7 +101,7 @@ function shapes(figure) {
     : { type: "line", xref: line.axis === "x" ? "x" : "paper", yref: line.axis === "x" ? "paper" : "y",
         ...(line.axis === "x" ? { x0: line.at, x1: line.at, y0: 0, y1: 1 } : { x0: 0, x1: 1, y0: line.at, y1: line.at }),
         line: { color: colour(line.colour), width: 1.2, dash: "dot" },
-        label: line.label ? { text: line.label, textposition: "end", font: { size: 10, color: css("soft") }, textangle: line.axis === "x" ? -90 : 0, yanchor: "bottom" } : undefined });
+        label: line.label ? { text: line.label, textposition: line.axis === "x" ? "end" : "start", font: { size: 11, color: colour(line.colour) }, textangle: 0, xanchor: "left", yanchor: line.axis === "x" ? "top" : "bottom", padding: 4 } : undefined });
 }
 
 function layout(figure) {

@@ -1,9 +1,9 @@
 // Function and certificate: the network layer by layer, and how far a bound on unseen errors reaches.
-import { get, post, sleep } from "./api.js";
+import { get } from "./api.js";
 import { empty, fill, h, number, problem, rows } from "./dom.js";
 import { figureCard } from "./figure_card.js";
 import { gauge } from "./gauge.js";
-import { jobView } from "./job.js";
+import { watched } from "./watched.js";
 
 export async function show(root, { query, signal }) {
   const [kept, about] = await Promise.all([get("/api/functions", signal), get("/api/about", signal)]);
@@ -20,20 +20,7 @@ async function section(title, kind, kept, wanted, label, body, view, signal) {
   async function open(name) {
     try { fill(place, await view(name, signal)); } catch (error) { if (error.name !== "AbortError") fill(place, problem(error)); }
   }
-  async function start() {
-    button.disabled = true;
-    try {
-      let job = await post(`/api/jobs/${kind}`, body);
-      while (job.status === "running" || job.status === "waiting") {
-        fill(told, jobView(job));
-        await sleep(500, signal);
-        job = await get(`/api/jobs/${job.number}`, signal);
-      }
-      fill(told, jobView(job));
-      if (job.status === "done") await open(new URLSearchParams(job.link.split("?")[1]).get(kind));
-    } catch (error) { if (error.name !== "AbortError") fill(told, problem(error)); }
-    button.disabled = false;
-  }
+  const start = () => watched(told, button, kind, body, async (result, job) => { await open(new URLSearchParams(job.link.split("?")[1]).get(kind)); return null; }, signal);
   if (kept.length) await open(wanted || kept[0].name);
   else fill(place, empty("Nothing yet", `${label}: it runs in a process of its own, and is kept.`));
   return h("section", { id: kind }, h("div", { class: "row" }, h("h2", {}, title), h("div", { class: "row" }, kept.length ? select : null, button)), told, place);

@@ -1,7 +1,6 @@
 // A new map: the model that the explorer was started with, or a small network of given widths.
-import { get, post, sleep } from "./api.js";
-import { fill, h, problem } from "./dom.js";
-import { jobView } from "./job.js";
+import { h } from "./dom.js";
+import { watched } from "./watched.js";
 
 export function newMapForm(about, maps, signal) {
   const taken = new Set(maps.map(map => map.name));
@@ -22,19 +21,7 @@ export function newMapForm(about, maps, signal) {
   async function start(event) {
     event.preventDefault();
     const given = Object.fromEntries([...new FormData(form)].filter(([, value]) => value !== "").map(([name, value]) => [name, ["epochs", "seed", "samples", "seconds"].includes(name) ? Number(value) : value]));
-    button.disabled = true;
-    try {
-      let job = await post("/api/jobs/map", given);
-      while (job.status === "running" || job.status === "waiting") {
-        fill(told, jobView(job));
-        await sleep(400, signal);
-        job = await get(`/api/jobs/${job.number}`, signal);
-      }
-      fill(told, jobView(job));
-    } catch (error) {
-      if (error.name !== "AbortError") fill(told, problem(error));
-    }
-    button.disabled = false;
+    await watched(told, button, "map", given, null, signal);
   }
   return h("details", { class: "card", open: !maps.length }, h("summary", {}, h("strong", {}, "New map")), form, told);
 }

@@ -1,8 +1,8 @@
 // One study: the answer first, lines and points, a click on a point for its case, a run to start or continue.
-import { get, post, sleep } from "./api.js";
+import { get } from "./api.js";
 import { command, fill, h, number, problem, table } from "./dom.js";
 import { figureCard } from "./figure_card.js";
-import { jobView } from "./job.js";
+import { watched } from "./watched.js";
 
 export async function showStudy(root, name, query, signal) {
   fill(root, h("p", { class: "soft row start" }, h("span", { class: "spinner" }), `Reading the records of ${name} …`));
@@ -13,8 +13,8 @@ export async function showStudy(root, name, query, signal) {
   const head = [h("p", { class: "soft" }, h("a", { href: "/studies" }, "Studies"), ` / ${name}`), h("h1", {}, study.question), h("p", { class: "soft lead" }, `${study.reference}.`)];
   const run = runSection(study, data, signal, () => showStudy(root, name, query, signal));
   if (!study.has_records) return fill(root, head, h("section", { class: "verdict open" }, h("p", {}, study.gap)), run);
-  const choices = study.description.data_choices.length > 1 && h("p", { class: "pick" }, h("a", { class: "badge", href: `/studies/${name}`, "aria-current": data ? null : "true" }, "all data"),
-    study.description.data_choices.map(choice => h("a", { class: "badge", href: `/studies/${name}?data=${choice}`, "aria-current": choice === data ? "true" : null }, choice)));
+  const choices = (data || study.data.length > 1) && h("p", { class: "pick" }, h("a", { class: "badge", href: `/studies/${name}`, "aria-current": data ? null : "true" }, "all data"),
+    (data ? [data] : study.data).map(choice => h("a", { class: "badge", href: `/studies/${name}?data=${choice}`, "aria-current": choice === data ? "true" : null }, choice)));
   fill(root, head, h("section", { class: `verdict answer ${study.outcome}` }, h("p", {}, h("strong", {}, study.answer), ` ${study.verdict}`)), choices,
     study.findings.length ? h("details", { class: "card", open: study.findings.length < 6 }, h("summary", {}, "Claims"), h("ul", {}, study.findings.map(finding => h("li", {}, h("span", { class: `badge ${{ holds: "holds", "does not hold": "fails", inconclusive: "open" }[finding.outcome]}` }, finding.outcome), ` ${finding.claim}${finding.detail ? ` (${finding.detail})` : ""}`)))) : null,
     h("h2", {}, "Figures"), h("p", { class: "note" }, "Click a point for its case, its record and the command that repeats it."), h("div", { class: "two" }, study.figures.map(figure => figureCard(figure, { onClick: open }))),
@@ -56,19 +56,6 @@ function runSection(study, data, signal, onDone) {
   const time = wall < 120 ? `${Math.ceil(wall)} s` : wall < 7200 ? `${Math.round(wall / 60)} min` : `${(wall / 3600).toFixed(1)} h`;
   const text = isMissing ? `The data ${chosen} is not here; hessmap data says where it can be had.` : `${number(done)} of ${number(cases)} cases${chosen ? ` on ${chosen}` : ""} are in your store${failed ? `, ${number(failed)} failed` : ""}. All of them take about ${time}.`;
   const button = h("button", { type: "button", class: "primary", disabled: isMissing || (!left && !failed), onclick: start }, done ? "Continue the run" : "Run the study");
-  async function start() {
-    button.disabled = true;
-    try {
-      let job = await post("/api/jobs/study", { study: study.name, ...(data ? { data } : {}), retry_failed: left === 0 && failed > 0 });
-      while (job.status === "running" || job.status === "waiting") {
-        fill(told, jobView(job));
-        await sleep(500, signal);
-        job = await get(`/api/jobs/${job.number}`, signal);
-      }
-      fill(told, jobView(job));
-      if (job.status === "done") await onDone();
-    } catch (error) { if (error.name !== "AbortError") fill(told, problem(error)); }
-    button.disabled = false;
-  }
+  const start = () => watched(told, button, "study", { study: study.name, ...(data ? { data } : {}), retry_failed: left === 0 && failed > 0 }, async () => { await onDone(); return null; }, signal);
   return h("section", { class: "card", id: "run" }, h("div", { class: "row" }, h("div", {}, h("h3", {}, "Run it here"), h("p", { class: "note" }, text)), button), told, command(study.commands[0]));
 }

@@ -46,6 +46,8 @@ export async function show(root, { query, signal }) {
     fill(drawn, h("div", { class: "two" }, cards), h("div", { class: "told" }, tellings(found)));
   }
 
-  const tellings = found => found.tracks.map(track => h("section", {}, h("h2", {}, track.name), h("p", { class: "note points" }, `${track.network}: ${number(track.num_points)} points. ${track.facts}.`),
+  function tellings(found) {
+    return found.tracks.map(track => h("section", {}, h("h2", {}, track.name), h("p", { class: "note points" }, `${track.network}: ${number(track.num_points)} points. ${track.facts}.`),
     h("section", { class: "verdict plain" }, track.verdicts.map(verdict => h("p", {}, verdict))), h("details", {}, h("summary", {}, "Points"), table(track.points, { label: `Points of ${track.name}` })), command(track.command)));
+  }
 }
