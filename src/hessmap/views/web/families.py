@@ -5,89 +5,27 @@ The page makes its chips and sliders from these descriptions; a new family is a 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any
 
 from hessmap.errors import InvalidInput, sentence
-from hessmap.networks import ACTIVATIONS, Architecture, Convolutional, FullyConnected, LocallyConnected, Polynomial
-
-FieldKind = Literal["count", "counts", "choice", "flag", "text"]
-Values = Mapping[str, Any]
-MOST_LAYERS = 32
-MOST_UNITS = 100_000
-
-
-@dataclass(frozen=True)
-class Field:
-    """One thing to choose. ``counts`` are one number for each layer, of which a chip adds or removes one.
-
-    ``default`` is None where theory has a generic value of its own, which ``generic`` then says in words; ``low`` and
-    ``high`` are the ends of a slider, not limits of what can be typed. ``per_layer_of`` names the counts that this one
-    has as many entries as (fewer by ``fewer``).
-    """
-
-    name: str
-    label: str
-    kind: FieldKind
-    default: Any
-    low: int = 1
-    high: int = 100
-    choices: tuple[str, ...] = ()
-    generic: str = ""
-    help: str = ""
-    per_layer_of: str = ""
-    fewer: int = 0
-
-
-@dataclass(frozen=True)
-class Family:
-    """A kind of network. ``asks`` says which of the questions about loss and data (``QUESTIONS``) it takes."""
-
-    name: str
-    label: str
-    help: str
-    fields: tuple[Field, ...]
-    network: Callable[[Values], Any]
-    asks: tuple[str, ...]
-    is_teacher: bool = False
-
-    def described(self) -> dict[str, Any]:
-        """For the page: everything but the function."""
-        fields = [asdict(field) for field in self.fields]
-        return {"name": self.name, "label": self.label, "help": self.help, "fields": fields, "asks": self.asks}
-
+from hessmap.networks import (
+    ACTIVATIONS,
+    Architecture,
+    Convolutional,
+    FullyConnected,
+    ImageConvolutional,
+    LocallyConnected,
+    Polynomial,
+    Residual,
+    SelfAttention,
+)
+from hessmap.networks.residual import ENDS
+from hessmap.views.web.fields import Family, Field, Values
 
 _ACTIVATION = Field("activation", "Activation", "choice", "identity", choices=ACTIVATIONS)
 _BIAS = Field("bias", "Bias in every layer", "flag", False)
-_SAMPLES = "num_samples"
-QUESTIONS: dict[str, Field] = {
-    field.name: field
-    for field in (
-        Field("loss", "Loss", "choice", "squared", choices=("squared", "cross_entropy", "log_cosh")),
-        Field("input_rank", "Input rank", "count", None, generic="all inputs", help="Rank of the sum of x xᵀ."),
-        Field(
-            "centred_input_rank",
-            "Centred input rank",
-            "count",
-            None,
-            generic="as the input rank",
-            help="With a bias: rank of the covariance of the inputs.",
-        ),
-        Field(
-            "residual_rank",
-            "Residual rank",
-            "count",
-            None,
-            low=0,
-            generic="the largest possible",
-            help="Rank of the sum of (dloss/doutput) xᵀ; with a bias, x with a 1 appended.",
-        ),
-        Field(_SAMPLES, "Samples", "count", None, high=2000, generic="enough", help="Bounds the ranks of the data."),
-        Field("mean_residual_is_zero", "Mean residual is zero", "flag", False, help="With a bias: its gradient is 0."),
-    )
-}
-_ALL = tuple(QUESTIONS)
+_DATA = ("loss", "input_rank", "residual_rank", "num_samples")
+_ALL = (*_DATA, "centred_input_rank", "mean_residual_is_zero")
 
 
 def _fully_connected(values: Values) -> Architecture:
@@ -103,6 +41,33 @@ def _convolutional(values: Values) -> Architecture:
         values["outputs"],
         values["bias"],
         values["activation"],
+    )
+
+
+def _images(values: Values) -> Architecture:
+    names = ("channels", "kernels", "strides", "outputs", "bias", "activation")
+    return ImageConvolutional(values["side"], **{name: values[name] for name in names})
+
+
+def _attention(values: Values) -> Architecture:
+    outputs = values["outputs"] or None  # 0 is no projection
+    flags = {name: values[name] for name in ("merged_query_key", "causal", "read")}
+    key_width = None if values["merged_query_key"] else values["key_width"]
+    return SelfAttention(
+        values["width"], key_width, values["value_width"], heads=values["heads"], outputs=outputs, **flags
+    )
+
+
+def _residual(values: Values) -> Architecture:
+    ends = [end for end in ENDS if values[f"trained_{end}"]]
+    return Residual(
+        values["width"],
+        values["num_blocks"],
+        inner_width=values["inner_width"] or None,  # 0 is none
+        input_dim=values["input_dim"],
+        output_dim=values["output_dim"],
+        trained_ends=ends,
+        activation=values["activation"],
     )
 
 
@@ -172,7 +137,57 @@ FAMILIES: dict[str, Family] = {
                 _ACTIVATION,
             ),
             _locally_connected,
-            tuple(name for name in _ALL if name not in ("centred_input_rank", "mean_residual_is_zero")),
+            _DATA,
+        ),
+        Family(
+            "images",
+            "Images",
+            "Two-dimensional convolutions over square images, then one dense layer.",
+            (
+                Field("side", "Side of the image", "count", 8, high=32),
+                Field("channels", "Channels", "counts", (1, 4), high=32),
+                Field("kernels", "Kernels", "counts", (3,), high=7, per_layer_of="channels", fewer=1),
+                Field("strides", "Strides", "counts", (1,), high=4, per_layer_of="channels", fewer=1),
+                Field("outputs", "Outputs", "count", 10, high=32),
+                _BIAS,
+                _ACTIVATION,
+            ),
+            _images,
+            _ALL,
+        ),
+        Family(
+            "attention",
+            "Self-attention",
+            "Linear self-attention: of the tokens X, head by head, X Q Kᵀ Xᵀ X V, without softmax.",
+            (
+                Field("width", "Width of a token", "count", 16, high=64),
+                Field("heads", "Heads", "count", 2, high=8),
+                Field("key_width", "Keys of a head", "count", 4, high=32),
+                Field("value_width", "Values of a head", "count", 4, high=32),
+                Field("outputs", "Outputs, 0 for none", "count", 10, low=0, high=32),
+                Field("read", "Tokens that are read", "choice", "all", choices=("all", "last")),
+                Field("merged_query_key", "One matrix for Q Kᵀ", "flag", False),
+                Field("causal", "Causal", "flag", False),
+            ),
+            _attention,
+            ("loss", "input_rank", "num_samples", "num_tokens"),
+        ),
+        Family(
+            "residual",
+            "Residual",
+            "Blocks x + W x, or x + U D x with an inner width.",
+            (
+                Field("width", "Width", "count", 8, high=64),
+                Field("num_blocks", "Blocks", "count", 3, high=16),
+                Field("inner_width", "Inner width, 0 for none", "count", 0, low=0, high=64),
+                Field("input_dim", "Inputs", "count", None, high=64, generic="the width"),
+                Field("output_dim", "Outputs", "count", None, high=64, generic="the width"),
+                Field("trained_input", "Trained input layer", "flag", False),
+                Field("trained_output", "Trained output layer", "flag", False),
+                _ACTIVATION,
+            ),
+            _residual,
+            _DATA,
         ),
         Family(
             "teacher_student",

@@ -14,7 +14,8 @@ from hessmap.networks import Architecture, FullyConnected
 from hessmap.results.maps import HESSIAN_SYMBOLS
 from hessmap.theory import effective_parameters, predict_ranks
 from hessmap.views.interactive.figure import Axis, FigureData, Trace
-from hessmap.views.web.families import FAMILIES, QUESTIONS
+from hessmap.views.web.families import FAMILIES
+from hessmap.views.web.fields import QUESTIONS
 from hessmap.views.web.questions import Question, read_question, varied
 
 router = APIRouter(prefix="/api/predict")

@@ -7,7 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from hessmap.errors import InvalidInput, require, require_name, sentence, unknown_name
-from hessmap.views.web.families import FAMILIES, MOST_LAYERS, MOST_UNITS, QUESTIONS, Family, Field
+from hessmap.views.web.families import FAMILIES
+from hessmap.views.web.fields import QUESTIONS, Family, Field
+
+MOST_LAYERS = 32
+MOST_UNITS = 100_000
 
 
 @dataclass(frozen=True)

@@ -52,7 +52,7 @@ export async function show(root, { query, signal }) {
     fill(form, h("p", { class: "note" }, state.family.help), h("div", { class: "fields" }, named.filter(([name]) => !asked.has(name)).map(([, made]) => made)),
       asked.size ? [h("h3", {}, "Loss and data"), h("div", { class: "fields" }, named.filter(([name]) => asked.has(name)).map(([, made]) => made))] : null);
   }
-  const inputs = () => state.values.widths?.[0] ?? state.values.inputs ?? (state.values.patches ? state.values.patches * state.values.patch_size : (state.values.channels?.[0] ?? 1) * (state.values.input_length ?? 64));
+  const inputs = () => state.values.widths?.[0] ?? state.values.inputs ?? (state.values.patches ? state.values.patches * state.values.patch_size : state.values.channels ? state.values.channels[0] * (state.values.input_length ?? state.values.side ** 2) : state.values.input_dim ?? state.values.width ?? 64);
 
   // Kernels and strides have one entry for each convolution.
   function fitLayers(name, value) {
