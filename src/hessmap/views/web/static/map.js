@@ -24,7 +24,7 @@ function spectrumSection(map, network, query, signal) {
   const ranks = h("div", { class: "ranks", "aria-live": "polite", "aria-label": "Ranks at the threshold" });
   const asked = network.number === 0 ? Number(query.get("tolerance")) : 0;
   const start = asked > 0 && asked < 1 ? asked : network.tolerance;
-  let wanted = null, isAsking = false;
+  let wanted = null, isAsking = false, shown = start;
 
   async function update(tolerance) {
     wanted = tolerance;
@@ -35,11 +35,12 @@ function spectrumSection(map, network, query, signal) {
       wanted = null;
       try {
         const found = await get(`/api/maps/${encodeURIComponent(map.name)}/rank?tolerance=${asking}&network=${network.number}`, signal);
+        shown = asking;
         fill(ranks, found.ranks.map(rank => rankCard(rank)));
       } catch (error) { if (error.name !== "AbortError") fill(ranks, h("p", { class: "note" }, error.message)); }
     }
     isAsking = false;
-    if (network.number === 0 && !signal.aborted && wanted === null) history.replaceState(null, "", tolerance === network.tolerance ? location.pathname : `?tolerance=${tolerance.toExponential(3)}`);
+    if (network.number === 0 && !signal.aborted) history.replaceState(null, "", shown === network.tolerance ? location.pathname : `?tolerance=${shown.toExponential(3)}`);
   }
   const line = thresholdLine(start, update);
   const card = figureCard(network.spectrum, { height: 24, overlay: line });
