@@ -73,6 +73,7 @@ def test_the_check_in_exact_arithmetic_agrees(visit: Any) -> None:
         expect(line).to_contain_text("agrees")
 
 
+@pytest.mark.slow
 def test_dragging_the_threshold_moves_rank_and_gap(visit: Any, served: Served) -> None:
     page = visit.page
     visit.open("/maps/before")
@@ -105,6 +106,7 @@ def test_a_click_on_a_layer_shows_its_block(visit: Any) -> None:
     expect(page.locator('[data-layer="2"]')).to_contain_text("Its block of the loss Hessian")
 
 
+@pytest.mark.slow
 def test_a_study_answers_first_and_a_point_leads_to_its_case(visit: Any) -> None:
     page = visit.page
     visit.open("/studies")
@@ -123,6 +125,7 @@ def test_a_study_answers_first_and_a_point_leads_to_its_case(visit: Any) -> None
     expect(dialog).to_be_hidden()
 
 
+@pytest.mark.slow
 def test_a_small_map_is_made_watched_and_opened(visit: Any, served: Served) -> None:
     page = visit.page
     visit.open("/maps")
@@ -138,6 +141,7 @@ def test_a_small_map_is_made_watched_and_opened(visit: Any, served: Served) -> N
         assert load_map(store, "fresh").record.network.num_parameters == 64 * 3 + 3 * 10
 
 
+@pytest.mark.slow
 def test_a_job_can_be_stopped(visit: Any) -> None:
     page = visit.page
     visit.open("/studies/fcn/rank-vs-width")
@@ -146,6 +150,7 @@ def test_a_job_can_be_stopped(visit: Any) -> None:
     expect(page.locator('.job[data-status="stopped"], .job[data-status="done"]')).to_be_visible()
 
 
+@pytest.mark.slow
 def test_a_track_grows_while_it_is_watched(visit: Any, served: Served) -> None:
     page = visit.page
     visit.open("/training?name=run2")
@@ -166,6 +171,7 @@ def test_two_maps_are_compared(visit: Any) -> None:
 
 
 @pytest.mark.parametrize("kind", ["SVG", "PNG", "CSV"])
+@pytest.mark.slow
 def test_a_figure_is_downloaded(visit: Any, kind: str, tmp_path: Path) -> None:
     page = visit.page
     visit.open("/predict?widths=8-6-4")
@@ -183,6 +189,7 @@ def test_a_figure_is_downloaded(visit: Any, kind: str, tmp_path: Path) -> None:
         assert f'"H_L",7,{expected},' in content.decode()
 
 
+@pytest.mark.slow
 def test_the_lines_of_python_are_shown(visit: Any) -> None:
     page = visit.page
     visit.open("/predict?widths=8-6-4")
@@ -190,6 +197,7 @@ def test_the_lines_of_python_are_shown(visit: Any) -> None:
     expect(page.locator(".curve pre")).to_contain_text("hm.predict_ranks(")
 
 
+@pytest.mark.slow
 def test_the_keyboard_is_enough(visit: Any) -> None:
     page = visit.page
     visit.open("/predict")
@@ -227,6 +235,7 @@ def test_the_keyboard_is_enough(visit: Any) -> None:
     indirect=True,
     ids=["phone in the dark", "desk in the light"],
 )
+@pytest.mark.slow
 def test_every_screen_fits_its_width_in_its_colours(visit: Any) -> None:
     page = visit.page
     is_dark = page.evaluate("matchMedia('(prefers-color-scheme: dark)').matches")
@@ -242,6 +251,7 @@ def test_every_screen_fits_its_width_in_its_colours(visit: Any) -> None:
     assert page.evaluate("document.documentElement.dataset.theme") == ("light" if is_dark else "dark")
 
 
+@pytest.mark.slow
 def test_what_is_not_there_is_said_on_the_page(visit: Any) -> None:
     page = visit.page
     visit.open("/maps/none")

@@ -14,6 +14,7 @@ export async function show(root, { signal }) {
       shown = text;
       fill(list, jobs.length ? jobs.reverse().map(jobView) : empty("No job yet", "Maps, studies, checks and certificates that you start appear here."));
     }
+    root.removeAttribute("aria-busy");
     await sleep(800, signal);
   }
 }

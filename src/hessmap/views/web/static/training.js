@@ -21,6 +21,7 @@ export async function show(root, { query, signal }) {
       if (names !== listed) { listed = names; drawPick(tracks); }
       await drawTracks(tracks);
     }
+    root.removeAttribute("aria-busy");
     await sleep(1000, signal);
   }
 
