@@ -10,6 +10,7 @@ from hessmap.curvature.losses import require_parts
 from hessmap.curvature.operator import SymmetricOperator
 from hessmap.curvature.problem import Problem, require_problem
 from hessmap.curvature.products import BlockProducts
+from hessmap.curvature.second_derivatives import require_symmetric_products, twice_differentiable
 from hessmap.errors import InvalidInput, sentence
 from hessmap.results import Provenance
 
@@ -36,7 +37,9 @@ class FisherOperator(SymmetricOperator):
         self._products.expect(count)
 
     def matmat(self, vectors: Tensor) -> Tensor:
-        return self._products(vectors)
+        with twice_differentiable():
+            require_symmetric_products(self.problem, self.kind)
+            return self._products(vectors)
 
     def exact_diagonal(self, max_products: float | None = None) -> Tensor | None:
         return exact_diagonal(self.problem, self.kind, max_products=max_products)

@@ -8,13 +8,14 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 
-from hessmap.curvature.nested_tensors import Inputs, take_rows
+from hessmap.curvature.nested_tensors import Inputs, take_rows, tensors_with_paths
 
 if TYPE_CHECKING:
     from hessmap.curvature.problem import Problem
 
 _MIN_BYTES = 256
 _LARGE_GRAPH, _TIMES_PARAMETERS = 2**26, 8
+_ROUGHLY = 100  # copies of what enters and leaves a model, where autograd's cannot be counted
 
 
 def bytes_per_sample(problem: Problem) -> int:
@@ -23,7 +24,14 @@ def bytes_per_sample(problem: Problem) -> int:
     @torch.inference_mode(False)
     def count() -> int:
         inputs, targets, weights = next(iter(problem.batches(2)))
-        both = _saved_bytes(problem, inputs, targets, weights)
+        try:
+            both = _saved_bytes(problem, inputs, targets, weights)
+        except RuntimeError as error:
+            if "saved tensor hooks" not in str(error):
+                raise
+            # A model that calls torch.func.grad itself does not let the tensors be counted.
+            entering = sum(tensor[0].numel() for _, tensor in tensors_with_paths(inputs))
+            return max(_MIN_BYTES, _ROUGHLY * problem.dtype.itemsize * (entering + problem.output_dim))
         one = _saved_bytes(problem, take_rows(inputs, slice(1)), targets[:1], weights[:1]) if len(targets) > 1 else 0
         return max(_MIN_BYTES, both - one)
 

@@ -15,6 +15,7 @@ from hessmap.curvature.losses import require_parts
 from hessmap.curvature.operator import SymmetricOperator
 from hessmap.curvature.problem import Problem, require_problem
 from hessmap.curvature.products import BlockProducts
+from hessmap.curvature.second_derivatives import require_symmetric_products, twice_differentiable
 from hessmap.results import Part, Provenance
 
 _SMALL = 3000  # parameters of a chain whose matrix costs as much as a product with a third of them, or less
@@ -40,6 +41,7 @@ class Hessian(SymmetricOperator):
         return self.problem.num_parameters
 
     @property
+    @twice_differentiable()
     def block_size(self) -> int:
         return super().block_size if self._dense is not None else self._products.block_size
 
@@ -58,6 +60,7 @@ class Hessian(SymmetricOperator):
         return replace(self.problem.provenance, notes=self.notes)
 
     @cached_property
+    @twice_differentiable()
     def dense(self) -> DenseHessian:
         self._dense = dense_hessian(self.problem, self.part)
         return self._dense
@@ -79,7 +82,9 @@ class Hessian(SymmetricOperator):
     def matmat(self, vectors: Tensor) -> Tensor:
         if self._dense is not None:
             return (self._dense.matrix @ vectors.to(self._dense.matrix)).to(vectors)
-        return self._products(vectors)
+        with twice_differentiable():
+            require_symmetric_products(self.problem, self.part)
+            return self._products(vectors)
 
     def exact_diagonal(self, max_products: float | None = None) -> Tensor | None:
         """That of the matrix if it was written down, else from the structure of layers where that tells it."""
@@ -139,6 +144,7 @@ def functional_hessian(problem: Problem) -> Hessian:
     return Hessian(problem, "functional")
 
 
+@twice_differentiable()
 def loss_norm(problem: Problem) -> float:
     """||H_L||_2 to about 1e-3, enough to anchor a threshold. Found once per problem."""
     products = BlockProducts(problem, "loss", may_trace=False)

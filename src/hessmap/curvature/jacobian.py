@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
-from torch.func import vmap
+from torch.func import vjp, vmap
 
 from hessmap.curvature.memory import require_memory
 from hessmap.curvature.nested_tensors import Inputs, map_tensors, num_rows, take_rows
 from hessmap.curvature.problem import Problem, require_problem
-from hessmap.curvature.pullback import pullback
 from hessmap.errors import InvalidInput, require, sentence
 
 Kernel = Literal["full", "trace", "single_output"]
@@ -66,15 +65,21 @@ def _rows(problem: Problem, inputs: Inputs) -> Tensor:
     units = torch.eye(problem.output_dim, dtype=problem.dtype)[:, None]
 
     def one(sample: Inputs) -> Tensor:
-        _, vjp = pullback(problem.function(map_tensors(lambda values: values[None], sample)), problem.parameters)
-        rows: Tensor = vmap(vjp)(units)
+        alone = map_tensors(lambda values: values[None], sample)
+        linearised: Any = vjp(problem.function(alone), problem.parameters)
+        rows: Tensor = vmap(linearised[1])(units)[0]
         return rows
 
     try:
         jacobian: Tensor = vmap(one)(inputs)
-    except (RuntimeError, InvalidInput):  # modules that write in place or branch on values: one sample at a time
-        jacobian = torch.stack([one(take_rows(inputs, number)) for number in range(num_rows(inputs))])
+    except (RuntimeError, InvalidInput):  # modules that write in place or branch on values, functions of one's own
+        jacobian = torch.stack([_rows_of_one(problem, inputs, number) for number in range(num_rows(inputs))])
     return jacobian.detach()
+
+
+def _rows_of_one(problem: Problem, inputs: Inputs, number: int) -> Tensor:
+    _, product = problem.linearised(take_rows(inputs, slice(number, number + 1)))
+    return torch.stack([product(unit[None]) for unit in torch.eye(problem.output_dim, dtype=problem.dtype)])
 
 
 def _samples_at_once(problem: Problem) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from hessmap.errors import InvalidInput, UnsupportedNetwork, require, sentence
 
@@ -32,8 +32,9 @@ def private_copy(
         names = ", ".join(sorted(str(other).removeprefix("torch.") for other in dtypes))
         change = "promoted" if dtype == torch.float64 else "converted"
         notes.append(f"the model was {change} from {names} to {str(dtype).removeprefix('torch.')}")
+    original = getattr(model, "_orig_mod", model)
     try:
-        twin = _uncompiled(copy.deepcopy(getattr(model, "_orig_mod", model))).to(device)
+        twin = _uncompiled(copy.deepcopy(original, _recomputed_weights(original))).to(device)
         # Not .to(dtype), which would make complex buffers real.
         twin = twin.double() if dtype == torch.float64 else twin.float()
     except (RuntimeError, TypeError, AssertionError) as error:
@@ -54,12 +55,31 @@ def private_copy(
     for module in [module for module in twin.modules() if _has_spectral_norm(module) and module.training]:
         module.eval()
         notes.append("spectral norm was taken frozen, with its stored singular vectors")
+    for module in twin.modules():
+        if isinstance(module, nn.Embedding | nn.EmbeddingBag):
+            module.sparse = False  # another format of the same gradient, which cannot be differentiated again
+    named = original.named_parameters()
+    trainable = {name.replace("_orig_mod.", "") for name, parameter in named if parameter.requires_grad}
     for name, parameter in twin.named_parameters():
         must, got = "weights must be real", f"parameter '{name}' is {parameter.dtype}"
         require(not parameter.is_complex(), must, got, "Use torch.view_as_real in the forward pass")
         require(bool(torch.isfinite(parameter).all()), "weights must be finite", f"parameter '{name}' has NaN or inf")
         parameter.grad = None
+        parameter.requires_grad_(name in trainable)  # the copy of a scripted module made without gradients has none
     return twin, tuple(dict.fromkeys(notes))
+
+
+def _recomputed_weights(model: nn.Module) -> dict[int, Tensor]:
+    """Copies of the weights that pruning and the older weight norm keep as attributes and make anew before every call:
+    they are no leaves once the model was run, and cannot be copied as they are."""
+    found = {}
+    for module in model.modules():
+        for hook in module._forward_pre_hooks.values():
+            name = getattr(hook, "name", getattr(hook, "_tensor_name", None))
+            weight = module.__dict__.get(name) if isinstance(name, str) else None
+            if isinstance(weight, Tensor) and not weight.is_leaf:
+                found[id(weight)] = weight.detach().clone()
+    return found
 
 
 def _is_compiled(module: nn.Module) -> bool:

@@ -16,6 +16,7 @@ from torch.overrides import TorchFunctionMode, resolve_name
 from hessmap.errors import UnsupportedNetwork, sentence
 
 _READS = ("numpy", "tolist", "item")
+_NARROW = (torch.float32, torch.bfloat16, torch.float16)
 
 
 class WeightReader(TorchFunctionMode):
@@ -27,7 +28,7 @@ class WeightReader(TorchFunctionMode):
         self.given = given
         self.found: tuple[str, str] | None = None
         self.constants: set[str] = set()
-        self.casts: str | None = None
+        self.narrow: tuple[str, torch.dtype] | None = None
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -40,16 +41,17 @@ class WeightReader(TorchFunctionMode):
             weight = next((self.addresses[place] for place in places if place in self.addresses), None)
             self.found = None if weight is None else (weight, resolve_name(func) or name)
         result = func(*args, **(kwargs or {}))
-        if isinstance(result, Tensor) and result.dtype == torch.float32 and self.casts is None:
+        if isinstance(result, Tensor) and result.dtype in _NARROW and self.narrow is None:
             is_cast = any(tensor.dtype == torch.float64 for tensor in _tensors(args))
-            self.casts = (resolve_name(func) or name) if is_cast else None
+            self.narrow = (resolve_name(func) or name, result.dtype) if is_cast else None
         return result
 
 
 def require_one_way(
     forward: Callable[[dict[str, Tensor]], Any], named: Mapping[str, Tensor], *models: nn.Module
-) -> tuple[str, ...]:
-    """Evaluate once with copies of the weights: the models' own must not be seen. Notes on constants and casts."""
+) -> tuple[torch.dtype | None, tuple[str, ...]]:
+    """Evaluate once with copies of the weights: the models' own must not be seen. The narrower number format in which a
+    float64 model computes some of its values, if it does, and notes on constants and casts."""
     addresses = {
         _address(value): name.replace("_orig_mod.", "")
         for model in models
@@ -68,9 +70,11 @@ def require_one_way(
         remedy = "Read it from its module in forward (self.layer.weight), not from a list, a closure or another model"
         raise UnsupportedNetwork(sentence(must, got, remedy))
     notes = [f"the model reads values of '{name}' past autograd: constant there" for name in sorted(reader.constants)]
-    if reader.casts is not None:
-        notes.append(f"the model computes some of its values in float32 ({reader.casts}): right to about 1e-7")
-    return tuple(notes)
+    operation, narrow = reader.narrow or ("", None)
+    if narrow is not None:
+        name, rounding = str(narrow).removeprefix("torch."), torch.finfo(narrow).eps
+        notes.append(f"the model computes some of its values in {name} ({operation}): right to about {rounding:.0e}")
+    return narrow, tuple(notes)
 
 
 def require_unwritten(named: Mapping[str, Tensor], versions: Sequence[int]) -> None:

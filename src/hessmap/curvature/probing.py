@@ -13,23 +13,23 @@ from hessmap.curvature.random_state import preserved_random_state
 from hessmap.errors import NotReproducible, require, sentence
 
 
-def require_function(forward: Callable[[Inputs], Tensor], inputs: Inputs) -> None:
-    """Two evaluations agree, and no sample sees another."""
+def require_function(forward: Callable[[Inputs], Tensor], inputs: Inputs, narrowest: torch.dtype) -> None:
+    """Two evaluations agree, and no sample sees another, to the rounding of the narrowest number format in it."""
     few = take_rows(inputs, slice(3))
     outputs = []
     for seed in (0, 1):
         with preserved_random_state(seed):
             before = torch.get_rng_state()
-            outputs.append(forward(few))
+            outputs.append(forward(few).detach())
             is_random = not torch.equal(torch.get_rng_state(), before)
-    alone = forward(take_rows(few, slice(1)))
+    alone = forward(take_rows(few, slice(1))).detach()
     require(bool(torch.isfinite(outputs[0]).all()), "the model's outputs must be finite", "there is NaN or inf")
     differ = not torch.equal(outputs[0], outputs[1])
     if differ or is_random:  # what is rarely random may agree twice by chance
         got = "two evaluations on the same samples disagree" if differ else "it draws random numbers"
         remedy = "Switch off what is random in it (dropout, noise), for example with model.eval()"
         raise NotReproducible(sentence("the model must be a function of its inputs", got, remedy))
-    if not _agree(alone[0], outputs[0][0], outputs[0]):
+    if not _agree(alone[0], outputs[0][0], outputs[0], narrowest):
         got = "the output of a sample changes with the others in its batch"
         remedy = "Call model.eval() so that normalisation layers use their running statistics"
         raise NotReproducible(sentence("samples must not see each other", got, remedy))
@@ -41,15 +41,15 @@ def require_separate_losses(loss: Loss, outputs: Tensor, targets: Tensor) -> Non
     must, got = "the loss must be finite", f"'{loss.name}' gives NaN or inf on the first samples"
     require(bool(torch.isfinite(together).all()), must, got)
     alone = torch.cat([loss.value(outputs[n : n + 1], targets[n : n + 1]) for n in range(len(outputs))])
-    if not _agree(together, alone, alone):
+    if not _agree(together, alone, alone, alone.dtype):
         shapes = f"outputs of shape {tuple(outputs.shape)} with targets of shape {tuple(targets.shape)}"
         got = f"'{loss.name}' gives a sample another loss among others than alone"
         remedy = f"Look for means over the batch, and for broadcasting: it was given {shapes}"
         raise NotReproducible(sentence("samples must not see each other in the loss", got, remedy))
 
 
-def _agree(one: Tensor, other: Tensor, among: Tensor) -> bool:
+def _agree(one: Tensor, other: Tensor, among: Tensor, narrowest: torch.dtype) -> bool:
     # Kernels for one sample and for several round differently.
-    relative = 1e-8 if among.dtype == torch.float64 else 1e-3
+    relative = 1e-8 if narrowest == torch.float64 else 1e-3 if narrowest == torch.float32 else 0.1
     absolute = 1e-2 * relative * float(among.abs().max())
     return torch.allclose(one, other, rtol=relative, atol=absolute, equal_nan=True)

@@ -30,8 +30,8 @@ from hessmap.curvature.nested_tensors import (
 from hessmap.curvature.other_ways import require_one_way, require_unwritten
 from hessmap.curvature.own_loss import labelled_data, read_own_loss
 from hessmap.curvature.probing import require_function, require_separate_losses
-from hessmap.curvature.pullback import pullback
 from hessmap.curvature.samples import HeldSamples, sample_weights
+from hessmap.curvature.second_derivatives import twice_differentiable
 from hessmap.curvature.selection import chosen_parameters
 from hessmap.errors import HessmapError, InvalidInput, require, sentence
 from hessmap.results import Provenance, data_hash, provenance
@@ -148,12 +148,13 @@ class Problem:
             notes = (note,)
         few = take_rows(inputs, slice(_FEW))
         require_unwritten(self.named, versions)
-        notes += require_one_way(lambda given: self._outputs_of(given, few), self.named, original, self.model)
-        require_function(lambda few: self._outputs_of(self.named, few), inputs)
+        narrow, other = require_one_way(lambda given: self._outputs_of(given, few), self.named, original, self.model)
+        notes += other
+        require_function(lambda few: self._outputs_of(self.named, few), inputs, narrow or self.dtype)
         self.output_shape = tuple(self._outputs_of(self.named, inputs).shape[1:])
         self.output_dim = prod(self.output_shape)
         self.loss = loss.fitted(self.output_shape, targets).to(self.dtype, self.device)
-        require_separate_losses(self.loss, self.forward(self.named, inputs), self._prepared(targets))
+        require_separate_losses(self.loss, self.forward(self.named, inputs).detach(), self._prepared(targets))
         if isinstance(self.samples, HeldSamples):
             self.samples = HeldSamples(self.samples.inputs, self._prepared(self.samples.targets))
         self.mass, start = 0.0, 0
@@ -317,7 +318,7 @@ class Problem:
     @torch.no_grad()
     def outputs(self) -> Tensor:
         """Outputs of every sample, shape (num_samples, output_dim)."""
-        return torch.cat([self.forward(self.named, inputs) for inputs, _, _ in self.batches(_PASS)])
+        return torch.cat([self.forward(self.named, inputs).detach() for inputs, _, _ in self.batches(_PASS)])
 
     def residuals(self) -> Tensor:
         """dloss/doutput of every sample, shape (num_samples, output_dim)."""
@@ -327,18 +328,37 @@ class Problem:
     def risk(self) -> float:
         total = self.l2 * float(self.parameters.square().sum())
         for inputs, targets, weights in self.batches(_PASS):
-            total += float(weights @ self.loss.value(self.forward(self.named, inputs), targets).to(weights.dtype))
+            outputs = self.forward(self.named, inputs).detach()  # a model may take gradients of its own
+            total += float(weights @ self.loss.value(outputs, targets).to(weights.dtype))
         return total
 
+    @twice_differentiable()
     @torch.inference_mode(False)
     def gradient(self) -> Tensor:
         """Gradient of the risk, flat."""
         total = 2 * self.l2 * self.parameters
         for inputs, targets, weights in self.batches(samples_at_once(self, 1)):
-            outputs, vjp = pullback(self.function(inputs), self.parameters)
+            outputs, vjp = self.linearised(inputs)
             slope = weights[:, None] * self.loss.gradient(outputs, targets)
             total = total + vjp(slope.to(outputs.dtype))
         return total
+
+    def linearised(self, inputs: Inputs) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
+        """The outputs of some samples, and the product of a cotangent with their Jacobian, flat: by autograd alone,
+        which takes every model."""
+        leaves = {name: value.detach().requires_grad_() for name, value in self.named.items()}
+        with torch.enable_grad():
+            outputs = self.forward(leaves, inputs)
+
+        def vjp(cotangent: Tensor) -> Tensor:
+            if not outputs.requires_grad:
+                return torch.zeros_like(self.parameters)
+            parts = torch.autograd.grad(
+                outputs, list(leaves.values()), cotangent, retain_graph=True, materialize_grads=True
+            )
+            return torch.cat([part.reshape(-1) for part in parts])
+
+        return outputs.detach(), vjp
 
     @torch.inference_mode(False)
     def in_single_precision(self) -> Problem | None:

@@ -10,19 +10,18 @@ term is zero and M has the rank of A; it is held as signed rows, M = rows^T diag
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
-from torch.func import vjp, vmap
 
+from hessmap.curvature.batch_graph import vjp_rows
 from hessmap.curvature.layers.layer import Layer, layer_inputs_and_outputs
 from hessmap.curvature.losses import Loss
 from hessmap.curvature.nested_tensors import Inputs, num_rows, tensors_with_paths
 from hessmap.curvature.problem import Batch, Problem
-from hessmap.curvature.pullback import pullback
 from hessmap.curvature.recording import recording_of
 from hessmap.errors import InvalidInput
 
@@ -75,11 +74,10 @@ class LayerJacobian:
 
 def layer_jacobian(problem: Problem, layer: Layer, inputs: Inputs) -> LayerJacobian:
     """One vector-Jacobian product per output of the network."""
-    linearised: Any = vjp(_perturbed(problem, layer, inputs), _zero(problem, layer, inputs), has_aux=True)
-    outputs, to_layer, entering = linearised
+    outputs, entering, perturbation = _perturbed(problem, layer, inputs)
     basis = torch.eye(outputs.shape[1], dtype=outputs.dtype)[:, None].expand(-1, len(outputs), -1)
-    jacobian = vmap(lambda cotangent: to_layer(cotangent)[0])(basis).transpose(0, 1)
-    return LayerJacobian(outputs, entering.detach(), jacobian)
+    (jacobian,) = vjp_rows([outputs], [perturbation], [basis], together=True)
+    return LayerJacobian(outputs.detach(), entering.detach(), jacobian.transpose(0, 1))
 
 
 @torch.inference_mode(False)
@@ -97,13 +95,11 @@ def layer_batch(problem: Problem, layer: Layer, curvature: Curvature, batch: Bat
     return LayerBatch(layer, found.entering, weights, rows.reshape(*rows.shape[:2], *shape).contiguous(), signs)
 
 
-def _perturbed(problem: Problem, layer: Layer, inputs: Inputs) -> Callable[[Tensor], tuple[Tensor, Tensor]]:
-    """The outputs as a function of a perturbation of the layer's outputs, and what entered the layer."""
-    return lambda perturbation: layer_inputs_and_outputs(problem, layer, inputs, perturbation)
-
-
-def _zero(problem: Problem, layer: Layer, inputs: Inputs) -> Tensor:
-    return problem.parameters.new_zeros(num_rows(inputs), layer.output_size)
+@torch.enable_grad()
+def _perturbed(problem: Problem, layer: Layer, inputs: Inputs) -> tuple[Tensor, Tensor, Tensor]:
+    """The outputs, what entered the layer, and the perturbation of what left it that the outputs are a function of."""
+    perturbation = problem.parameters.new_zeros(num_rows(inputs), layer.output_size).requires_grad_()
+    return (*layer_inputs_and_outputs(problem, layer, inputs, perturbation), perturbation)
 
 
 def _functional(problem: Problem, layer: Layer, inputs: Inputs, residual: Tensor) -> Tensor:
@@ -111,18 +107,11 @@ def _functional(problem: Problem, layer: Layer, inputs: Inputs, residual: Tensor
 
     Reverse mode alone, which all modules have.
     """
-    zero, perturbed = _zero(problem, layer, inputs), _perturbed(problem, layer, inputs)
-
-    def slope(perturbation: Tensor) -> Tensor:
-        linearised: Any = vjp(perturbed, perturbation, has_aux=True)
-        # The added zero keeps the slope a function of the perturbation where the outputs are linear in it.
-        found: Tensor = linearised[1](residual)[0] + 0.0 * perturbation
-        return found
-
-    _, to_layer = pullback(slope, zero)
-    size = layer.output_size
-    basis = torch.eye(size, dtype=zero.dtype)[:, None].expand(-1, *zero.shape)
-    found = vmap(to_layer)(basis).transpose(0, 1)
+    outputs, _, perturbation = _perturbed(problem, layer, inputs)
+    with torch.enable_grad():
+        (slope,) = torch.autograd.grad(outputs, [perturbation], residual, create_graph=True, materialize_grads=True)
+    basis = torch.eye(layer.output_size, dtype=slope.dtype)[:, None].expand(-1, *slope.shape)
+    found = vjp_rows([slope], [perturbation], [basis], together=True)[0].transpose(0, 1)
     return (found + found.mT) / 2
 
 

@@ -21,6 +21,7 @@ from hessmap.curvature.layers.diagonal_check import agrees_with_autograd
 from hessmap.curvature.layers.layer_graph import GraphUse, LayerGraph, layer_graph
 from hessmap.curvature.losses import Loss
 from hessmap.curvature.problem import Problem
+from hessmap.curvature.second_derivatives import twice_differentiable
 
 _FEW = 16  # samples that are held against autograd
 _LIMIT = 2**24  # bytes of the rows of a batch
@@ -29,6 +30,7 @@ _CACHED = 2**18  # entries of the matrices J that are formed at once
 _ROWS = 16
 
 
+@twice_differentiable()
 @torch.inference_mode(False)
 def exact_diagonal(problem: Problem, kind: str = "loss", *, max_products: float | None = None) -> Tensor | None:
     """The diagonal of a curvature matrix over the parameters of ``problem.layout``, float64, exact up to rounding.
@@ -38,7 +40,10 @@ def exact_diagonal(problem: Problem, kind: str = "loss", *, max_products: float 
     few samples differ from autograd's, or if it would cost more than about ``max_products`` products.
     """
     few = next(iter(problem.batches(_FEW)))
-    graph = layer_graph(problem, few, together=len(few[1]) * problem.num_parameters <= _CACHED)
+    try:
+        graph = layer_graph(problem, few, together=len(few[1]) * problem.num_parameters <= _CACHED)
+    except RuntimeError:  # calls that depend on the samples, layers inside of a transform of torch.func
+        return None
     if graph is None or not _is_affordable(problem, graph, kind, max_products):
         return None
     sums = _Sums(problem, kind, each=sum(use.leaving.nbytes for use in graph.uses) // len(few[1]))

@@ -26,9 +26,9 @@ class Layer:
     """A layer of a problem: m outputs (channels) from n inputs (entries of a patch) at every position of a sample.
 
     ``uses`` are the calls of its weight by their number in the recording: one, or several of which each has rows of its
-    own (attention projects queries, keys and values by slices of one weight). ``with_bias`` extends the input by a one,
-    so that the bias is the last column of an m x (n + 1) weight (its last row where the weight is stored as inputs x
-    outputs).
+    own (attention projects queries, keys and values by slices of one weight). ``is_transposed`` says that the weight is
+    stored as inputs x outputs. ``with_bias`` extends the input by a one, so that the bias is the last column of an
+    m x (n + 1) weight, or its last row where the weight is transposed.
     """
 
     name: str
@@ -39,6 +39,7 @@ class Layer:
     num_inputs: int
     num_positions: int
     uses: tuple[tuple[int, LayerUse], ...]
+    is_transposed: bool
     with_bias: bool
 
     @property
@@ -46,11 +47,6 @@ class Layer:
         """One use of the whole weight in its own order, in which all outputs share the inputs."""
         use = self.uses[0][1]
         return len(self.uses) == 1 and use.num_groups == 1 and use.kind != "embedding" and use.weight_entries is None
-
-    @property
-    def is_transposed(self) -> bool:
-        """Whether the weight is stored as inputs x outputs."""
-        return self.uses[0][1].transposed
 
     @property
     def weight_shape(self) -> tuple[int, int]:
@@ -135,7 +131,11 @@ def layer_names(problem: Problem) -> tuple[str, ...]:
     require_problem(problem)
     recording = recording_of(problem)
     weights = (use.weight.name for use in recording.uses if use.weight is not None)
-    return tuple(name_of_layer(weight) for weight in dict.fromkeys(weights) if _why_no_layer(recording, weight) == "")
+    return tuple(
+        name_of_layer(weight)
+        for weight in dict.fromkeys(weights)
+        if _why_no_layer(recording, weight, problem.layout.shape(weight)) == ""
+    )
 
 
 def find_layer(problem: Problem, name: str, with_bias: bool = False) -> Layer:
@@ -149,25 +149,39 @@ def find_layer(problem: Problem, name: str, with_bias: bool = False) -> Layer:
         got = f"'{name}' is a {type(modules[name]).__name__}"
         must = "a layer must be linear or a convolution, an embedding or a normalisation with a trainable weight"
         raise _unsupported(must, got, problem)
-    reason = _why_no_layer(recording, weight)
+    reason = _why_no_layer(recording, weight, problem.layout.shape(weight))
     if reason:
         raise _unsupported("a layer must act once: outputs are then linear in its weight", reason, problem)
-    uses = tuple((number, use) for number, use in enumerate(recording.uses) if weight in use.parameters)
+    found = ((number, use) for number, use in enumerate(recording.uses) if weight in use.parameters)
+    uses = tuple((number, use) for number, use in found if use.is_differentiable)
     biases = {use.bias.name for _, use in uses if use.bias is not None}
     bias = next(iter(biases)) if len(biases) == 1 and all(use.bias is not None for _, use in uses) else None
     if with_bias and (bias is None or len(recording.uses_of(bias)) != len(uses)):
         raise _unsupported("with_bias needs a layer with a trainable bias", f"'{name}' has none", problem)
-    first = uses[0][1]
-    sizes = _outputs_and_inputs(first, problem.layout.shape(weight))
+    first, shape = uses[0][1], problem.layout.shape(weight)
+    axis = _output_axis(first, shape)
     positions = max(use.num_positions for _, use in uses)
-    return Layer(name, weight, bias, first.kind, *sizes, positions, uses, with_bias)
+    sizes = _outputs_and_inputs(first, shape, axis)
+    return Layer(name, weight, bias, first.kind, *sizes, positions, uses, axis == 1, with_bias)
 
 
-def _outputs_and_inputs(use: LayerUse, shape: tuple[int, ...]) -> tuple[int, int]:
+def _outputs_and_inputs(use: LayerUse, shape: tuple[int, ...], output_axis: int | None) -> tuple[int, int]:
     """Of the whole weight, of which a use may have a part."""
     if use.kind in ("normalisation", "elementwise"):
         return prod(shape), 1
-    return (shape[1], shape[0]) if use.transposed else (shape[0], prod(shape[1:]))
+    return (shape[1], shape[0]) if output_axis == 1 else (shape[0], prod(shape[1:]))
+
+
+def _output_axis(use: LayerUse, shape: tuple[int, ...]) -> int | None:
+    """Along which axis of the stored weight its outputs lie; None if its entries act in another order."""
+    entries = use.weight_entries
+    if entries is None:
+        return 0
+    places, columns = entries.view(use.num_outputs, -1), prod(shape[1:])
+    for axis, numbers in enumerate((places // columns, places % columns)):
+        if bool((numbers == numbers[:, :1]).all()):
+            return axis
+    return None
 
 
 def name_of_layer(weight: str) -> str:
@@ -203,7 +217,7 @@ def _unsupported(must: str, got: str, problem: Problem) -> UnsupportedNetwork:
     return UnsupportedNetwork(sentence(must, got, f"The layers of this problem are {known}"))
 
 
-def _why_no_layer(recording: Recording, weight: str) -> str:
+def _why_no_layer(recording: Recording, weight: str, shape: tuple[int, ...]) -> str:
     """Why the uses of a weight are no layer; empty if they are."""
     uses = [use for use in recording.uses_of(weight) if use.is_differentiable]
     name = name_of_layer(weight)
@@ -215,16 +229,19 @@ def _why_no_layer(recording: Recording, weight: str) -> str:
     parts = [use for use in uses if use.weight is not None and use.weight.name == weight]
     if len(parts) < len(uses):
         return f"'{name}' acts as a shift"
-    if len(parts) > 1 and not _are_disjoint(parts):
-        return f"the weight of '{name}' is used {len(parts)} times in one forward pass"
+    if not _are_disjoint(parts):
+        return f"the weight of '{name}', or an entry of it, is used more than once in one forward pass"
+    axes = {_output_axis(use, shape) for use in parts}
+    _, num_inputs = _outputs_and_inputs(parts[0], shape, min(axes, key=str))
+    if None in axes or len(axes) > 1 or any(use.num_inputs != num_inputs for use in parts):
+        return f"the weight of '{name}' acts in slices that have some of its inputs each"
     return ""
 
 
 def _are_disjoint(uses: list[LayerUse]) -> bool:
-    """Slices of one weight, none of which overlap, that act side by side."""
+    """The whole weight once, or slices of it, none of which overlap."""
     entries = [use.weight_entries for use in uses]
     if any(places is None for places in entries):
-        return False
+        return len(entries) == 1
     together = torch.cat([places for places in entries if places is not None])
-    is_one_way = len({use.transposed for use in uses}) == 1
-    return is_one_way and len(set(together.tolist())) == len(together)
+    return int(torch.bincount(together).max()) == 1

@@ -105,7 +105,7 @@ class LayerGraph:
 def layer_graph(problem: Problem, batch: Batch, together: bool) -> LayerGraph | None:
     """The layers of a batch; None unless every parameter acts through known layers, each of its entries once."""
     recording = recording_of(problem)
-    if not _acts_once(recording):
+    if not recording.uses or not _acts_once(recording):
         return None
     inputs, targets, weights = batch
     count, found = num_rows(inputs), list[GraphUse]()
@@ -114,6 +114,8 @@ def layer_graph(problem: Problem, batch: Batch, together: bool) -> LayerGraph | 
     def at_use(number: int, call: LayerCall) -> Tensor:
         use = recording.uses[number]
         outputs = call.fast_outputs() if is_slow and call.fast_outputs is not None else call.outputs()
+        if outputs.dtype != problem.dtype:
+            raise RuntimeError("a layer computes in another number format than the model")
         leaving = outputs if outputs.requires_grad else outputs.detach().requires_grad_()
         entering = use.sample_inputs(call.inputs.detach(), count, problem.dtype)
         found.append(GraphUse(use, entering, leaving))

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
-from torch.func import grad, vjp
 
 from hessmap.curvature.agreement import disagreement, random_vector, tolerance
+from hessmap.curvature.batch_graph import vjp_rows
 from hessmap.curvature.layers.batches import Curvature, LayerBatch, layer_batch
 from hessmap.curvature.layers.layer import Layer
 from hessmap.curvature.layers.stored_samples import StoredPatches, stored_jacobians
 from hessmap.curvature.problem import Batch, Problem
+from hessmap.curvature.second_derivatives import twice_differentiable
 from hessmap.errors import UnsupportedNetwork, sentence
 
 _FEW = 16
@@ -27,6 +27,7 @@ class NeededCurvature:
     rank: int
 
 
+@twice_differentiable()
 def needed_curvature(problem: Problem, layer: Layer) -> NeededCurvature:
     """Gauss-Newton where G^T A G is all there is (piecewise-linear behind the layer), else the full derivative.
 
@@ -35,9 +36,9 @@ def needed_curvature(problem: Problem, layer: Layer) -> NeededCurvature:
     """
     few = problem.few_samples(_FEW)
     vector = random_direction(problem, layer)
-    expected = autograd_product(problem, layer, few, vector)
     errors = {}
     kinds: tuple[Curvature, ...] = ("gauss_newton", "full")
+    expected = autograd_product(problem, layer, few, vector)
     for curvature in kinds:
         batch = layer_batch(problem, layer, curvature, few)
         errors[curvature] = disagreement(batch_product(batch, vector), expected)
@@ -62,20 +63,13 @@ def autograd_product(problem: Problem, layer: Layer, batch: Batch, vector: Tenso
     """H v on some samples by differentiating the risk twice, as a matrix of the weight's shape."""
     data, targets, weights = batch
     names = [layer.weight, layer.bias] if layer.with_bias and layer.bias is not None else [layer.weight]
-    values = [problem.named[name] for name in names]
-
-    def slopes(*given: Tensor) -> tuple[Tensor, ...]:
-        def risk(*inner: Tensor) -> Tensor:
-            named = problem.named | dict(zip(names, inner, strict=True))
-            return (weights * problem.loss.value(problem.forward(named, data), targets)).sum()
-
-        found = grad(risk, argnums=tuple(range(len(names))))(*given)
-        # The added zeros keep the slopes functions of the weights where the risk is linear in them.
-        return tuple(slope + 0.0 * value for slope, value in zip(found, given, strict=True))
-
-    linearised: Any = vjp(slopes, *values)
-    parts = linearised[1](tuple(_parts(layer, vector, values)))
-    return _matrix(layer, [part.detach() for part in parts])
+    values = [problem.named[name].detach().requires_grad_() for name in names]
+    with torch.enable_grad():
+        outputs = problem.forward(problem.named | dict(zip(names, values, strict=True)), data)
+        risk = (weights * problem.loss.value(outputs, targets)).sum()
+        slopes = torch.autograd.grad(risk, values, create_graph=True, materialize_grads=True)
+    directions = [part[None] for part in _parts(layer, vector, values)]
+    return _matrix(layer, [part[0] for part in vjp_rows(slopes, values, directions, together=False)])
 
 
 def _parts(layer: Layer, matrix: Tensor, values: list[Tensor]) -> list[Tensor]:

@@ -214,7 +214,13 @@ def restricted_layer(layer: Layer, outputs: Tensor, inputs: Tensor) -> Layer:
         input_size=layer.num_positions * sizes[1],
     )
     return replace(
-        layer, kind="linear", num_outputs=sizes[0], num_inputs=sizes[1], uses=((number, restricted),), with_bias=False
+        layer,
+        kind="linear",
+        num_outputs=sizes[0],
+        num_inputs=sizes[1],
+        uses=((number, restricted),),
+        is_transposed=False,
+        with_bias=False,
     )
 
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.func import vjp
 
+from hessmap.curvature.batch_graph import vjp_rows
 from hessmap.curvature.layers.layer import Layer, find_layer, layer_names
 from hessmap.curvature.nested_tensors import num_rows
 from hessmap.curvature.problem import Problem
@@ -61,14 +61,15 @@ def _mean_slopes(problem: Problem, before: Layer, after: Layer) -> Tensor:
             replay(problem, recording_of(problem), data, (number, later), at_use)
             return found[later].reshape(num_rows(data), -1)
 
-        zero = problem.parameters.new_zeros(num_rows(data), before.num_outputs)
-        linearised: Any = vjp(entering, zero)
-        values, to_layer = linearised
+        zero = problem.parameters.new_zeros(num_rows(data), before.num_outputs).requires_grad_()
+        with torch.enable_grad():
+            values = entering(zero)
         if values.shape[1] != before.num_outputs:
             raise _unsupported(before.name, f"'{after.name}' takes {values.shape[1]} inputs")
-        slopes = to_layer(torch.ones_like(values))[0]
         random = torch.randn(values.shape, generator=generator, dtype=torch.float64).to(values)
-        if not torch.allclose(to_layer(random)[0], random * slopes, rtol=1e-10, atol=1e-12):
+        cotangents = torch.stack([torch.ones_like(random), random])
+        slopes, images = vjp_rows([values], [zero], [cotangents], together=False)[0]
+        if not torch.allclose(images, random * slopes, rtol=1e-10, atol=1e-12):
             raise _unsupported(before.name, f"units are mixed on the way to '{after.name}'")
         total += weights @ slopes
     return total / mass

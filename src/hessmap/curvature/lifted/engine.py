@@ -22,11 +22,10 @@ from hessmap.curvature.memory import require_memory
 from hessmap.curvature.problem import Problem
 from hessmap.curvature.products import hessian_product, uncancelled_size
 from hessmap.curvature.recording import recording_of
-from hessmap.errors import UnsupportedNetwork, sentence
+from hessmap.curvature.second_derivatives import SYMMETRY_TOLERANCE, asymmetric
 from hessmap.results import Part
 
 _SWEPT = 2**28  # bytes of a sweep that still stay near the processor; beyond, more calls cost less than more memory
-SYMMETRY_TOLERANCE = 1e-3  # a bad cancellation passes, and is said; a wrong derivative does not
 
 
 @dataclass(frozen=True)
@@ -68,10 +67,7 @@ def _autograd_matrix(problem: Problem, part: Part, reason: str) -> DenseHessian:
     size = max(float(matrix.abs().max()), uncancelled_size(problem, part, _probe(problem)))
     asymmetry = float((matrix - matrix.T).abs().max()) / (size or 1.0)
     if not asymmetry <= SYMMETRY_TOLERANCE:
-        must = "second derivatives must be symmetric"
-        got = f"torch's differ from their transpose by {asymmetry:.2g} of the largest"
-        remedy = "Look for an operation of the model whose second derivative is wrong, or for values that overflow"
-        raise UnsupportedNetwork(sentence(must, got, remedy))
+        raise asymmetric(asymmetry)
     matrix = (matrix + matrix.T) / 2
     check = max(asymmetry, _disagreement(problem, part, matrix))
     doubt = (

@@ -64,7 +64,7 @@ class Recorder(TorchFunctionMode):
         super().__init__()
         self.listener = listener
         self.followed: dict[int, FromParameters] = {
-            id(value): FromParameters(value, frozenset([name]), ParameterPart(name))
+            id(value): FromParameters(value, frozenset([name]), ParameterPart(name, num_entries=value.numel()))
             for name, value in parameters.items()
         }
         self.calls: list[ParameterCall] = []
@@ -125,10 +125,9 @@ class Recorder(TorchFunctionMode):
         for tensor, place in zip(made, places, strict=True):
             if id(tensor) in self.followed and place is not None:
                 continue  # a cast or a copy that was not needed returns the parameter itself
-            part = None if place is None or source is None or source.part is None else source.part.name
-            self.followed[id(tensor)] = FromParameters(
-                tensor, names, None if part is None else ParameterPart(part, place)
-            )
+            whole = None if place is None or source is None else source.part
+            part = None if whole is None else ParameterPart(whole.name, place, whole.num_entries)
+            self.followed[id(tensor)] = FromParameters(tensor, names, part)
 
 
 def _sequence_number() -> int:

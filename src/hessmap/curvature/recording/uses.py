@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from math import prod
 from typing import Literal
 
@@ -20,18 +21,21 @@ class ParameterPart:
     """A parameter, or some entries of it, as they enter a call.
 
     ``index`` has the shape of the tensor that enters and holds, for each of its entries, the place in the flat
-    parameter; None stands for the parameter as it is.
+    parameter of ``num_entries``; None stands for the parameter as it is.
     """
 
     name: str
     index: Tensor | None = None
+    num_entries: int = 0
 
     def entries(self, shape: tuple[int, ...], transposed: bool = False) -> Tensor | None:
         """Places in the flat parameter of a weight seen as (outputs, inputs), or None for its own order."""
         if self.index is None and not transposed:
             return None
         index = torch.arange(prod(shape)).reshape(shape) if self.index is None else self.index
-        return (index.T if transposed else index.reshape(len(index), -1)).flatten()
+        places = (index.T if transposed else index.reshape(len(index), -1)).flatten()
+        is_own_order = len(places) == self.num_entries and torch.equal(places, torch.arange(len(places)))
+        return None if is_own_order else places
 
 
 @dataclass(frozen=True)
@@ -102,7 +106,7 @@ class LayerUse:
     def images_per_sample(self) -> int:
         return self.num_positions // prod(self.geometry.positions) if self.geometry else 1
 
-    @property
+    @cached_property
     def weight_entries(self) -> Tensor | None:
         """Places of the weight, seen as (outputs, inputs), in the flat parameter; None for its own order."""
         assert self.weight is not None
@@ -124,7 +128,7 @@ class LayerUse:
         if self.kind == "embedding":
             inputs = inputs[..., None].to(dtype)
         rows = inputs.flatten(1) if self.geometry is not None else inputs
-        return self.samples.split(rows, num_samples).flatten(1)
+        return self.samples.split(rows, num_samples).flatten(1).to(dtype)
 
     def sample_outputs(self, outputs: Tensor, num_samples: int) -> Tensor:
         """What leaves a call as rows, in the order of the samples: (samples, outputs, positions)."""

@@ -1,0 +1,84 @@
+"""What torch must be able to do with a model before its curvature is asked for: differentiate it twice, and rightly."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+from torch.utils.checkpoint import CheckpointError
+
+from hessmap.curvature.agreement import random_vector
+from hessmap.curvature.batch_graph import PRODUCTS, BatchGraph
+from hessmap.errors import HessmapError, UnsupportedNetwork, sentence
+
+if TYPE_CHECKING:
+    from hessmap.curvature.problem import Problem
+
+SYMMETRY_TOLERANCE = 1e-3  # a bad cancellation passes; a wrong derivative does not
+_TORCH = str(Path(torch.__file__).parent)
+
+
+@contextmanager
+def twice_differentiable() -> Iterator[None]:
+    """What torch cannot differentiate is refused in its words; an exception of the user's own code passes with a note.
+
+    >>> with twice_differentiable():
+    ...     torch.autograd.grad(torch.ones(()), torch.ones(()))
+    Traceback (most recent call last):
+        ...
+    hessmap.errors.UnsupportedNetwork: torch must be able to differentiate the model and its loss twice; it says: \
+element 0 of tensors does not require grad and does not have a grad_fn.
+    """
+    must = "torch must be able to differentiate the model and its loss twice"
+    try:
+        yield
+    except HessmapError:
+        raise
+    except CheckpointError as error:
+        got = "torch.utils.checkpoint computes activations again, with other weights than those that are differentiated"
+        remedy = "Switch it off, for example with model.gradient_checkpointing_disable()"
+        raise UnsupportedNetwork(sentence(must, got, remedy)) from error
+    except Exception as error:
+        if isinstance(error, RuntimeError) and _is_raised_by_torch(error):
+            reason = str(error).strip().splitlines()[0].rstrip(".")
+            raise UnsupportedNetwork(sentence(must, f"it says: {reason}")) from error
+        error.add_note("raised while the model was differentiated")
+        raise
+
+
+def _is_raised_by_torch(error: Exception) -> bool:
+    frames = traceback.extract_tb(error.__traceback__)
+    return bool(frames) and frames[-1].filename.startswith(_TORCH) and not hasattr(error, "__notes__")
+
+
+def require_symmetric_products(problem: Problem, part: str) -> None:
+    """u.(H v) = v.(H u) on two samples, asked once per problem and part, before its first product.
+
+    A function whose derivative hides its own derivative (``once_differentiable``, an embedding that scales its gradient
+    by frequency) makes products that belong to no second derivative.
+    """
+    problem.find_once(f"symmetry of {part}", lambda: _require_symmetric(problem, part))
+
+
+@torch.inference_mode(False)
+def _require_symmetric(problem: Problem, part: str) -> bool:
+    few = next(iter(problem.batches(2)))
+    size = problem.num_parameters
+    vectors = random_vector(2 * size, problem.dtype).reshape(2, size).to(problem.device)
+    images = PRODUCTS[part](BatchGraph(problem, few, together=False))(vectors)
+    crossed = (vectors @ images.T).double()
+    difference, scale = float((crossed[0, 1] - crossed[1, 0]).abs()), float(images.double().norm(dim=1).sum())
+    if difference > SYMMETRY_TOLERANCE * scale:
+        raise asymmetric(difference / scale)
+    return True
+
+
+def asymmetric(size: float) -> UnsupportedNetwork:
+    """The error for second derivatives that differ from their transpose by so much of the largest."""
+    got = f"torch's differ from their transpose by {size:.2g} of the largest"
+    remedy = "Look for an operation of the model whose second derivative is wrong, or for values that overflow"
+    return UnsupportedNetwork(sentence("second derivatives must be symmetric", got, remedy))
