@@ -73,6 +73,7 @@ def drawn_networks(generator: np.random.Generator, size: int, counted: int) -> t
     return wagered_bound([int(count) for count in counts], DELTA), 0.2
 
 
+@pytest.mark.slow
 def test_wager_counts_networks_and_not_their_samples() -> None:
     assert num_misses(lambda generator: drawn_networks(generator, 20, counted=1)) <= MOST
     assert num_misses(lambda generator: drawn_networks(generator, 20, counted=20)) > MOST
