@@ -26,7 +26,8 @@ async function show() {
     const isCurrent = link.getAttribute("href") === `/${screen}`;
     if (isCurrent) link.setAttribute("aria-current", "page"); else link.removeAttribute("aria-current");
   }
-  document.getElementById("screens").querySelector("[aria-current]")?.scrollIntoView({ inline: "center", block: "nearest" });
+  const bar = document.getElementById("screens"), current = bar.querySelector("[aria-current]");
+  if (current) bar.scrollLeft = current.offsetLeft - bar.offsetLeft - bar.clientWidth / 3; // on a phone the bar is wider than the screen
   root.setAttribute("aria-busy", "true");
   try {
     const module = await SCREENS[screen]();

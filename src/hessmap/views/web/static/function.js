@@ -20,7 +20,9 @@ async function section(title, kind, kept, wanted, label, body, view, signal) {
   async function open(name) {
     try { fill(place, await view(name, signal)); } catch (error) { if (error.name !== "AbortError") fill(place, problem(error)); }
   }
-  const start = () => watched(told, button, kind, body, async (result, job) => { await open(new URLSearchParams(job.link.split("?")[1]).get(kind)); return null; }, signal);
+  function start() {
+    return watched(told, button, kind, body, async (result, job) => { await open(new URLSearchParams(job.link.split("?")[1]).get(kind)); return null; }, signal);
+  }
   if (kept.length) await open(wanted || kept[0].name);
   else fill(place, empty("Nothing yet", `${label}: it runs in a process of its own, and is kept.`));
   return h("section", { id: kind }, h("div", { class: "row" }, h("h2", {}, title), h("div", { class: "row" }, kept.length ? select : null, button)), told, place);

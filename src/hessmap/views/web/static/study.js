@@ -56,6 +56,8 @@ function runSection(study, data, signal, onDone) {
   const time = wall < 120 ? `${Math.ceil(wall)} s` : wall < 7200 ? `${Math.round(wall / 60)} min` : `${(wall / 3600).toFixed(1)} h`;
   const text = isMissing ? `The data ${chosen} is not here; hessmap data says where it can be had.` : `${number(done)} of ${number(cases)} cases${chosen ? ` on ${chosen}` : ""} are in your store${failed ? `, ${number(failed)} failed` : ""}. All of them take about ${time}.`;
   const button = h("button", { type: "button", class: "primary", disabled: isMissing || (!left && !failed), onclick: start }, done ? "Continue the run" : "Run the study");
-  const start = () => watched(told, button, "study", { study: study.name, ...(data ? { data } : {}), retry_failed: left === 0 && failed > 0 }, async () => { await onDone(); return null; }, signal);
+  function start() {
+    return watched(told, button, "study", { study: study.name, ...(data ? { data } : {}), retry_failed: left === 0 && failed > 0 }, async () => { await onDone(); return null; }, signal);
+  }
   return h("section", { class: "card", id: "run" }, h("div", { class: "row" }, h("div", {}, h("h3", {}, "Run it here"), h("p", { class: "note" }, text)), button), told, command(study.commands[0]));
 }
