@@ -26,7 +26,7 @@ STUDIES = {study.name for study in listing()}
 REFERENCE = re.compile(r"Reference:|Singh, |Jacot 2023|Wu et al|teacher-student paper")
 # What hessmap has on subjects that none of the five papers treats.
 OTHER_THEORY = ("theory.attention.", "theory.residual.", "theory.learning.")
-OTHER_STUDIES = ("learning/", "certificates/data-priors")
+OTHER_STUDIES = ("attention/", "residual/", "learning/", "certificates/data-priors")
 
 
 @cache
