@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from types import SimpleNamespace
+from importlib.machinery import ModuleSpec
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,10 @@ from hessmap.results.frames import columns_of
 @pytest.fixture
 def pandas(monkeypatch: pytest.MonkeyPatch) -> None:
     """A stand-in whose tables are dictionaries of columns."""
-    monkeypatch.setitem(sys.modules, "pandas", SimpleNamespace(DataFrame=dict))
+    module = ModuleType("pandas")
+    module.__spec__ = ModuleSpec("pandas", None)  # others look it up: torch, when it is first compiled with
+    module.DataFrame = dict
+    monkeypatch.setitem(sys.modules, "pandas", module)
 
 
 def small_map(**options: Any) -> hm.results.CurvatureMap:
