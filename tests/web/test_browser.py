@@ -73,7 +73,6 @@ def test_the_check_in_exact_arithmetic_agrees(visit: Any) -> None:
         expect(line).to_contain_text("agrees")
 
 
-@pytest.mark.slow
 def test_dragging_the_threshold_moves_rank_and_gap(visit: Any, served: Served) -> None:
     page = visit.page
     visit.open("/maps/before")
@@ -107,7 +106,6 @@ def test_a_click_on_a_layer_shows_its_block(visit: Any) -> None:
     expect(page.locator('[data-layer="2"]')).to_contain_text("Its block of the loss Hessian")
 
 
-@pytest.mark.slow
 def test_a_study_answers_first_and_a_point_leads_to_its_case(visit: Any) -> None:
     page = visit.page
     visit.open("/studies")
@@ -151,7 +149,6 @@ def test_a_job_can_be_stopped(visit: Any) -> None:
     expect(page.locator('.job[data-status="stopped"], .job[data-status="done"]')).to_be_visible()
 
 
-@pytest.mark.slow
 def test_a_track_grows_while_it_is_watched(visit: Any, served: Served) -> None:
     page = visit.page
     visit.open("/training?name=run2")
@@ -190,7 +187,6 @@ def test_a_figure_is_downloaded(visit: Any, kind: str, tmp_path: Path) -> None:
         assert f'"H_L",7,{expected},' in content.decode()
 
 
-@pytest.mark.slow
 def test_the_lines_of_python_are_shown(visit: Any) -> None:
     page = visit.page
     visit.open("/predict?widths=8-6-4")
@@ -198,7 +194,6 @@ def test_the_lines_of_python_are_shown(visit: Any) -> None:
     expect(page.locator(".curve pre")).to_contain_text("hm.predict_ranks(")
 
 
-@pytest.mark.slow
 def test_the_keyboard_is_enough(visit: Any) -> None:
     page = visit.page
     visit.open("/predict")
@@ -252,7 +247,6 @@ def test_every_screen_fits_its_width_in_its_colours(visit: Any) -> None:
     assert page.evaluate("document.documentElement.dataset.theme") == ("light" if is_dark else "dark")
 
 
-@pytest.mark.slow
 def test_what_is_not_there_is_said_on_the_page(visit: Any) -> None:
     page = visit.page
     visit.open("/maps/none")
