@@ -194,7 +194,7 @@ STUDY = Study(
     view=View(
         figures=tuple(
             figure
-            for data in ("digits", "mnist")  # the table has the others
+            for data in shared.DATA
             for network in (_plain(data), *shared.NORMALISED[data])
             for figure in _lines(data, *network)
         ),
