@@ -74,6 +74,15 @@ CASES: dict[str, Callable[..., Any]] = {
     "describe": lambda: hm.describe(net()),
     "learning_coefficient": lambda: hm.learning_coefficient(hm.FullyConnected((4, 5, 3)), rank=2),
     "next_token": lambda: hm.next_token(),
+    "learning_coefficient_estimate": lambda: hm.learning_coefficient_estimate(
+        problem(), num_chains=2, num_draws=20, num_burn_in=10
+    ),
+    "certified_rank_bounds": lambda: hm.certified_rank_bounds(problem(), "outer_product"),
+    "certify_from_data": lambda: hm.certify_from_data(
+        lambda: net(), data(), train=lambda model, part: model, posterior="prior"
+    ),
+    "Residual": lambda: hm.Residual(3, 2).build(seed=0),
+    "SelfAttention": lambda: hm.SelfAttention(4, 2).build(seed=0),
     "predict_ranks": lambda: hm.predict_ranks(hm.FullyConnected((4, 5, 3))),
     "effective_parameters": lambda: hm.effective_parameters(4, 5),
     "train": lambda: hm.train(nn.Sequential(net(), nn.Dropout(0.5)), data(), epochs=2, batch_size=5),

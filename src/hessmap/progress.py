@@ -5,6 +5,7 @@ The room `views` registers what draws in a terminal. Work that ends within two s
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -119,7 +120,9 @@ def new_progress() -> Progress:
 
 def _visible_progress() -> Progress:
     if _make_visible is None:
+        state = random.getstate()  # rich draws numbers when it is imported, and the state is the user's
         import_module("hessmap.views.progress")  # registers itself: the one way up, by name
+        random.setstate(state)
     assert _make_visible is not None
     return _make_visible()
 
