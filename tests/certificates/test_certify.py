@@ -58,7 +58,7 @@ def test_certificate_says_what_it_rests_on(certificate: Certificate) -> None:
     assert certificate.complexity == maurer_complexity(certificate.kl, 600, cost, 0.025)
     assert certificate.num_parameters == 5 * 6 + 6 + 6 * 3 + 3
     assert certificate.doubts == ()
-    assert any("initial weights" in assumption for assumption in certificate.assumptions)
+    assert any("the prior's weights" in assumption for assumption in certificate.assumptions)
 
 
 def test_same_seed_gives_the_same_certificate_and_nothing_else_is_touched(problem, certificate: Certificate) -> None:

@@ -227,5 +227,6 @@ def test_a_product_at_the_vocabulary_of_a_language_model_holds_three_tensors_of_
     found = operator(problem)
     vector = torch.ones(problem.num_parameters)
     logits, parameters = tokens * vocabulary * 4, problem.num_parameters * 4
-    # The first product, which makes all that later ones keep; it also holds some vectors of parameters, and chunks.
-    assert peak_bytes(lambda: found @ vector) <= 3 * logits + 6 * parameters + 2**21
+    # The first product, which makes all that later ones keep; it also holds some vectors of parameters, among them the
+    # two by which symmetry is asked for, and chunks.
+    assert peak_bytes(lambda: found @ vector) <= 3 * logits + 8 * parameters + 2**21

@@ -65,7 +65,7 @@ class Draws:
 def bound_of_counts(counts: tuple[int, ...], delta: float) -> float:
     """The binomial tail where every draw is right or wrong, a wager against the mean elsewhere.
 
-    >>> bound_of_counts((1, 0), 0.25)
+    >>> round(bound_of_counts((1, 0), 0.25), 12)
     0.75
     """
     return held_out_bound(counts[1], sum(counts), delta) if len(counts) == 2 else wagered_bound(counts, delta)

@@ -43,7 +43,7 @@ def held_out_bound(num_errors: int, num_samples: int, delta: float) -> float:
 
     By hand: no error in N samples leaves (1 - p)^N = delta.
 
-    >>> held_out_bound(0, 1, 0.25), round(held_out_bound(0, 2, 0.25), 12), held_out_bound(3, 3, 0.1)
+    >>> round(held_out_bound(0, 1, 0.25), 12), round(held_out_bound(0, 2, 0.25), 12), held_out_bound(3, 3, 0.1)
     (0.75, 0.5, 1.0)
     """
     require(num_samples >= 1, "num_samples must be at least 1", f"got {num_samples}")

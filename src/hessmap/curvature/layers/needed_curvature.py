@@ -27,6 +27,7 @@ class NeededCurvature:
     rank: int
 
 
+@torch.inference_mode(False)
 @twice_differentiable()
 def needed_curvature(problem: Problem, layer: Layer) -> NeededCurvature:
     """Gauss-Newton where G^T A G is all there is (piecewise-linear behind the layer), else the full derivative.
