@@ -7,7 +7,8 @@ import pytest
 import torch
 
 import hessmap as hm
-from hessmap.curvature.operator import DenseOperator, PrincipalBlock
+from hessmap.curvature.operator import DenseOperator
+from hessmap.curvature.operator_blocks import PrincipalBlock
 from hessmap.errors import InvalidInput
 from hessmap.measurement.block_traces import block_traces
 from hessmap.measurement.largest_ritz_value import largest_ritz_value

@@ -31,6 +31,7 @@ from hessmap.errors import require
 _BATCH = 256  # samples at a time of a data set that comes without a loader
 
 
+@torch.no_grad()
 def samples_of(
     data: Any, targets: Any, dtype: torch.dtype, device: torch.device, budget: int
 ) -> tuple[Samples, tuple[str, ...]]:

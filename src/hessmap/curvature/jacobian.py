@@ -11,6 +11,7 @@ from torch.func import vjp, vmap
 from hessmap.curvature.memory import require_memory
 from hessmap.curvature.nested_tensors import Inputs, map_tensors, num_rows, take_rows
 from hessmap.curvature.problem import Problem, require_problem
+from hessmap.curvature.risk import outputs_and_vjp
 from hessmap.errors import InvalidInput, require, sentence
 
 Kernel = Literal["full", "trace", "single_output"]
@@ -78,7 +79,7 @@ def _rows(problem: Problem, inputs: Inputs) -> Tensor:
 
 
 def _rows_of_one(problem: Problem, inputs: Inputs, number: int) -> Tensor:
-    _, product = problem.linearised(take_rows(inputs, slice(number, number + 1)))
+    _, product = outputs_and_vjp(problem, take_rows(inputs, slice(number, number + 1)))
     return torch.stack([product(unit[None]) for unit in torch.eye(problem.output_dim, dtype=problem.dtype)])
 
 

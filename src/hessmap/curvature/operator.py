@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import html
 from abc import ABC, abstractmethod
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
@@ -15,6 +14,7 @@ from torch import Tensor
 from hessmap.curvature.layout import Layout
 from hessmap.errors import require
 from hessmap.results import Provenance
+from hessmap.results.html_tables import html_table
 
 _SHOWN_BLOCKS = 30
 
@@ -100,16 +100,13 @@ class LinearOperator(ABC):
 
     def _repr_html_(self) -> str:
         """Its line, and the blocks of its parameters if it knows them."""
-        layout = getattr(self, "layout", None)
+        layout: Layout | None = getattr(self, "layout", None)
         line = f"<code>{html.escape(repr(self))}</code>"
         if layout is None:
             return line
-        rows = "".join(
-            f"<tr><td>{html.escape(name)}</td><td>{'×'.join(map(str, shape))}</td></tr>"
-            for name, shape in layout.shapes[:_SHOWN_BLOCKS]
-        )
+        rows = [(name, "×".join(map(str, shape))) for name, shape in layout.shapes[:_SHOWN_BLOCKS]]
         more = f"<p>and {len(layout.shapes) - _SHOWN_BLOCKS} more</p>" if len(layout.shapes) > _SHOWN_BLOCKS else ""
-        return f"{line}<table><thead><tr><th>block</th><th>shape</th></tr></thead><tbody>{rows}</tbody></table>{more}"
+        return f"{line}{html_table(('block', 'shape'), rows)}{more}"
 
     def in_single_precision(self) -> LinearOperator | None:
         """The same operator with cheaper products, in float32, of vectors in float64; None if there is none."""
@@ -145,6 +142,8 @@ class SymmetricOperator(LinearOperator):
 
     def block(self, row: str, column: str | None = None) -> LinearOperator:
         """The block of one parameter (symmetric), or of a pair of parameters (rectangular)."""
+        from hessmap.curvature.operator_blocks import DiagonalBlock, RectangularBlock
+
         require(self.layout is not None, "blocks need an operator with a layout", "this one has none")
         assert self.layout is not None
         rows = self.layout[row]
@@ -183,106 +182,3 @@ class DenseOperator(SymmetricOperator):
 
     def to_dense(self) -> Tensor:
         return self.matrix
-
-
-class DiagonalBlock(SymmetricOperator):
-    """The block of one parameter of a larger symmetric operator; it inherits the larger one's scale."""
-
-    def __init__(self, whole: SymmetricOperator, name: str) -> None:
-        assert whole.layout is not None
-        self.whole = whole
-        self.place = whole.layout[name]
-        self.layout = whole.layout.restricted_to([name])
-        self.dtype = whole.dtype
-
-    @property
-    def size(self) -> int:
-        return int(self.place.stop - self.place.start)
-
-    @property
-    def scale(self) -> float | None:
-        return self.whole.scale
-
-    @property
-    def provenance(self) -> Provenance | None:
-        return self.whole.provenance
-
-    def expect_products(self, count: int) -> None:
-        self.whole.expect_products(count)
-
-    def matmat(self, vectors: Tensor) -> Tensor:
-        return self.whole.matmat(_embed(vectors, self.place, self.whole.size))[self.place]
-
-    def exact_diagonal(self, max_products: float | None = None) -> Tensor | None:
-        diagonal = self.whole.exact_diagonal(max_products)
-        return None if diagonal is None else diagonal[self.place]
-
-    @cached_property
-    def _dense(self) -> Tensor:
-        return self.whole.to_dense()[self.place, self.place]
-
-    def to_dense(self) -> Tensor:
-        return self._dense
-
-
-class PrincipalBlock(SymmetricOperator):
-    """The rows and columns at some places of a larger symmetric operator."""
-
-    def __init__(self, whole: SymmetricOperator, places: Tensor) -> None:
-        self.whole = whole
-        self.places = places
-        self.dtype = whole.dtype
-
-    @property
-    def size(self) -> int:
-        return len(self.places)
-
-    @property
-    def block_size(self) -> int:
-        return self.whole.block_size
-
-    @property
-    def scale(self) -> float | None:
-        return self.whole.scale
-
-    @property
-    def provenance(self) -> Provenance | None:
-        return self.whole.provenance
-
-    def expect_products(self, count: int) -> None:
-        self.whole.expect_products(count)
-
-    def matmat(self, vectors: Tensor) -> Tensor:
-        padded = vectors.new_zeros(self.whole.size, vectors.shape[1])
-        padded[self.places] = vectors
-        return self.whole.matmat(padded)[self.places]
-
-
-class RectangularBlock(LinearOperator):
-    """The block of a pair of parameters: a map from the second's directions to the first's gradients."""
-
-    def __init__(self, whole: SymmetricOperator, rows: slice, columns: slice) -> None:
-        self.whole = whole
-        self.rows = rows
-        self.columns = columns
-        self.dtype = whole.dtype
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        return self.rows.stop - self.rows.start, self.columns.stop - self.columns.start
-
-    @property
-    def scale(self) -> float | None:
-        return self.whole.scale
-
-    def matmat(self, vectors: Tensor) -> Tensor:
-        return self.whole.matmat(_embed(vectors, self.columns, self.whole.size))[self.rows]
-
-    def to_dense(self) -> Tensor:
-        return self.whole.to_dense()[self.rows, self.columns]
-
-
-def _embed(vectors: Tensor, place: slice, size: int) -> Tensor:
-    padded = vectors.new_zeros(size, vectors.shape[1])
-    padded[place] = vectors
-    return padded

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hessmap.curvature.batch_formats import Pair, as_tensor, batch_pair, checked_pair
+from hessmap.curvature.batch_formats import Pair, batch_pair, checked_pair
 from hessmap.curvature.nested_tensors import Inputs, take_rows, tensors_with_paths
 from hessmap.curvature.random_state import iterate_seeded
 from hessmap.errors import HessmapError, NotReproducible, require, sentence
@@ -139,19 +139,6 @@ def _noting_errors(batches: Iterator[Any]) -> Iterator[Any]:
     except Exception as error:
         error.add_note(f"raised while the data were read, after {count} batches")
         raise
-
-
-def sample_weights(weights: Any, count: int) -> Tensor | None:
-    """Weights as a checked float64 vector; None if none were given."""
-    if weights is None:
-        return None
-    values = as_tensor(weights, "weights").detach().to("cpu", torch.float64, copy=True)
-    shape = tuple(values.shape)
-    require(shape == (count,), f"weights must be one per sample, {count} of them", f"got shape {shape}")
-    valid = bool(torch.isfinite(values).all() and (values >= 0).all() and 0 < values.sum() < torch.inf)
-    got = f"the smallest is {float(values.min()):.3g}"
-    require(valid, "weights must be finite, not negative and not all zero, and their sum finite", got)
-    return values
 
 
 def _fingerprints(inputs: Inputs, targets: Tensor) -> Tensor:

@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 from torch import Tensor, nn
 
-from hessmap.curvature.layout import Layout
 from hessmap.errors import require, unknown_name
 
 
@@ -39,10 +38,6 @@ class ChosenParameters(NamedTuple):
     named: dict[str, Tensor]
     fixed: dict[str, Tensor]
     num_left_out: int
-
-    @property
-    def layout(self) -> Layout:
-        return Layout(tuple((name, tuple(value.shape)) for name, value in self.named.items()))
 
 
 def chosen_parameters(model: nn.Module, patterns: str | Sequence[str] | None) -> ChosenParameters:

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from hessmap.curvature.lanczos import ScaledProduct
-from hessmap.curvature.operator import DiagonalBlock, LinearOperator, PrincipalBlock
+from hessmap.curvature.operator import LinearOperator
+from hessmap.curvature.operator_blocks import SymmetricBlock
 from hessmap.errors import InvalidInput, checked_count, noted, require, sentence
 
 Floats = NDArray[np.float64]
@@ -158,7 +159,7 @@ def is_known_symmetric(matrix: LinearOperator) -> bool:
     key, owner = _identity(matrix)
     if _SYMMETRIC.get(key) is owner:
         return True
-    return isinstance(matrix, DiagonalBlock | PrincipalBlock) and is_known_symmetric(matrix.whole)
+    return isinstance(matrix, SymmetricBlock) and is_known_symmetric(matrix.whole)
 
 
 def _identity(matrix: LinearOperator) -> tuple[tuple[int, str], object]:

@@ -15,9 +15,10 @@ from hessmap.curvature.problem import Problem
 from hessmap.errors import HessmapError, checked_count, noted, require, require_name
 from hessmap.measurement.dense_spectrum import reduced_spectrum, spectrum
 from hessmap.measurement.density_estimate import density_estimate
+from hessmap.measurement.eigenpair_cost import default_block, eigenpairs_bytes, expected_products
 from hessmap.measurement.matrices import Matrix
 from hessmap.measurement.random_probes import ProbedOperator
-from hessmap.measurement.top_eigenpairs import default_block, eigenpairs_bytes, expected_products, top_eigenpairs
+from hessmap.measurement.top_eigenpairs import top_eigenpairs
 from hessmap.results import DensityEstimate, EigenpairsMeasurement, MethodChoice, Spectrum
 
 SpectrumMethod = Literal["auto", "dense", "reduced", "lanczos", "quadrature"]

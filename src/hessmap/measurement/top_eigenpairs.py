@@ -11,8 +11,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from hessmap.curvature.operator import LinearOperator
 from hessmap.errors import InvalidInput, checked_count, checked_number, checked_seed, require, require_name, sentence
+from hessmap.measurement.eigenpair_cost import default_basis, default_block, expected_products
 from hessmap.measurement.eigenpair_iteration import (
     ENDS,
     EigenpairIteration,
@@ -20,7 +20,6 @@ from hessmap.measurement.eigenpair_iteration import (
     Reference,
     RitzPairs,
     WantedPairs,
-    num_stored,
 )
 from hessmap.measurement.matrices import (
     Matrix,
@@ -35,10 +34,6 @@ from hessmap.progress import shown_work
 from hessmap.results import EigenpairsMeasurement, Provenance, SharpnessMeasurement, provenance
 
 _TOLERANCE, _SHARPNESS_TOLERANCE = 1e-8, 1e-6
-# Products of Lanczos with restarts: at the start, per eigenpair, per vector of a block. The plane through the medians
-# of benchmarks/lanczos_products.py (loss Hessians of four networks, untrained and trained, to 1e-8); single operators
-# took between 0.6 and 1.6 times as many.
-_PRODUCTS_AT_START, _PRODUCTS_PER_PAIR, _PRODUCTS_PER_VECTOR = 9.8, 4.1, 16.8
 _LOOSE = 1e-4  # a tolerance far above what float32 leaves of orthogonality
 
 
@@ -141,29 +136,6 @@ def sharpness(
         seed=found.seed,
         provenance=found.provenance,
     )
-
-
-def default_block(matrix: Matrix, size: int, count: int) -> int:
-    """Narrow blocks need fewer products; wide ones pay where many vectors cost little more than one."""
-    widest = matrix.block_size if isinstance(matrix, LinearOperator) else 16
-    return min(size, widest, max(4, count))
-
-
-def expected_products(size: int, count: int, block_size: int) -> int:
-    """How many products the eigenpairs will take to 1e-8, about."""
-    expected = _PRODUCTS_AT_START + _PRODUCTS_PER_PAIR * count + _PRODUCTS_PER_VECTOR * block_size
-    return min(size, round(expected))
-
-
-def default_basis(size: int, count: int, block_size: int) -> int:
-    """How many vectors are stored before a restart, unless it is said."""
-    return min(size, 2 * count + max(8 * block_size, 32))
-
-
-def eigenpairs_bytes(size: int, count: int, block_size: int, precision: torch.dtype = torch.float64) -> int:
-    """The memory that ``top_eigenpairs`` takes with its default basis: basis, returned vectors, some blocks."""
-    stored = num_stored(size, default_basis(size, count, block_size))
-    return size * (precision.itemsize * stored + 8 * (count + 6 * block_size))
 
 
 def _wanted_pairs(which: End, count: SupportsIndex, tolerance: float, relative_to: Reference, size: int) -> WantedPairs:

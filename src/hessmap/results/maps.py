@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
 from hessmap.errors import unknown_name
+from hessmap.results.html_tables import html_table
 from hessmap.results.provenance import Provenance
 from hessmap.results.ranks import Part, RankCertificate, RankMeasurement, RankPrediction, RankValue
 from hessmap.results.record import Record
@@ -240,9 +240,3 @@ def rank_text(part: PartCurvature) -> str:
     if part.prediction is None:
         return text
     return f"{text} (predicted {part.prediction.value:,}, {part.prediction.truth})"
-
-
-def html_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    head = "".join(f"<th>{html.escape(text)}</th>" for text in heads)
-    body = "".join("<tr>" + "".join(f"<td>{html.escape(text)}</td>" for text in row) + "</tr>" for row in rows)
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import html
 import json
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -11,6 +10,7 @@ import numpy as np
 
 from hessmap.errors import InvalidInput, sentence, unknown_name
 from hessmap.results.frames import frame
+from hessmap.results.html_tables import html_facts
 from hessmap.results.pictures import plot
 from hessmap.results.strict_json import plain, restored
 
@@ -105,11 +105,7 @@ class Record:
         return f"{type(self).__name__}({body})"
 
     def _repr_html_(self) -> str:
-        cells = "".join(
-            f"<tr><th style='text-align:left'>{html.escape(name)}</th><td>{html.escape(value)}</td></tr>"
-            for name, value in self.rows()
-        )
-        return f"<table><caption>{type(self).__name__}</caption>{cells}</table>"
+        return html_facts(type(self).__name__, self.rows())
 
 
 def _equal(left: Any, right: Any) -> bool:

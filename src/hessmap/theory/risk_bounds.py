@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from scipy.special import betaincinv
 
 from hessmap.errors import require
-from hessmap.theory.pac_bayes import _BITS, _EPS, _check_delta, _probability, binary_kl_inverse
+from hessmap.theory.pac_bayes.bounds import check_delta
+from hessmap.theory.pac_bayes.divergences import BITS, EPS, binary_kl_inverse, probability
 
 if TYPE_CHECKING:
     from flint import arb as Ball
@@ -49,7 +50,7 @@ def held_out_bound(num_errors: int, num_samples: int, delta: float) -> float:
     require(num_samples >= 1, "num_samples must be at least 1", f"got {num_samples}")
     is_count = 0 <= num_errors <= num_samples
     require(is_count, f"num_errors must lie in 0..{num_samples}", f"got {num_errors}")
-    _check_delta(delta)
+    check_delta(delta)
     if num_errors == num_samples:
         return 1.0
 
@@ -71,8 +72,8 @@ def mean_bound(mean: float, num_draws: int, delta: float) -> float:
     0.75
     """
     require(num_draws >= 1, "num_draws must be at least 1", f"got {num_draws}")
-    _check_delta(delta)
-    return binary_kl_inverse(mean, -log(delta) / num_draws * (1 + 4 * _EPS))
+    check_delta(delta)
+    return binary_kl_inverse(mean, -log(delta) / num_draws * (1 + 4 * EPS))
 
 
 def wagered_bound(counts: Sequence[int], delta: float) -> float:
@@ -90,7 +91,7 @@ def wagered_bound(counts: Sequence[int], delta: float) -> float:
     """
     require(len(counts) >= 2, "counts must hold at least two entries", f"got {len(counts)}")
     require(min(counts) >= 0 < sum(counts), "counts must not be negative, nor all zero", f"got {list(counts)[:8]}")
-    _check_delta(delta)
+    check_delta(delta)
     steps, total = len(counts) - 1, sum(counts)
     seen = [(place, count) for place, count in enumerate(counts) if count]
 
@@ -134,7 +135,7 @@ def catoni_mixture_inverse(observed: float, allowance: float, num_samples: int) 
     >>> catoni_mixture_inverse(0.01, 8.0, 30_000) < by_maurer
     True
     """
-    q = _probability("observed", observed)
+    q = probability("observed", observed)
     require(num_samples >= 1, "num_samples must be at least 1", f"got {num_samples}")
     require(isfinite(allowance) and allowance >= 0, "allowance must be finite and not negative", f"got {allowance}")
     if q == 1:
@@ -160,7 +161,7 @@ def maurer_complexity(kl: float, num_samples: int, log_cost: float, delta: float
     >>> round(maurer_complexity(0.0, 1, 0.0, 0.5) - log(8), 12)
     0.0
     """
-    return (_allowance(kl, log_cost, delta) + log_maurer_constant(num_samples)) / num_samples * (1 + 8 * _EPS)
+    return (_allowance(kl, log_cost, delta) + log_maurer_constant(num_samples)) / num_samples * (1 + 8 * EPS)
 
 
 def tightest_bound(observed: float, kl: float, num_samples: int, log_cost: float, delta: float) -> TightestBound:
@@ -180,10 +181,10 @@ def tightest_bound(observed: float, kl: float, num_samples: int, log_cost: float
 
 def _allowance(kl: float, log_cost: float, delta: float) -> float:
     """KL + log_cost + log(2 / delta), rounded up."""
-    _check_delta(delta)
+    check_delta(delta)
     for name, value in (("kl", kl), ("log_cost", log_cost)):
         require(isfinite(value) and value >= 0, f"{name} must be finite and not negative", f"got {value}")
-    return (kl + log_cost + log(2 / delta)) * (1 + 8 * _EPS)
+    return (kl + log_cost + log(2 / delta)) * (1 + 8 * EPS)
 
 
 def _lower_tail(num_errors: int, num_samples: int, p: Ball) -> Ball:
@@ -214,7 +215,7 @@ def _gain(stake: float, m: float, place: int, steps: int) -> Ball:
 def _log_maurer_constant(num_samples: int) -> float:
     from flint import arb, ctx
 
-    bits, ctx.prec = ctx.prec, _BITS
+    bits, ctx.prec = ctx.prec, BITS
     try:
         count = arb(num_samples)
         ball = count + count.gamma_upper(count + 1).log() - count * count.log()
@@ -230,7 +231,7 @@ def _first_float(low: float, is_certain: Callable[[float], bool], guess: float |
     """
     from flint import ctx
 
-    bits, ctx.prec = ctx.prec, _BITS
+    bits, ctx.prec = ctx.prec, BITS
     try:
         high = 1.0
         if guess is not None:

@@ -21,8 +21,9 @@ from hessmap.curvature.batch_graph import vjp_rows
 from hessmap.curvature.layers.layer import Layer, layer_inputs_and_outputs
 from hessmap.curvature.losses import Loss
 from hessmap.curvature.nested_tensors import Inputs, num_rows, tensors_with_paths
-from hessmap.curvature.problem import Batch, Problem
+from hessmap.curvature.problem import Problem
 from hessmap.curvature.recording import recording_of
+from hessmap.curvature.weighted_samples import Batch
 from hessmap.errors import InvalidInput
 
 Curvature = Literal["gauss_newton", "full"]

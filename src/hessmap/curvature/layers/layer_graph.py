@@ -15,8 +15,9 @@ from torch.func import vmap
 from hessmap.curvature.batch_graph import has_slow_convolutions
 from hessmap.curvature.layout import Layout
 from hessmap.curvature.nested_tensors import num_rows
-from hessmap.curvature.problem import Batch, Problem
+from hessmap.curvature.problem import Problem
 from hessmap.curvature.recording import LayerCall, LayerUse, Recording, recording_of, replay
+from hessmap.curvature.weighted_samples import Batch
 
 
 @dataclass(frozen=True, eq=False)

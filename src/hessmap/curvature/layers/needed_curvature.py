@@ -12,8 +12,9 @@ from hessmap.curvature.batch_graph import vjp_rows
 from hessmap.curvature.layers.batches import Curvature, LayerBatch, layer_batch
 from hessmap.curvature.layers.layer import Layer
 from hessmap.curvature.layers.stored_samples import StoredPatches, stored_jacobians
-from hessmap.curvature.problem import Batch, Problem
+from hessmap.curvature.problem import Problem
 from hessmap.curvature.second_derivatives import twice_differentiable
+from hessmap.curvature.weighted_samples import Batch
 from hessmap.errors import UnsupportedNetwork, sentence
 
 _FEW = 16

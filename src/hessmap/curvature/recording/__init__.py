@@ -1,6 +1,6 @@
 """One reading of a model: every use of every trainable parameter in a forward pass."""
 
-from hessmap.curvature.recording.calls import LayerCall
+from hessmap.curvature.recording.layer_call import LayerCall
 from hessmap.curvature.recording.record import record, recording_of
 from hessmap.curvature.recording.recorder import Recorder
 from hessmap.curvature.recording.replay import replay

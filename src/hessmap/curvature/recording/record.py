@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from hessmap.curvature.nested_tensors import Inputs, num_rows, take_rows, tensors_with_paths
-from hessmap.curvature.recording.calls import LayerCall
+from hessmap.curvature.recording.layer_call import LayerCall
 from hessmap.curvature.recording.recorder import ParameterCall, Recorder
 from hessmap.curvature.recording.uses import LayerUse, Recording, SampleAxis
 

@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from hessmap.curvature.recording.calls import LayerCall, layer_call
+from hessmap.curvature.recording.calls import layer_call
+from hessmap.curvature.recording.layer_call import LayerCall
 from hessmap.curvature.recording.uses import ParameterPart
 
 

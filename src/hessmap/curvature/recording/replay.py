@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from torch import Tensor
 
 from hessmap.curvature.nested_tensors import Inputs
-from hessmap.curvature.recording.calls import LayerCall
+from hessmap.curvature.recording.layer_call import LayerCall
 from hessmap.curvature.recording.recorder import Recorder
 from hessmap.curvature.recording.uses import Recording
 

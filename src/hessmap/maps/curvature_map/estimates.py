@@ -18,9 +18,9 @@ from hessmap.maps.curvature_map.plan import ProductBudget
 from hessmap.maps.curvature_map.spread import curvature_spread
 from hessmap.maps.curvature_map.stages import Stages, product_caps
 from hessmap.measurement.block_traces import BlockTraces
+from hessmap.measurement.eigenpair_cost import eigenpairs_bytes
 from hessmap.measurement.matrices import Floats
 from hessmap.measurement.negative_share import negative_share
-from hessmap.measurement.top_eigenpairs import eigenpairs_bytes
 from hessmap.results import DensityCurve, DensityEstimate
 from hessmap.results.maps import FactorCurvature, LayerCurvature, NetworkCurvature
 from hessmap.results.whole_curvature import NUM_EIGENVALUES, MapWork, WholeCurvature

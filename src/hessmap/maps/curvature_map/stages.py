@@ -13,17 +13,17 @@ import torch
 from hessmap.curvature import Problem, outer_product_hessian
 from hessmap.curvature.hessians import Hessian
 from hessmap.curvature.memory import available_bytes
-from hessmap.curvature.operator import PrincipalBlock
+from hessmap.curvature.operator_blocks import PrincipalBlock
 from hessmap.errors import HessmapError
 from hessmap.maps.curvature_map.blocks import Block, block_numbers
 from hessmap.maps.curvature_map.network import Progress
 from hessmap.maps.curvature_map.plan import ProductBudget
 from hessmap.measurement import density_estimate, top_eigenpairs
 from hessmap.measurement.block_traces import BlockTraces, block_traces
+from hessmap.measurement.eigenpair_cost import default_block, eigenpairs_bytes
 from hessmap.measurement.largest_ritz_value import largest_ritz_value
 from hessmap.measurement.matrices import Floats
 from hessmap.measurement.spectral_sum_estimates import effective_dimension_estimate
-from hessmap.measurement.top_eigenpairs import default_block, eigenpairs_bytes
 from hessmap.results import DensityEstimate, EigenpairsMeasurement, SharpnessMeasurement, SpectralEstimate
 from hessmap.results.whole_curvature import NUM_EIGENVALUES
 

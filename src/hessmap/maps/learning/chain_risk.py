@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 from torch import Tensor, func
@@ -10,7 +11,6 @@ from torch import Tensor, func
 from hessmap.curvature import Problem
 from hessmap.curvature.graph_memory import bytes_per_sample
 from hessmap.curvature.nested_tensors import Inputs, take_rows
-from hessmap.curvature.pullback import pullback
 
 _AGREEMENT = {torch.float64: 1e-9, torch.float32: 1e-3}
 
@@ -46,9 +46,10 @@ class ChainRisk:
         return values.detach(), gradients.detach()
 
     def _at(self, flat: Tensor, inputs: Inputs, targets: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
-        outputs, vjp = pullback(self.problem.function(inputs), flat)
+        linearised: Any = func.vjp(self.problem.function(inputs), flat)
+        outputs, vjp = linearised
         slopes = weights[:, None] * self.problem.loss.gradient(outputs, targets)
-        return (weights * self.problem.loss.value(outputs, targets)).sum(), vjp(slopes.to(outputs.dtype))
+        return (weights * self.problem.loss.value(outputs, targets)).sum(), vjp(slopes.to(outputs.dtype))[0]
 
     def _parts(self, chosen: Tensor | None) -> Iterator[tuple[Inputs, Tensor, Tensor]]:
         inputs, targets, weights = self._samples
