@@ -99,6 +99,9 @@ def map_curvature(
     output: Annotated[
         Path | None, typer.Option(help="Folder for figures and record; unless given, hessmap-runs/map-NAME.")
     ] = None,
+    files: Annotated[
+        bool, typer.Option("--files/--no-files", help="Write the folder; the store has the record in any case.")
+    ] = True,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON on stdout, nothing else.")] = False,
 ) -> None:
     """Map the curvature of a network: its sharpness, layers, spectra, ranks.
@@ -126,7 +129,7 @@ def map_curvature(
         "Leave one of the two out",
     )
     stored_as = new_name(store, name, replace)
-    folder = new_folder(output, stored_as)
+    folder = new_folder(output, stored_as) if files else None
     with TerminalProgress(keeps_steps=True) as shown:
         shown.start(f"loading torch and the data ({data})")
         from hessmap.maps.curvature_map import curvature_map
@@ -148,16 +151,17 @@ def map_curvature(
             title=name or "",
             progress=shown.start,
         )
-        shown.start("writing the record and the figures")
-        paths = write_map(found, folder)
+        shown.start("writing the record" if folder is None else "writing the record and the figures")
         with Store(store, create=True) as opened:
             add_map(opened, stored_as, found, typed_command(context.meta[_WORDS]), replace)
+        paths = [] if folder is None else write_map(found, folder)
     if as_json:
         typer.echo(found.to_json())
     else:
         console().print(map_view(found))
     aside = console(stderr=True)
-    aside.print(f"Written to {folder}: {', '.join(path.name for path in paths)}")
+    if paths:
+        aside.print(f"Written to {folder}: {', '.join(path.name for path in paths)}")
     aside.print(f"Stored as {stored_as} in {store}: hessmap map show {stored_as}")
 
 
@@ -194,7 +198,7 @@ def typed_command(words: list[str]) -> str:
     shared: list[str] = []
     is_place = False
     for word in words:
-        if not is_place and word.partition("=")[0] not in (*_PLACES, "--json"):
+        if not is_place and word.partition("=")[0] not in (*_PLACES, "--files", "--no-files", "--json"):
             shared.append(word)
         is_place = word in _PLACES
     return shlex.join(["hessmap", "map", *shared])

@@ -1,12 +1,18 @@
-"""The function of a network layer by layer: singular values of its representations, nonlinearity, weights."""
+"""The function of a network layer by layer, and the gauge of a certificate."""
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from hessmap.results import BottleneckView
-from hessmap.views.interactive.figure import Axis, FigureData, Floats, Line, Trace
+from hessmap.views.interactive.figure import Axis, FigureData, Floats, Line, Trace, series
+from hessmap.views.plots.certificate import error_marks, gauge_end
 from hessmap.views.plots.functions import relative_values
+
+if TYPE_CHECKING:
+    from hessmap.certificates import Certificate
 
 _COUNT = 10  # singular values of a layer that are drawn
 
@@ -57,3 +63,20 @@ def _curves(values: list[Floats]) -> tuple[Trace, ...]:
         )
         for rank in range(_COUNT)
     )
+
+
+def gauge_data(certificate: Certificate, python: str = "") -> FigureData:
+    """The bound as a bar, what was measured as points, the held-out bound as a line."""
+    row = " "
+    bound = Trace(f"bound {certificate.bound:.4f}", "bars", [certificate.bound], [row], colour="pale")
+    points = tuple(
+        Trace(f"{label} {value:.4f}", "points", [value], [row], colour=series(place))
+        for place, (label, value) in enumerate(error_marks(certificate))
+    )
+    held_out = certificate.held_out_bound
+    lines = () if held_out is None else (Line(held_out, label=f"held-out bound {held_out:.4f}"),)
+    axis = Axis(
+        "clipped squared error" if certificate.loss == "squared" else "error", limits=(0, gauge_end(certificate))
+    )
+    title = f"Certified with confidence {certificate.confidence:.1%}, KL {certificate.kl:,.1f}"
+    return FigureData(title, axis, Axis(names=(row,), is_reversed=True), (bound, *points), lines, python)

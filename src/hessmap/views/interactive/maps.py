@@ -7,20 +7,22 @@ import numpy as np
 from hessmap.results import DensityCurve, DensityEstimate, MapComparison
 from hessmap.results.map_comparison import Change
 from hessmap.results.maps import HESSIAN_SYMBOLS, CurvatureMap, NetworkCurvature, PartCurvature, whole_of
+from hessmap.results.ranks import Part
 from hessmap.views.interactive.figure import Axis, FigureData, Floats, Line, Trace, thinned_places, thinning_note
 from hessmap.views.plots.layers import QUANTITIES
 from hessmap.views.plots.spectrum import FLOOR
 
+PARTS: tuple[Part, ...] = ("loss", "outer_product", "functional")  # the sum first, as every screen shows them
 _INDEX = "index of the eigenvalue, largest first"
 _MAGNITUDE = "|eigenvalue| / norm of H_L"
 
 
 def spectrum_data(network: NetworkCurvature, python: str = "") -> FigureData:
     """|eigenvalue| / ||H_L|| of the three Hessians against the index; lines across at the predicted ranks."""
-    parts = [network[part] for part in ("loss", "outer_product", "functional")]
+    parts = [network[part] for part in PARTS]
     traces = tuple(_part_trace(part) for part in parts)
     lines = tuple(
-        Line(part.prediction.value, label=f"{part.prediction.truth} {part.prediction.value:,}", colour=part.part)
+        Line(part.prediction.value, label=f"predicted {part.prediction.value:,}", colour=part.part)
         for part in parts
         if part.prediction is not None
     )

@@ -44,12 +44,12 @@ _MOST_KEYS = 20  # cases behind one point that a click offers
 Drawn = tuple[tuple[Trace, ...], str, str]  # traces, and what the axes are called where the study does not say
 
 
-def study_figures(collection: Collection, python: str = "") -> list[FigureData]:
+def study_figures(collection: Collection) -> list[FigureData]:
     """Every panel of a study."""
-    return [panel_data(panel, python) for panel in panels(collection.study.view.figures, collection.stored.rows)]
+    return [panel_data(panel) for panel in panels(collection.study.view.figures, collection.stored.rows)]
 
 
-def panel_data(panel: Panel, python: str = "") -> FigureData:
+def panel_data(panel: Panel) -> FigureData:
     """A panel: the kind of figure decides the traces, the rest is the same for all."""
     figure = panel.figure
     traces, x_label, y_label = _drawn(panel)
@@ -68,8 +68,7 @@ def panel_data(panel: Panel, python: str = "") -> FigureData:
         Axis(_plain(figure.y_label) or y_label, y_scale, figure.y_limits, is_reversed=is_matrix),
         traces,
         lines,
-        python,
-        _plain(note) or _thinned(panel, traces),
+        note=_plain(note) or _thinned(panel, traces),
         is_square=square,
     )
 

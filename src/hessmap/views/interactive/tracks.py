@@ -12,9 +12,15 @@ from hessmap.views.interactive.figure import Axis, FigureData, Floats, Kind, Lin
 from hessmap.views.plots.track import broken_curve
 
 _STEP = Axis("step")
+COLUMNS = {  # of a track, by the title of the figure that shows it
+    "Largest eigenvalues": "sharpness",
+    "Risk and gradient": "risk",
+    "Trace, with two standard errors": "trace",
+    "Gradient in the sharpest directions": "gradient_overlap",
+}
 
 
-def track_figures(tracks: Sequence[CurvatureTrack], python: str = "") -> list[FigureData]:
+def track_figures(tracks: Sequence[CurvatureTrack]) -> list[FigureData]:
     """Sharpness beside 2 / learning rate, risk, trace, overlap: what any of the tracks has numbers for."""
     drawn = [track for track in tracks if track.points]
     if not drawn:
@@ -22,18 +28,18 @@ def track_figures(tracks: Sequence[CurvatureTrack], python: str = "") -> list[Fi
     gaps = tuple(Line(left, end=right, label="not measured") for track in drawn for left, right in track.gaps)
     shown = gaps if len(drawn) == 1 else ()
     figures = [
-        ("Largest eigenvalues", Axis("eigenvalue"), _sharpness),
-        ("Risk and gradient", Axis("risk", "log" if _is_positive(drawn, "risk") else "linear"), _risk),
-        ("Trace, with two standard errors", Axis("trace"), _trace),
-        ("Gradient in the sharpest directions", Axis("share", limits=(-0.03, 1.03)), _overlap),
+        (Axis("eigenvalue"), _sharpness),
+        (Axis("risk", "log" if _is_positive(drawn, "risk") else "linear"), _risk),
+        (Axis("trace"), _trace),
+        (Axis("share", limits=(-0.03, 1.03)), _overlap),
     ]
     made = []
-    for title, axis, traces_of in figures:
+    for title, (axis, traces_of) in zip(COLUMNS, figures, strict=True):
         traces = tuple(trace for place, track in enumerate(drawn) for trace in traces_of(track, place, len(drawn) == 1))
         if traces:
             size = max(len(track.points) for track in drawn)
             note = thinning_note(max(len(trace.x) for trace in traces), size)
-            made.append(FigureData(title, _STEP, axis, traces, shown, python, note, panel=title))
+            made.append(FigureData(title, _STEP, axis, traces, shown, note=note, panel=title))
     return made
 
 

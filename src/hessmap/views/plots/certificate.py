@@ -20,9 +20,8 @@ def gauge_figure(certificate: Certificate) -> Figure:
     """The bound as a bar, errors on the certified samples and on test data as marks, the held-out bound as a line."""
     figure = new_figure(7.2, 2.6)
     axes = figure.subplots()
-    marks = _marks(certificate)
-    largest = max(certificate.bound, certificate.held_out_bound or 0.0, *(value for _, value in marks))
-    axes.set_xlim(0, min(1.0, _ROOM * largest) if largest > 0 else 1.0)
+    marks = error_marks(certificate)
+    axes.set_xlim(0, gauge_end(certificate))
     axes.barh([0], [certificate.bound], height=0.5, color=_PROMISED, zorder=1)
     axes.text(certificate.bound, 0.3, f"bound {certificate.bound:.4f}", fontsize=9, color=INK, ha="right", va="bottom")
     if certificate.held_out_bound is not None:
@@ -35,7 +34,15 @@ def gauge_figure(certificate: Certificate) -> Figure:
     return figure
 
 
-def _marks(certificate: Certificate) -> list[tuple[str, float]]:
+def gauge_end(certificate: Certificate) -> float:
+    """Where the axis ends: behind the largest number, at most at 1."""
+    measured = (value for _, value in error_marks(certificate))
+    largest = max(certificate.bound, certificate.held_out_bound or 0.0, *measured)
+    return min(1.0, _ROOM * largest) if largest > 0 else 1.0
+
+
+def error_marks(certificate: Certificate) -> list[tuple[str, float]]:
+    """The errors that were measured, by what erred and where."""
     values = {
         "stochastic network, certified samples": certificate.sampled_error,
         "mean weights, certified samples": certificate.training_error,

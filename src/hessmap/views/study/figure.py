@@ -28,9 +28,10 @@ _MOST_INSIDE = 5  # a longer legend stands below its panel and not on the data
 _DASHES = ((4.0, 3.0), (1.0, 2.0), (6.0, 2.0, 1.0, 2.0), (10.0, 3.0))  # so that several marks of a panel differ
 
 
-def study_figure(collection: Collection) -> Figure:
-    """All panels of a study in one matplotlib figure."""
+def study_figure(collection: Collection, panel: int | None = None) -> Figure:
+    """All panels of a study in one matplotlib figure, or one of them, counted from 0."""
     opened = panels(collection.study.view.figures, collection.stored.rows)
+    opened = opened if panel is None else opened[panel : panel + 1]
     num_columns = max(1, min(_MAX_COLUMNS, len(opened)))
     num_lines = max(1, -(-len(opened) // num_columns))
     width, height = _PANEL_INCHES
@@ -38,8 +39,8 @@ def study_figure(collection: Collection) -> Figure:
         height = _IMAGE_INCHES
     figure = new_figure(width * num_columns, height * num_lines)
     drawn = [figure.add_subplot(num_lines, num_columns, place) for place in range(1, len(opened) + 1)]
-    for axes, panel in zip(drawn, opened, strict=True):
-        draw(axes, panel, has_title=True)
+    for axes, shown in zip(drawn, opened, strict=True):
+        draw(axes, shown, has_title=True)
     _share_legend(figure, drawn)
     return figure
 

@@ -17,23 +17,36 @@ if TYPE_CHECKING:
 
 def certificate_view(certificate: Certificate) -> RenderableType:
     """The promise in one sentence, the numbers behind it, then what it assumes and what speaks against it."""
+    before, bound, after = promise(certificate)
+    text = Text.assemble(
+        "With confidence ",
+        (f"{certificate.confidence:.1%}", "bold"),
+        f" {before}",
+        (bound, "bold green" if certificate.bound < 0.5 else "bold yellow"),
+        f"{after}.",
+    )
+    styles = {"Doubts": "yellow"}
+    heads = [(head, lines, styles.get(head, "")) for head, lines in remarks(certificate).items()]
+    return _page(text, numbers(certificate), heads)
+
+
+def promise(certificate: Certificate) -> tuple[str, str, str]:
+    """What is promised: the words before the bound, the bound, the words behind it."""
     from hessmap.certificates.losses import bounded_loss
 
     before, _, after = bounded_loss(certificate.loss).promise.partition("{bound}")
-    promise = Text.assemble(
-        "With confidence ",
-        (f"{certificate.confidence:.1%}", "bold"),
-        f" the stochastic network {before}",
-        (_rate(certificate.bound, certificate), "bold green" if certificate.bound < 0.5 else "bold yellow"),
-        f"{after}.",
-    )
-    heads = (
-        ("Verdict", (certificate.verdict,) if certificate.verdict else (), ""),
-        ("Parts of the samples", certificate.parts, ""),
-        ("Assumed", certificate.assumptions, ""),
-        ("Notes", (*certificate.notes, *_trade(certificate)), ""),
-    )
-    return _page(promise, _numbers(certificate), (*heads, ("Doubts", certificate.doubts, "yellow")))
+    return f"the stochastic network {before}", _rate(certificate.bound, certificate), after
+
+
+def remarks(certificate: Certificate) -> dict[str, tuple[str, ...]]:
+    """What a reader must know besides the numbers, under its heading."""
+    return {
+        "Verdict": (certificate.verdict,) if certificate.verdict else (),
+        "Parts of the samples": certificate.parts,
+        "Assumed": certificate.assumptions,
+        "Notes": (*certificate.notes, *_trade(certificate)),
+        "Doubts": certificate.doubts,
+    }
 
 
 def _rate(bound: float, certificate: Certificate) -> str:
@@ -94,7 +107,8 @@ def _page(sentence: Text, rows: list[tuple[str, str]], heads: Iterable[tuple[str
     return Group(*parts)
 
 
-def _numbers(certificate: Certificate) -> list[tuple[str, str]]:
+def numbers(certificate: Certificate) -> list[tuple[str, str]]:
+    """Names and values behind the promise."""
     rows = [("bound", f"{certificate.bound:.4f} ({certificate.inequality})")]
     if certificate.held_out_bound is not None:
         rows.append(("held-out bound, prior's mean network", f"{certificate.held_out_bound:.4f}"))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
-from rich.table import Table
+from rich.table import Table as RichTable
 from rich.text import Text
 
 from hessmap.results import BottleneckView, FunctionRank, RankRange, RepresentationCost
-from hessmap.views.tables.contents import new_table
+from hessmap.views.tables.contents import Table, new_table
 
 _SIGNS = {"value": "=", "lower_bound": ">=", "upper_bound": "<="}
 
@@ -17,13 +17,32 @@ def function_view(rank: FunctionRank, view: BottleneckView, cost: Representation
     """The verdict, the Jacobians, the layers one by one, and what the weights cost."""
     parts: list[RenderableType] = [Text(function_verdict(rank, view, cost), style="bold")]
     for head, part in (
-        ("Jacobians", _jacobians(rank)),
-        ("Layers", _layers(view)),
-        ("Squared norm of the weights", _costs(cost)),
+        ("Jacobians", _pairs(jacobian_rows(rank))),
+        ("Layers", _drawn(layers(view))),
+        ("Squared norm of the weights", _drawn(costs(cost))),
     ):
         parts += [Padding(Text(head, style="bold"), (1, 0, 0, 0)), part]
-    parts += [Text(line, style="dim") for line in _small_print(rank, view, cost)]
+    parts += [Text(line, style="dim") for line in ("", *small_print(rank, view, cost))]
     return Group(*parts)
+
+
+def _pairs(rows: list[tuple[str, str]]) -> RichTable:
+    table = new_table()
+    table.show_header = False
+    table.add_column("")
+    table.add_column("")
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
+def _drawn(contents: Table) -> RichTable:
+    table = new_table()
+    for label, is_number in zip(contents.labels, contents.is_number, strict=True):
+        table.add_column(label, justify="right" if is_number else "left")
+    for line in contents.lines:
+        table.add_row(*map(Text, line))
+    return table
 
 
 def function_verdict(rank: FunctionRank, view: BottleneckView, cost: RepresentationCost) -> str:
@@ -74,7 +93,8 @@ def _narrow_layers(view: BottleneckView) -> str:
     return layers if view.is_chain else f"{layers}, but not all of the function passes through one layer"
 
 
-def _jacobians(rank: FunctionRank) -> Table:
+def jacobian_rows(rank: FunctionRank) -> list[tuple[str, str]]:
+    """What is known of the rank from the Jacobians: names and values."""
     interval = rank.bottleneck
     assert interval is not None
     ranks = rank.distribution
@@ -94,47 +114,36 @@ def _jacobians(rank: FunctionRank) -> Table:
     if rank.certificate is not None:
         doubt = f"{rank.certificate.failure_bound:.0e}"
         rows.append(("certified rank, without a tolerance", f"{rank.certificate.value} (fails with {doubt})"))
-    table = new_table()
-    table.show_header = False
-    table.add_column("")
-    table.add_column("")
-    for row in rows:
-        table.add_row(*row)
-    return table
+    return rows
 
 
-def _layers(view: BottleneckView) -> Table:
-    table = new_table()
-    table.add_column("layer")
-    for head in ("width", "rank", "centred", "effective", "nonlinear", "alike"):
-        table.add_column(head, justify="right")
-    table.add_column("")
+def layers(view: BottleneckView) -> Table:
+    """The representation behind every layer."""
+    labels = ("layer", "width", "rank", "centred", "effective", "nonlinear", "alike", "")
+    lines = []
     for layer in view.layers:
         marks = [word for word, names in (("bottleneck", view.bottlenecks), ("identity", view.identities),
                                           ("as many as samples", view.limited_by_samples))
                  if layer.name in names]  # fmt: skip
         impact = "" if layer.nonlinearity is None else f"{layer.nonlinearity:.2f}"
         numbers = (layer.width, layer.rank, layer.centred_rank, f"{layer.effective_rank:.1f}", impact)
-        table.add_row(Text(layer.name), *map(str, numbers), f"{layer.similarity:.2f}", ", ".join(marks))
-    return table
+        lines.append((layer.name, *map(str, numbers), f"{layer.similarity:.2f}", ", ".join(marks)))
+    return Table(labels, tuple(lines), (False, *[True] * 6, False))
 
 
-def _costs(cost: RepresentationCost) -> Table:
-    table = new_table()
-    table.add_column("")
-    table.add_column("norm", justify="right")
-    table.add_column("/ layers", justify="right")
-    table.add_column("truth")
-    table.add_column("of")
-    for bound in cost.bounds:
-        numbers = (f"{_SIGNS[bound.kind]} {bound.squared_norm:.4g}", f"{bound.scaled:.3g}")
-        table.add_row(bound.name, *numbers, bound.truth, bound.holds_for)
-    return table
+def costs(cost: RepresentationCost) -> Table:
+    """The squared norm of the weights beside what the function needs at least."""
+    lines = tuple(
+        (bound.name, f"{_SIGNS[bound.kind]} {bound.squared_norm:.4g}", f"{bound.scaled:.3g}", bound.truth,
+         bound.holds_for)
+        for bound in cost.bounds
+    )  # fmt: skip
+    return Table(("", "norm", "/ layers", "truth", "of"), lines, (False, True, True, False, False))
 
 
-def _small_print(rank: FunctionRank, view: BottleneckView, cost: RepresentationCost) -> list[str]:
+def small_print(rank: FunctionRank, view: BottleneckView, cost: RepresentationCost) -> list[str]:
+    """What the columns mean, and under which conditions the numbers hold."""
     lines = [
-        "",
         "rank and centred: dimensions of the samples behind the layer, around zero and around their mean; alike: to "
         f"what entered it (1: up to rotation and scale). {view.num_samples} samples, Jacobians by {rank.method}.",
     ]

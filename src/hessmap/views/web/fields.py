@@ -16,7 +16,7 @@ class Field:
 
     ``default`` is None where theory has a generic value of its own, which ``generic`` then says in words; ``low`` and
     ``high`` are the ends of a slider, not limits of what can be typed. ``per_layer_of`` names the counts that this one
-    has as many entries as (fewer by ``fewer``).
+    has as many entries as (fewer by ``fewer``); ``needs`` names the flag without which it means nothing.
     """
 
     name: str
@@ -30,6 +30,7 @@ class Field:
     help: str = ""
     per_layer_of: str = ""
     fewer: int = 0
+    needs: str = ""
 
 
 @dataclass(frozen=True)
@@ -60,8 +61,9 @@ QUESTIONS: dict[str, Field] = {
             "Centred input rank",
             "count",
             None,
-            generic="as the input rank",
-            help="With a bias: rank of the covariance of the inputs.",
+            generic="as inputs",
+            help="Rank of the covariance of the inputs.",
+            needs="bias",
         ),
         Field(
             "residual_rank",
@@ -69,13 +71,20 @@ QUESTIONS: dict[str, Field] = {
             "count",
             None,
             low=0,
-            generic="the largest possible",
+            generic="largest",
             help="Rank of the sum of (dloss/doutput) xᵀ; with a bias, x with a 1 appended.",
         ),
         Field(
             "num_samples", "Samples", "count", None, high=2000, generic="enough", help="Bounds the ranks of the data."
         ),
         Field("num_tokens", "Tokens", "count", None, high=64, generic="enough", help="Of a sample, for attention."),
-        Field("mean_residual_is_zero", "Mean residual is zero", "flag", False, help="With a bias: its gradient is 0."),
+        Field(
+            "mean_residual_is_zero",
+            "Mean residual is zero",
+            "flag",
+            False,
+            help="The gradient of the last bias is 0.",
+            needs="bias",
+        ),
     )
 }

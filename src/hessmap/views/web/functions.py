@@ -5,14 +5,20 @@ from __future__ import annotations
 import json
 import re
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from fastapi import APIRouter
 
 from hessmap.errors import DataFileError, require, sentence, unknown_name
-from hessmap.results import BottleneckView, Record
-from hessmap.views.interactive.functions import bottleneck_figures
+from hessmap.results import BottleneckView, FunctionRank, RepresentationCost
+from hessmap.views.interactive.functions import bottleneck_figures, gauge_data
+from hessmap.views.tables import certificate as certificate_tables
+from hessmap.views.tables import function as function_tables
+from hessmap.views.web.maps import table
+from hessmap.views.web.python_lines import result_lines
 from hessmap.views.web.settings import Explorer
 
 KINDS = ("function", "certificate")
@@ -29,26 +35,45 @@ def functions_router(explorer: Explorer) -> APIRouter:
 
     @router.get("/functions/{name}")
     def function(name: str) -> dict[str, Any]:
-        found = _read(explorer.folder, "function", name)
-        view = BottleneckView.from_dict(found["bottleneck_view"])
-        lines = ["import json", "", "from hessmap.results import BottleneckView", ""]
-        lines += [f'found = json.load(open("{(explorer.folder / f"function-{name}.json").name}"))']
-        lines += ['BottleneckView.from_dict(found["bottleneck_view"]).plot().savefig("layers.svg")']
-        return {
-            "name": name,
-            "rank": _rows(found["function_rank"]),
-            "cost": _rows(found["representation_cost"]),
-            "bottlenecks": view.bottlenecks,
-            "is_chain": view.is_chain,
-            "limited": view.limited_by_samples,
-            "figures": [figure.to_dict() for figure in bottleneck_figures(view, "\n".join(lines))],
-        }
+        return _function(name, *_read(explorer.folder, "function", name))
 
     @router.get("/certificates/{name}")
     def certificate(name: str) -> dict[str, Any]:
-        return {"name": name, "certificate": _read(explorer.folder, "certificate", name)}
+        return _certificate(name, *_read(explorer.folder, "certificate", name))
 
     return router
+
+
+def _function(name: str, path: Path, content: dict[str, Any]) -> dict[str, Any]:
+    with _readable(path):
+        rank = FunctionRank.from_dict(content["function_rank"])
+        view = BottleneckView.from_dict(content["bottleneck_view"])
+        cost = RepresentationCost.from_dict(content["representation_cost"])
+    figures = bottleneck_figures(view, result_lines(path, "function"))
+    return {
+        "name": name,
+        "verdict": function_tables.function_verdict(rank, view, cost),
+        "jacobians": function_tables.jacobian_rows(rank),
+        "layers": table(function_tables.layers(view)),
+        "costs": table(function_tables.costs(cost)),
+        "notes": function_tables.small_print(rank, view, cost),
+        "figures": [figure.to_dict() for figure in figures],
+    }
+
+
+def _certificate(name: str, path: Path, content: dict[str, Any]) -> dict[str, Any]:
+    from hessmap.certificates import Certificate
+
+    with _readable(path):
+        found = Certificate.from_dict(content)
+    return {
+        "name": name,
+        "confidence": found.confidence,
+        "promise": certificate_tables.promise(found),
+        "numbers": certificate_tables.numbers(found),
+        "remarks": certificate_tables.remarks(found),
+        "gauge": gauge_data(found, result_lines(path, "certificate")).to_dict(),
+    }
 
 
 def kept_result(folder: Path, kind: str, name: str, content: Any) -> None:
@@ -78,20 +103,22 @@ def _summary(path: Path) -> dict[str, Any]:
     return {"name": name, "created": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(path.stat().st_mtime))}
 
 
-def _read(folder: Path, kind: str, name: str) -> dict[str, Any]:
-    """A kept result by a name that is no path."""
-    require(
-        _NAME.fullmatch(name) is not None, "a name is made of letters, digits, '.', '-' and '_'", f"got {name!r:.80}"
-    )
+def _read(folder: Path, kind: str, name: str) -> tuple[Path, dict[str, Any]]:
+    """A kept result by a name that is no path: its file and what it holds."""
+    must = "a name is made of letters, digits, '.', '-' and '_'"
+    require(_NAME.fullmatch(name) is not None, must, f"got {name!r:.80}")
     known = {path.stem.partition("-")[2]: path for path in _files(folder, kind)}
     if name not in known:
         raise unknown_name(kind, name, known or ["(none yet)"])
+    with _readable(known[name]):
+        return known[name], json.loads(known[name].read_text(encoding="utf-8"))
+
+
+@contextmanager
+def _readable(path: Path) -> Iterator[None]:
+    """A file that is no result is refused in a sentence, whatever is wrong with it."""
     try:
-        content: dict[str, Any] = json.loads(known[name].read_text(encoding="utf-8"))
-    except (OSError, json.JSONDecodeError) as error:
-        raise DataFileError(sentence(f"a {kind} must be readable", f"{known[name].name} is not")) from error
-    return content
-
-
-def _rows(content: dict[str, Any]) -> list[tuple[str, str]]:
-    return Record.from_dict(content).rows()
+        yield
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        must, remedy = "a kept result must be readable", "Delete it, and make it again"
+        raise DataFileError(sentence(must, f"{path.name} is not ({type(error).__name__})", remedy)) from error

@@ -25,6 +25,7 @@ from hessmap.errors import require, sentence, unknown_name
 from hessmap.runs.engines.processes import ending_of
 from hessmap.views.progress import PROGRESS_VARIABLE
 
+OnDone = Callable[[Any], tuple[Any, str]]
 Status = Literal["waiting", "running", "done", "failed", "stopped"]
 _MOST_RUNNING = 2
 _MOST_WAITING = 20
@@ -41,7 +42,7 @@ class Job:
     title: str
     words: tuple[str, ...]
     link: str = ""
-    on_done: Callable[[Any], str] | None = None
+    on_done: OnDone | None = None
     status: Status = "waiting"
     progress: dict[str, Any] = field(default_factory=dict)
     error: str = ""
@@ -54,7 +55,7 @@ class Job:
     @property
     def command(self) -> str:
         """As it can be typed, without the places of this machine."""
-        shown = [word for word in self.words if not word.startswith(("--store=", "--output=", "--json"))]
+        shown = [word for word in self.words if not word.startswith(("--store=", "--no-files", "--json"))]
         return shlex.join(["hessmap", *shown])
 
     def described(self) -> dict[str, Any]:
@@ -90,9 +91,9 @@ class Jobs:
         title: str,
         words: Sequence[str],
         link: str = "",
-        on_done: Callable[[Any], str] | None = None,
+        on_done: OnDone | None = None,
     ) -> Job:
-        """A new job. ``on_done`` takes what the command printed as JSON, and may give another link to the result."""
+        """A new job. ``on_done`` takes what the command printed as JSON; it gives what a page is shown, and a link."""
         with self._lock:
             got = f"{len(self._waiting)} wait already"
             require(len(self._waiting) < _MOST_WAITING, f"at most {_MOST_WAITING} jobs can wait", got, "Stop one first")
@@ -121,12 +122,10 @@ class Jobs:
             if job.status == "waiting":
                 self._waiting.remove(job)
                 job.status = "stopped"
-            elif job.status == "running" and job.process is not None:
-                if job.is_stopping:
-                    _signal(job.process, signal.SIGKILL)
-                else:
-                    job.is_stopping = True
-                    _signal(job.process, signal.SIGINT)
+            elif job.status == "running":
+                if job.process is not None:
+                    (_kill if job.is_stopping else _interrupt)(job.process)
+                job.is_stopping = True  # a process that is just being started is interrupted when it is there
             return job
 
     def close(self) -> None:
@@ -136,13 +135,13 @@ class Jobs:
             self._waiting.clear()
             running = [job.process for job in self._jobs.values() if job.status == "running" and job.process]
         for process in running:
-            _signal(process, signal.SIGINT)
+            _interrupt(process)
         end = time.monotonic() + _PATIENCE
         for process in running:
             try:
                 process.wait(max(0.0, end - time.monotonic()))
             except subprocess.TimeoutExpired:
-                _signal(process, signal.SIGKILL)
+                _kill(process)
                 process.wait()
 
     def _forget_old(self) -> None:
@@ -178,7 +177,7 @@ class Jobs:
             PROGRESS_VARIABLE: str(writer),
         }
         try:
-            job.process = subprocess.Popen(
+            process = subprocess.Popen(
                 [sys.executable, "-m", "hessmap", *job.words],
                 stdin=subprocess.DEVNULL,
                 stdout=printed,
@@ -192,11 +191,12 @@ class Jobs:
             raise
         finally:
             os.close(writer)
-        with os.fdopen(reader) as lines:
-            for line in lines:
-                with suppress(json.JSONDecodeError):
-                    job.progress = json.loads(line)
-        return job.process.wait()
+        threading.Thread(target=_follow, args=(job, reader), daemon=True).start()
+        with self._lock:
+            job.process = process
+            if job.is_stopping or self._is_closed:
+                _interrupt(process)
+        return process.wait()  # not until the pipe ends: what the command started may hold it open for longer
 
     def _outcome(self, job: Job, code: int, printed: Any, said: Any) -> tuple[Status, str]:
         """What came of it; where it worked, what it printed is the result."""
@@ -208,7 +208,7 @@ class Jobs:
             except json.JSONDecodeError:
                 job.result = None
             if job.on_done is not None:
-                job.link = job.on_done(job.result) or job.link
+                job.result, job.link = job.on_done(job.result)
             return "done", ""
         if job.is_stopping:
             return "stopped", ""
@@ -219,6 +219,20 @@ class Jobs:
         return "failed", sentence("a job must end by itself", f"it ended with {ending_of(code)}", "Repeat its command")
 
 
-def _signal(process: subprocess.Popen[bytes], number: int) -> None:
+def _follow(job: Job, reader: int) -> None:
+    """Keep the last line of progress that a job told."""
+    with os.fdopen(reader, errors="replace") as lines:
+        for line in lines:
+            with suppress(json.JSONDecodeError):
+                job.progress = json.loads(line)
+
+
+def _interrupt(process: subprocess.Popen[bytes]) -> None:
     with suppress(ProcessLookupError):
-        process.send_signal(number)
+        process.send_signal(signal.SIGINT)
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    """With all that it started: a job leads a process group of its own."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
@@ -12,6 +14,7 @@ from hessmap.results.maps import HESSIAN_SYMBOLS, CurvatureMap, NetworkCurvature
 from hessmap.runs.store import StoredMap
 from hessmap.views.interactive.figure import FigureData
 from hessmap.views.interactive.maps import (
+    PARTS,
     changes_data,
     density_data,
     layers_data,
@@ -22,6 +25,7 @@ from hessmap.views.plots.layers import QUANTITIES
 from hessmap.views.tables import comparison as compared
 from hessmap.views.tables import map as mapped
 from hessmap.views.tables.contents import Table
+from hessmap.views.web.python_lines import comparison_lines, map_lines, overlaid_spectra_lines
 from hessmap.views.web.reading import chosen_network, stored_map, stored_maps, warm_up
 from hessmap.views.web.settings import Explorer
 
@@ -29,21 +33,6 @@ from hessmap.views.web.settings import Explorer
 def table(contents: Table) -> dict[str, Any]:
     """A table for the page."""
     return {"labels": contents.labels, "lines": contents.lines, "is_number": contents.is_number}
-
-
-def python_of_map(name: str, picture: str) -> str:
-    """Lines that draw a figure of a stored map."""
-    return "\n".join(
-        [
-            "from pathlib import Path",
-            "",
-            "from hessmap.runs.store import DEFAULT_STORE, Store, load_map",
-            "",
-            "with Store(Path(DEFAULT_STORE)) as store:",
-            f"    found = load_map(store, {name!r}).record",
-            f'found.plot({picture!r}).savefig("{picture}.svg")',
-        ]
-    )
 
 
 def maps_router(explorer: Explorer) -> APIRouter:
@@ -58,7 +47,7 @@ def maps_router(explorer: Explorer) -> APIRouter:
     @router.get("/maps/{name}")
     def one(name: str) -> dict[str, Any]:
         warm_up()
-        return _described(stored_map(explorer.store, name))
+        return _described(explorer.store, stored_map(explorer.store, name))
 
     @router.get("/maps/{name}/record")
     def record(name: str) -> dict[str, Any]:
@@ -77,7 +66,7 @@ def maps_router(explorer: Explorer) -> APIRouter:
 
     @router.get("/compare")
     def compare(old: str, new: str) -> dict[str, Any]:
-        return _compared(stored_map(explorer.store, old), stored_map(explorer.store, new))
+        return _compared(explorer.store, stored_map(explorer.store, old), stored_map(explorer.store, new))
 
     return router
 
@@ -86,7 +75,7 @@ def _ranks(network: NetworkCurvature, tolerance: float) -> list[dict[str, Any]]:
     from hessmap.measurement import numerical_rank
 
     found = []
-    for part in network.parts:
+    for part in (network[name] for name in PARTS):
         counted = numerical_rank(part.spectrum, scale=part.measurement.scale, relative_tolerance=tolerance)
         found.append(
             {
@@ -106,7 +95,7 @@ def _ranks(network: NetworkCurvature, tolerance: float) -> list[dict[str, Any]]:
     return found
 
 
-def _described(stored: StoredMap) -> dict[str, Any]:
+def _described(store: Path, stored: StoredMap) -> dict[str, Any]:
     made = stored.record
     origin = made.provenance
     return {
@@ -116,23 +105,22 @@ def _described(stored: StoredMap) -> dict[str, Any]:
         "command": stored.command,
         "verdicts": made.verdicts,
         "whole": whole_of(made.network).rows(),
-        "networks": [_network(stored.name, network, place) for place, network in enumerate(made.networks)],
-        "density": density_data(whole_of(made.network).density, python_of_map(stored.name, "density")).to_dict(),
-        "layers": _layers(stored.name, made),
+        "networks": [_network(store, stored.name, network, place) for place, network in enumerate(made.networks)],
+        "density": density_data(whole_of(made.network).density, map_lines(store, stored.name, "density")).to_dict(),
+        "layers": _layers(store, stored.name, made),
         "versions": dict(origin.versions) if origin else {},
         "work": None if made.work is None else {"seconds": made.work.seconds, "products": made.work.num_products},
     }
 
 
-def _network(name: str, network: NetworkCurvature, place: int) -> dict[str, Any]:
-    figure: FigureData | None = spectrum_data(network, python_of_map(name, "spectrum")) if network.is_dense else None
+def _network(store: Path, name: str, network: NetworkCurvature, place: int) -> dict[str, Any]:
+    figure: FigureData | None = spectrum_data(network, map_lines(store, name, "spectrum")) if network.is_dense else None
     return {
         "number": place,
         "name": network.name,
         "description": network.description,
         "facts": mapped.network_facts(network),
         "is_dense": network.is_dense,
-        "reason": "" if network.is_dense else mapped.estimates_note(network),
         "spectrum": figure.to_dict() if figure else None,
         "tolerance": network["loss"].measurement.threshold / (network["loss"].measurement.scale or 1.0)
         if network.is_dense
@@ -143,33 +131,24 @@ def _network(name: str, network: NetworkCurvature, place: int) -> dict[str, Any]
     }
 
 
-def _layers(name: str, made: CurvatureMap) -> dict[str, Any]:
+def _layers(store: Path, name: str, made: CurvatureMap) -> dict[str, Any]:
     network = made.network
     return {
-        "figure": layers_data(network, python_of_map(name, "layers")).to_dict(),
+        "figure": layers_data(network, map_lines(store, name, "layers")).to_dict(),
         "table": table(mapped.layers(network)),
         "legend": mapped.layers_legend(network),
         "blocks": [layer.to_dict() for layer in network.layers],
     }
 
 
-def _compared(old: StoredMap, new: StoredMap) -> dict[str, Any]:
+def _compared(store: Path, old: StoredMap, new: StoredMap) -> dict[str, Any]:
     if old.name == new.name:
         raise unknown_name("the second map", new.name, ["another than the first"])
     found = compare_maps(old.record, new.record, old.name, new.name)
-    python = "\n".join(
-        [
-            "from pathlib import Path",
-            "",
-            "from hessmap.maps.comparison import compare_maps",
-            "from hessmap.runs.store import DEFAULT_STORE, Store, load_map",
-            "",
-            "with Store(Path(DEFAULT_STORE)) as store:",
-            f"    old, new = (load_map(store, name).record for name in ({old.name!r}, {new.name!r}))",
-            f'compare_maps(old, new, {old.name!r}, {new.name!r}).plot().savefig("comparison.svg")',
-        ]
-    )
-    figures = [overlaid_spectra((old.name, old.record), (new.name, new.record))]
+    are_dense = old.record.network.is_dense and new.record.network.is_dense
+    spectra = overlaid_spectra((old.name, old.record), (new.name, new.record))
+    figures = [replace(spectra, python=overlaid_spectra_lines(store, old.name, new.name, are_dense))]
+    python = comparison_lines(store, old.name, new.name)
     figures += [changes_data(found, label, python) for label in QUANTITIES] if found.layers else []
     tables = {"The whole network": compared.numbers(found), "Layers": compared.layers(found)}
     tables |= {"The three Hessians": compared.parts(found)} if found.parts else {}

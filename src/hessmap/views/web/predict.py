@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import lru_cache
 from typing import Any
 
@@ -12,15 +13,24 @@ from fastapi import APIRouter, Request
 from hessmap.errors import HessmapError, require
 from hessmap.networks import Architecture, FullyConnected
 from hessmap.results.maps import HESSIAN_SYMBOLS
+from hessmap.results.ranks import Part
 from hessmap.theory import effective_parameters, predict_ranks
 from hessmap.views.interactive.figure import Axis, FigureData, Trace
+from hessmap.views.interactive.maps import PARTS
 from hessmap.views.web.families import FAMILIES
 from hessmap.views.web.fields import QUESTIONS
 from hessmap.views.web.questions import Question, read_question, varied
 
 router = APIRouter(prefix="/api/predict")
 _MOST_POINTS = 64  # of a curve
-_PARTS = ("loss", "outer_product", "functional")
+_RANKS_OF_DATA = frozenset(("input_rank", "centred_input_rank", "residual_rank"))
+_MEANINGS = {
+    "exact": "A theorem about all weights but exceptional ones.",
+    "upper bound": "A theorem: never more, for any weights.",
+    "conjecture": "No proof, and no counterexample in exact arithmetic.",
+    "conjectured bound": "Never more, as far as exact arithmetic was tried; no proof.",
+    "numerical": "No theorem: the formula of the linear network, which counts the bulk of the spectrum.",
+}
 Pairs = tuple[tuple[str, str], ...]
 
 
@@ -47,12 +57,14 @@ def curve(request: Request) -> dict[str, Any]:
 def _prediction(pairs: Pairs) -> dict[str, Any]:
     question = read_question(_once(pairs))
     ranks, num_parameters, assumptions = _ranks(question)
+    largest = {} if question.family.is_teacher else _largest(question)
     values, is_teacher = question.values, question.family.is_teacher
     name = f"teacher {values['inputs']}-{values['hidden']}-1" if is_teacher else str(question.network)
     return {
         "network": name,
         "num_parameters": num_parameters,
-        "ranks": [{"part": part, "symbol": HESSIAN_SYMBOLS[part], **ranks[part]} for part in ranks],  # type: ignore[index]
+        "largest": largest,
+        "ranks": [{"part": part, "symbol": HESSIAN_SYMBOLS[part], **ranks[part]} for part in ranks],
         "assumptions": assumptions,
         "command": "" if is_teacher else shlex.join(["hessmap", *_words(question)]),
         "python": _python(question),
@@ -65,7 +77,7 @@ def _once(pairs: Pairs) -> dict[str, str]:
     return given
 
 
-def _ranks(question: Question) -> tuple[dict[str, dict[str, Any]], int, tuple[str, ...]]:
+def _ranks(question: Question) -> tuple[dict[Part, dict[str, Any]], int, tuple[str, ...]]:
     """Value, kind of truth and source of each part that the family has; the parameters; what is assumed."""
     if question.family.is_teacher:
         found = effective_parameters(**question.network)
@@ -76,14 +88,34 @@ def _ranks(question: Question) -> tuple[dict[str, dict[str, Any]], int, tuple[st
         return {"loss": rank}, found.num_parameters, notes
     predicted = predict_ranks(question.network, **question.known)
     size = predicted.num_parameters
-    parts = {part: getattr(predicted, part) for part in _PARTS}
+    parts = {part: getattr(predicted, part) for part in PARTS}
     ranks = {part: _rank(one.value, one.truth, one.reference, size, one.num_cases) for part, one in parts.items()}
     return ranks, size, predicted.assumptions
 
 
 def _rank(value: int, truth: str, reference: str, size: int, num_cases: int | None) -> dict[str, Any]:
     share = value / size if size else 0.0
-    return {"value": value, "truth": truth, "reference": reference, "share": share, "num_cases": num_cases}
+    meaning = _MEANINGS.get(truth, "")
+    return {
+        "value": value,
+        "truth": truth,
+        "meaning": meaning,
+        "reference": reference,
+        "share": share,
+        "num_cases": num_cases,
+    }
+
+
+def _largest(question: Question) -> dict[str, int]:
+    """How far each number of the data can go while the others stay: the generic value that theory takes for it."""
+    found = {}
+    for name in _RANKS_OF_DATA.intersection(question.known):
+        known = {**question.known, name: None}
+        with suppress(HessmapError):
+            most = predict_ranks(question.network, **known).inputs.get(name)
+            if isinstance(most, int):
+                found[name] = most
+    return found
 
 
 @lru_cache(maxsize=512)
@@ -101,7 +133,7 @@ def _curve(pairs: Pairs) -> dict[str, Any]:
     known = [found for found in at if found]
     traces = tuple(
         Trace(
-            HESSIAN_SYMBOLS[part],  # type: ignore[index]
+            HESSIAN_SYMBOLS[part],
             "line",
             places,
             [found[part]["value"] if found else None for found in at],
@@ -116,7 +148,7 @@ def _curve(pairs: Pairs) -> dict[str, Any]:
     return figure.to_dict()
 
 
-def _ranks_or_none(question: Question) -> dict[str, dict[str, Any]] | None:
+def _ranks_or_none(question: Question) -> dict[Part, dict[str, Any]] | None:
     """None where the numbers contradict each other: the curve has a gap there."""
     try:
         return _ranks(question)[0]

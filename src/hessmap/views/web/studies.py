@@ -22,6 +22,7 @@ from hessmap.runs.verdict import Verdict
 from hessmap.views.interactive.studies import study_figures
 from hessmap.views.study.table import study_table
 from hessmap.views.web.maps import table
+from hessmap.views.web.python_lines import study_lines
 from hessmap.views.web.reading import warm_up
 from hessmap.views.web.settings import Explorer
 
@@ -167,7 +168,7 @@ def _study(explorer: Explorer, name: str, data: str | None) -> dict[str, Any]:
         "outcome": "fails" if verdict.fails else "holds" if verdict.holds else "open",
         "findings": [{"outcome": one.outcome, "claim": one.claim, "detail": one.detail} for one in verdict.findings],
         "judgements": _judgements(verdict),
-        "figures": [figure.to_dict() for figure in study_figures(found, _python(name))],
+        "figures": _figures(name, found),
         "table": {**table(contents), "lines": contents.lines[:_MOST_LINES]},
         "hidden": hidden,
         "data": sorted({str(row.case["data"]) for row in found.stored.rows if study.data}),
@@ -179,6 +180,12 @@ def _study(explorer: Explorer, name: str, data: str | None) -> dict[str, Any]:
         "source": found.source,
         "notes": found.notes,
     }
+
+
+def _figures(name: str, found: Collection) -> list[dict[str, Any]]:
+    return [
+        {**figure.to_dict(), "python": study_lines(name, panel)} for panel, figure in enumerate(study_figures(found))
+    ]
 
 
 def _judgements(verdict: Verdict) -> list[dict[str, Any]]:
@@ -209,16 +216,3 @@ def _case(explorer: Explorer, name: str, key: str) -> dict[str, Any]:
                 "command": repeat_command(name, wanted, data, DEFAULT_STORE),
             }
     raise unknown_name("a case", wanted[:200], [f"one of the {len(found.stored.rows):,} records of {name}"])
-
-
-def _python(name: str) -> str:
-    return "\n".join(
-        [
-            "from hessmap.runs.collection import study_collection",
-            "from hessmap.runs.registry import find",
-            "from hessmap.views.study.figure import study_figure",
-            "",
-            f"found = study_collection(find({name!r}))",
-            'study_figure(found).savefig("study.svg")',
-        ]
-    )

@@ -10,9 +10,10 @@ from hessmap.errors import InvalidInput, require, sentence
 from hessmap.maps.comparison import track_verdicts
 from hessmap.results.tracks import CurvatureTrack
 from hessmap.runs.store import Store, load_track
-from hessmap.views.interactive.tracks import track_figures
+from hessmap.views.interactive.tracks import COLUMNS, track_figures
 from hessmap.views.tables.tracks import points, track_facts
 from hessmap.views.web.maps import table
+from hessmap.views.web.python_lines import track_lines
 from hessmap.views.web.reading import stored_tracks
 from hessmap.views.web.settings import Explorer
 
@@ -36,9 +37,12 @@ def tracks_router(explorer: Explorer) -> APIRouter:
             raise InvalidInput(sentence(must, "nothing is stored yet", remedy))
         with Store(explorer.store) as store:
             tracks = [load_track(store, one) for one in dict.fromkeys(name)]
-        figures = track_figures(tracks, _python(tracks[0]) if len(tracks) == 1 else "")
+        names = [track.name for track in tracks]
         return {
-            "figures": [figure.to_dict() for figure in figures],
+            "figures": [
+                {**figure.to_dict(), "python": track_lines(explorer.store, names, COLUMNS[figure.title])}
+                for figure in track_figures(tracks)
+            ],
             "tracks": [_described(track) for track in tracks],
         }
 
@@ -56,17 +60,3 @@ def _described(track: CurvatureTrack) -> dict[str, Any]:
         "gaps": track.gaps,
         "command": f"hessmap track show {track.name}",
     }
-
-
-def _python(track: CurvatureTrack) -> str:
-    return "\n".join(
-        [
-            "from pathlib import Path",
-            "",
-            "from hessmap.runs.store import DEFAULT_STORE, Store, load_track",
-            "",
-            "with Store(Path(DEFAULT_STORE)) as store:",
-            f"    track = load_track(store, {track.name!r})",
-            'track.plot().savefig("track.svg")',
-        ]
-    )

@@ -10,9 +10,11 @@ from pydantic import BaseModel, ConfigDict, Field
 from hessmap.errors import InvalidInput, require, sentence
 from hessmap.runs.store import StoredMap
 from hessmap.views.cli.map_directions import options_of_command
+from hessmap.views.interactive.directions import eigenvector_figures, factors_figure, overlap_figure
 from hessmap.views.web.functions import free_result_name, kept_result
-from hessmap.views.web.jobs import Job, Jobs
+from hessmap.views.web.jobs import Job, Jobs, OnDone
 from hessmap.views.web.predict import prediction_command
+from hessmap.views.web.python_lines import directions_lines, eigenvector_lines
 from hessmap.views.web.reading import stored_map
 from hessmap.views.web.settings import Explorer
 from hessmap.views.web.studies import known_study
@@ -110,7 +112,9 @@ def work_router(explorer: Explorer, jobs: Jobs) -> APIRouter:
         words = ["map", "directions", f"--count={body.count}", f"--store={explorer.store}", "--json"]
         words += [f"--layer={body.layer}"] if body.layer is not None else []
         words += [f"--against={body.against}"] if body.against is not None else []
-        return _started(jobs.start("directions", f"Sharpest directions of {body.name}", [*words, "--", body.name]))
+        words += ["--", body.name]
+        title = f"Sharpest directions of {body.name}"
+        return _started(jobs.start("directions", title, words, on_done=lambda found: (_directions(found, words), "")))
 
     @router.post("/function")
     def function(body: FunctionRun) -> dict[str, Any]:
@@ -151,7 +155,7 @@ def _map_words(explorer: Explorer, body: NewMap) -> list[str]:
         words += [f"--widths={body.widths}"] if body.widths else []
     words += [f"--data={explorer.data}", f"--loss={body.loss}", f"--name={body.name}", f"--seconds={body.seconds}"]
     words += [f"--samples={body.samples}"] if body.samples is not None and ":" not in explorer.data else []
-    return [*words, f"--store={explorer.store}", f"--output={explorer.store.parent / f'map-{body.name}'}", "--json"]
+    return [*words, f"--store={explorer.store}", "--no-files", "--json"]
 
 
 def _require_own(explorer: Explorer, stored: StoredMap) -> None:
@@ -163,11 +167,25 @@ def _require_own(explorer: Explorer, stored: StoredMap) -> None:
             raise InvalidInput(sentence(must, f"{stored.name} is of {reference}", f"Start hessmap serve {reference}"))
 
 
-def _keep(explorer: Explorer, kind: str, name: str) -> Any:
-    def keep(result: Any) -> str:
+def _directions(found: Any, words: list[str]) -> dict[str, Any]:
+    """What the command found, as figures."""
+    vectors = eigenvector_figures(found, lambda place: eigenvector_lines(words, place))
+    factors, overlap = found.get("factors"), found.get("overlap")
+    return {
+        "eigenvalues": found["eigenvalues"],
+        "converged": found["converged"],
+        "vectors": [figure.to_dict() for figure in vectors],
+        "factors": factors and factors_figure(factors, directions_lines(words, "factors")).to_dict(),
+        "factors_gap": found.get("factors_gap", ""),
+        "overlap": overlap and overlap_figure(overlap, directions_lines(words, "overlap")).to_dict(),
+    }
+
+
+def _keep(explorer: Explorer, kind: str, name: str) -> OnDone:
+    def keep(result: Any) -> tuple[Any, str]:
         if not isinstance(result, dict):
             raise InvalidInput(sentence(f"a {kind} must print JSON", "it printed something else"))
         kept_result(explorer.folder, kind, name, result)
-        return f"/function?{kind}={name}"
+        return {"name": name}, f"/function?{kind}={name}"
 
     return keep

@@ -30,9 +30,7 @@ export async function show(root, { query, signal }) {
 // Eigenvectors are not kept: both networks are made again by the commands of their maps.
 function overlapSection(before, after, signal) {
   const place = h("div", { "aria-live": "polite" });
-  const trace = (label, y, kind, colour) => ({ label, kind, x: y.map((_, number) => number + 1), y, low: [], high: [], colour, keys: [], z: [], palette: "", opacity: 1, in_legend: true });
-  const axis = (label, limits = null) => ({ label, scale: "linear", limits, names: [], is_reversed: false });
-  const drawn = ({ overlap }) => figureCard({ title: "Overlap of the sharpest eigenspaces", x: axis("dimension of the two spaces"), y: axis("overlap", [-0.03, 1.03]), traces: [trace("overlap", overlap.values, "both", "loss"), trace("chance", overlap.chance, "dashed", "faint")], lines: [], python: "", note: "1: the same space; chance: two random ones.", is_square: false }, { height: 16 });
+  const drawn = ({ overlap }) => figureCard(overlap, { height: 18 });
   const button = h("button", { type: "button", onclick: () => watched(place, button, "directions", { name: before, against: after }, drawn, signal) }, "Find the overlap of their eigenspaces");
-  return [h("h2", {}, "Eigenspaces"), h("p", { class: "note" }, "Maps keep no eigenvectors: both networks are made again by the commands of their maps."), button, place];
+  return [h("h2", {}, "Eigenspaces"), h("p", { class: "note" }, "Are both networks sharpest in the same directions? Maps keep no eigenvectors: both networks are made again by the commands of their maps."), button, place];
 }

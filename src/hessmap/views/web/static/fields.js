@@ -23,14 +23,15 @@ function pair(field, name, label, value, high, change, canBeGeneric) {
     drawn.classList.toggle("generic", chosen === null);
     change(chosen, name);
   }
-  return [typed, drawn, () => moved(null)];
+  const limit = most => { if (Number(typed.value) <= most) { drawn.max = Math.max(most, field.low); if (typed.value === "") drawn.value = most; } };
+  return { typed, drawn, limit, clear: () => moved(null) };
 }
 
 function counts(field, values, change, rebuild) {
   const list = [...values];
   const chips = list.map((value, place) => {
     const label = `${field.label} ${place + 1}`;
-    const [typed, drawn] = pair(field, `${field.name}.${place}`, label, value, field.high, (chosen, name) => { list[place] = chosen; change([...list], name); });
+    const { typed, drawn } = pair(field, `${field.name}.${place}`, label, value, field.high, (chosen, name) => { list[place] = chosen; change([...list], name); });
     const isInner = !field.per_layer_of && list.length > 2 && place > 0 && place < list.length - 1;
     const remove = isInner && h("button", { type: "button", class: "remove", "aria-label": `Remove ${label}`, onclick: () => rebuild(list.filter((_, other) => other !== place)) }, "×");
     return h("li", { class: "chip" }, typed, remove, drawn);
@@ -39,8 +40,8 @@ function counts(field, values, change, rebuild) {
   return h("fieldset", { class: "field wide" }, h("legend", {}, field.label), h("ol", { class: "chips" }, chips, add));
 }
 
-// One control. `change(value, moved)`; `rebuild(value)` where the number of controls changes.
-export function control(field, value, { change, rebuild, high }) {
+// One control. `change(value, moved)`; `rebuild(value)` where the number of controls changes; a count has `limit(most)`.
+export function control(field, value, { change, rebuild }) {
   if (field.kind === "counts") return counts(field, value, change, rebuild);
   if (field.kind === "flag") {
     return h("label", { class: "field flag", title: field.help || null }, h("input", { type: "checkbox", checked: value, onchange: event => change(event.target.checked, null) }), field.label);
@@ -53,9 +54,11 @@ export function control(field, value, { change, rebuild, high }) {
     return h("label", { class: "field", title: field.help || null }, h("span", {}, field.label), h("input", { type: "text", value, oninput: event => change(event.target.value, null) }));
   }
   const canBeGeneric = field.default === null;
-  const [typed, drawn, clear] = pair(field, field.name, field.label, value, high ?? field.high, change, canBeGeneric);
+  const { typed, drawn, limit, clear } = pair(field, field.name, field.label, value, field.high, change, canBeGeneric);
   const reset = canBeGeneric && h("button", { type: "button", class: "quiet", "aria-label": `${field.label}: ${field.generic}`, title: `Back to ${field.generic}`, onclick: clear }, "↺");
-  return h("div", { class: "field", role: "group", "aria-label": field.label }, h("span", { title: field.help || null }, field.label), h("div", { class: "pair" }, typed, reset), drawn);
+  const made = h("div", { class: "field", role: "group", "aria-label": field.label, title: field.help || null }, h("span", {}, field.label), h("div", { class: "pair" }, typed, reset), drawn);
+  made.limit = limit;
+  return made;
 }
 
 export const spelled = value => Array.isArray(value) ? value.join("-") : value === null || value === undefined ? "" : String(value);

@@ -11,20 +11,22 @@ function faded(shade, opacity) {
   return `rgba(${red},${green},${blue},${opacity})`;
 }
 
+const valuesOn = (figure, axis) => figure.traces.flatMap(trace => trace[axis]).filter(value => typeof value === "number");
+
 // A scale that is linear around zero and logarithmic beyond: Plotly has none.
 const symlog = (value, edge) => value === null ? null : Math.abs(value) <= edge ? value / edge : Math.sign(value) * (1 + Math.log10(Math.abs(value) / edge));
 
 function symlogEdge(figure, axis) {
-  const values = figure.traces.flatMap(trace => trace[axis]).filter(value => typeof value === "number" && value !== 0).map(Math.abs);
-  return values.length ? Math.max(Math.min(...values), 1e-16 * Math.max(...values)) : 1;
+  const values = valuesOn(figure, axis).filter(value => value !== 0).map(Math.abs);
+  return values.length ? Math.max(extreme(values, Math.min), 1e-16 * extreme(values, Math.max)) : 1;
 }
 
 function symlogTicks(figure, axis, edge) {
-  const values = figure.traces.flatMap(trace => trace[axis]).filter(value => typeof value === "number");
-  const largest = Math.max(...values.map(Math.abs), edge), decades = Math.ceil(Math.log10(largest / edge));
+  const values = valuesOn(figure, axis);
+  const lowest = extreme(values, Math.min), highest = extreme(values, Math.max), largest = Math.max(Math.abs(lowest), Math.abs(highest), edge), decades = Math.ceil(Math.log10(largest / edge));
   const every = Math.max(1, Math.ceil(decades / 4)), at = [0];
   for (let decade = 0; decade <= decades; decade += every) at.push(edge * 10 ** decade, -edge * 10 ** decade);
-  const used = at.filter(value => (value >= 0 || Math.min(...values) < 0) && (value <= 0 || Math.max(...values) > 0));
+  const used = at.filter(value => (value >= 0 || lowest < 0) && (value <= 0 || highest > 0));
   return { tickvals: used.map(value => symlog(value, edge)), ticktext: used.map(value => value === 0 ? "0" : value.toExponential(0)) };
 }
 
@@ -47,9 +49,17 @@ function heatmap(trace) {
 const keyed = trace => trace.keys.length === 1 && trace.kind === "heatmap" ? trace.z.map(row => row.map(() => trace.keys[0]))
   : trace.keys.length === 1 ? trace.x.map(() => trace.keys[0]) : trace.keys.length ? trace.keys : undefined;
 
+// A polygon for each stretch without a gap: a fill between two lines would cross the gaps.
 function band(trace, shade) {
-  const common = { mode: "lines", line: { width: 0, color: shade }, hoverinfo: "skip", showlegend: false, legendgroup: trace.label };
-  return [{ ...common, x: trace.x, y: trace.low }, { ...common, x: trace.x, y: trace.high, fill: "tonexty", fillcolor: faded(shade, 0.18) }];
+  const stretches = [[]];
+  trace.x.forEach((_, place) => {
+    if (trace.low[place] === null || trace.high[place] === null) stretches.push([]); else stretches.at(-1).push(place);
+  });
+  return stretches.filter(places => places.length > 1).map(places => {
+    const back = [...places].reverse();
+    return { type: "scatter", mode: "lines", line: { width: 0, color: shade }, hoverinfo: "skip", showlegend: false, legendgroup: trace.label, fill: "toself", fillcolor: faded(shade, 0.18),
+      x: [...places, ...back].map(place => trace.x[place]), y: [...places.map(place => trace.low[place]), ...back.map(place => trace.high[place])] };
+  });
 }
 
 function traces(figure) {
@@ -81,7 +91,17 @@ function limits(axis) {
   return low === null && high === null ? {} : { range: [low, high], autorange: low === null ? "min" : high === null ? "max" : false };
 }
 
-function plotlyAxis(axis) {
+const extreme = (values, pick) => values.reduce((one, other) => pick(one, other), values[0]);
+const extent = (values, limits) => [limits?.[0] ?? extreme(values, Math.min), limits?.[1] ?? extreme(values, Math.max)];
+
+// So many ticks that Plotly takes powers of ten over many decades, and 1, 2, 5, written out, over a few.
+function logTicks(values, limits) {
+  const [low, high] = extent(values.filter(value => value > 0), limits), decades = Math.log10(high / low);
+  if (!(decades > 0)) return { type: "log" };
+  return decades < 2.2 ? { type: "log", nticks: Math.ceil(decades / 0.4), tickformat: "~g" } : { type: "log", nticks: Math.min(8, Math.floor(decades / 0.75)) };
+}
+
+function plotlyAxis(axis, values) {
   const common = {
     title: { text: axis.label, font: { size: 12, color: css("soft") }, standoff: 8 }, tickfont: { size: 11, color: css("soft") }, automargin: true,
     gridcolor: css("rule"), zerolinecolor: css("rule"), linecolor: css("rule"), exponentformat: "power", showspikes: false,
@@ -91,17 +111,19 @@ function plotlyAxis(axis) {
     const places = axis.names.map((_, place) => place), every = Math.ceil(places.length / 12);
     return { ...common, tickvals: places.filter(place => place % every === 0), ticktext: axis.names.filter((_, place) => place % every === 0), zeroline: false };
   }
-  const log = axis.scale === "log" ? { type: "log", dtick: undefined, minor: { showgrid: false } } : {};
-  return { ...common, ...log, ...limits(axis), ...(axis.is_reversed ? { autorange: "reversed" } : {}), nticks: 8 };
+  return { ...common, nticks: 8, ...(axis.scale === "log" ? logTicks(values, axis.limits) : {}), ...limits(axis), ...(axis.is_reversed ? { autorange: "reversed" } : {}) };
 }
 
 function shapes(figure) {
-  return figure.lines.map(line => line.end !== null
-    ? { type: "rect", xref: "x", yref: "paper", x0: line.at, x1: line.end, y0: 0, y1: 1, fillcolor: css("panel"), line: { width: 0 }, layer: "below" }
-    : { type: "line", xref: line.axis === "x" ? "x" : "paper", yref: line.axis === "x" ? "paper" : "y",
-        ...(line.axis === "x" ? { x0: line.at, x1: line.at, y0: 0, y1: 1 } : { x0: 0, x1: 1, y0: line.at, y1: line.at }),
-        line: { color: colour(line.colour), width: 1.2, dash: "dot" },
-        label: line.label ? { text: line.label, textposition: line.axis === "x" ? "end" : "start", font: { size: 11, color: colour(line.colour) }, textangle: 0, xanchor: "left", yanchor: line.axis === "x" ? "top" : "bottom", padding: 4 } : undefined });
+  const [left, right] = extent(valuesOn(figure, "x"), figure.x.limits);
+  const isFarRight = at => at > left + 0.7 * (right - left); // there a label stands before its line
+  return figure.lines.map(line => {
+    if (line.end !== null) return { type: "rect", xref: "x", yref: "paper", x0: line.at, x1: line.end, y0: 0, y1: 1, fillcolor: css("panel"), line: { width: 0 }, layer: "below" };
+    const isX = line.axis === "x", style = { color: colour(line.colour), width: 1.2, dash: "dot" };
+    const label = { text: line.label, textposition: isX ? "end" : "start", font: { size: 11, color: colour(line.colour) }, textangle: 0, xanchor: isX && isFarRight(line.at) ? "right" : "left", yanchor: isX ? "top" : "bottom", padding: 4 };
+    const ends = isX ? { xref: "x", yref: "paper", x0: line.at, x1: line.at, y0: 0, y1: 1 } : { xref: "paper", yref: "y", x0: 0, x1: 1, y0: line.at, y1: line.at };
+    return { type: "line", ...ends, line: style, label: line.label ? label : undefined };
+  });
 }
 
 function layout(figure) {
@@ -110,7 +132,7 @@ function layout(figure) {
     paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", font: { family: "system-ui, sans-serif", size: 12, color: css("ink") },
     margin: { l: 56, r: 12, t: 12, b: 44 }, barmode: "group", bargap: 0.35, hovermode: "closest", dragmode: matchMedia("(pointer: coarse)").matches ? false : "zoom",
     hoverlabel: { bgcolor: css("panel"), bordercolor: css("rule"), font: { color: css("ink") } },
-    xaxis: hasWords ? { ...plotlyAxis({ ...figure.x, names: [] }), type: "category" } : plotlyAxis(figure.x), yaxis: plotlyAxis(figure.y), shapes: shapes(figure),
+    xaxis: hasWords ? { ...plotlyAxis({ ...figure.x, names: [] }, []), type: "category" } : plotlyAxis(figure.x, valuesOn(figure, "x")), yaxis: plotlyAxis(figure.y, valuesOn(figure, "y")), shapes: shapes(figure),
     legend: { orientation: "h", x: 0, y: 1.02, yanchor: "bottom", font: { size: 11, color: css("ink") }, bgcolor: "rgba(0,0,0,0)" },
   };
   if (figure.is_square) Object.assign(made.yaxis, { scaleanchor: "x", constrain: "domain" });

@@ -1,8 +1,7 @@
 // Function and certificate: the network layer by layer, and how far a bound on unseen errors reaches.
 import { get } from "./api.js";
-import { empty, fill, h, number, problem, rows } from "./dom.js";
+import { empty, fill, h, problem, rows, table } from "./dom.js";
 import { figureCard } from "./figure_card.js";
-import { gauge } from "./gauge.js";
 import { watched } from "./watched.js";
 
 export async function show(root, { query, signal }) {
@@ -13,32 +12,40 @@ export async function show(root, { query, signal }) {
     await section("Certificate", "certificate", kept.certificate, query.get("certificate"), "Fit a certificate", { iterations: 1500 }, certificateView, signal));
 }
 
+// What was found before is listed; a new one is made by a job and joins the list.
 async function section(title, kind, kept, wanted, label, body, view, signal) {
   const told = h("div", { "aria-live": "polite" }), place = h("div", {});
-  const button = h("button", { type: "button", class: kept.length ? null : "primary", onclick: start }, label);
-  const select = h("select", { "aria-label": `${title}: which`, onchange: event => open(event.target.value) }, kept.map(one => h("option", { value: one.name, selected: one.name === wanted }, `${one.name} (${one.created})`)));
+  const select = h("select", { "aria-label": `${title}: which`, onchange: event => open(event.target.value) }, kept.map(one => option(one.name, one.created, one.name === wanted)));
+  const button = h("button", { type: "button", class: kept.length ? null : "primary", onclick: () => watched(told, button, kind, body, made, signal) }, label);
   async function open(name) {
     try { fill(place, await view(name, signal)); } catch (error) { if (error.name !== "AbortError") fill(place, problem(error)); }
   }
-  function start() {
-    return watched(told, button, kind, body, async (result, job) => { await open(new URLSearchParams(job.link.split("?")[1]).get(kind)); return null; }, signal);
+  async function made({ name }) {
+    select.prepend(option(name, "now", true));
+    select.hidden = false;
+    await open(name);
+    return [];
   }
-  if (kept.length) await open(wanted || kept[0].name);
+  select.hidden = !kept.length;
+  if (kept.length) await open(kept.some(one => one.name === wanted) ? wanted : kept[0].name);
   else fill(place, empty("Nothing yet", `${label}: it runs in a process of its own, and is kept.`));
-  return h("section", { id: kind }, h("div", { class: "row" }, h("h2", {}, title), h("div", { class: "row" }, kept.length ? select : null, button)), told, place);
+  return h("section", { id: kind }, h("div", { class: "row" }, h("h2", {}, title), h("div", { class: "row" }, select, button)), told, place);
 }
+
+const option = (name, created, selected) => h("option", { value: name, selected }, `${name} (${created})`);
 
 async function functionView(name, signal) {
   const found = await get(`/api/functions/${encodeURIComponent(name)}`, signal);
-  const narrow = found.bottlenecks.length ? `Narrowest: ${found.bottlenecks.join(", ")}.` : "No hidden layer is narrower than the samples show.";
-  return [h("section", { class: "verdict plain" }, h("p", {}, narrow), found.is_chain ? null : h("p", {}, "The function does not pass through every layer alone: a narrow one does not bound its rank."), found.limited.length ? h("p", {}, `Limited by the samples: ${found.limited.join(", ")}.`) : null),
-    h("div", { class: "two" }, found.figures.map(figure => figureCard(figure, { height: 17 }))), h("div", { class: "two" }, h("div", { class: "card" }, h("h3", {}, "Rank of the function"), rows(found.rank)), h("div", { class: "card" }, h("h3", {}, "Cost of its weights"), rows(found.cost)))];
+  return [h("section", { class: "verdict plain" }, h("p", {}, found.verdict)), h("div", { class: "two" }, found.figures.map(figure => figureCard(figure, { height: 17 }))),
+    h("h3", {}, "Layers"), table(found.layers, { label: "Layers" }), found.notes.map(line => h("p", { class: "note" }, line)),
+    h("div", { class: "two" }, h("div", { class: "card" }, h("h3", {}, "Its Jacobians"), rows(found.jacobians)), h("div", { class: "card" }, h("h3", {}, "Squared norm of the weights"), table(found.costs, { label: "Squared norms" })))];
 }
 
 async function certificateView(name, signal) {
-  const { certificate } = await get(`/api/certificates/${encodeURIComponent(name)}`, signal);
-  const lines = list => list.length ? h("ul", { class: "note" }, list.map(line => h("li", {}, line))) : h("p", { class: "note" }, "None.");
-  return [h("div", { class: "card" }, h("p", { class: "answer" }, `With probability at least ${(100 * certificate.confidence).toFixed(1)} % over the samples, the stochastic network errs on at most `, h("strong", {}, `${(100 * certificate.bound).toFixed(2)} %`), " of unseen data."), gauge(certificate),
-    rows([["divergence of posterior from prior", number(Math.round(certificate.kl * 10) / 10)], ["samples, parameters", `${number(certificate.num_samples)}, ${number(certificate.num_parameters)}`], ["basis", certificate.basis], ["draws", `${number(certificate.num_draws)} of ${certificate.draws}`], ["fit", certificate.ending]])),
-    h("div", { class: "two" }, h("div", { class: "card" }, h("h3", {}, "Assumed"), lines(certificate.assumptions)), h("div", { class: "card" }, h("h3", {}, "Doubts"), lines(certificate.doubts)))];
+  const found = await get(`/api/certificates/${encodeURIComponent(name)}`, signal);
+  const [before, bound, after] = found.promise;
+  const remarks = Object.entries(found.remarks).filter(([, lines]) => lines.length);
+  return [h("section", { class: "verdict plain answer" }, h("p", {}, `With confidence ${(100 * found.confidence).toFixed(1)} % ${before}`, h("strong", {}, bound), `${after}.`)),
+    h("div", { class: "two" }, figureCard(found.gauge, { height: 20 }), h("div", { class: "card" }, h("h3", {}, "Numbers"), rows(found.numbers))),
+    h("div", { class: "two" }, remarks.map(([head, lines]) => h("div", { class: "card" }, h("h3", {}, head), h("ul", { class: "note" }, lines.map(line => h("li", {}, line))))))];
 }

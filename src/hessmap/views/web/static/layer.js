@@ -27,19 +27,12 @@ export function layerDetails(place, map, which, signal) {
 // A map keeps no eigenvectors: the network is made again by its command, in a process of its own.
 function directionsSection(map, layer, signal) {
   const place = h("div", { "aria-live": "polite" });
-  const axis = label => ({ label, scale: "linear", limits: null, names: [], is_reversed: false });
-  const figure = (title, x, y, traces, lines = []) => ({ title, x, y, traces, lines, python: "", note: "", is_square: false });
-  const trace = more => ({ label: "", kind: "both", x: [], y: [], low: [], high: [], colour: "series0", keys: [], z: [], palette: "", opacity: 1, in_legend: true, ...more });
   function drawn(found) {
-    const count = list => list.map((_, number) => number + 1);
-    const picture = number => {
-      const z = found.vectors[number], most = Math.max(...z.flat().map(Math.abs));
-      return figureCard(figure(`Eigenvector ${number + 1}, as its weight`, axis("input"), { ...axis("output"), is_reversed: true }, [trace({ kind: "heatmap", x: count(z[0]), y: count(z), z, low: [-most], high: [most], palette: "diverging" })]), { height: 16 });
-    };
+    const picture = number => figureCard(found.vectors[number], { height: 18 });
     const shown = h("div", {}, picture(0));
     const chosen = h("label", { class: "field" }, h("span", {}, "Eigenvector"), h("select", { onchange: event => fill(shown, picture(Number(event.target.value))) }, found.eigenvalues.map((value, number) => h("option", { value: number }, `${number + 1}: eigenvalue ${short(value)}`))));
-    const spectra = found.factors && figureCard(figure("Eigenvalues of the factors", axis("index"), { ...axis("eigenvalue"), scale: "log" }, [trace({ label: "inputs, E[x xᵀ]", x: count(found.factors.input), y: found.factors.input.map(value => value > 0 ? value : null), colour: "outer_product" }), trace({ label: "outputs, E[M]", x: count(found.factors.output), y: found.factors.output.map(value => value > 0 ? value : null), colour: "functional" })]), { height: 16 });
-    return [found.converged ? null : h("p", { class: "note" }, "Not converged: the residuals are larger than asked for."), h("div", { class: "two" }, h("div", {}, chosen, shown), spectra || h("p", { class: "note" }, found.factors_gap || ""))];
+    const factors = found.factors ? figureCard(found.factors, { height: 18 }) : h("p", { class: "note" }, found.factors_gap);
+    return [found.converged ? null : h("p", { class: "note" }, "Not converged: the residuals are larger than asked for."), chosen, h("div", { class: "two" }, shown, factors)];
   }
   const button = h("button", { type: "button", onclick: () => watched(place, button, "directions", { name: map.name, layer: layer.name }, drawn, signal) }, "Find its eigenvectors");
   return h("section", {}, h("h3", {}, "Its sharpest directions"), h("p", { class: "note" }, "A map keeps no eigenvectors: the network is made again by the command of the map, and measured."), button, place);

@@ -12,7 +12,7 @@ export async function showMap(root, name, query, signal) {
   const stats = map.whole.map(([label, value]) => h("div", { class: "card stat" }, h("span", {}, label), h("strong", {}, value)));
   fill(root, h("p", { class: "soft" }, h("a", { href: "/maps" }, "Maps"), ` / ${map.name}`), h("h1", {}, network.description),
     h("p", { class: "soft lead" }, `${network.facts}.`), h("div", { class: "stats" }, stats),
-    h("section", { class: "verdict plain" }, map.verdicts.map(verdict => h("p", {}, verdict))), network.reason ? h("p", { class: "note" }, network.reason) : null,
+    h("section", { class: "verdict plain" }, map.verdicts.map(verdict => h("p", {}, verdict))),
     map.networks.filter(one => one.is_dense).map(one => spectrumSection(map, one, query, signal)),
     h("h2", {}, "Density"), figureCard(map.density, { height: 18 }), layersSection(map, signal),
     h("h2", {}, "How it was made"), map.command ? command(map.command) : null,
@@ -67,7 +67,7 @@ function layersSection(map, signal) {
   };
   const { layers } = map;
   const byName = name => open(layers.blocks.findIndex(block => block.name === name));
-  const card = figureCard(layers.figure, { height: Math.min(40, 6 + 2.4 * layers.blocks.length), onClick: byName });
+  const card = figureCard(layers.figure, { height: Math.min(40, 7 + 2.4 * layers.blocks.length), onClick: byName });
   const listed = table(layers.table, { label: "Layers", row: (line, place) => ({ tabindex: "0", "aria-label": `Layer ${line[0]}`, onclick: () => open(place), onkeydown: event => { if (event.key === "Enter" || event.key === " ") { event.preventDefault(); open(place); } } }) });
-  return h("section", {}, h("h2", {}, "Layers"), h("p", { class: "note" }, `Click a layer for its block and factors. ${layers.legend}.`), h("div", { class: "two" }, card, h("div", { class: "card" }, listed)), details);
+  return h("section", {}, h("h2", {}, "Layers"), h("p", { class: "note" }, "Click a layer for its block, its factors and its eigenvectors."), card, listed, h("p", { class: "note" }, `${layers.legend}.`), details);
 }

@@ -5,16 +5,23 @@ import { control, many, read, spelled } from "./fields.js";
 import { figureCard } from "./figure_card.js";
 
 const SPAN = 2; // a curve runs to twice the value, at least to the end of the slider
+const WHAT = {
+  loss: "All second derivatives of the loss; the sum of the other two.",
+  outer_product: "The Gauss-Newton part: slopes of the outputs, weighted by the loss.",
+  functional: "The rest: second derivatives of the outputs, weighted by the residuals.",
+};
 
 export async function show(root, { query, signal }) {
   const { families, questions } = await get("/api/predict/families", signal);
   const state = { family: families[0], values: {}, over: null };
   const find = name => families.find(family => family.name === name) || families[0];
-  const fieldsOf = family => [...family.fields, ...family.asks.map(name => questions[name])];
+  // Some questions are about biases alone.
+  const fieldsOf = family => [...family.fields, ...family.asks.map(name => questions[name])].filter(field => !field.needs || state.values[field.needs]);
 
   function start(family, given = new URLSearchParams()) {
     state.family = family;
-    state.values = Object.fromEntries(fieldsOf(family).map(field => [field.name, read(field, given.get(field.name))]));
+    const fields = [...family.fields, ...family.asks.map(name => questions[name])];
+    state.values = Object.fromEntries(fields.map(field => [field.name, read(field, given.get(field.name))]));
     state.over = given.get("over") || defaultOver(family);
   }
   const defaultOver = family => {
@@ -38,21 +45,23 @@ export async function show(root, { query, signal }) {
   const details = h("section", { class: "card details" });
   const checked = h("div", { class: "checked", "aria-live": "polite" });
   const curve = h("div", { class: "curve" });
-  let card = null, asking = null, isAsked = false, predicted = null;
+  let card = null, asking = null, isAsked = false, predicted = null, controls = new Map();
 
   function drawForm() {
     fill(chosen, families.map(family => h("label", { class: "family", title: family.help }, h("input", { type: "radio", name: "family", value: family.name, checked: family === state.family, onchange: () => { start(family); drawForm(); update(); } }), h("span", {}, family.label))));
-    const controls = fieldsOf(state.family).map(field => control(field, state.values[field.name], {
-      high: field.name.includes("input_rank") ? inputs() : undefined,
-      change(value, moved) { state.values[field.name] = value; if (moved) state.over = moved; update(); },
+    controls = new Map(fieldsOf(state.family).map(field => [field.name, control(field, state.values[field.name], {
+      change(value, moved) {
+        state.values[field.name] = value;
+        if (moved) state.over = moved;
+        if (fieldsOf(state.family).length !== controls.size) { drawForm(); controls.get(field.name).querySelector("input, select").focus(); }
+        update();
+      },
       rebuild(value) { state.values[field.name] = value; fitLayers(field.name, value); state.over = defaultOver(state.family); drawForm(); update(); },
-    }));
+    })]));
     const asked = new Set(state.family.asks);
-    const named = fieldsOf(state.family).map((field, place) => [field.name, controls[place]]);
-    fill(form, h("p", { class: "note" }, state.family.help), h("div", { class: "fields" }, named.filter(([name]) => !asked.has(name)).map(([, made]) => made)),
-      asked.size ? [h("h3", {}, "Loss and data"), h("div", { class: "fields" }, named.filter(([name]) => asked.has(name)).map(([, made]) => made))] : null);
+    const those = isOfData => [...controls].filter(([name]) => asked.has(name) === isOfData).map(([, made]) => made);
+    fill(form, h("p", { class: "note" }, state.family.help), h("div", { class: "fields" }, those(false)), asked.size ? [h("h3", {}, "Loss and data"), h("div", { class: "fields" }, those(true))] : null);
   }
-  const inputs = () => state.values.widths?.[0] ?? state.values.inputs ?? (state.values.patches ? state.values.patches * state.values.patch_size : state.values.channels ? state.values.channels[0] * (state.values.input_length ?? state.values.side ** 2) : state.values.input_dim ?? state.values.width ?? 64);
 
   // Kernels and strides have one entry for each convolution.
   function fitLayers(name, value) {
@@ -91,12 +100,14 @@ export async function show(root, { query, signal }) {
 
   function drawRanks() {
     const size = predicted.num_parameters;
+    for (const [name, most] of Object.entries(predicted.largest)) controls.get(name)?.limit(most);
     fill(ranks, predicted.ranks.map(rank => h("article", { class: `rank card ${rank.part}`, "data-part": rank.part },
-      h("h2", {}, symbol(rank.part), { loss: " loss Hessian", outer_product: " outer product", functional: " functional" }[rank.part]),
+      h("h2", {}, symbol(rank.part), ` ${rank.part.replace("_", " ")}`), h("p", { class: "note what" }, WHAT[rank.part]),
       h("p", { class: "value" }, number(rank.value)),
       h("div", { class: "bar-track", role: "img", "aria-label": `${percent(rank.share)} of the parameters` }, h("div", { class: "bar-fill", style: `width:${100 * Math.min(1, rank.share)}%` })),
       h("p", { class: "note" }, `${percent(rank.share)} of ${many(size, "parameter")}`),
       h("p", {}, h("span", { class: `badge ${rank.truth.replaceAll(" ", "-")}` }, rank.truth), rank.num_cases ? h("span", { class: "note" }, ` held on ${number(rank.num_cases)} networks`) : null),
+      h("p", { class: "note" }, rank.meaning),
       h("p", { class: "note source" }, rank.reference))));
     fill(details, h("div", { class: "row" }, h("h3", {}, predicted.network), h("div", { class: "row" }, h("button", { type: "button", class: "primary", onclick: check }, "Check in exact arithmetic"), copyButton(location.href, "Copy link"))),
       checked, predicted.assumptions.length ? h("ul", { class: "note" }, predicted.assumptions.map(line => h("li", {}, line))) : null,
@@ -108,7 +119,7 @@ export async function show(root, { query, signal }) {
     const field = fieldsOf(state.family).find(one => one.name === first);
     if (!field) return;
     const value = place === undefined ? state.values[first] : state.values[first][Number(place)];
-    const limit = first.includes("input_rank") ? inputs() : Math.max(field.high, SPAN * (value ?? 0));
+    const limit = predicted.largest[first] ?? Math.max(field.high, SPAN * (value ?? 0));
     const figure = await get(`/api/predict/curve?${given}&over=${state.over}&low=${field.low}&high=${Math.max(field.low + 1, limit)}`, signal);
     if (value !== null && value !== undefined) figure.lines.push({ at: value, axis: "x", label: `now ${number(value)}`, end: null, colour: "faint" });
     if (card && card.isConnected) { card.querySelector("figcaption h3").textContent = figure.title; await card.drawn; await card.redraw(figure); } else { card = figureCard(figure, { height: 18 }); fill(curve, card); }
@@ -143,7 +154,7 @@ export async function show(root, { query, signal }) {
 
   start(find(query.get("family")), query);
   drawForm();
-  fill(root, h("h1", {}, "Predict the ranks of a Hessian"), h("p", { class: "soft lead" }, "From the architecture and a few integers alone: no weights, no data."),
+  fill(root, h("h1", {}, "Predict the ranks of a Hessian"), h("p", { class: "soft lead" }, "In how many directions the loss is curved, from the architecture and a few integers alone: no weights, no data. Type, or drag a slider."),
     h("div", { class: "split" }, h("div", {}, chosen, form), h("div", {}, ranks, curve, details)));
   await update();
 }
