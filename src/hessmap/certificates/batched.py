@@ -13,7 +13,7 @@ import copy
 import torch
 from torch import Tensor, nn
 
-from hessmap.certificates.guards import ConversionGuard, OperationGuard
+from hessmap.certificates.guards import OperationGuard, conversion_guard
 from hessmap.certificates.stochastic import StochasticNetwork
 
 _NUMBERS = 2**23  # weights at a time
@@ -61,7 +61,7 @@ class NetworkBatch:
                     home[key] = parameter
             return found
 
-        with ConversionGuard(self.forbidden), OperationGuard(self.forbidden):
+        with conversion_guard(self.forbidden), OperationGuard(self.forbidden):
             found: Tensor = torch.vmap(answers)(weights, inputs)
         return found
 

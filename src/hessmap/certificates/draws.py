@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from hessmap.certificates.batched import NetworkBatch, proved_batch
-from hessmap.certificates.guards import ConversionGuard, ForbiddenUse, OperationGuard
+from hessmap.certificates.guards import ForbiddenUse, OperationGuard, conversion_guard
 from hessmap.certificates.losses import BoundedLoss, ClassificationError
 from hessmap.certificates.pairs import NotPlain, PairNetwork, proved_pairs
 from hessmap.certificates.state import state_tensors
@@ -202,7 +202,7 @@ def require_drawable(network: StochasticNetwork, inputs: Tensor, *originals: nn.
     fresh, given, drawn = copy.deepcopy(network.model), inputs.clone(), network.draw()
     guard = OperationGuard(weights, [*network.model.parameters(), *state_tensors(network.model), given])
     try:
-        with ConversionGuard(weights), guard:
+        with conversion_guard(weights), guard:
             drawn(given)
     except RuntimeError as error:
         broken = f"it raised {error}".splitlines()[0].rstrip(".")

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
-import torch
 from torch import Tensor
-from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
+
+from hessmap.curvature.operation_reader import Operation, OperationReader, storage_address
 
 # What python may ask of a parameter without reading its values.
 _FACTS = frozenset(
@@ -29,8 +29,8 @@ class OperationGuard(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __init__(self, forbidden: Iterable[Tensor], known: Iterable[Tensor] | None = None) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.forbidden = {place for tensor in forbidden if (place := _place(tensor))}
-        self.known = None if known is None else {_place(tensor) for tensor in known}
+        self.forbidden = {place for tensor in forbidden if (place := storage_address(tensor))}
+        self.known = None if known is None else {storage_address(tensor) for tensor in known}
         self.results: list[Any] = []  # alive, so that their memory is not given to somebody else
         self.foreign: list[Tensor] = []
 
@@ -38,7 +38,7 @@ class OperationGuard(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         for tensor in _tensors((args, kwargs)):
-            place = _place(tensor)
+            place = storage_address(tensor)
             if place in self.forbidden:
                 raise ForbiddenUse(f"{func} receives a weight")
             # lift_fresh receives the numbers that a line of python spells out.
@@ -47,35 +47,23 @@ class OperationGuard(TorchDispatchMode):  # type: ignore[no-untyped-call]
         found = func(*args, **(kwargs or {}))
         if self.known is not None:
             self.results.append(found)
-            self.known |= {_place(tensor) for tensor in _tensors(found)}
+            self.known |= {storage_address(tensor) for tensor in _tensors(found)}
         return found
 
 
-class ConversionGuard(TorchFunctionMode):
+def conversion_guard(forbidden: Iterable[Tensor]) -> OperationReader:
     """Raises where python takes the values of a forbidden tensor by a way that is no operation: ``.data``, numpy."""
+    known = {id(tensor): tensor for tensor in forbidden}
 
-    def __init__(self, forbidden: Iterable[Tensor]) -> None:
-        super().__init__()
-        self.forbidden = {id(tensor): tensor for tensor in forbidden}
-
-    def __torch_function__(
-        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
+    def read(func: Operation, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         # The getter of a property is a method of the property, which has the name.
         name = getattr(getattr(func, "__self__", None), "__name__", None) or getattr(func, "__name__", "")
-        if name not in _FACTS and any(id(tensor) in self.forbidden for tensor in _tensors((args, kwargs))):
+        if name not in _FACTS and any(id(tensor) in known for tensor in _tensors((args, kwargs))):
             raise ForbiddenUse(f"{name} receives a weight")
-        return func(*args, **(kwargs or {}))
+        return func(*args, **kwargs)
+
+    return OperationReader(read)
 
 
 def _tensors(tree: Any) -> list[Tensor]:
     return [leaf for leaf in tree_iter(tree) if isinstance(leaf, Tensor)]
-
-
-def _place(tensor: Tensor) -> int:
-    """Where its memory begins, which views share; 0 where there is none."""
-    try:
-        with torch._C.DisableTorchFunction():
-            return tensor.untyped_storage().data_ptr()
-    except (NotImplementedError, RuntimeError):  # sparse tensors have no storage
-        return 0

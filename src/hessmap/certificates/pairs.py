@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from hessmap.certificates.guards import ConversionGuard, OperationGuard
+from hessmap.certificates.guards import OperationGuard, conversion_guard
 from hessmap.certificates.stochastic import StochasticLayer, StochasticNetwork, in_format
 from hessmap.curvature.problem import Problem
 from hessmap.curvature.recording import LayerUse, recording_of
@@ -156,7 +156,7 @@ class PairNetwork:
             rows = {name: tuple(values[None] for values in one) for name, one in noise.items()}
             return self._batch(sample[None], rows)[0]
 
-        with ConversionGuard(self.forbidden), OperationGuard(self.forbidden):
+        with conversion_guard(self.forbidden), OperationGuard(self.forbidden):
             found: Tensor = torch.vmap(answer)(inputs, noise)
         return found
 

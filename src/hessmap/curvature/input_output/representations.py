@@ -32,7 +32,7 @@ def representations(function: NetworkFunction) -> list[Representation]:
     """The linear maps and convolutions of a forward pass, in order; refused if there is none."""
     parameters = dict(function.model.named_parameters())
     layers = _LayerValues()
-    with Recorder(parameters, layers):
+    with Recorder(parameters, layers).reading():
         outputs = function(function.inputs)
     count = function.num_samples
     calls = [(name, call, leaving) for name, call, leaving in layers.found if leaving.shape[0] == count]

@@ -75,7 +75,7 @@ def _run(problem: Problem, inputs: Inputs) -> _Pass:
     leaves = {name: value.detach().requires_grad_() for name, value in problem.named.items()}
     listener = _AllLayerCalls()
     recorder = Recorder(leaves, listener, data=[tensor for _, tensor in tensors_with_paths(inputs)])
-    with torch.enable_grad(), recorder:
+    with torch.enable_grad(), recorder.reading():
         outputs = problem.forward(leaves, inputs)
     numbers = {id(call.layer): n for n, call in enumerate(call for call in recorder.calls if call.is_use)}
     decisions = tuple(numbers.get(id(call)) for call in listener.calls)

@@ -1,4 +1,4 @@
-"""The one torch-function mode that reads layers: it follows parameters through a forward pass and shows their uses.
+"""The reader of layers: it follows parameters through the operations of a forward pass and shows their uses.
 
 Nothing is hooked into the user's modules. A weight that acts twice (tied, a module called twice) is seen twice, and so
 is what is made of parameters alone: views, slices, transposes, casts, parametrised weights.
@@ -6,14 +6,14 @@ is what is made of parameters alone: views, slices, transposes, casts, parametri
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
-from torch.overrides import TorchFunctionMode
 
+from hessmap.curvature.operation_reader import OperationReader, tensors_among
 from hessmap.curvature.recording.calls import layer_call
 from hessmap.curvature.recording.layer_call import LayerCall
 from hessmap.curvature.recording.uses import ParameterPart
@@ -52,7 +52,7 @@ class Listener(Protocol):
         """The outputs as rows; they may be perturbed."""
 
 
-class Recorder(TorchFunctionMode):
+class Recorder:
     """Follows parameters, known by identity, through the operations of a forward pass.
 
     With ``data`` it also follows what depends on the inputs, so that it can tell a use of a parameter from the making
@@ -62,7 +62,6 @@ class Recorder(TorchFunctionMode):
     def __init__(
         self, parameters: Mapping[str, Tensor], listener: Listener, data: Iterable[Tensor] | None = None
     ) -> None:
-        super().__init__()
         self.listener = listener
         self.followed: dict[int, FromParameters] = {
             id(value): FromParameters(value, frozenset([name]), ParameterPart(name, num_entries=value.numel()))
@@ -71,11 +70,9 @@ class Recorder(TorchFunctionMode):
         self.calls: list[ParameterCall] = []
         self._data: dict[int, Tensor] | None = None if data is None else {id(value): value for value in data}
 
-    def __torch_function__(
-        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        kwargs = kwargs or {}
-        return self._replay(func, args, kwargs) if self._data is None else self._record(func, args, kwargs)
+    def reading(self) -> OperationReader:
+        """The mode in which the forward pass is to be made."""
+        return OperationReader(self._replay if self._data is None else self._record)
 
     def _part(self, tensor: Any) -> ParameterPart | None:
         found = self.followed.get(id(tensor))
@@ -94,11 +91,11 @@ class Recorder(TorchFunctionMode):
         assert self._data is not None
         first = _sequence_number()
         call = layer_call(func, args, kwargs, self._part)
-        tensors = list(_tensors([args, kwargs]))
+        tensors = list(tensors_among([args, kwargs]))
         own = [self.followed[id(tensor)] for tensor in tensors if id(tensor) in self.followed]
         names: frozenset[str] = frozenset().union(*(found.names for found in own))
         result = func(*args, **kwargs) if call is None else call.returned(self.listener.layer_outputs(call))
-        made = list(_tensors(result))
+        made = list(tensors_among(result))
         is_use = any(id(tensor) in self._data for tensor in tensors)
         if is_use:
             self._data |= {id(tensor): tensor for tensor in made}
@@ -113,7 +110,7 @@ class Recorder(TorchFunctionMode):
 
     def _follow(self, func: Callable[..., Any], args: Any, kwargs: Any, result: Any, names: frozenset[str]) -> None:
         """Remember what was made of parameters, and which of their entries it holds if it only moved them."""
-        made = list(_tensors(result))
+        made = list(tensors_among(result))
         places: list[Tensor | None] = [None] * len(made)
         source = self.followed.get(id(args[0])) if args else None
         if func in _SELECTIONS and source is not None and source.part is not None:
@@ -122,7 +119,7 @@ class Recorder(TorchFunctionMode):
                 index = torch.arange(source.tensor.numel()).reshape(source.tensor.shape)
             with torch._C.DisableTorchFunction():
                 moved = index if func in _CASTS else func(index, *args[1:], **kwargs)
-            places = list(_tensors(moved))
+            places = list(tensors_among(moved))
         for tensor, place in zip(made, places, strict=True):
             if id(tensor) in self.followed and place is not None:
                 continue  # a cast or a copy that was not needed returns the parameter itself
@@ -134,17 +131,6 @@ class Recorder(TorchFunctionMode):
 def _sequence_number() -> int:
     number: int = torch.autograd._get_sequence_nr()  # type: ignore[attr-defined]
     return number
-
-
-def _tensors(values: Any) -> Iterator[Tensor]:
-    if isinstance(values, Tensor):
-        yield values
-    elif isinstance(values, dict):
-        for value in values.values():
-            yield from _tensors(value)
-    elif isinstance(values, tuple | list):
-        for value in values:
-            yield from _tensors(value)
 
 
 _PROPERTIES = tuple(getattr(torch.Tensor, name).__get__ for name in ("T", "mT", "H", "mH", "data"))

@@ -21,7 +21,7 @@ AtUse = Callable[[int, LayerCall], Tensor]
 def replay(problem: Problem, recording: Recording, inputs: Inputs, uses: Container[int], at_use: AtUse) -> Tensor:
     """The outputs of the problem's model, where ``at_use(number, call)`` says what the outputs of some uses are."""
     stops = _Stops(recording, uses, at_use)
-    with Recorder(problem.named, stops):
+    with Recorder(problem.named, stops).reading():
         return problem.forward(problem.named, inputs)
 
 
