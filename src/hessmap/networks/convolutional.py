@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from hessmap.errors import InvalidInput, checked_count, sentence
-from hessmap.networks.activations import Activation, activation_of
-from hessmap.networks.arguments import Bias, checked_bias, checked_counts, marked_bias, read_words
-from hessmap.networks.convolutions import Convolutions, check_kernel_fits, positions_after
+from hessmap.errors import checked_count
+from hessmap.networks.activations import Activation
+from hessmap.networks.arguments import Bias, checked_counts
+from hessmap.networks.convolutions import Convolutions, read_convolutions
 
 if TYPE_CHECKING:
     import torch
@@ -59,43 +58,24 @@ class Convolutional(Convolutions):
         activation: Activation = "identity",
         paddings: Iterable[int] | None = None,
     ) -> None:
-        checked_kernels = checked_counts("kernels", kernels)
-        num_convolutions = len(checked_kernels)
-        fields: dict[str, object] = {
+        own = {
             "input_length": checked_count("input_length", input_length),
-            "channels": checked_counts("channels", channels),
-            "kernels": checked_kernels,
-            "strides": (1,) * num_convolutions if strides is None else checked_counts("strides", strides),
-            "outputs": checked_count("outputs", outputs),
-            "bias": checked_bias(bias, num_convolutions + 1),
-            "activation": activation_of(activation),
-            "paddings": (0,) * num_convolutions if paddings is None else checked_counts("paddings", paddings, 0),
+            "kernels": checked_counts("kernels", kernels),
         }
-        for name, value in fields.items():
-            object.__setattr__(self, name, value)
-        self._check_fit()
-
-    def _check_fit(self) -> None:
-        """One kernel, stride and padding per convolution, and every kernel within its input."""
-        self._check_counts(len(self.kernels))
-        for place, (length, kernel, padding) in enumerate(zip(self.lengths, self.kernels, self.paddings, strict=False)):
-            check_kernel_fits(f"kernels[{place}]", kernel, length, padding)
+        self._set_fields(own, channels, strides, outputs, bias, activation, paddings)
 
     @property
     def lengths(self) -> tuple[int, ...]:
         """Positions of the input and after each convolution: (length + 2 padding - kernel) // stride + 1."""
-        lengths = [self.input_length]
-        for kernel, stride, padding in zip(self.kernels, self.strides, self.paddings, strict=True):
-            lengths.append(positions_after(lengths[-1], kernel, stride, padding))
-        return tuple(lengths)
+        return self.positions
 
     @property
-    def positions(self) -> tuple[int, ...]:
-        return self.lengths
+    def _input_axes(self) -> tuple[int, ...]:
+        return (self.input_length,)
 
     @property
-    def taps(self) -> tuple[int, ...]:
-        return self.kernels
+    def _kernel_axes(self) -> tuple[tuple[int, ...], ...]:
+        return tuple((kernel,) for kernel in self.kernels)
 
     def build(self, seed: int = 0, init: str = "gaussian", dtype: torch.dtype | None = None) -> nn.Sequential:
         """Unflatten, Conv1d, activation, ..., Flatten, Linear, its parameters drawn from ``seed`` alone.
@@ -110,9 +90,6 @@ class Convolutional(Convolutions):
 
         return build_convolutional(self, seed=seed, init=init, dtype=dtype)
 
-    def __str__(self) -> str:
-        return self._text(f"{self.channels[0]}x{self.input_length}", tuple(map(str, self.kernels)))
-
     @classmethod
     def parse(cls, text: str) -> Convolutional:
         """The network that a text names as ``str`` prints it.
@@ -121,21 +98,5 @@ class Convolutional(Convolutions):
         ...     20, (1, 8, 16), (3, 3), (1, 2), outputs=10, activation="relu")
         True
         """
-        first, activation, flags = read_words(text, flags=("bias",))
-        prefix, *parts = first.split("-")
-        layers = [re.fullmatch(r"(\d+)x(\d+)(?:/(\d+))?(?:\+(\d+))?b?", part) for part in parts[:-1]]
-        outputs = parts[-1].removesuffix("b") if parts else ""
-        is_readable = prefix == "conv" and len(layers) >= 2 and all(layers) and outputs.isdecimal()
-        if not is_readable or "/" in parts[0] or "+" in parts[0]:
-            raise InvalidInput(sentence(_SHAPE, f"got {text!r}", _MEANING))
-        (channels, length, _, _), *rest = (layer.groups() for layer in layers if layer is not None)
-        return cls(
-            int(length),
-            channels=(int(channels), *(int(filters) for filters, _, _, _ in rest)),
-            kernels=[int(kernel) for _, kernel, _, _ in rest],
-            strides=[int(stride or 1) for _, _, stride, _ in rest],
-            outputs=int(outputs),
-            bias=marked_bias(parts, "bias" in flags),
-            activation=activation,
-            paddings=[int(padding or 0) for _, _, _, padding in rest],
-        )
+        (length,), others = read_convolutions(text, 1, _SHAPE, _MEANING)
+        return cls(length, **others | {"kernels": [kernel for (kernel,) in others["kernels"]]})

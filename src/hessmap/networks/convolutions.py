@@ -1,14 +1,17 @@
-"""What convolutional networks of one and of two dimensions have in common: counts of units and parameters."""
+"""What convolutional networks of one and of two dimensions have in common: their fields, sizes, counts and text."""
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from math import prod
+from typing import TYPE_CHECKING, Any
 
-from hessmap.errors import require
-from hessmap.networks.activations import Activation
-from hessmap.networks.arguments import Bias, layer_biases
+from hessmap.errors import InvalidInput, checked_count, require, sentence
+from hessmap.networks.activations import Activation, activation_of
+from hessmap.networks.arguments import Bias, checked_bias, checked_counts, layer_biases, marked_bias, read_words
 
 if TYPE_CHECKING:
     import torch
@@ -18,8 +21,7 @@ if TYPE_CHECKING:
 class Convolutions(ABC):
     """Convolutions over ``channels[0]`` channels with an activation after each, then one dense layer.
 
-    A kind of network says what its kernels are: ``positions`` of the input and after each convolution, and the
-    ``taps`` of each filter for one channel.
+    A kind of network says what its input and its kernels are along each axis.
     """
 
     channels: tuple[int, ...]
@@ -31,11 +33,59 @@ class Convolutions(ABC):
 
     @property
     @abstractmethod
-    def positions(self) -> tuple[int, ...]: ...
+    def _input_axes(self) -> tuple[int, ...]: ...
 
     @property
     @abstractmethod
-    def taps(self) -> tuple[int, ...]: ...
+    def _kernel_axes(self) -> tuple[tuple[int, ...], ...]: ...
+
+    def _set_fields(
+        self,
+        own: Mapping[str, object],
+        channels: Iterable[int],
+        strides: Iterable[int] | None,
+        outputs: int,
+        bias: bool | Iterable[bool],
+        activation: Activation,
+        paddings: Iterable[int] | None,
+    ) -> None:
+        """Check and set the fields, those of the kind of network as they are: ``own`` holds its kernels."""
+        for name, value in own.items():
+            object.__setattr__(self, name, value)
+        count = len(self._kernel_axes)
+        fields = {
+            "channels": checked_counts("channels", channels),
+            "strides": (1,) * count if strides is None else checked_counts("strides", strides),
+            "outputs": checked_count("outputs", outputs),
+            "bias": checked_bias(bias, count + 1),
+            "activation": activation_of(activation),
+            "paddings": (0,) * count if paddings is None else checked_counts("paddings", paddings, 0),
+        }
+        for name, value in fields.items():
+            object.__setattr__(self, name, value)
+        self._check_counts(count)
+        for place, layer in enumerate(zip(self._axis_sizes, self._kernel_axes, self.paddings, strict=False)):
+            for length, taps in zip(*layer[:2], strict=True):
+                _check_kernel_fits(f"kernels[{place}]", taps, length, layer[2])
+
+    @property
+    def _axis_sizes(self) -> tuple[tuple[int, ...], ...]:
+        """Positions along each axis of the input and after each convolution."""
+        sizes = [self._input_axes]
+        for kernel, stride, padding in zip(self._kernel_axes, self.strides, self.paddings, strict=True):
+            axes = zip(sizes[-1], kernel, strict=True)
+            sizes.append(tuple(positions_after(length, taps, stride, padding) for length, taps in axes))
+        return tuple(sizes)
+
+    @property
+    def positions(self) -> tuple[int, ...]:
+        """Positions of the input and after each convolution."""
+        return tuple(map(prod, self._axis_sizes))
+
+    @property
+    def taps(self) -> tuple[int, ...]:
+        """Weights of each filter for one channel."""
+        return tuple(map(prod, self._kernel_axes))
 
     @property
     def widths(self) -> tuple[int, ...]:
@@ -96,9 +146,10 @@ class Convolutions(ABC):
             must = f"{name} must hold {num_convolutions + extra} integers for {num_convolutions} kernels"
             require(len(given) == num_convolutions + extra, must, f"got {given}", remedy)
 
-    def _text(self, entering: str, kernels: tuple[str, ...]) -> str:
+    def __str__(self) -> str:
         """The network as a text: its input, its filters with stride, padding and bias, its outputs, and words."""
-        parts = ["conv", entering]
+        parts = ["conv", "x".join(map(str, (self.channels[0], *self._input_axes)))]
+        kernels = ["x".join(map(str, kernel)) for kernel in self._kernel_axes]
         *marks, last = ("b" * (bias and self.bias is not True) for bias in self.biases)
         layers = zip(self.channels[1:], kernels, self.strides, self.paddings, marks, strict=True)
         for filters, kernel, stride, padding, mark in layers:
@@ -120,7 +171,29 @@ def positions_after(length: int, kernel: int, stride: int, padding: int) -> int:
     return (length + 2 * padding - kernel) // stride + 1
 
 
-def check_kernel_fits(name: str, kernel: int, length: int, padding: int) -> None:
+def _check_kernel_fits(name: str, kernel: int, length: int, padding: int) -> None:
     padded = f"{length} positions" + (f" and 2 * {padding} zeros" if padding else "")
     must = "a kernel must fit into its input"
     require(kernel <= length + 2 * padding, must, f"{name} is {kernel}, its input has {padded}")
+
+
+def read_convolutions(text: str, num_axes: int, must: str, meaning: str) -> tuple[tuple[int, ...], dict[str, Any]]:
+    """The input's sizes and the other arguments of the network that a text names; a kernel is a tuple of taps."""
+    first, activation, flags = read_words(text, flags=("bias",))
+    prefix, *parts = first.split("-")
+    sizes = r"x(\d+)" * num_axes
+    layers = [re.fullmatch(rf"(\d+){sizes}(?:/(\d+))?(?:\+(\d+))?b?", part) for part in parts[:-1]]
+    outputs = parts[-1].removesuffix("b") if parts else ""
+    is_readable = prefix == "conv" and len(layers) >= 2 and all(layers) and outputs.isdecimal()
+    if not is_readable or "/" in parts[0] or "+" in parts[0]:
+        raise InvalidInput(sentence(must, f"got {text!r}", meaning))
+    (channels, *entering, _, _), *rest = (layer.groups() for layer in layers if layer is not None)
+    return tuple(map(int, entering)), {
+        "channels": (int(channels), *(int(filters) for filters, *_ in rest)),
+        "kernels": [tuple(map(int, kernel)) for _, *kernel, _, _ in rest],
+        "strides": [int(stride or 1) for *_, stride, _ in rest],
+        "outputs": int(outputs),
+        "bias": marked_bias(parts, "bias" in flags),
+        "activation": activation,
+        "paddings": [int(padding or 0) for *_, padding in rest],
+    }

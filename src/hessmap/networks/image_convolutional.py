@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from hessmap.errors import InvalidInput, require, sentence
-from hessmap.networks.activations import Activation, activation_of
-from hessmap.networks.arguments import Bias, checked_bias, checked_counts, marked_bias, read_words
-from hessmap.networks.convolutions import Convolutions, check_kernel_fits, positions_after
+from hessmap.errors import require
+from hessmap.networks.activations import Activation
+from hessmap.networks.arguments import Bias, checked_counts
+from hessmap.networks.convolutions import Convolutions, read_convolutions
 
 if TYPE_CHECKING:
     import torch
@@ -64,45 +63,21 @@ class ImageConvolutional(Convolutions):
         is_sequence = isinstance(kernels, Iterable) and not isinstance(kernels, str)
         require(is_sequence, must, f"got {kernels!r}", "Give for example (3, 3)")
         pairs = tuple(_checked_pair(f"kernels[{place}]", kernel) for place, kernel in enumerate(kernels))
-        num_convolutions = len(pairs)
-        fields: dict[str, object] = {
-            "input_size": _checked_pair("input_size", input_size),
-            "channels": checked_counts("channels", channels),
-            "kernels": pairs,
-            "strides": (1,) * num_convolutions if strides is None else checked_counts("strides", strides),
-            "outputs": checked_counts("outputs", (outputs,))[0],
-            "bias": checked_bias(bias, num_convolutions + 1),
-            "activation": activation_of(activation),
-            "paddings": (0,) * num_convolutions if paddings is None else checked_counts("paddings", paddings, 0),
-        }
-        for name, value in fields.items():
-            object.__setattr__(self, name, value)
-        self._check_counts(num_convolutions)
-        layers = zip(self.sizes, self.kernels, self.paddings, strict=False)
-        for place, (size, kernel, padding) in enumerate(layers):
-            for length, taps in zip(size, kernel, strict=True):
-                check_kernel_fits(f"kernels[{place}]", taps, length, padding)
+        own = {"input_size": _checked_pair("input_size", input_size), "kernels": pairs}
+        self._set_fields(own, channels, strides, outputs, bias, activation, paddings)
 
     @property
     def sizes(self) -> tuple[Pair, ...]:
         """Height and width of the input and after each convolution."""
-        sizes = [self.input_size]
-        for (height, width), stride, padding in zip(self.kernels, self.strides, self.paddings, strict=True):
-            above, beside = sizes[-1]
-            row, column = (
-                positions_after(above, height, stride, padding),
-                positions_after(beside, width, stride, padding),
-            )
-            sizes.append((row, column))
-        return tuple(sizes)
+        return tuple((height, width) for height, width in self._axis_sizes)
 
     @property
-    def positions(self) -> tuple[int, ...]:
-        return tuple(height * width for height, width in self.sizes)
+    def _input_axes(self) -> tuple[int, ...]:
+        return self.input_size
 
     @property
-    def taps(self) -> tuple[int, ...]:
-        return tuple(height * width for height, width in self.kernels)
+    def _kernel_axes(self) -> tuple[tuple[int, ...], ...]:
+        return self.kernels
 
     def build(self, seed: int = 0, init: str = "gaussian", dtype: torch.dtype | None = None) -> nn.Sequential:
         """Unflatten, Conv2d, activation, ..., Flatten, Linear, its parameters drawn from ``seed`` alone.
@@ -114,11 +89,6 @@ class ImageConvolutional(Convolutions):
 
         return build_image_convolutional(self, seed=seed, init=init, dtype=dtype)
 
-    def __str__(self) -> str:
-        height, width = self.input_size
-        kernels = tuple(f"{above}x{beside}" for above, beside in self.kernels)
-        return self._text(f"{self.channels[0]}x{height}x{width}", kernels)
-
     @classmethod
     def parse(cls, text: str) -> ImageConvolutional:
         """The network that a text names as ``str`` prints it.
@@ -127,24 +97,8 @@ class ImageConvolutional(Convolutions):
         ...     32, (3, 16), (3,), (2,), outputs=10, activation="relu", paddings=(1,))
         True
         """
-        first, activation, flags = read_words(text, flags=("bias",))
-        prefix, *parts = first.split("-")
-        layers = [re.fullmatch(r"(\d+)x(\d+)x(\d+)(?:/(\d+))?(?:\+(\d+))?b?", part) for part in parts[:-1]]
-        outputs = parts[-1].removesuffix("b") if parts else ""
-        is_readable = prefix == "conv" and len(layers) >= 2 and all(layers) and outputs.isdecimal()
-        if not is_readable or "/" in parts[0] or "+" in parts[0]:
-            raise InvalidInput(sentence(_SHAPE, f"got {text!r}", _MEANING))
-        (channels, height, width, _, _), *rest = (layer.groups() for layer in layers if layer is not None)
-        return cls(
-            (int(height), int(width)),
-            channels=(int(channels), *(int(filters) for filters, *_ in rest)),
-            kernels=[(int(above), int(beside)) for _, above, beside, _, _ in rest],
-            strides=[int(stride or 1) for *_, stride, _ in rest],
-            outputs=int(outputs),
-            bias=marked_bias(parts, "bias" in flags),
-            activation=activation,
-            paddings=[int(padding or 0) for *_, padding in rest],
-        )
+        (height, width), others = read_convolutions(text, 2, _SHAPE, _MEANING)
+        return cls((height, width), **others)
 
 
 def _checked_pair(name: str, value: object) -> Pair:
