@@ -189,7 +189,8 @@ def factors(network: NetworkCurvature) -> str:
     text = f"In every layer the strongest direction of the inputs has at least {ratio:.3g} times the weight of the next"
     if shares:
         share = f"{min(shares):.0%} of all magnitudes"
-        text += f", and {few} directions of the outputs, one less than the classes, hold at least {share}"
+        strongest = f"{few} directions of the outputs, one less than the classes, hold"
+        text += f", and {strongest if few > 1 else 'one direction of the outputs holds'} at least {share}"
     overlaps = {name: found.kronecker_overlap for name, found in layers if found.kronecker_overlap is not None}
     if not overlaps:
         return f"{text}."
@@ -197,7 +198,8 @@ def factors(network: NetworkCurvature) -> str:
     overlap = f"{overlaps[worst]:.0%} (layer {worst})"
     if len(overlaps) > 1:
         overlap += f" to {overlaps[best]:.0%} (layer {best})"
-    return f"{text}. The product of both, as K-FAC uses it, finds {overlap} of the space of a layer's {few} sharpest."
+    sharpest = f"the space of a layer's {few} sharpest" if few > 1 else "a layer's sharpest direction"
+    return f"{text}. The product of both, as K-FAC uses it, finds {overlap} of {sharpest}."
 
 
 def effective_dimension(network: NetworkCurvature) -> str:
