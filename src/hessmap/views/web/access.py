@@ -15,6 +15,7 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from hessmap.errors import sentence
+from hessmap.views.web.fields import is_count
 from hessmap.views.web.settings import Explorer
 
 MOST_BYTES = 64_000  # of a request: no screen sends more
@@ -67,7 +68,7 @@ class Access:
         if not self._is_own_page(scope["method"], headers):
             return _refused(403, "requests must come from the explorer's own page", "this came from another")
         length = headers.get("content-length", "0")
-        if not length.isdigit() or int(length) > MOST_BYTES or "transfer-encoding" in headers:
+        if not is_count(length) or int(length) > MOST_BYTES or "transfer-encoding" in headers:
             return _refused(413, f"a request must be at most {MOST_BYTES:,} bytes and say its length", "it is not")
         given = self._token_in_query(scope)
         if given is not None and self._is_token(given[0]):

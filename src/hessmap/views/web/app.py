@@ -38,7 +38,8 @@ def explorer_app(explorer: Explorer) -> FastAPI:
         yield
         jobs.close()
 
-    app = FastAPI(title="hessmap explorer", docs_url=None, redoc_url=None, openapi_url=None, lifespan=lifespan)
+    nowhere: dict[str, Any] = {"docs_url": None, "redoc_url": None, "openapi_url": None, "redirect_slashes": False}
+    app = FastAPI(title="hessmap explorer", lifespan=lifespan, **nowhere)
     app.add_middleware(Access, explorer=explorer)
     answer_with_sentences(app)
     app.include_router(predict_router)

@@ -10,6 +10,15 @@ FieldKind = Literal["count", "counts", "choice", "flag", "text"]
 Values = Mapping[str, Any]
 
 
+def is_count(text: str) -> bool:
+    """Whether a text from outside is a whole number of at most nine ordinary digits.
+
+    >>> is_count("12"), is_count("-1"), is_count("\u00b2"), is_count("9" * 5000)
+    (True, False, False, False)
+    """
+    return text.isascii() and text.isdigit() and len(text) <= 9
+
+
 @dataclass(frozen=True)
 class Field:
     """One thing to choose. ``counts`` are one number for each layer, of which a chip adds or removes one.

@@ -18,7 +18,8 @@ from hessmap.theory import effective_parameters, predict_ranks
 from hessmap.views.interactive.figure import Axis, FigureData, Trace
 from hessmap.views.interactive.maps import PARTS
 from hessmap.views.web.families import FAMILIES
-from hessmap.views.web.fields import QUESTIONS
+from hessmap.views.web.fields import QUESTIONS, is_count
+from hessmap.views.web.python_lines import curve_lines, prediction_lines
 from hessmap.views.web.questions import Question, read_question, varied
 
 router = APIRouter(prefix="/api/predict")
@@ -67,7 +68,7 @@ def _prediction(pairs: Pairs) -> dict[str, Any]:
         "ranks": [{"part": part, "symbol": HESSIAN_SYMBOLS[part], **ranks[part]} for part in ranks],
         "assumptions": assumptions,
         "command": "" if is_teacher else shlex.join(["hessmap", *_words(question)]),
-        "python": _python(question),
+        "python": prediction_lines(question),
     }
 
 
@@ -124,7 +125,7 @@ def _curve(pairs: Pairs) -> dict[str, Any]:
     over, ends = given.pop("over", ""), [given.pop(name, "") for name in ("low", "high")]
     question = read_question(given)
     must = "a curve runs from low to high, two whole numbers"
-    are_numbers = all(end.isascii() and end.isdigit() and len(end) <= 6 for end in ends)
+    are_numbers = all(is_count(end) and len(end) <= 6 for end in ends)
     require(are_numbers and int(ends[0]) < int(ends[1]), must, f"got {ends[0]!r:.20} and {ends[1]!r:.20}")
     low, high = map(int, ends)
     step = max(1, -(-(high - low) // (_MOST_POINTS - 1)))
@@ -142,9 +143,9 @@ def _curve(pairs: Pairs) -> dict[str, Any]:
         for part in (known[0] if known else ())
     )
     label = _label(question, over)
-    figure = FigureData(
-        f"Rank over {label}", Axis(label), Axis("rank"), traces, python=_curve_python(question, over, places)
-    )
+    values = [place for place, found in zip(places, at, strict=True) if found]
+    python = curve_lines(question, over, values) if values else ""
+    figure = FigureData(f"Rank over {label}", Axis(label), Axis("rank"), traces, python=python)
     return figure.to_dict()
 
 
@@ -163,11 +164,6 @@ def _label(question: Question, over: str) -> str:
     return f"{field.label.lower().removesuffix('s')} {int(place) + 1}" if place else field.label.lower()
 
 
-def _given(question: Question) -> dict[str, Any]:
-    """What is known of loss and data, without the generic values."""
-    return {name: value for name, value in question.known.items() if value not in (None, False)}
-
-
 def prediction_command(given: Mapping[str, str]) -> list[str]:
     """The words behind ``hessmap`` that predict the same; of a teacher, the network whose exact rank is asked for."""
     return _words(read_question(given))
@@ -175,7 +171,7 @@ def prediction_command(given: Mapping[str, str]) -> list[str]:
 
 def _words(question: Question) -> list[str]:
     words = ["predict", str(_checked_network(question))]
-    for name, value in _given(question).items():
+    for name, value in question.given.items():
         words.append(f"--{name.replace('_', '-')}" + ("" if value is True else f"={value}"))
     return words
 
@@ -191,46 +187,3 @@ def _checked_network(question: Question) -> Architecture:
     bias = chosen["bias"]
     biases = (bias in ("hidden", "both"), bias in ("output", "both"))
     return FullyConnected((chosen["inputs"], chosen["hidden"], 1), bias=biases, activation=chosen["activation"])
-
-
-def _python(question: Question) -> str:
-    if question.family.is_teacher:
-        arguments = ", ".join(f"{name}={value!r}" for name, value in question.network.items())
-        lines = ["from hessmap.networks import Polynomial", "from hessmap.theory import effective_parameters"]
-        return "\n".join([*lines, "", f"print(effective_parameters({arguments}))"])
-    known = "".join(f", {name}={value!r}" for name, value in _given(question).items())
-    call = f"hm.predict_ranks(hm.networks.parse_network({str(question.network)!r}){known})"
-    return f"import hessmap as hm\n\nprint({call})"
-
-
-def _curve_python(question: Question, over: str, places: list[int]) -> str:
-    """Lines that draw the same curve with matplotlib."""
-    if question.family.is_teacher:
-        return _python(question)
-    step = places[1] - places[0] if len(places) > 1 else 1
-    first, _, place = over.partition(".")
-    known = "".join(f", {name}={value!r}" for name, value in _given(question).items() if name != over)
-    if first in question.known:
-        network, known = "net", f"{known}, {first}=value"
-    elif place:
-        counts = getattr(question.network, first)
-        changed = ", ".join("value" if number == int(place) else str(count) for number, count in enumerate(counts))
-        network = f"replace(net, {first}=({changed},))"
-    else:
-        network = f"replace(net, {first}=value)"
-    return "\n".join(
-        [
-            "from dataclasses import replace",
-            "",
-            "import hessmap as hm",
-            "import matplotlib.pyplot as plt",
-            "",
-            f"net = hm.networks.parse_network({str(question.network)!r})",
-            f"values = range({places[0]}, {places[-1] + 1}, {step})",
-            f"found = [hm.predict_ranks({network}{known}) for value in values]",
-            'for part in ("loss", "outer_product", "functional"):',
-            "    plt.plot(values, [getattr(one, part).value for one in found], label=part)",
-            "plt.legend()",
-            'plt.savefig("ranks.svg")',
-        ]
-    )

@@ -2,10 +2,57 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
+from hessmap.views.interactive.maps import PARTS
+from hessmap.views.web.questions import Question, varied
+
+_TEACHER = (("networks", "Polynomial"), ("theory", "effective_parameters"))
 _PATH, _PYPLOT = "from pathlib import Path", "import matplotlib.pyplot as plt"
+
+
+def prediction_lines(question: Question) -> str:
+    """The ranks of one network."""
+    if question.family.is_teacher:
+        own = [f"from hessmap.{room} import {name}" for room, name in _TEACHER]
+        return _script([], own, [f"print(effective_parameters({_arguments(question.network)}))"])
+    call = f"hm.predict_ranks({_parsed(question.network)}{_comma(_arguments(question.given))})"
+    return _script([], ["import hessmap as hm"], [f"print({call})"])
+
+
+def curve_lines(question: Question, over: str, values: Sequence[int]) -> str:
+    """The ranks while one number runs through the values at which there is a network."""
+    others = {name: value for name, value in question.given.items() if name != over}
+    drawn = [f"for part in {PARTS}:", "    plt.plot(values, [getattr(one, part).value for one in found], label=part)"]
+    own = [_PYPLOT, "import hessmap as hm"]
+    if question.family.is_teacher:
+        fixed = {name: value for name, value in question.network.items() if name != over}
+        own = [_PYPLOT, *(f"from hessmap.{room} import {name}" for room, name in _TEACHER)]
+        call = f"effective_parameters({over}=value{_comma(_arguments(fixed))})"
+        drawn = ["plt.plot(values, [one.value for one in found], label='loss')"]
+        body = [f"found = [{call} for value in values]"]
+    elif over in question.known:
+        call = f"hm.predict_ranks(net, {over}=value{_comma(_arguments(others))})"
+        body = [f"net = {_parsed(question.network)}", f"found = [{call} for value in values]"]
+    else:
+        names = [f"    {str(varied(question, over, value).network)!r}," for value in values]
+        call = f"hm.predict_ranks(hm.networks.parse_network(name){_comma(_arguments(others))})"
+        body = ["networks = [", *names, "]", f"found = [{call} for name in networks]"]
+    return _script([], own, [f"values = {list(values)}", *body, *drawn, *_saved("ranks")])
+
+
+def _parsed(network: Any) -> str:
+    return f"hm.networks.parse_network({str(network)!r})"
+
+
+def _arguments(values: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name}={value!r}" for name, value in values.items())
+
+
+def _comma(text: str) -> str:
+    return f", {text}" if text else ""
 
 
 def map_lines(store: Path, name: str, picture: str) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 from hessmap.errors import InvalidInput, require, require_name, sentence, unknown_name
 from hessmap.views.web.families import FAMILIES
-from hessmap.views.web.fields import QUESTIONS, Family, Field
+from hessmap.views.web.fields import QUESTIONS, Family, Field, is_count
 
 MOST_LAYERS = 32
 MOST_UNITS = 100_000
@@ -25,6 +25,11 @@ class Question:
     @property
     def network(self) -> Any:
         return self.family.network(self.values)
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """What is known of loss and data, without the generic values."""
+        return {name: value for name, value in self.known.items() if value not in (None, False)}
 
 
 def read_question(given: Mapping[str, str]) -> Question:
@@ -64,7 +69,7 @@ def _value(field: Field, text: str | None) -> Any:
 
 
 def _count(field: Field, text: str) -> int:
-    if not (text.isascii() and text.isdigit() and len(text) <= 9):
+    if not is_count(text):
         must = f"{field.name} must be whole numbers{' with - between' if field.kind == 'counts' else ''}"
         raise InvalidInput(sentence(must, f"got {text!r:.40}"))
     got = f"{field.name} is {int(text):,}"
@@ -83,7 +88,7 @@ def varied(question: Question, name: str, value: int) -> Question:
     if not place:
         return Question(question.family, {**question.values, first: value}, question.known)
     counts = list(question.values[first])
-    if not place.isdigit() or int(place) >= len(counts):
+    if not is_count(place) or int(place) >= len(counts):
         raise unknown_name("a number to vary", name, _numbers(question))
     counts[int(place)] = value
     return Question(question.family, {**question.values, first: tuple(counts)}, question.known)
