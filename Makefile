@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: run serve test install lint format types unit papers test-slow test-models test-portable test-versions coverage docs docs-serve wheel bench bench-peers bench-learning clean
+.PHONY: run serve test install lint format types unit papers pictures test-slow test-models test-portable test-versions coverage docs docs-serve wheel bench bench-peers bench-learning clean
 
 run: install
 	$(BIN)/hessmap map
@@ -37,6 +37,9 @@ unit: install
 	OMP_NUM_THREADS=1 $(BIN)/pytest -q --numprocesses auto --dist loadfile
 
 # After a change of the registry or of results/: its verdicts, and the tables of docs/ that come from it.
+pictures: install
+	$(BIN)/python docs/hooks/pictures.py
+
 papers: install
 	$(BIN)/python -m hessmap.views.papers.documents docs results
 

@@ -151,11 +151,13 @@ def test_every_kind_of_figure_draws_something(figure: Any) -> None:
 def test_predictions_are_lines_measurements_points_and_marks_dashes() -> None:
     axes = Figure().add_subplot()
     draw(axes, Panel(LINES, tuple(row for row in ROWS if row["activation"] == "relu")))
-    bound, predicted, measured, how_to_read, here, *at_bounds = axes.lines
+    colour, bound, predicted, measured, *strokes, here = axes.lines[:8]
+    at_bounds = axes.lines[8:]
     assert (bound.get_linestyle(), predicted.get_linestyle(), measured.get_linestyle()) == ("--", "-", "None")
     assert measured.get_marker() == "o"
-    assert how_to_read.get_label() == "circles measured, lines predicted, dashes bounds"
-    assert bound.get_color() == predicted.get_color() == measured.get_color()
+    assert [line.get_label() for line in strokes] == ["circles measured", "lines predicted", "dashes bounds"]
+    assert [line.get_linestyle() for line in strokes] == ["None", "-", "--"]
+    assert colour.get_color() == bound.get_color() == predicted.get_color() == measured.get_color()
     assert list(here.get_xdata()) == [3.0, 3.0]  # type: ignore[arg-type]
     assert [line.get_ydata()[0] for line in at_bounds] == [40.0, 60.0, 80.0]  # type: ignore[index]
 
@@ -315,12 +317,12 @@ def test_a_legend_says_what_circles_and_lines_are_and_hessians_have_their_colour
     axes = Figure().add_subplot()
     draw(axes, Panel(Lines(title="", x="n", series=series), tuple(rows)))
     handles, labels = axes.get_legend_handles_labels()
-    assert labels == ["$H_o$", "$H_L$", "circles measured, lines predicted"]
+    assert labels == ["$H_o$", "$H_L$", "circles measured", "lines predicted"]
     assert handles[0].get_color() == HESSIAN_COLOURS["outer_product"]
     assert handles[1].get_color() == HESSIAN_COLOURS["loss"]
     measured_only = Figure().add_subplot()
     draw(measured_only, Panel(Lines(title="", x="n", series=series[1:]), tuple(rows)))
-    assert measured_only.get_legend_handles_labels()[1] == ["$H_L$"]
+    assert measured_only.get_legend_handles_labels()[1] == ["$H_L$", "circles measured"]
 
 
 def test_panels_with_the_same_entries_share_one_legend() -> None:
@@ -329,3 +331,35 @@ def test_panels_with_the_same_entries_share_one_legend() -> None:
     shared = study_figure(collection_of(one, rows=rows))
     assert len(shared.legends) == 1
     assert all(axes.get_legend() is None for axes in shared.axes)
+
+
+def test_legends_that_contradict_each_other_stand_below_their_own_panels() -> None:
+    rows = tuple(Row({"n": n}, {"p": n, "q": 2 * n}) for n in (1, 2))
+    first, second = (Lines(title="", x="n", series=(Series("loss", **{kind: "p"}),)) for kind in ("line", "points"))
+    alone = study_figure(collection_of(first, second, rows=rows))
+    assert not alone.legends
+    for axes in alone.axes:
+        legend = axes.get_legend()
+        assert legend is not None
+        alone.canvas.draw()
+        assert legend.get_window_extent().y1 < axes.get_window_extent().y0
+
+
+def test_a_label_has_one_colour_in_all_panels_and_many_series_do_not_repeat_colours() -> None:
+    rows = tuple(Row({"n": n, "kind": str(kind)}, {"p": n + kind, "q": n}) for kind in range(10) for n in (1, 2))
+    first = Lines(title="", x="n", series=(Series("a", line="p"), Series("b", line="q")))
+    second = replace(first, series=(Series("b", line="q"),))
+    axes, others = study_figure(collection_of(first, second, rows=rows)).axes
+    assert axes.lines[1].get_color() == others.lines[0].get_color() != axes.lines[0].get_color()
+    many = study_figure(collection_of(replace(second, split="kind"), rows=rows)).axes[0]
+    assert len({line.get_color() for line in many.lines}) == 10
+
+
+def test_whole_numbers_have_whole_ticks_and_an_axis_starts_at_zero_unless_all_is_far_from_it() -> None:
+    figure = Lines(title="", x="n", series=(Series("a", points="p"),))
+    axes, other = (Figure().add_subplot() for _ in range(2))
+    draw(axes, Panel(figure, tuple(Row({"n": n}, {"p": n / 2}) for n in (3, 4, 5))))
+    assert axes.get_ylim()[0] == 0.0
+    assert all(float(tick).is_integer() for tick in axes.get_xticks())
+    draw(other, Panel(figure, tuple(Row({"n": n}, {"p": 100.0 + n}) for n in (3, 4, 5))))
+    assert other.get_ylim()[0] > 90.0

@@ -143,12 +143,14 @@ class View:
     """The figures and the table of a study.
 
     ``group_by`` names the fields that make one line of the table; the other numbers of its rows are shown as their
-    mean, and from smallest to largest where they differ. Empty: one line for each row.
+    mean, and from smallest to largest where they differ. Empty: one line for each row. ``panels_in_a_row`` is for
+    figures that belong together; unless it is given there are three, or two of four.
     """
 
     figures: tuple[Figure, ...]
     table: tuple[Column | str, ...]
     group_by: tuple[str, ...] = ()
+    panels_in_a_row: int | None = None
 
     @property
     def columns(self) -> tuple[Column, ...]:

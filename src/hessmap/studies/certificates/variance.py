@@ -63,7 +63,7 @@ STUDY = Study(
             Lines(
                 title="variance of the posterior, by decreasing eigenvalue",
                 x=INDEX,
-                series=(Series("{basis}", line="log_variance"),),
+                series=(Series("{basis}", line="log_variance", points="log_variance"),),
                 split="basis",
                 x_label="directions, a window at a time",
                 y_label="mean log variance",

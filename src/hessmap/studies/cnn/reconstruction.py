@@ -150,7 +150,7 @@ def _figure(part: str, loss: str, inputs: str) -> Lines:
         where={"filters": 8, "loss": loss, "inputs": inputs},
         facet="data",
         x="kept",
-        series=(Series("ReLU", line=f"error.{part}"),),
+        series=(Series("error of the ReLU network", line=f"error.{part}"),),
         marks=(
             Mark(f"linear_rank.{part}", "linear rank"),
             Mark(f"bound.{part}", "linear bound"),
@@ -164,7 +164,7 @@ def _figure(part: str, loss: str, inputs: str) -> Lines:
 
 
 def _over_filters(part: str, loss: str) -> Lines:
-    labels = {"linear_rank": "linear rank", "bound": "linear bound"}
+    labels = {"linear_rank": "error at the linear rank", "bound": "error at the linear bound"}
     return Lines(
         title=f"{SYMBOLS[part]}, {loss.replace('_', '-')}, standardised",
         where={"loss": loss, "inputs": INPUTS[1]},

@@ -202,7 +202,7 @@ STUDY = Study(
                     y_scale="log",
                     x_label="layers",
                     y_label="largest defect / largest $\\|W_l\\|^2$",
-                    marks=(Mark(1e-3, axis="y"),),
+                    marks=(Mark(1e-3, "called balanced below", axis="y"),),
                 )
                 for item, words in (("descent", "shrinking steps"), ("adam", "Adam"))
             ),

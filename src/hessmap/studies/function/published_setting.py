@@ -21,6 +21,7 @@ _NUM_STEPS = 4000
 _PUBLISHED_COST = 6.0
 _AT_MINIMUM = 0.05  # gradient norm of the objective
 _TRUE_RANK = 4
+_PLACES = range(1, _TRUE_RANK + 4)  # of singular values that are drawn
 _SCALES = (1.0, 0.3)
 _NUM_SHOWN = 10
 
@@ -163,7 +164,9 @@ def _panel(title: str, group: str, label: str, mean_over: str) -> Lines:
         title=f"{title}, mean over {mean_over}",
         where={"mean_over": mean_over, "scale": _SCALES[-1]},
         x=INDEX,
-        series=tuple(Series(f"$s_{place}$", line=f"{group}.s_{place}") for place in range(1, _TRUE_RANK + 4)),
+        series=tuple(
+            Series(f"$s_{place}$", line=f"{group}.s_{place}", points=f"{group}.s_{place}") for place in _PLACES
+        ),
         x_label="layer",
         y_label=label,
         y_scale="log" if group == "activation" else "linear",

@@ -92,7 +92,7 @@ def _ranks_figure(title: str, setting: str, **options: Any) -> Lines:
     return Lines(
         title=title,
         x=INDEX,
-        series=(Series("k = {true_rank}", line="ranks.centred"),),
+        series=(Series("k = {true_rank}", line="ranks.centred", points="ranks.centred"),),
         split="true_rank",
         where={"setting": setting},
         x_label="layer",
@@ -105,14 +105,14 @@ def _values_figure(title: str, setting: str) -> Lines:
     return Lines(
         title=title,
         x=INDEX,
-        series=(Series("k = {true_rank}", line="singular_values"),),
+        series=(Series("k = {true_rank}", line="singular_values", points="singular_values"),),
         split="true_rank",
         where={"setting": setting},
         y_scale="log",
         y_limits=(1e-4, 1.5),
         x_label="place",
         y_label="singular value of layer 5 / first",
-        marks=(Mark(0.1, axis="y"),),
+        marks=(Mark(0.1, "counts as a dimension above", axis="y"),),
     )
 
 

@@ -72,7 +72,7 @@ def _falling(data: str, network: str, epochs: int, field: str, words: str) -> Li
         title=f"{data}, {network}, {epochs} epochs: {words}",
         where={"data": data, "network": network, "epochs": epochs},
         x=INDEX,
-        series=(Series("{layer}", line=field),),
+        series=(Series("{layer}", line=field, points=field),),
         split="layer",
         x_label="position",
         y_label="eigenvalue / largest",

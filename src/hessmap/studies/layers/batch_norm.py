@@ -158,7 +158,7 @@ def _lines(data: str, network: str, epochs: int) -> tuple[Lines, ...]:
     return (
         Lines(
             title=f"{network} on {data}: inputs",
-            series=(Series("{layer}", line="input_eigenvalues"),),
+            series=(Series("{layer}", line="input_eigenvalues", points="input_eigenvalues"),),
             y_label="eigenvalue of E[x x$^T$] / largest",
             y_scale="log",
             y_limits=(1e-4, 1.5),
@@ -166,7 +166,7 @@ def _lines(data: str, network: str, epochs: int) -> tuple[Lines, ...]:
         ),
         Lines(
             title=f"{network} on {data}: true and Kronecker",
-            series=(Series("{layer}", line="overlap"),),
+            series=(Series("{layer}", line="overlap", points="overlap"),),
             y_label="overlap of top-k eigenspaces",
             x_limits=(0.0, 61.0),
             y_limits=(0.0, 1.0),
@@ -175,7 +175,7 @@ def _lines(data: str, network: str, epochs: int) -> tuple[Lines, ...]:
         ),
         Lines(
             title=f"{network} on {data}: two models",
-            series=(Series("{layer}", line="between_models"),),
+            series=(Series("{layer}", line="between_models", points="between_models"),),
             y_label="overlap of top-k eigenspaces",
             **common,
         ),

@@ -145,5 +145,6 @@ STUDY = Study(
             Column("diagonal", "h_i over u_i", ".3f"),
         ),
         group_by=shared.LAYER,
+        panels_in_a_row=4,
     ),
 )

@@ -102,7 +102,7 @@ STUDY = Study(
                 title="overlap with the Kronecker product",
                 x=INDEX,
                 split="network",
-                series=(Series("{network}", line="overlap"),),
+                series=(Series("{network}", line="overlap", points="overlap"),),
                 x_label="k",
                 y_label="overlap of top-k eigenspaces",
                 y_limits=(0.0, 1.0),

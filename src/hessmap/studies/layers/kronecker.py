@@ -82,7 +82,7 @@ def _overlaps(data: str, network: str, epochs: int) -> Lines:
         series=(Series("{layer}", line="overlap", dashed="best_overlap"),),
         reading="lines E[M] (x) E[x x$^T$], dashes the nearest Kronecker product",
         split="layer",
-        x_label="k; dashed: the nearest Kronecker product",
+        x_label="dimension k",
         y_label="overlap of top-k eigenspaces",
         y_limits=(0.0, 1.0),
         marks=(Mark(float(shared.NUM_OUTLIERS), "c - 1"),),

@@ -122,7 +122,8 @@ def _falling(data: str, network: str, layers: Sequence[str]) -> Lines:
             Series(layer, line=f"layer.{layer}.output_eigenvalues", dashed=f"layer.{layer}.input_eigenvalues")
             for layer in layers
         ),
-        x_label="position; solid: E[M], dashed: E[x x$^T$]",
+        reading="lines E[M], dashes E[x x$^T$]",
+        x_label="position",
         y_label="eigenvalue / largest",
         y_scale="log",
         y_limits=(1e-4, 1.5),

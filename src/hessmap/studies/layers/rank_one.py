@@ -55,12 +55,12 @@ def _ratios(data: str, network: str, epochs: int) -> Lines:
         title=f"{data}, {network}, {epochs} epochs",
         where={"data": data, "network": network, "epochs": epochs},
         x=INDEX,
-        series=(Series("{layer}", line="ratios"),),
+        series=(Series("{layer}", line="ratios", points="ratios"),),
         split="layer",
         x_label="eigenvector",
         y_label="largest singular value / Frobenius norm",
         y_limits=(0.0, 1.0),
-        marks=(Mark(9.5, "c - 1"), Mark(_PRINTED, axis="y")),
+        marks=(Mark(9.5, "c - 1"), Mark(_PRINTED, "one half", axis="y")),
     )
 
 

@@ -131,6 +131,11 @@ def findings(rows: Sequence[Row]) -> Iterator[Finding]:
         yield Finding(claim, bool(least > 10), f"smallest ratio {least:.1f}")
 
 
+def _measured(label: str, name: str) -> Series:
+    """Circles that a line joins."""
+    return Series(label, line=name, points=name)
+
+
 def _figures(data: str) -> tuple[Lines, ...]:
     network, hidden = [name for name in _LAYERS[data] if name[1] != "fc3"][-1]
     eigenvalues = (("gamma", "E[x x$^T$]", (1, 2, 3)), ("tau", "E[M]", _SHOWN))
@@ -147,7 +152,7 @@ def _figures(data: str) -> tuple[Lines, ...]:
             title=f"{hidden} of {network}, {data}: {words}",
             where={"data": data, "layer": hidden},
             x="moments",
-            series=tuple(Series(f"$\\{name}_{{{at}}}$", line=f"course.{name}_{at}") for at in places),
+            series=tuple(_measured(f"$\\{name}_{{{at}}}$", f"course.{name}_{at}") for at in places),
             x_scale="symlog",
             y_scale="log",
             x_label="epoch",
@@ -161,7 +166,7 @@ def _figures(data: str) -> tuple[Lines, ...]:
             where={"data": data},
             split="layer",
             x="moments",
-            series=(Series("{layer}", line=f"course.{name}"),),
+            series=(_measured("{layer}", f"course.{name}"),),
             x_scale="symlog",
             y_scale="log" if scale == "log" else "linear",
             x_label="epoch",

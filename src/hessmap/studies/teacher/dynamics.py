@@ -210,13 +210,13 @@ STUDY = Study(
                 Lines(
                     title=f"flow over quadratic form, perturbations of {deviation:g}",
                     x="times",
-                    series=(Series("{network}", line="ratio"),),
+                    series=(Series("{network}", line="ratio", points="ratio"),),
                     split="network",
                     where={"item": "flow", "deviation": deviation},
                     y_scale="log" if deviation == 0.1 else "linear",
                     x_label="time",
                     y_label="ratio of mean losses",
-                    marks=(Mark(1.0, axis="y"),),
+                    marks=(Mark(1.0, "as the quadratic form says", axis="y"),),
                 )
                 for deviation in (1e-2, 1e-1)
             ),

@@ -182,7 +182,7 @@ STUDY = Study(
                     where={"activation": activation, "student": TEACHER, "seed": 0},
                     x="time",
                     series=(
-                        Series(r"$\|H_f\| / \|H_L\|$", line="functional_norm"),
+                        Series(r"$\|H_f\| / \|H_L\|$", line="functional_norm", points="functional_norm"),
                         Series(r"eigenvalue $N_{\rm eff} + 1$", points="next"),
                         Series("loss", dashed="loss"),
                     ),

@@ -25,9 +25,9 @@ from hessmap.views.interactive.figure import (
     thinning_note,
 )
 from hessmap.views.plots.style import without_mathematics
+from hessmap.views.study.legends import hessian_of
 from hessmap.views.study.marks import (
     flat_values,
-    hessian_of,
     histogram_density,
     how_to_read,
     kind_label,

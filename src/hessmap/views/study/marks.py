@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,55 +20,54 @@ from hessmap.views.plots.style import (
     INK,
     PAPER,
     literal,
-    mathematics,
     series_colour,
     series_dashes,
     series_marker,
 )
+from hessmap.views.study.legends import explain_strokes, hessian_of
 from hessmap.views.study.panels import Curve, curves
 from hessmap.views.study.table import words
 
 Floats = NDArray[np.float64]
 _FEW = 60  # more points than this are drawn small
+_MANY = 12  # more rows of a heatmap than this have small labels
 
 
-def draw_lines(axes: Axes, figure: Lines, rows: Sequence[Row]) -> None:
+def draw_lines(axes: Axes, figure: Lines, rows: Sequence[Row], colours: Mapping[str, str]) -> None:
     """Series over a field: predictions as lines, measurements as points, bounds dashed."""
-    labelled: set[int] = set()
     drawn = curves(figure, rows)
-    for curve in drawn:
-        _draw_curve(axes, curve, curve.label if curve.colour not in labelled else None)
-        labelled.add(curve.colour)
     reading = how_to_read(figure, drawn)
-    if reading:
-        stroke = "o-" if "circles" in reading else "-"
-        style: dict[str, Any] = {"markersize": 4.5, "markerfacecolor": "none"}
-        axes.plot([], [], stroke, color=FAINT, linewidth=1.5, label=mathematics(reading), **style)
+    labelled: set[int] = set()
+    for curve in drawn:
+        shade = _shade(curve, colours)
+        is_new = curve.colour not in labelled
+        labelled.add(curve.colour)
+        if reading and is_new:  # the colour alone: what its strokes are is said once for all
+            axes.plot([], [], series_dashes(curve.colour), color=shade, linewidth=3.0, label=curve.label)
+        _draw_curve(axes, curve, shade, curve.label if is_new and not reading else None)
+    explain_strokes(axes, reading)
     axes.set_xlabel(literal(words(figure.x)))
 
 
 def how_to_read(figure: Lines, drawn: Sequence[Curve]) -> str:
-    """What circles, lines and dashes are, where a series has circles and something else; empty elsewhere."""
+    """What circles, lines and dashes are, where a series has more than one of them; empty elsewhere."""
     if figure.reading:
         return figure.reading
-    if not any(one.points and {one.line, one.dashed} - {"", one.points} for one in figure.series):
+    if not any(one.points and (one.line or one.dashed) for one in figure.series):
         return ""
     styles = {curve.style for curve in drawn}
+    if all(one.line in ("", one.points) for one in figure.series):
+        styles -= {"line"}  # lines that join circles say nothing of their own
     words_of = {"points": "circles measured", "line": "lines predicted", "dashed": "dashes bounds"}
     return ", ".join(text for style, text in words_of.items() if style in styles)
 
 
-def hessian_of(curve: Curve) -> str:
-    """Which of the three Hessians a curve is of, by the symbol that its label begins with; empty for none of them."""
-    for part, symbol in (("loss", "$H_L$"), ("outer_product", "$H_o$"), ("functional", "$H_f$")):
-        if curve.label.startswith(symbol) and curve.label.count("$H_") == 1:
-            return part
-    return ""
-
-
-def _draw_curve(axes: Axes, curve: Curve, label: str | None) -> None:
+def _shade(curve: Curve, colours: Mapping[str, str]) -> str:
     part = hessian_of(curve)
-    shade = HESSIAN_COLOURS[part] if part else series_colour(curve.colour)
+    return HESSIAN_COLOURS[part] if part else colours.get(curve.label, series_colour(curve.colour))
+
+
+def _draw_curve(axes: Axes, curve: Curve, shade: str, label: str | None) -> None:
     if curve.has_band:
         axes.fill_between(curve.x, curve.low, curve.high, color=shade, alpha=0.2, linewidth=0)
     if curve.style == "points":
@@ -89,7 +88,7 @@ def draw_heatmap(axes: Axes, figure: Heatmap, rows: Sequence[Row]) -> None:
     if figure.x:
         matrix, xs, ys = matrix_over_fields(figure, rows)
         axes.set_xticks(range(len(xs)), [literal(x) for x in xs])
-        axes.set_yticks(range(len(ys)), [literal(y) for y in ys])
+        axes.set_yticks(range(len(ys)), [literal(y) for y in ys], fontsize=8.5 if len(ys) <= _MANY else 6.5)
     else:
         matrix = np.mean([row.array(figure.value) for row in rows], axis=0)
         extent = (0.5, matrix.shape[1] + 0.5, matrix.shape[0] + 0.5, 0.5)  # rows and columns count from 1
@@ -190,7 +189,10 @@ def kind_label(figure: Cloud, kind: str) -> str:
     """What the legend calls the points of a kind: a number with the name of what it counts."""
     if not figure.colour:
         return ""
-    return f"{words(figure.colour)} {kind}" if sort_key(kind)[0] != float("inf") else kind
+    if sort_key(kind)[0] == float("inf"):
+        return words(kind)
+    name = figure.colour.rpartition(".")[2]
+    return f"{kind} {words(name[4:])}" if name.startswith("num_") else f"{words(name)} {kind}"
 
 
 def flat_values(row: Row, name: str) -> Floats:

@@ -1,0 +1,63 @@
+"""``make pictures``: draw the pictures of all studies from the committed results.
+
+``python docs/hooks/pictures.py fcn/bias layers/spectra`` draws some of them.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from hessmap.runs.collection import collection_from_results
+from hessmap.runs.registry import find
+from hessmap.views.study.figure import write_study_figure
+
+ROOT = Path(__file__).parents[2]
+PICTURES = ROOT / "docs" / "pictures"
+# Studies whose records of all data sets would be too many panels for one picture: the set that is shown.
+SHOWN_DATA = {
+    "cnn/lenet": "digits",
+    "cnn/locality": "cifar10",
+    "cnn/rank-vs-channels": "cifar10",
+    "cnn/rank-vs-filter": "cifar10",
+    "cnn/rank-vs-samples": "cifar10",
+    "cnn/reconstruction": "digits",
+    "cnn/training": "cifar10",
+    "fcn/bias": "digits",
+    "fcn/effective-parameters": "cifar10",
+    "fcn/nonlinear-spectrum": "mnist",
+    "fcn/rank-vs-depth": "cifar10",
+    "fcn/rank-vs-samples": "cifar10",
+    "fcn/rank-vs-width": "cifar10",
+    "layers/clusters": "digits",
+    "layers/training": "mnist",
+}
+
+
+def study_of(picture: Path) -> str:
+    """The name of the study that a file of the folder of pictures is of.
+
+    >>> study_of(Path("fcn-rank-vs-width.svg"))
+    'fcn/rank-vs-width'
+    """
+    return picture.stem.replace("-", "/", 1)
+
+
+def is_of_a_study(picture: Path) -> bool:
+    return (ROOT / "results" / f"{picture.stem}.json").exists()
+
+
+def draw(picture: Path) -> None:
+    name = study_of(picture)
+    write_study_figure(collection_from_results(find(name), ROOT / "results", SHOWN_DATA.get(name)), picture)
+
+
+def main(names: list[str]) -> None:
+    for picture in sorted(PICTURES.iterdir()):
+        if is_of_a_study(picture) and (not names or study_of(picture) in names):
+            draw(picture)
+            print(picture.name, flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,74 @@
+"""The axes of a panel: linear or logarithmic, whole numbers where the data are, and from zero unless data are far."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.ticker import FormatStrFormatter, LogLocator, MaxNLocator, NullFormatter
+from numpy.typing import NDArray
+
+from hessmap.runs.view import Figure, Heatmap, Limits, Plane, Scale
+
+_FEW_DECADES = 1.3  # up to here a logarithmic axis has plain numbers at 1, 2 and 5
+_HALF_A_DECADE = 0.5  # up to here at every digit
+_FAR_FROM_ZERO = 0.9  # least over largest value: beyond it an axis from zero would show one line
+
+
+def set_scales(axes: Axes, figure: Figure) -> None:
+    """Both axes as the figure wants them; to be called before reference lines are drawn."""
+    _set_scale(axes, "x", figure.x_scale)
+    _set_scale(axes, "y", figure.y_scale)
+    if isinstance(figure, Heatmap | Plane):
+        return
+    values = _data_values(axes, "y")
+    values = values[np.isfinite(values)]
+    is_near_zero = values.size > 0 and 0 < values.min() < _FAR_FROM_ZERO * values.max()
+    if axes.get_yscale() == "linear" and figure.y_limits is None and is_near_zero:
+        axes.set_ylim(bottom=0.0)
+    _set_ticks(axes, "x", figure.x_limits or (None, None))
+    _set_ticks(axes, "y", figure.y_limits or (None, None))
+
+
+def _set_scale(axes: Axes, axis: Literal["x", "y"], scale: Scale) -> None:
+    """Set the scale; what has no positive value stays linear, because a logarithm cannot show it."""
+    if scale == "linear":
+        return
+    values = _data_values(axes, axis)
+    magnitudes = np.abs(values[np.isfinite(values) & (values != 0)])
+    change = axes.set_xscale if axis == "x" else axes.set_yscale
+    if scale == "symlog" and magnitudes.size:
+        change("symlog", linthresh=max(float(magnitudes.min()), 1e-16 * float(magnitudes.max())))
+    elif scale == "log" and (values > 0).any():
+        change("log", nonpositive="mask")
+
+
+def _set_ticks(axes: Axes, name: Literal["x", "y"], limits: Limits) -> None:
+    """Whole numbers for whole data, and on a short logarithmic axis numbers that stand apart."""
+    axis = axes.xaxis if name == "x" else axes.yaxis
+    if axis.have_units():  # words
+        return
+    values = _data_values(axes, name)
+    values = values[np.isfinite(values)]
+    if not values.size:
+        return
+    if axis.get_scale() == "linear":
+        if (values == np.round(values)).all():
+            axis.set_major_locator(MaxNLocator(nbins="auto", steps=[1, 2, 5, 10], integer=True))
+    elif axis.get_scale() == "log":
+        positive = values[values > 0]
+        axis.set_minor_formatter(NullFormatter())
+        low, high = limits[0] or positive.min(), limits[1] or positive.max()
+        decades = float(np.log10(high / low))
+        if decades < _FEW_DECADES:
+            subs = (1.0, 2.0, 5.0) if decades > _HALF_A_DECADE else tuple(range(1, 10))
+            axis.set_major_locator(LogLocator(subs=subs))
+            axis.set_major_formatter(FormatStrFormatter("%g"))
+
+
+def _data_values(axes: Axes, axis: Literal["x", "y"]) -> NDArray[np.float64]:
+    place = 0 if axis == "x" else 1
+    parts = [np.asarray(line.get_xydata(), dtype=np.float64)[:, place] for line in axes.lines]
+    parts += [np.asarray(patch.get_path().vertices, dtype=np.float64)[:, place] for patch in axes.patches]
+    return np.concatenate([np.empty(0), *parts])

@@ -1,0 +1,116 @@
+"""Where the legends of a study stand: beside the data, never on them; and one colour for one name in all panels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from matplotlib import colormaps
+from matplotlib.axes import Axes
+from matplotlib.colors import to_hex
+from matplotlib.figure import Figure
+
+from hessmap.runs.view import Lines
+from hessmap.views.plots.style import HESSIAN_COLOURS, INK, SERIES_COLOURS, mathematics
+from hessmap.views.study.panels import Curve, Panel, curves
+
+_SIGNS_AN_INCH = 15  # of a legend
+_SHARE_OF_AXES = 0.85  # of the width of a panel
+_LINE_INCHES = 0.19  # of a legend
+_MOST_SHARED = 14  # entries of a legend for all panels
+_STYLE: dict[str, Any] = {"frameon": False, "fontsize": 8.5, "labelcolor": INK}
+_NEUTRAL = "#555555"  # of entries that are about strokes of any colour; reference lines have another grey
+_STROKES: dict[str, dict[str, Any]] = {
+    "circles": {"linestyle": "none", "marker": "o", "markersize": 4.5, "markerfacecolor": "none"},
+    "line": {"linestyle": "-", "linewidth": 1.5},
+    "lines": {"linestyle": "-", "linewidth": 1.5},
+    "dashes": {"linestyle": "--", "linewidth": 1.5},
+    "bands": {"linestyle": "-", "linewidth": 6.0, "alpha": 0.3},
+}
+
+Entries = list[tuple[str, Any]]
+
+
+def shades(opened: Sequence[Panel]) -> dict[str, str]:
+    """One colour for each label of all panels, none of them that of a Hessian where one is drawn.
+
+    Empty where there are more labels than colours, none of them in a panel with too many: each panel starts anew then.
+    """
+    drawn = [curves(panel.figure, panel.rows) for panel in opened if isinstance(panel.figure, Lines)]
+    labels = list(dict.fromkeys(curve.label for some in drawn for curve in some if not hessian_of(curve)))
+    has_hessians = any(hessian_of(curve) for some in drawn for curve in some)
+    free = [colour for colour in SERIES_COLOURS if not has_hessians or colour not in HESSIAN_COLOURS.values()]
+    if len(labels) <= len(free):
+        return dict(zip(labels, free, strict=False))
+    if max(curve.colour for some in drawn for curve in some) < len(SERIES_COLOURS):
+        return {}
+    scale = colormaps["viridis"]
+    return {label: to_hex(scale(0.92 * place / (len(labels) - 1))) for place, label in enumerate(labels)}
+
+
+def hessian_of(curve: Curve) -> str:
+    """Which of the three Hessians a curve is of, by the symbol that its label begins with; empty for none of them."""
+    for part, symbol in (("loss", "$H_L$"), ("outer_product", "$H_o$"), ("functional", "$H_f$")):
+        if curve.label.startswith(symbol) and curve.label.count("$H_") == 1:
+            return part
+    return ""
+
+
+def explain_strokes(axes: Axes, reading: str) -> None:
+    """An entry of the legend for each part of "circles measured, lines predicted", with such a circle and line."""
+    for part in filter(None, reading.split(", ")):
+        style = _STROKES.get(part.split()[0].rstrip(":"), {"linestyle": "none"})
+        axes.plot([], [], color=_NEUTRAL, label=mathematics(part), **style)
+
+
+def place_legends(figure: Figure, drawn: Sequence[Axes], num_columns: int) -> None:
+    """One legend below all panels where no two of them contradict each other; else each below its own panel.
+
+    The figure grows by what the legends need, so that panels keep their size.
+    """
+    found = {axes: list(zip(*reversed(axes.get_legend_handles_labels()), strict=True)) for axes in drawn}
+    having = {axes: entries for axes, entries in found.items() if entries}
+    shared = _joined(list(having.values()))
+    if len(having) > 1 and shared:
+        num_lines = _draw(figure, shared, figure.get_figwidth(), loc="outside lower center")
+        _grow(figure, num_lines)
+        return
+    width = _SHARE_OF_AXES * figure.get_figwidth() / num_columns
+    lines = [_draw(axes, found[axes], width, **_BELOW) if found[axes] else 0 for axes in drawn]
+    rows = [lines[start : start + num_columns] for start in range(0, len(lines), num_columns)]
+    _grow(figure, sum(max(row) for row in rows))
+
+
+_BELOW: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (0.0, -0.17), "borderaxespad": 0.0}
+
+
+def _joined(legends: Sequence[Entries]) -> Entries:
+    """All entries once; none where one label has two looks, two labels have one look, or there are too many."""
+    looks: dict[str, Any] = {}
+    entries: dict[str, Any] = {}
+    for label, handle in (entry for legend in legends for entry in legend):
+        if looks.setdefault(label, _look(handle)) != _look(handle):
+            return []
+        entries.setdefault(label, handle)
+    is_clear = len(set(looks.values())) == len(looks) and len(looks) <= _MOST_SHARED
+    return list(entries.items()) if is_clear else []
+
+
+def _look(handle: Any) -> tuple[str, ...]:
+    """What tells one entry of a legend from another."""
+    names = ("get_color", "get_linestyle", "get_marker", "get_facecolor")
+    return tuple(str(getattr(handle, name)()) for name in names if hasattr(handle, name))
+
+
+def _draw(owner: Axes | Figure, entries: Entries, width: float, **place: Any) -> int:
+    """Draw a legend in as many columns as so many inches hold; how many lines it has."""
+    labels, handles = ([entry[side] for entry in entries] for side in (0, 1))
+    widest = max(len(label.replace("$", "").replace("\\", "")) for label in labels) + 6
+    num_columns = max(1, min(len(labels), int(_SIGNS_AN_INCH * width / widest)))
+    owner.legend(handles, labels, ncols=num_columns, **_STYLE, **place)
+    return -(-len(labels) // num_columns)
+
+
+def _grow(figure: Figure, num_lines: int) -> None:
+    width, height = figure.get_size_inches()
+    figure.set_size_inches(width, height + _LINE_INCHES * num_lines)
