@@ -22,7 +22,7 @@ SHOWN_DATA = {
     "cnn/rank-vs-filter": "cifar10",
     "cnn/rank-vs-samples": "cifar10",
     "cnn/reconstruction": "digits",
-    "cnn/training": "cifar10",
+    "cnn/training": "digits",
     "fcn/bias": "digits",
     "fcn/effective-parameters": "cifar10",
     "fcn/nonlinear-spectrum": "mnist",

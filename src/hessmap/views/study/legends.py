@@ -104,7 +104,7 @@ def _look(handle: Any) -> tuple[str, ...]:
 
 def _draw(owner: Axes | Figure, entries: Entries, width: float, **place: Any) -> int:
     """Draw a legend in as many columns as so many inches hold; how many lines it has."""
-    labels, handles = ([entry[side] for entry in entries] for side in (0, 1))
+    labels, handles = [label for label, _ in entries], [handle for _, handle in entries]
     widest = max(len(label.replace("$", "").replace("\\", "")) for label in labels) + 6
     num_columns = max(1, min(len(labels), int(_SIGNS_AN_INCH * width / widest)))
     owner.legend(handles, labels, ncols=num_columns, **_STYLE, **place)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console, ConsoleOptions, RenderResult
@@ -14,7 +14,7 @@ from rich.text import Text
 from hessmap.results.maps import HESSIAN_SYMBOLS
 
 _GAP = 2  # between two columns
-_LONG = 18  # longer words may go on in the next line
+_LONG = 18  # longer cells of words may go on in the next line
 HESSIAN_NAMES: dict[str, str] = {part: f"{symbol} {part.replace('_', ' ')}" for part, symbol in HESSIAN_SYMBOLS.items()}
 
 
@@ -48,15 +48,13 @@ class FittingTable:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         for columns in column_parts(self.contents, options.max_width):
-            yield self._part(columns)
+            yield self._part(columns, options.max_width)
 
-    def _part(self, columns: Sequence[int]) -> RichTable:
+    def _part(self, columns: Sequence[int], width: int) -> RichTable:
         table = new_table()
-        for place in columns:
-            is_number, width = self.contents.is_number[place], _cell_width(self.contents, place)
-            justify: Literal["left", "right"] = "right" if is_number else "left"
-            sizes: dict[str, Any] = {"width" if is_number or width <= _LONG else "max_width": width}
-            table.add_column(Text(self.contents.labels[place]), justify=justify, overflow="fold", **sizes)
+        for place, column_width in zip(columns, column_widths(self.contents, columns, width), strict=True):
+            justify: Literal["left", "right"] = "right" if self.contents.is_number[place] else "left"
+            table.add_column(Text(self.contents.labels[place]), justify=justify, overflow="fold", width=column_width)
         for line in self.contents.lines:
             table.add_row(*(Text(line[place], style=self.style(line[place])) for place in columns))
         return table
@@ -70,12 +68,14 @@ def column_parts(contents: Table, width: int) -> list[list[int]]:
     ([[0, 1, 2]], [[0, 1], [0, 2]])
     """
     keys = contents.keys
-    taken = min(sum(_least_width(contents, place) + _GAP for place in keys), 2 * width // 3)
+    taken = sum(_least_width(contents, place) + _GAP for place in keys)
+    others = [place for place in range(len(contents.labels)) if place not in keys]
+    widest = max((_least_width(contents, place) + _GAP for place in others), default=0)
+    if taken + widest > width + _GAP:  # beside the widest column keys go on in the next line, word by word
+        taken = sum(_word_width(contents, place) + _GAP for place in keys)
     parts: list[list[int]] = [[]]
     room = width + _GAP - taken
-    for place in range(len(contents.labels)):
-        if place in keys:
-            continue
+    for place in others:
         needed = _least_width(contents, place) + _GAP
         if parts[-1] and needed > room:
             parts.append([])
@@ -85,16 +85,40 @@ def column_parts(contents: Table, width: int) -> list[list[int]]:
     return [sorted(keys + part) for part in parts]
 
 
+def column_widths(contents: Table, columns: Sequence[int], width: int) -> list[int]:
+    """The width of each of these columns within a width: their longest words at least, then what they would like.
+
+    >>> table = Table(("inputs", "a"), (("as they are", "12345"),), (False, True))
+    >>> column_widths(table, [0, 1], 30), column_widths(table, [0, 1], 13)
+    ([11, 5], [6, 5])
+    """
+    widths = [_word_width(contents, place) for place in columns]
+    room = width - sum(widths) - _GAP * (len(columns) - 1)
+    numbers_first = sorted(enumerate(columns), key=lambda column: not contents.is_number[column[1]])
+    for wanted in (_least_width, _cell_width):
+        for position, place in numbers_first:
+            more = max(0, min(wanted(contents, place) - widths[position], room))
+            widths[position] += more
+            room -= more
+    return widths
+
+
 def _cell_width(contents: Table, place: int) -> int:
     """The longest cell of a column, or the longest word above it."""
     cells = [len(line[place]) for line in contents.lines]
     return max([*cells, *(len(word) for word in contents.labels[place].split())], default=0)
 
 
+def _word_width(contents: Table, place: int) -> int:
+    """The longest word of a column, in a cell or above it."""
+    cells = [contents.labels[place], *(line[place] for line in contents.lines)]
+    return max((len(word) for cell in cells for word in cell.split()), default=0)
+
+
 def _least_width(contents: Table, place: int) -> int:
-    """What a column needs: all of a number, and of words no more than can go on in the next line."""
+    """What a column should have: all of a number, and of words no more than can go on in the next line."""
     width = _cell_width(contents, place)
-    return width if contents.is_number[place] else min(_LONG, width)
+    return width if contents.is_number[place] else max(min(_LONG, width), _word_width(contents, place))
 
 
 def new_table(title: str = "") -> RichTable:
