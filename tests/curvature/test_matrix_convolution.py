@@ -7,8 +7,10 @@ import torch
 from torch import nn
 
 import hessmap as hm
-from hessmap.curvature import graph_memory, products
+from hessmap.curvature import batch_graph, graph_memory, products
+from hessmap.curvature.convolution_geometry import ConvolutionGeometry
 from hessmap.curvature.matrix_convolution import matrix_convolution
+from hessmap.curvature.patch_convolution import patch_convolution
 
 SHAPES = {
     "square": ((5, 3, 8, 8), (4, 3, 3, 3), {}),
@@ -41,6 +43,70 @@ def test_values_and_two_derivatives_are_those_of_torch(name):
     found = derivatives(matrix_convolution, *given, options)
     for ours, theirs in zip(found, expected, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-12)
+
+
+PATCHES = {name: shape for name, shape in SHAPES.items() if name != "grouped"} | {
+    "one pixel": ((5, 3, 1, 1), (4, 3, 3, 3), {"padding": 1}),
+    "to one pixel": ((5, 3, 2, 2), (4, 3, 3, 3), {"padding": 1, "stride": 2}),
+    "wide steps": ((3, 2, 9, 6), (2, 2, 3, 2), {"stride": (3, 2), "padding": (2, 1)}),
+    "dilated in padding": ((3, 2, 3, 4), (2, 2, 3, 3), {"padding": 4, "dilation": 3}),
+    "shortcut": ((3, 4, 5, 6), (2, 4, 1, 1), {"stride": 2}),
+    "point by point": ((3, 4, 5, 6), (2, 4, 1, 1), {}),
+    "point by point, padded": ((3, 4, 5, 6), (2, 4, 1, 1), {"padding": 1}),
+    "nothing but padding": ((2, 1, 2, 2), (1, 1, 2, 2), {"padding": 7, "stride": 17}),
+}
+
+
+@pytest.mark.parametrize("name", PATCHES)
+def test_patches_give_the_values_and_two_derivatives_of_torch(name):
+    image_shape, kernel_shape, options = PATCHES[name]
+    geometry = ConvolutionGeometry.of_call(image_shape[2:], kernel_shape[2:], **options)
+    generator = torch.Generator().manual_seed(1)
+    sizes = image_shape, kernel_shape, kernel_shape[:1]
+    given = [torch.randn(size, generator=generator, dtype=torch.float64) for size in sizes]
+    expected = derivatives(torch.conv2d, *given, options)
+    found = derivatives(lambda x, w, b, **_: patch_convolution(x, w, geometry) + b[:, None, None], *given, options)
+    for ours, theirs in zip(found, expected, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-12)
+
+
+class Strided(nn.Module):
+    """Reads what a convolution returns as it lies in memory."""
+
+    def __init__(self, flatten):
+        super().__init__()
+        self.convolution, self.norm, self.head = nn.Conv2d(2, 3, 3), nn.BatchNorm2d(3), nn.Linear(12, 4)
+        self.norm.running_mean += torch.tensor([1.0, -2.0, 0.5])
+        self.norm.running_var *= 3
+        self.flatten = flatten
+
+    def forward(self, images):
+        return self.head(self.flatten(torch.tanh(self.norm(self.convolution(images)))))
+
+
+@pytest.mark.parametrize(
+    ("flatten", "may"),
+    [
+        (lambda hidden: hidden.flatten(1), True),
+        (lambda hidden: hidden.view(len(hidden), -1), False),
+        (lambda hidden: hidden.as_strided((len(hidden), 12), (12, 1)), False),
+    ],
+)
+def test_float32_products_are_those_of_autograd_however_outputs_are_read(flatten, may):
+    generator = torch.Generator().manual_seed(0)
+    torch.manual_seed(0)
+    model = Strided(flatten).eval()
+    inputs = torch.randn(6, 2, 4, 4, generator=generator)
+    problem = hm.Problem(model, "cross_entropy", inputs, torch.arange(6) % 4, dtype=torch.float32)
+    vector = torch.randn(1, problem.num_parameters, generator=generator)
+    batch = next(iter(problem.batches(6)))
+    found = batch_graph.loss_product(batch_graph.BatchGraph(problem, batch, together=False))(vector)
+    parameters = list(model.parameters())
+    risk = nn.functional.cross_entropy(model(inputs), torch.arange(6) % 4)
+    slopes = torch.cat([part.flatten() for part in torch.autograd.grad(risk, parameters, create_graph=True)])
+    expected = torch.cat([part.flatten() for part in torch.autograd.grad(slopes, parameters, vector[0])])
+    torch.testing.assert_close(found[0], expected, rtol=1e-4, atol=1e-5)
+    assert batch_graph.may_be_rewritten(problem) is may
 
 
 @pytest.mark.parametrize("part", ["loss", "outer_product", "functional", "empirical_fisher"])

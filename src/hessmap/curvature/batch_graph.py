@@ -13,6 +13,9 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
+from hessmap.curvature.agreement import disagreement, random_vector, tolerance
+from hessmap.errors import HessmapError
+
 if TYPE_CHECKING:
     from hessmap.curvature.problem import Problem
 
@@ -28,16 +31,18 @@ class BatchGraph:
     they go one by one through convolutions that are written as matrix products.
     """
 
-    def __init__(self, problem: Problem, batch: tuple[Any, Tensor, Tensor], together: bool) -> None:
+    def __init__(
+        self, problem: Problem, batch: tuple[Any, Tensor, Tensor], together: bool, fast: bool | None = None
+    ) -> None:
+        """``fast`` says whether operations are rewritten for speed: where None, if that was seen to change nothing."""
         self.problem = problem
         self.inputs, self.targets, self.weights = batch
         self.together = together
         self.named = {name: value.detach().requires_grad_() for name, value in problem.named.items()}
         self.leaves = list(self.named.values())
+        fast = not together and may_be_rewritten(problem) if fast is None else fast
         with torch.enable_grad():
-            self.outputs = problem.forward(
-                self.named, self.inputs, fast_convolutions=not together and has_slow_convolutions(problem)
-            )
+            self.outputs = problem.forward(self.named, self.inputs, fast=fast)
 
     def gradient(self, risk: Tensor) -> list[Tensor | None]:
         """Of a number, in the leaves, to be differentiated again."""
@@ -72,6 +77,30 @@ class BatchGraph:
 def has_slow_convolutions(problem: Problem) -> bool:
     """torch has no fast float64 convolution for CPUs."""
     return problem.dtype == torch.float64 and problem.device.type == "cpu"
+
+
+def may_be_rewritten(problem: Problem) -> bool:
+    """Whether a product with the operations rewritten for speed agrees with autograd of the model as it is, on two
+    samples: a model may read the strides of what a convolution returns. Found once for a problem."""
+
+    @torch.inference_mode(False)
+    def agrees() -> bool:
+        if problem.device.type != "cpu":
+            return False
+        few = next(iter(problem.batches(2)))
+        try:
+            with torch.no_grad():
+                rewritten, plain = (problem.forward(problem.named, few[0], fast=fast) for fast in (True, False))
+            if torch.equal(rewritten, plain):  # nothing to rewrite
+                return True
+            found = loss_product(BatchGraph(problem, few, together=False, fast=True))(row)
+        except (RuntimeError, HessmapError):  # a view of what does not lie in memory as torch lays it
+            return False
+        expected = loss_product(BatchGraph(problem, few, together=False, fast=False))(row)
+        return disagreement(found, expected) <= tolerance(problem.dtype)
+
+    row = random_vector(problem.num_parameters)[None].to(problem.parameters)
+    return problem.find_once("operations may be rewritten", agrees)
 
 
 def vjp_rows(

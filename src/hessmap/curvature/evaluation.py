@@ -96,6 +96,28 @@ def _grouped_mm(
     return product if out_dtype is None else product.to(out_dtype)
 
 
+def _batch_norm(
+    input: Tensor,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    training: bool = False,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> Tensor:
+    """A scale and a shift for each channel, where the statistics are given and all is of one number format."""
+    given = [value for value in (running_mean, running_var, weight, bias) if value is not None]
+    is_alike = input.ndim > 1 and all(value.dtype == input.dtype for value in given)
+    if training or running_mean is None or running_var is None or not is_alike:
+        return F.batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps)
+    along = (-1, *(1 for _ in input.shape[2:]))
+    scale = (running_var + eps).rsqrt()
+    scale = scale if weight is None else scale * weight
+    found = (input - running_mean.view(along)) * scale.view(along)
+    return found if bias is None else found + bias.view(along)
+
+
 def _inner_calls_visible(function: FunctionType) -> FunctionType:
     """A composite function of torch whose own calls pass through torch-function modes one by one."""
     plain = {name: lambda *_: False for name in ("has_torch_function", "has_torch_function_unary")}
@@ -119,6 +141,10 @@ _REWRITTEN: dict[Callable[..., Any], Callable[..., Any]] = {
 }
 if hasattr(torch, "_grouped_mm"):  # newer than the oldest torch that is taken
     _REWRITTEN[torch._grouped_mm] = _grouped_mm
+_FASTER: dict[Callable[..., Any], Callable[..., Any]] = {
+    torch.conv2d: matrix_convolution,
+    F.batch_norm: _batch_norm,
+}
 _COMPOSITE: dict[Callable[..., Any], Callable[..., Any]] = {
     F.multi_head_attention_forward: _inner_calls_visible(F.multi_head_attention_forward),  # type: ignore[arg-type]
 }
@@ -127,13 +153,14 @@ _COMPOSITE: dict[Callable[..., Any], Callable[..., Any]] = {
 class OperationRewriter(TorchFunctionMode):
     """Some operations of torch by their formulas; what is worth a note is added to ``notes``.
 
-    ``fast_convolutions`` has float64 convolutions go by matrix products.
+    ``fast`` has convolutions go by matrix products, and frozen batch norms by their formula, whose derivatives are
+    products with numbers.
     """
 
-    def __init__(self, notes: set[str] | None = None, fast_convolutions: bool = False) -> None:
+    def __init__(self, notes: set[str] | None = None, fast: bool = False) -> None:
         super().__init__()
         self.notes = notes
-        self.fast_convolutions = fast_convolutions
+        self.fast = fast
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -146,8 +173,8 @@ class OperationRewriter(TorchFunctionMode):
                 self.notes.add(ATTENTION_NOTE)
             with self:
                 return _COMPOSITE[func](*args, **kwargs)
-        if func is torch.conv2d and self.fast_convolutions:
-            return matrix_convolution(*args, **kwargs)
+        if self.fast and func in _FASTER:
+            return _FASTER[func](*args, **kwargs)
         return _REWRITTEN.get(func, func)(*args, **kwargs)
 
 
@@ -169,13 +196,13 @@ def evaluate(
     inputs: Inputs,
     forward: Forward | None = None,
     notes: set[str] | None = None,
-    fast_convolutions: bool = False,
+    fast: bool = False,
 ) -> Any:
     """What the model returns with ``tensors`` for its parameters; ``notes`` gets what is worth one."""
     # Fresh buffers and inputs for every call: a model that counts, averages or works in place writes into them.
     tensors = {name: value.clone() for name, value in model.named_buffers()} | tensors
     inputs = map_tensors(torch.clone, inputs)
-    with OperationRewriter(notes, fast_convolutions):
+    with OperationRewriter(notes, fast):
         if forward is None:
             return functional_call(model, tensors, *_arguments(inputs))
         renamed = {f"model.{name}": value for name, value in tensors.items()}

@@ -46,9 +46,9 @@ class FrozenModel:
             *([f"{self.num_left_out} trainable parameters were left out, as asked"] if self.num_left_out else []),
         )
 
-    def outputs(self, named: dict[str, Tensor], inputs: Inputs, fast_convolutions: bool = False) -> Tensor:
+    def outputs(self, named: dict[str, Tensor], inputs: Inputs, fast: bool = False) -> Tensor:
         """The model's outputs with these parameters in place of its own: one a sample, in their own shape."""
-        outputs, note = main_output(self.returned(inputs, self.forward, named, fast_convolutions))
+        outputs, note = main_output(self.returned(inputs, self.forward, named, fast))
         if note:
             self.seen.add(note)
         if outputs.dtype != self.dtype:
@@ -67,12 +67,12 @@ class FrozenModel:
         inputs: Inputs,
         forward: Forward | None,
         named: dict[str, Tensor] | None = None,
-        fast_convolutions: bool = False,
+        fast: bool = False,
     ) -> Any:
         """Whatever the model returns, called by ``forward``."""
         tensors = (self.named if named is None else named) | self.fixed
         try:
-            return evaluate(self.model, tensors, inputs, forward, self.seen, fast_convolutions)
+            return evaluate(self.model, tensors, inputs, forward, self.seen, fast)
         except Exception as error:
             explained = explained_error(error, inputs)
             if explained is error:

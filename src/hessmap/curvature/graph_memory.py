@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 
+from hessmap.curvature.batch_graph import may_be_rewritten
 from hessmap.curvature.nested_tensors import Inputs, take_rows, tensors_with_paths
 
 if TYPE_CHECKING:
@@ -61,8 +62,9 @@ def _saved_bytes(problem: Problem, inputs: Inputs, targets: Tensor, weights: Ten
             sizes[storage.data_ptr()] = storage.nbytes()
         return tensor
 
+    fast = problem.dtype == torch.float32 and may_be_rewritten(problem)  # whose patches are kept
     with torch.enable_grad(), saved_tensors_hooks(note_size, lambda tensor: tensor):
-        risk = problem.loss.risk(problem.forward(leaves, inputs), targets, weights)
+        risk = problem.loss.risk(problem.forward(leaves, inputs, fast=fast), targets, weights)
         if risk.requires_grad:
             # Held until the tensors are counted: storages that were freed would be used again.
             gradient = torch.autograd.grad(risk, list(leaves.values()), create_graph=True, allow_unused=True)

@@ -1,4 +1,4 @@
-"""Convolutions of float64 images as matrix products, to be differentiated any number of times.
+"""Convolutions as matrix products, to be differentiated any number of times: here of float64 images.
 
 torch has no fast float64 convolution for CPUs: it unfolds every patch and multiplies thin matrices. Here an image is
 unfolded along its rows alone, and the rows of the kernel are as many matrix products over slices of that, without a
@@ -18,6 +18,9 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd import Function
 
+from hessmap.curvature.convolution_geometry import ConvolutionGeometry
+from hessmap.curvature.patch_convolution import is_small, patch_convolution
+
 _UNFOLDED_BYTES = 2**21  # of the samples that are unfolded at once: about what a processor's own cache holds
 _Size = tuple[int, int]
 
@@ -31,7 +34,12 @@ def matrix_convolution(
     dilation: Any = 1,
     groups: int = 1,
 ) -> Tensor:
-    """``torch.conv2d``, by matrix products where it has neither strides nor groups."""
+    """``torch.conv2d``, by matrix products: in float64 without strides and groups, in float32 of small images."""
+    if input.dtype == torch.float32:
+        geometry = _small_geometry(input, weight, stride, padding, dilation, groups)
+        if geometry is None:
+            return torch.conv2d(input, weight, bias, stride, padding, dilation, groups)
+        return _with_bias(patch_convolution(input, weight, geometry), bias)
     is_plain = _pair(stride) == _pair(dilation) == (1, 1) and groups == 1 and not isinstance(padding, str)
     if not is_plain or input.ndim != 4 or input.dtype != weight.dtype or not len(input):
         return torch.conv2d(input, weight, bias, stride, padding, dilation, groups)
@@ -41,7 +49,19 @@ def matrix_convolution(
     if not fits:  # torch says why
         return torch.conv2d(input, weight, bias, stride, padding, dilation, groups)
     outputs: Tensor = _Convolution.apply(image, weight)  # type: ignore[no-untyped-call]
+    return _with_bias(outputs, bias)
+
+
+def _with_bias(outputs: Tensor, bias: Tensor | None) -> Tensor:
     return outputs if bias is None else outputs + bias[:, None, None]
+
+
+def _small_geometry(input: Tensor, weight: Tensor, *options: Any) -> ConvolutionGeometry | None:
+    """Of a float32 convolution that is faster over patches."""
+    if weight.dtype != input.dtype or input.device.type != "cpu" or input.ndim != 4 or not input.numel():
+        return None
+    geometry = ConvolutionGeometry.of_call(input.shape[2:], weight.shape[2:], *options)
+    return geometry if is_small(geometry) and input.shape[1] == weight.shape[1] else None
 
 
 def _pair(value: Any) -> _Size:

@@ -170,9 +170,9 @@ class Problem:
         """A flat vector as named parameters."""
         return {name: vector[place].reshape(self.layout.shape(name)) for name, place in self.layout}
 
-    def forward(self, named: dict[str, Tensor], inputs: Inputs, *, fast_convolutions: bool = False) -> Tensor:
+    def forward(self, named: dict[str, Tensor], inputs: Inputs, *, fast: bool = False) -> Tensor:
         """Outputs (num_samples, output_dim) of the model with these parameters in place of its own."""
-        outputs = self._frozen.outputs(named, inputs, fast_convolutions)
+        outputs = self._frozen.outputs(named, inputs, fast)
         shape = tuple(outputs.shape[1:])
         is_known = shape == self.output_shape or self.loss.takes(shape)
         got = f"some have shape {self.output_shape} and some {shape}"
