@@ -6,7 +6,8 @@ with our product (the same mathematics), and only the run with that setting is t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,9 @@ import hessmap as hm
 from cases import Case, TokenEncoder
 
 ACCURACIES = {torch.float64: 1e-6, torch.float32: 1e-3}  # of an eigenvalue, relative to itself
+
+
+_LARGE, _FEWEST_PROBED = 1_000_000, 80  # parameters of a network whose trace is found in part; products of that part
 
 
 @dataclass(frozen=True)
@@ -39,6 +43,7 @@ class Reference:
     trace_error: float
     trace_products: int  # that hutch++ takes to the standard error asked for, from the spread of its probes
     checked: float  # ||H V c - V L c|| / lambda_1 with a peer's product, for random signs c
+    settings: dict[str, Any] = field(default_factory=dict)  # of peers' solvers, with what they find on our products
 
 
 def reference(case: Case, sizes: Sizes) -> Reference:
@@ -50,7 +55,7 @@ def reference(case: Case, sizes: Sizes) -> Reference:
         off = float(np.abs(own - values).max() / values[0])
         found = hm.trace_estimate(ours.operator, relative_error=sizes.standard_error, method="hutch++")
         return Reference(own[: sizes.count], float(theirs.trace()), 0.0, found.num_products, off)
-    tolerance = 1e-10 if case.dtype == torch.float64 else 1e-5
+    tolerance = 1e-10 if case.dtype == torch.float64 else 1e-4
     found = hm.top_eigenpairs(ours.operator, sizes.count, tolerance=tolerance)
     signs = torch.randint(0, 2, (sizes.count,), generator=torch.Generator().manual_seed(1)).double() * 2 - 1
     vectors, values = torch.from_numpy(found.eigenvectors), torch.from_numpy(np.array(found.eigenvalues))
@@ -58,7 +63,8 @@ def reference(case: Case, sizes: Sizes) -> Reference:
     checker = Eigenthings(case) if isinstance(case.model, TokenEncoder) else Curvlinops(case)
     image = checker.product((vectors @ signs).to(case.dtype)).double()
     off = float((image - vectors @ (values * signs)).norm()) / float(values[0])
-    options: Any = {"relative_error": sizes.standard_error, "method": "hutch++", "max_products": 160, "seed": 99}
+    most = 160 if case.dtype == torch.float64 else 100
+    options: Any = {"relative_error": sizes.standard_error, "method": "hutch++", "max_products": most, "seed": 99}
     trace = hm.trace_estimate(ours.operator, **options)
     spread = trace.standard_error / (sizes.standard_error * abs(trace.value))
     sketch = trace.num_products - trace.num_probes
@@ -149,48 +155,61 @@ def _kept_narrow(road: Ours) -> Any:
     return lambda: narrow
 
 
-def _scipy_top(case: Case, sizes: Sizes, known: Reference) -> Answer:
+def _scipy_values(product: Callable[[Tensor], Tensor], case: Case, count: int, tolerance: float) -> tuple[Any, int]:
+    """Eigenvalues by eigsh, and its products."""
     from scipy.sparse.linalg import eigsh
 
-    ours = Ours(case)
+    adapter = Adapter(product, case.num_parameters)
     start = np.random.default_rng(0).standard_normal(case.num_parameters)
+    values = eigsh(adapter.scipy(), k=count, which="LA", v0=start, return_eigenvectors=False, tol=tolerance)
+    return np.sort(values)[::-1], adapter.num_products
 
-    def run(adapter: Adapter, tolerance: float) -> np.ndarray:
-        options = {"k": sizes.count, "which": "LA", "v0": start, "return_eigenvectors": False}
-        return np.sort(eigsh(adapter.scipy(), tol=tolerance, **options))[::-1]
 
+def scipy_setting(case: Case, sizes: Sizes, known: Reference) -> dict[str, Any]:
+    """The coarsest tolerance that reaches the accuracy."""
+    ours = Ours(case)
     for tolerance in (1e-2, 1e-4, 1e-6, 1e-8):
-        adapter = Adapter(ours.product, case.num_parameters)
-        values = run(adapter, tolerance)
+        values, products = _scipy_values(ours.product, case, sizes.count, tolerance)
         if eigenvalue_error(values, known) <= ACCURACIES[case.dtype]:
             break
-    products, notes = adapter.num_products, f"eigsh with tol={tolerance:g}"
-    del ours
-    road = Curvlinops(case)
-    part = share(products, seconds_each(road, case.num_parameters))
-    if part == 1.0:
-        return clocked(
-            lambda: run(Adapter(Curvlinops(case).product, case.num_parameters), tolerance), products, 1.0, notes
-        )
-    answer = _some_products(road, case, products, part, notes + "; eigenvalues by the same iteration on our products")
-    answer.value = values
-    return answer
+    return {"tolerance": tolerance, "products": products, "eigenvalues": values.tolist()}
 
 
-def _lanczos_top(case: Case, sizes: Sizes, known: Reference) -> Answer:
-    import hessian_eigenthings as peer
+def lanczos_setting(case: Case, sizes: Sizes, known: Reference) -> dict[str, Any]:
+    """The fewest steps that reach the accuracy."""
     from hessian_eigenthings.algorithms.lanczos import _build_tridiag_matrix, lanczos_tridiagonal
 
     ours = Ours(case)
     start = torch.randn(case.num_parameters, dtype=case.dtype, generator=torch.Generator().manual_seed(0))
     most = min(case.num_parameters, 4 * sizes.count)
-    found = lanczos_tridiagonal(Adapter(ours.product, case.num_parameters), start, most)
-    whole = _build_tridiag_matrix(found)
+    whole = _build_tridiag_matrix(lanczos_tridiagonal(Adapter(ours.product, case.num_parameters), start, most))
     for steps in range(2 * sizes.count, most + 1):
         values = torch.linalg.eigvalsh(whole[:steps, :steps]).flip(0)[: sizes.count].numpy()
         if eigenvalue_error(values, known) <= ACCURACIES[case.dtype]:
             break
-    del ours, found
+    return {"steps": steps, "eigenvalues": values.tolist()}
+
+
+def _scipy_top(case: Case, sizes: Sizes, known: Reference) -> Answer:
+    setting = known.settings.get("eigsh") or scipy_setting(case, sizes, known)
+    products, tolerance = setting["products"], setting["tolerance"]
+    notes = f"eigsh with tol={tolerance:g}"
+    road = Curvlinops(case)
+    part = share(products, seconds_each(road, case.num_parameters))
+    if part == 1.0:
+        answer = clocked(lambda: _scipy_values(Curvlinops(case).product, case, sizes.count, tolerance), 0, 1.0, notes)
+        answer.value, answer.products = answer.value
+        return answer
+    answer = _some_products(road, case, products, part, notes + "; eigenvalues by the same iteration on our products")
+    answer.value = np.array(setting["eigenvalues"])
+    return answer
+
+
+def _lanczos_top(case: Case, sizes: Sizes, known: Reference) -> Answer:
+    import hessian_eigenthings as peer
+
+    setting = known.settings.get("lanczos") or lanczos_setting(case, sizes, known)
+    steps = setting["steps"]
     road = Eigenthings(case)
     part, notes = share(steps, seconds_each(road, case.num_parameters)), f"{steps} steps, re-orthogonalised"
     options = {"k": sizes.count, "max_iter": steps, "reorthogonalize": True, "which": "LA", "seed": 0}
@@ -200,7 +219,7 @@ def _lanczos_top(case: Case, sizes: Sizes, known: Reference) -> Answer:
         answer.value = answer.value.eigenvalues.numpy()
         return answer
     answer = _some_products(road, case, steps, part, notes + "; eigenvalues by the same iteration on our products")
-    answer.value = values
+    answer.value = np.array(setting["eigenvalues"])
     return answer
 
 
@@ -289,7 +308,7 @@ def density_error(value: dict[str, float], known: Reference, size: int) -> float
 def trace(road_of: type, case: Case, sizes: Sizes, known: Reference) -> Answer:
     """The value is (trace, standard error)."""
     if issubclass(road_of, Ours):
-        return _our_trace(road_of, case, sizes)
+        return _our_trace(road_of, case, sizes, known)
     if road_of is PyHessian:
         return _hutchinson(case, sizes)
     import hessian_eigenthings as peer
@@ -313,19 +332,26 @@ def trace(road_of: type, case: Case, sizes: Sizes, known: Reference) -> Answer:
     return answer
 
 
-def _our_trace(road_of: type, case: Case, sizes: Sizes) -> Answer:
+def _our_trace(road_of: type, case: Case, sizes: Sizes, known: Reference) -> Answer:
+    """Whole, or the fewest products of its method where the whole takes long; the others' seconds are added."""
     warm = road_of(case)
     if road_of is OursCompiled:
         warm.product(torch.ones(case.num_parameters))
+    most = _FEWEST_PROBED if case.num_parameters > _LARGE else 1000
 
     def run() -> Any:
         operator = warm.operator if road_of is OursCompiled else Ours(case).operator
-        found = hm.trace_estimate(operator, relative_error=sizes.standard_error, max_products=1000)
-        return found.value, found.standard_error, found.num_products, found.method
+        return hm.trace_estimate(operator, relative_error=sizes.standard_error, max_products=most)
 
     answer = clocked(run)
-    answer.products, answer.notes = answer.value[2], answer.value[3] + told_tracing(warm)
-    answer.value = answer.value[:2]
+    found = answer.value
+    answer.value, answer.products = (found.value, found.standard_error), found.num_products
+    answer.notes = found.method + told_tracing(warm)
+    if found.num_products and not found.reached:
+        answer.products, answer.part = known.trace_products, found.num_products / known.trace_products
+        answer.seconds, answer.processor_seconds = (
+            spent / answer.part for spent in (answer.seconds, answer.processor_seconds)
+        )
     return answer
 
 
