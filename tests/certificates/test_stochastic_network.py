@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from certificate_cases import PLAIN, WHOLE, Composed, started, two, vectors
+from hand_drawn_networks import generator, normal, require_errors_of_networks_drawn_by_hand, stochastic
 from torch import nn
 from torch.distributions import MultivariateNormal, kl_divergence
 
@@ -25,68 +26,10 @@ NUM_DRAWS = 40_000
 EVERY = PLAIN | WHOLE
 
 
-def generator(seed: int = 0) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
-
-
-def normal(*shape: int, seed: int = 0) -> torch.Tensor:
-    return torch.randn(shape, generator=generator(seed), dtype=torch.float64)
-
-
-@torch.no_grad()
-def stochastic(model: nn.Module, seed: int = 0, dtype: torch.dtype = torch.float64) -> StochasticNetwork:
-    """A stochastic copy in random bases with random deviations."""
-    network = StochasticNetwork(model, generator(seed), dtype=dtype)
-    for place, layer in enumerate(network.layers.values()):
-        layer.log_deviations.copy_(0.4 * normal(*layer.log_deviations.shape, seed=place) - 0.5)
-        if layer.bias_log_deviations is not None:
-            layer.bias_log_deviations.copy_(0.4 * normal(*layer.bias_log_deviations.shape, seed=place + 9) - 0.5)
-        for basis in (layer.output_basis, layer.input_basis):
-            if basis is not None:
-                basis.copy_(torch.linalg.qr(normal(*basis.shape, seed=place + 20)).Q)
-    return network
-
-
-def drawn_by_hand(model: nn.Module, network: StochasticNetwork, numbers: np.random.Generator) -> nn.Module:
-    """A copy of the model with weights W + U (E * D) V^T, spelled out from the arrays of the posterior."""
-    made = copy.deepcopy(model).float().eval()
-    places = dict(made.named_parameters())
-    with torch.no_grad():
-        for name, layer in network.posterior().items():
-            arrays = layer.arrays()
-            weight = arrays["weight"]
-            shift = numbers.standard_normal(weight.shape) * np.exp(arrays["log_deviations"])
-            if "output_basis" in arrays:
-                shift = arrays["output_basis"] @ shift @ arrays["input_basis"].T
-            place = places.get(f"{name}.weight" if name else "weight", places.get(name))
-            place.copy_(torch.as_tensor(weight + shift).reshape(place.shape))
-            if "bias" in arrays:
-                shift = numbers.standard_normal(len(weight)) * np.exp(arrays["bias_log_deviations"])
-                place = places[f"{name}.bias" if name else "bias"]
-                place.copy_(torch.from_numpy(arrays["bias"] + arrays["output_basis"] @ shift))
-    return made
-
-
 @pytest.mark.parametrize("name", EVERY)
 def test_every_network_errs_as_networks_whose_weights_are_drawn_by_hand(name: str) -> None:
     make, samples = EVERY[name]
-    data, (model, _) = samples(), started(make())
-    network = stochastic(model, dtype=torch.float32)
-    numbers = np.random.default_rng(0)
-
-    found = Sampler(network, data.inputs, model).draws(data, 6000 if name in PLAIN else 400, seed=1)
-
-    assert found.kind == ("pairs" if name in PLAIN else "networks")
-    with torch.no_grad():
-        wanted = [
-            float(
-                (drawn_by_hand(model, network, numbers)(data.inputs.clone()).argmax(1) != data.targets).double().mean()
-            )
-            for _ in range(400)
-        ]
-    spread = np.hypot(np.std(wanted) / 20, (0.25 / found.num_draws) ** 0.5)
-    assert 0.02 < np.mean(wanted) < 0.98
-    assert abs(found.error - np.mean(wanted)) < 5 * spread
+    require_errors_of_networks_drawn_by_hand(make(), samples(), "pairs" if name in PLAIN else "networks")
 
 
 @pytest.mark.parametrize("name", EVERY)

@@ -13,7 +13,8 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from hessmap.certificates.stochastic import StochasticNetwork, in_format
+from hessmap.certificates.model_copies import in_format
+from hessmap.certificates.stochastic import StochasticNetwork
 from hessmap.curvature.layers import LayerFactors, layer_factors
 from hessmap.curvature.layers.logits import mean_output_hessian
 from hessmap.curvature.layers.tail import fully_connected_tail

@@ -8,7 +8,6 @@ independent draws of the loss on unseen data itself.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf, nextafter
@@ -18,23 +17,20 @@ import torch
 from torch import Tensor, nn
 
 from hessmap.certificates.batched import NetworkBatch, proved_batch
-from hessmap.certificates.guards import ForbiddenUse, OperationGuard, conversion_guard
+from hessmap.certificates.drawable import SAMPLES_TOGETHER, require_drawable
 from hessmap.certificates.losses import BoundedLoss, ClassificationError
+from hessmap.certificates.model_copies import in_format, model_copy
 from hessmap.certificates.pairs import NotPlain, PairNetwork, proved_pairs
-from hessmap.certificates.state import state_tensors
-from hessmap.certificates.stochastic import StochasticNetwork, in_format, model_copy
+from hessmap.certificates.stochastic import StochasticNetwork
 from hessmap.datasets.data import Data
-from hessmap.errors import UnsupportedNetwork, sentence
 from hessmap.theory.risk_bounds import held_out_bound, wagered_bound
 
 DrawKind = Literal["pairs", "networks", "samples"]
 DEFAULT_DRAWS: dict[DrawKind, int] = {"pairs": 100_000, "networks": 10_000, "samples": 0}
 _CHUNK = 2000  # samples at a time
 _NOISE = 2**24  # numbers at a time
-_SAMPLES_OF_A_NETWORK = 100
 NUM_STEPS = 200  # into which a loss that is not 0 or 1 is rounded up
 _TRIED = 4  # samples on which a network is tried
-_TOLERANCE = 1e-4  # relative
 
 
 @dataclass(frozen=True)
@@ -83,7 +79,7 @@ class Sampler:
     ) -> None:
         self.network, some = network, in_format(inputs[:_TRIED], network.dtype)
         self.loss = loss or ClassificationError()
-        self.doubts = require_drawable(network, some, *originals)
+        self.doubts = require_drawable(network, in_format(inputs[:SAMPLES_TOGETHER], network.dtype), *originals)
         self.pairs: PairNetwork | None = proved_pairs(network, some, *originals)
         self.batch: NetworkBatch | None = None if self.pairs else proved_batch(network, some, *originals)
 
@@ -93,7 +89,7 @@ class Sampler:
 
     def draws(self, data: Data, num_draws: int | None, seed: int) -> Draws:
         """Losses over draws of that seed; by default as many as are usual for their kind."""
-        size = 1 if self.kind == "pairs" else min(_SAMPLES_OF_A_NETWORK, len(data.inputs))
+        size = 1 if self.kind == "pairs" else min(SAMPLES_TOGETHER, len(data.inputs))
         count = num_draws or DEFAULT_DRAWS[self.kind]
         is_whole = size == len(data.inputs) > 1
 
@@ -120,7 +116,7 @@ class Sampler:
 
     def error_of_each(self, data: Data) -> float:
         """The mean loss, every sample answered once: by weights of its own, or by one of some networks."""
-        size = 1 if self.pairs is not None else _SAMPLES_OF_A_NETWORK
+        size = 1 if self.pairs is not None else SAMPLES_TOGETHER
         even = len(data.inputs) // size * size
         total = 0.0
         for first, last, group in ((0, even, size), (even, len(data.inputs), len(data.inputs) - even)):
@@ -192,54 +188,12 @@ class Sampler:
 
 
 @torch.no_grad()
-def require_drawable(network: StochasticNetwork, inputs: Tensor, *originals: nn.Module) -> tuple[str, ...]:
-    """Refuse a network whose copies do not answer from their own weights alone.
-
-    What comes back are doubts: tensors that it reads and that belong neither to the network nor to the samples.
-    """
-    weights = [parameter for model in originals for parameter in model.parameters()]
-    remedy = "Keep modules and parameters as attributes, not in closures or global variables"
-    fresh, given, drawn = copy.deepcopy(network.model), inputs.clone(), network.draw()
-    guard = OperationGuard(weights, [*network.model.parameters(), *state_tensors(network.model), given])
-    try:
-        with conversion_guard(weights), guard:
-            drawn(given)
-    except RuntimeError as error:
-        broken = f"it raised {error}".splitlines()[0].rstrip(".")
-        raise UnsupportedNetwork(sentence("the network must run in single precision", broken)) from error
-    except ForbiddenUse as error:
-        broken = f"a copy reads the weights of the original ({error})"
-        raise UnsupportedNetwork(sentence("a network must answer from its own weights", broken, remedy)) from error
-    drawn = network.draw()
-    for parameter, value in zip(fresh.parameters(), drawn.parameters(), strict=True):
-        parameter.copy_(value)
-    first = drawn(inputs.clone())
-    if not (_same(first, drawn(inputs.clone())) and _same(first, fresh(inputs.clone()))):
-        broken = "the same weights gave two answers to the same samples"
-        rule = "Nothing random, and nothing kept from one call to the next, may enter an answer"
-        raise UnsupportedNetwork(sentence("a network must answer from its weights and the sample", broken, rule))
-    if not _same(first, torch.cat([drawn(sample.clone()) for sample in torch.split(inputs, 1)])):
-        broken = "its outputs depend on the other samples of a batch"
-        raise UnsupportedNetwork(sentence("a network must answer every sample by itself", broken))
-    if any(tensor.requires_grad for tensor in guard.foreign):
-        broken = "it reads trainable tensors that are not among its parameters"
-        raise UnsupportedNetwork(sentence("a network must hold its weights as parameters", broken, remedy))
-    shapes = sorted({str(tuple(tensor.shape)) for tensor in guard.foreign})
-    return tuple(f"it reads a tensor of shape {one} from elsewhere: a change of it cannot be seen" for one in shapes)
-
-
-def _same(one: Tensor, other: Tensor) -> bool:
-    """To what single precision loses in a deep network."""
-    size = float(one.abs().nan_to_num().max())
-    return torch.allclose(one, other, rtol=_TOLERANCE, atol=_TOLERANCE * size, equal_nan=True)
-
-
-@torch.no_grad()
 def mean_loss(model: nn.Module, data: Data, loss: BoundedLoss | None = None) -> float:
     """The mean loss of the network itself, evaluated as when it is used, not as in training."""
     is_double = any(parameter.dtype == torch.float64 for parameter in model.parameters())
     dtype, loss = torch.float64 if is_double else torch.float32, loss or ClassificationError()
     network, total = model_copy(model, dtype), 0.0
-    for some, targets in zip(torch.split(data.inputs, _CHUNK), torch.split(data.targets, _CHUNK), strict=True):
+    batches = zip(*(torch.split(part, SAMPLES_TOGETHER) for part in (data.inputs, data.targets)), strict=True)
+    for some, targets in batches:
         total += float(loss.values(network(in_format(some, dtype)), targets).sum())
     return total / len(data.inputs)

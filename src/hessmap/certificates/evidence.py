@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from hessmap.certificates.certificate import Certificate, is_number
-from hessmap.certificates.claims import Held
+from hessmap.certificates.claimed_subject import Held
 from hessmap.certificates.draws import Sampler
 from hessmap.certificates.inputs import CheckedData, checked_data, checked_pair, doubts_about_prior, raw_samples
 from hessmap.certificates.losses import LOSSES, BoundedLoss, ClassificationError

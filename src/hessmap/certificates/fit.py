@@ -7,23 +7,23 @@ them is of order 1 / N. RMSprop is used instead, as by the former.
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import exp, isfinite, log, pi
-from typing import Any
+from math import exp, isfinite, log
 
 import torch
 from torch import Tensor, nn
 
 from hessmap.certificates.bases import GivenBases, basis_rule, take_curvature_bases, take_given_bases
 from hessmap.certificates.draws import Sampler
+from hessmap.certificates.fit_complexity import continuous_complexity, differentiable_divergence
 from hessmap.certificates.fit_settings import FitMoment, FitObjective, FitSettings
 from hessmap.certificates.losses import bounded_loss
+from hessmap.certificates.model_copies import in_format
 from hessmap.certificates.pairs import KnownSquares, PairLinear, squared_coordinates
-from hessmap.certificates.posterior import LayerPosterior, Posterior
-from hessmap.certificates.stochastic import StochasticNetwork, in_format
+from hessmap.certificates.posterior import Posterior
+from hessmap.certificates.stochastic import StochasticNetwork
 from hessmap.datasets.data import Data
 from hessmap.errors import HessmapError, sentence
 from hessmap.theory.pac_bayes import binary_kl_inverse
-from hessmap.theory.risk_bounds import log_maurer_constant
 
 _RATE_REDUCTIONS = (0.6, 0.85)  # of the iterations: the step sizes are then a tenth
 _FIRST_LOG_DEVIATION = -3.0  # of the prior
@@ -35,7 +35,7 @@ class FitDiverged(HessmapError, ArithmeticError):
 
 
 class PosteriorFit:
-    """A posterior on its way; ``state`` and ``restore`` make it go on to the same bits.
+    """A posterior on its way; ``fit_checkpoints`` makes it go on to the same bits.
 
     A batch is drawn in pairs or as one network, whatever the certificate does; any posterior may be certified.
     """
@@ -163,59 +163,16 @@ class PosteriorFit:
             self._squares = squared_coordinates(self.inputs, basis)
         return first
 
-    def state(self) -> dict[str, Any]:
-        """All that the rest of the fit depends on."""
-        best = None
-        if self.best is not None:
-            layers = {name: vars(layer).copy() for name, layer in self.best[1].items()}
-            best = {"bound": self.best[0], "posterior": layers, "variance": self.best[2]}
-        return {
-            "iteration": self.iteration,
-            "network": {name: vars(layer).copy() for name, layer in self.network.posterior().items()},
-            "log_prior_deviation": self.log_prior_deviation.detach().clone(),
-            "optimiser": self.optimiser.state_dict(),
-            "generator": self.generator.get_state(),
-            "recent": self.objective.recent,
-            "without_curvature": list(self.without_curvature),
-            "best": best,
-        }
-
-    def restore(self, state: dict[str, Any]) -> None:
-        self.iteration = state["iteration"]
-        self.network.take({name: LayerPosterior(**layer) for name, layer in state["network"].items()})
-        with torch.no_grad():
-            self.log_prior_deviation.copy_(state["log_prior_deviation"])
-        self.optimiser.load_state_dict(state["optimiser"])
-        self.generator.set_state(state["generator"])
-        self.objective.recent = list(state["recent"])
-        self.without_curvature = tuple(state.get("without_curvature", ()))
-        if (best := state["best"]) is not None:
-            layers = {name: LayerPosterior(**layer) for name, layer in best["posterior"].items()}
-            self.best = (best["bound"], layers, best["variance"])
-
     def complexity(self) -> Tensor:
         """B of ``theory.risk_bounds.complexity`` with a continuous grid index, differentiable."""
-        settings, count, grid = self.settings, self.num_certified, self.settings.grid
-        index = grid.precision * (log(grid.scale) - 2 * self.log_prior_deviation)
-        cost = 2 * index.log() + log(pi**2 / 6) if grid.num_points is None else log(grid.num_points)
-        return (self.kl() + cost + log(2 / settings.delta) + log_maurer_constant(count)) / count
+        settings = self.settings
+        return continuous_complexity(
+            self.kl(), self.log_prior_deviation, self.num_certified, settings.grid, settings.delta
+        )
 
     def kl(self) -> Tensor:
         """The divergence of the posterior from the prior, differentiable."""
-        log_variance = 2 * self.log_prior_deviation
-        total = torch.zeros((), dtype=torch.float64)
-        for name, layer in self.network.layers.items():
-            start = self.prior[name]
-            for mean, log_deviations, origin in (
-                (layer.weight, layer.log_deviations, start.weight),
-                (layer.bias, layer.bias_log_deviations, start.bias),
-            ):
-                if mean is None or log_deviations is None or origin is None:
-                    continue
-                squares = (mean - origin).square().sum().double() + (2 * log_deviations).exp().sum().double()
-                total = total + squares / log_variance.exp() - 2 * log_deviations.sum().double()
-                total = total + mean.numel() * (log_variance - 1)
-        return total / 2
+        return differentiable_divergence(self.network.layers, self.prior, self.log_prior_deviation)
 
     def _moment(self) -> FitMoment:
         with torch.no_grad():

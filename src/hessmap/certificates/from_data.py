@@ -12,10 +12,11 @@ from torch import nn
 
 from hessmap.certificates.bases import GivenBases
 from hessmap.certificates.certificate import Certificate
-from hessmap.certificates.certify import FitOn, Plan, PosteriorKind, certificate_of
 from hessmap.certificates.fit_settings import FitMoment, FitSettings, Objective
 from hessmap.certificates.inputs import raw_samples
 from hessmap.certificates.losses import bounded_loss
+from hessmap.certificates.made_certificate import certificate_of
+from hessmap.certificates.plan import FitOn, Plan, PosteriorKind
 from hessmap.certificates.split import SampleSplit
 from hessmap.certificates.subject import DATA_PRIOR_GRID, Subject
 from hessmap.datasets.data import Data

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from hessmap.certificates.draws import mean_loss
 from hessmap.certificates.losses import BoundedLoss, ClassificationError
+from hessmap.certificates.model_copies import in_format, model_copy, uncompiled
 from hessmap.certificates.state import require_same_state
-from hessmap.certificates.stochastic import in_format, model_copy, uncompiled
 from hessmap.curvature.given_data import all_samples
 from hessmap.datasets.data import Data
 from hessmap.errors import InvalidInput, UnsupportedNetwork, require, sentence

@@ -15,7 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from hessmap.certificates.guards import OperationGuard, conversion_guard
-from hessmap.certificates.stochastic import StochasticLayer, StochasticNetwork, in_format
+from hessmap.certificates.model_copies import in_format
+from hessmap.certificates.stochastic import StochasticLayer, StochasticNetwork
 from hessmap.curvature.problem import Problem
 from hessmap.curvature.recording import LayerUse, recording_of
 

@@ -14,6 +14,11 @@ from hessmap.certificates.split import Digests, SampleSplit, no_digests, num_in_
 from hessmap.datasets.data import Data
 from hessmap.theory.risk_bounds import held_out_bound, mean_bound
 
+ASSUMPTIONS = (
+    "the samples are independent draws from the law of the unseen data",
+    "the prior's weights, the grid of variances and both deltas were chosen without looking at the certified samples",
+    "the promise is about the stochastic network, which draws weights for every answer, not about the mean weights",
+)
 STATEMENT = "that the prior saw no other samples is the certifier's statement: no computation can show it"
 
 

@@ -55,19 +55,23 @@ def prior_promise(
 
     Its weights do not depend on the certified samples. Each of these is answered once, by weights of its own, so that
     the losses are independent draws of the loss on unseen data: no divergence, and no error on the samples in between.
+    Deviations are tried from the smallest on, as long as the bound falls; all are paid for, tried or not.
     """
     must = "a posterior that is the prior needs a grid that ends, each of whose points is paid for"
     require(grid.num_points is not None, must, "the grid has no last point", "Use PriorGrid(0.0025, 1, num_points=5)")
-    found = []
-    for index in range(1, (grid.num_points or 0) + 1):
+    best: Promise | None = None
+    for index in range(grid.num_points or 0, 0, -1):
         posterior = spread_prior(prior, grid.variance(index))
         sampler.network.take(posterior)
         drawn = sampler.draws_of_each(certified, seed + index)
         bound = bound_of_prior(drawn, sampler.loss, prior_delta(grid, index, deltas))
+        if best is not None and bound > best.bound:
+            break
         point = GridPoint(index, grid.variance(index), 0.0, 0.0)
         inequality = "binomial" if sampler.loss.is_binary else "chernoff"
-        found.append(Promise(posterior, point, drawn, drawn.error, bound, inequality))
-    return min(found, key=lambda promise: promise.bound)
+        best = Promise(posterior, point, drawn, drawn.error, bound, inequality)
+    assert best is not None
+    return best
 
 
 def prior_delta(grid: PriorGrid, index: int, deltas: tuple[float, ...]) -> float:

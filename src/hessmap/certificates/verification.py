@@ -11,11 +11,12 @@ import torch
 from torch import nn
 
 from hessmap.certificates.certificate import Certificate, is_number
-from hessmap.certificates.certify import ASSUMPTIONS
-from hessmap.certificates.claims import ON_TEST_DATA, first_refusal, objections, type_faults
+from hessmap.certificates.claimed_form import ON_TEST_DATA, type_faults
+from hessmap.certificates.claimed_subject import first_refusal
 from hessmap.certificates.draws import mean_loss
 from hessmap.certificates.evidence import Evidence
-from hessmap.certificates.parts import held_out
+from hessmap.certificates.objections import objections
+from hessmap.certificates.parts import ASSUMPTIONS, held_out
 from hessmap.certificates.posterior import GridPoint, Posterior, best_grid_point, posterior_of_arrays
 from hessmap.certificates.promises import bound_of_prior, prior_delta
 from hessmap.certificates.subject import DATA_PRIOR_GRID
@@ -187,7 +188,7 @@ def _recomputed(
         error_bound = drawn.bound(_SAMPLING_DELTA)
         bound = tightest_bound(error_bound, point.kl, len(samples.inputs), grid.log_cost(point.index), _DELTA).value
     num_parameters = sum(layer.means.numel() for layer in posterior.values())
-    reasons = objections(certificate, point.kl, num_parameters, errors, drawn, grid, _SAMPLING_DELTA)
+    reasons = objections(certificate, point.kl, num_parameters, errors, drawn, evidence.part, grid, _SAMPLING_DELTA)
     unchecked = [name for name in ON_TEST_DATA if name not in errors and getattr(certificate, name) is not None]
     numbers = {
         "bound": bound,

@@ -94,7 +94,8 @@ def samples(data: str) -> tuple[Data, Data]:
         cuts = (slice(None, _NUM_TRAIN_DIGITS), slice(_NUM_TRAIN_DIGITS, None))
         parts = [Data(shuffled.inputs[some], shuffled.targets[some]) for some in cuts]
     else:
-        parts = [by_name(data, split=split) for split in ("train", "test")]
+        colours = {"grayscale": False} if data == "cifar10" else {}
+        parts = [by_name(data, split=split, **colours) for split in ("train", "test")]
     train, test = (Data(part.inputs.float(), part.targets) for part in parts)
     return train, test
 

@@ -1,0 +1,77 @@
+"""Which networks can be drawn: those whose copies answer every sample by itself, from their own weights alone."""
+
+from __future__ import annotations
+
+import copy
+
+import torch
+from torch import Tensor, nn
+
+from hessmap.certificates.guards import ForbiddenUse, OperationGuard, conversion_guard
+from hessmap.certificates.memory import state_tensors
+from hessmap.certificates.state import state_changes
+from hessmap.certificates.stochastic import StochasticNetwork
+from hessmap.errors import UnsupportedNetwork, sentence
+
+SAMPLES_TOGETHER = 100  # that a whole network answers at once, here and wherever an error is counted
+_TOLERANCE = 1e-4  # relative
+_REMEDY = "Keep modules and parameters as attributes, not in closures or global variables"
+
+
+@torch.no_grad()
+def require_drawable(network: StochasticNetwork, inputs: Tensor, *originals: nn.Module) -> tuple[str, ...]:
+    """Refuse a network whose copies do not answer from their own weights and the sample alone.
+
+    What comes back are doubts: tensors that it reads and that belong neither to the network nor to the samples, and
+    what it keeps from one call to the next.
+    """
+    before = copy.deepcopy(network.model)
+    doubts = _foreign_tensors(network, inputs[:4], originals)
+    _require_own_answers(network, copy.deepcopy(before), inputs)
+    kept = (
+        f"{name} changes from one call to the next: whether answers do, later, cannot be seen"
+        for name in state_changes(before, network.model)
+    )
+    return (*doubts, *kept)
+
+
+def _foreign_tensors(network: StochasticNetwork, inputs: Tensor, originals: tuple[nn.Module, ...]) -> tuple[str, ...]:
+    """The tensors from elsewhere that a drawn network reads, in words; the weights of the originals are refused."""
+    weights = [parameter for model in originals for parameter in model.parameters()]
+    given, drawn = inputs.clone(), network.draw()
+    guard = OperationGuard(weights, [*network.model.parameters(), *state_tensors(network.model), given])
+    try:
+        with conversion_guard(weights), guard:
+            drawn(given)
+    except RuntimeError as error:
+        broken = f"it raised {error}".splitlines()[0].rstrip(".")
+        raise UnsupportedNetwork(sentence("the network must run in single precision", broken)) from error
+    except ForbiddenUse as error:
+        broken = f"a copy reads the weights of the original ({error})"
+        raise UnsupportedNetwork(sentence("a network must answer from its own weights", broken, _REMEDY)) from error
+    if any(tensor.requires_grad for tensor in guard.foreign):
+        broken = "it reads trainable tensors that are not among its parameters"
+        raise UnsupportedNetwork(sentence("a network must hold its weights as parameters", broken, _REMEDY))
+    shapes = sorted({str(tuple(tensor.shape)) for tensor in guard.foreign})
+    return tuple(f"it reads a tensor of shape {one} from elsewhere: a change of it cannot be seen" for one in shapes)
+
+
+def _require_own_answers(network: StochasticNetwork, fresh: nn.Module, inputs: Tensor) -> None:
+    """The same weights give the same answers: again, in a copy that was never called, and to every sample alone."""
+    drawn = network.draw()
+    for parameter, value in zip(fresh.parameters(), drawn.parameters(), strict=True):
+        parameter.copy_(value)
+    first = drawn(inputs.clone())
+    if not (_is_same(first, drawn(inputs.clone())) and _is_same(first, fresh(inputs.clone()))):
+        broken = "the same weights gave two answers to the same samples"
+        rule = "Nothing random, and nothing kept from one call to the next, may enter an answer"
+        raise UnsupportedNetwork(sentence("a network must answer from its weights and the sample", broken, rule))
+    if not _is_same(first, torch.cat([drawn(sample.clone()) for sample in torch.split(inputs, 1)])):
+        broken = "its outputs depend on the other samples of a batch"
+        raise UnsupportedNetwork(sentence("a network must answer every sample by itself", broken))
+
+
+def _is_same(one: Tensor, other: Tensor) -> bool:
+    """To what single precision loses in a deep network."""
+    size = float(one.abs().nan_to_num().max())
+    return torch.allclose(one, other, rtol=_TOLERANCE, atol=_TOLERANCE * size, equal_nan=True)

@@ -1,0 +1,293 @@
+"""Weights that act in unusual ways, networks that hide what they know: drawn as they are, or refused in a sentence."""
+
+from __future__ import annotations
+
+import sys
+import types
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from certificate_cases import TINY, Composed, started, tokens, two, vectors
+from hand_drawn_networks import generator, require_errors_of_networks_drawn_by_hand
+from torch import Tensor, nn
+
+from hessmap.certificates import certify
+from hessmap.certificates.draws import Sampler, mean_loss
+from hessmap.certificates.state import require_same_state
+from hessmap.certificates.stochastic import StochasticNetwork
+from hessmap.errors import HessmapError, InvalidInput, UnsupportedNetwork
+
+Parts = Any
+
+
+class TiedEmbedding(nn.Module):
+    """Tokens are read by the matrix that they are written with."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.read, self.write, self.last = nn.Embedding(7, 3), nn.Linear(3, 7, bias=False), nn.Linear(7, 2)
+        self.write.weight = self.read.weight
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self.last(self.write(self.read(inputs).mean(1)).relu())
+
+
+class Symmetric(nn.Module):
+    def forward(self, weight: Tensor) -> Tensor:
+        return weight.triu() + weight.triu(1).T
+
+
+class SecondUse(nn.Linear):
+    """A layer that adds its product once more."""
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return super().forward(inputs) + inputs @ self.weight.T
+
+
+def symmetric() -> nn.Module:
+    layer = nn.Linear(6, 6)
+    nn.utils.parametrize.register_parametrization(layer, "weight", Symmetric())
+    return nn.Sequential(layer, nn.ReLU(), nn.Linear(6, 2))
+
+
+def shared_bias() -> nn.Module:
+    model = Composed(lambda m, x: m.a(x) + m.b(x.flip(1)), a=nn.Linear(6, 2), b=nn.Linear(6, 2))
+    model.b.bias = model.a.bias
+    return model
+
+
+def hook_before() -> nn.Module:
+    model = nn.Sequential(nn.Linear(6, 4), nn.ReLU(), nn.Linear(4, 2))
+    model[0].register_forward_pre_hook(lambda module, inputs: (inputs[0] @ module.weight.T @ module.weight,))
+    return model
+
+
+def used_without_gradient(model: Parts, inputs: Tensor) -> Tensor:
+    with torch.no_grad():
+        gate = model.a(inputs)
+    return model.b(model.a(inputs) * gate)
+
+
+def by_storage(model: Parts, inputs: Tensor) -> Tensor:
+    weight = torch.empty(0, dtype=inputs.dtype).set_(model.a.weight.untyped_storage(), 0, (2, 6), (6, 1))
+    return model.a(inputs) + inputs @ weight.T
+
+
+def from_one_vector(model: Parts, inputs: Tensor) -> Tensor:
+    hidden = F.linear(inputs, model.flat[:24].view(4, 6)).relu()
+    return F.linear(hidden, model.flat[24:32].view(2, 4), model.flat[32:])
+
+
+WHOLE: dict[str, tuple[Callable[[], nn.Module], Callable[[], Any]]] = {
+    "einsum alone": (
+        lambda: two(lambda m, x: m.b(torch.einsum("bi,oi->bo", x, m.a.weight)), inputs=4),
+        vectors,
+    ),
+    "slices of one layer": (
+        lambda: Composed(
+            lambda m, x: F.linear(F.linear(x, m.a.weight[:4]).relu(), m.a.weight[4:, :4], m.a.bias[4:]),
+            a=nn.Linear(6, 6),
+        ),
+        vectors,
+    ),
+    "tied embedding": (TiedEmbedding, tokens),
+    "bag of embeddings": (
+        lambda: Composed(lambda m, x: m.b(m.a(x)), a=nn.EmbeddingBag(7, 3), b=nn.Linear(3, 2)),
+        tokens,
+    ),
+    "symmetric": (symmetric, vectors),
+    "spectral norm": (
+        lambda: nn.Sequential(nn.utils.parametrizations.spectral_norm(nn.Linear(6, 4)), nn.ReLU(), nn.Linear(4, 2)),
+        vectors,
+    ),
+    "shared bias": (shared_bias, vectors),
+    "hook before": (hook_before, vectors),
+    "a use without gradient": (lambda: two(used_without_gradient, inputs=4), vectors),
+    "subclass of a layer": (lambda: nn.Sequential(SecondUse(6, 4), nn.ReLU(), nn.Linear(4, 2)), vectors),
+    "storage": (lambda: Composed(by_storage, a=nn.Linear(6, 2)), vectors),
+    "a number of it": (lambda: Composed(lambda m, x: m.a(x) * m.a.weight[0, 0].item(), a=nn.Linear(6, 2)), vectors),
+    "lists of numbers": (
+        lambda: two(lambda m, x: m.b(m.a(x) + x @ torch.tensor(m.a.weight.tolist(), dtype=x.dtype).T), inputs=4),
+        vectors,
+    ),
+    "one vector for all layers": (lambda: Composed(from_one_vector, flat=nn.Parameter(torch.zeros(34))), vectors),
+    "bilinear": (lambda: Composed(lambda m, x: m.a(x, x), a=nn.Bilinear(6, 6, 2)), vectors),
+    "functional call": (
+        lambda: Composed(
+            lambda m, x: torch.func.functional_call(m.a, {"weight": m.b.weight}, (x,)),
+            a=nn.Linear(6, 2),
+            b=nn.Linear(6, 2),
+        ),
+        vectors,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_unusual_uses_are_drawn_as_whole_networks(name: str) -> None:
+    make, samples = WHOLE[name]
+    require_errors_of_networks_drawn_by_hand(make(), samples(), "networks")
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda m, x: m.b(m.a(x) - (m.a(x).mean(0) if len(x) > 20 else 0)),
+        lambda m, x: m.b(m.a(x.roll(1, 0) if len(x) > 20 else x)),
+    ],
+)
+def test_samples_that_meet_in_large_batches_only_are_found(function: Callable[[Any, Tensor], Tensor]) -> None:
+    model, data = two(function, inputs=4), vectors(60)
+
+    with pytest.raises(UnsupportedNetwork, match="its outputs depend on the other samples of a batch"):
+        Sampler(StochasticNetwork(model, generator()), data.inputs, model)
+
+
+def test_errors_are_counted_in_batches_of_the_size_that_was_looked_at() -> None:
+    sizes = []
+    model = Composed(lambda m, x: sizes.append(len(x)) or m.a(x), a=nn.Linear(6, 2))
+
+    mean_loss(model, vectors(450))
+
+    assert max(sizes) == 100
+
+
+class CopiedAsItself(nn.Linear):
+    def __deepcopy__(self, memo: object) -> CopiedAsItself:
+        return self
+
+
+@pytest.mark.parametrize(
+    "model", [CopiedAsItself(6, 2), Composed(lambda m, x: m.c(x) + m.a(x), a=nn.Linear(6, 2), c=CopiedAsItself(6, 2))]
+)
+def test_network_whose_copy_is_itself_is_refused_before_anything_is_written(model: nn.Module) -> None:
+    before = [parameter.detach().clone() for parameter in model.train().parameters()]
+
+    with pytest.raises(UnsupportedNetwork, match="its copy shares .* with it. Leave out __deepcopy__"):
+        StochasticNetwork(model, generator())
+
+    assert model.training
+    assert all(torch.equal(one, other) for one, other in zip(before, model.parameters(), strict=True))
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda m, x: m.b(m.a(x)).detach(),
+        torch.no_grad()(lambda m, x: m.b(m.a(x))),
+        lambda m, x: F.one_hot(m.b(m.a(x)).argmax(1), 2).to(x.dtype),
+    ],
+)
+def test_outputs_without_gradient_have_no_fitted_posterior(function: Callable[[Any, Tensor], Tensor]) -> None:
+    model, initial = started(two(function, inputs=4))
+
+    with pytest.raises(UnsupportedNetwork, match='fitted by gradients; the outputs have none .* posterior="prior"'):
+        certify(model, initial, vectors(), **TINY)
+
+    assert certify(model, initial, vectors(), posterior="prior").kl == 0
+
+
+@pytest.mark.parametrize("outputs", [dict, tuple, list])
+def test_outputs_that_are_no_table_are_refused(outputs: type) -> None:
+    model, initial = started(two(lambda m, x: outputs([("logits", m.b(m.a(x)))]), inputs=4))
+
+    with pytest.raises(HessmapError, match=f"one vector of outputs a sample; it gave a {outputs.__name__} for 8"):
+        certify(model, initial, vectors(), **TINY)
+
+
+class CountsCalls(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.calls = nn.Linear(6, 2), 0
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        self.calls += 1
+        self.last = inputs
+        return self.a(inputs)
+
+
+def test_what_is_kept_between_calls_is_named() -> None:
+    model = CountsCalls()
+
+    found = Sampler(StochasticNetwork(model, generator()), vectors().inputs, model).doubts
+
+    assert found == tuple(
+        f"{name} changes from one call to the next: whether answers do, later, cannot be seen"
+        for name in ("calls", "last")
+    )
+
+
+TABLES = types.ModuleType("tables_of_labels")
+TABLES.LABELS = list(range(200))
+
+
+class Owner:
+    LABELS = tuple(range(200))
+
+
+def importing(model: Parts, inputs: Tensor) -> Tensor:
+    from tables_of_labels import LABELS
+
+    return model.a(inputs) + LABELS[0]
+
+
+@pytest.mark.parametrize(
+    ("function", "name"),
+    [
+        (lambda m, x: m.a(x) + TABLES.LABELS[0], "TABLES.LABELS"),
+        (importing, "tables_of_labels.LABELS"),
+        (lambda m, x: m.a(x) + Owner.LABELS[0], "Owner.LABELS"),
+    ],
+)
+def test_tables_of_modules_and_classes_are_named(
+    function: Callable[[Any, Tensor], Tensor], name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "tables_of_labels", TABLES)
+    model, initial = started(Composed(function, a=nn.Linear(6, 2)))
+
+    found = require_same_state(model, initial)
+
+    kind = "tuple" if "Owner" in name else "list"
+    assert found == (f"{name}, which function reads, is one {kind} in both models: a change of it cannot be seen",)
+
+
+class Number(int):
+    """A number that can have attributes."""
+
+
+def with_attribute(value: Any, table: list[int]) -> nn.Module:
+    value.table = table
+    return Composed(lambda m, x: m.a(x) + m.held.table[0], a=nn.Linear(6, 2), held=value)
+
+
+@pytest.mark.parametrize("make", [lambda: Number(3), lambda: torch.ones(2)])
+def test_tables_on_numbers_and_tensors_are_compared(make: Callable[[], Any]) -> None:
+    model, initial = with_attribute(make(), [0]), with_attribute(make(), [1])
+
+    with pytest.raises(InvalidInput, match="held.table.0: its value changed"):
+        require_same_state(model, initial)
+
+
+def test_what_hides_among_the_hooks_of_a_module_is_named() -> None:
+    model, initial = started(Composed(lambda m, x: m.a(x), a=nn.Linear(6, 2)))
+    model._state_dict_hooks[0] = list(range(200))
+
+    (found,) = require_same_state(model, initial)
+
+    assert "_state_dict_hooks holds tensors or many values, which are not compared" in found
+
+
+def test_module_behind_a_reference_or_in_a_list_is_state() -> None:
+    for held in (lambda layer: [layer], weakref.ref):
+        layers = [nn.Linear(6, 2).requires_grad_(False) for _ in range(2)]
+        model, initial = (
+            Composed(lambda m, x: m.a(x), a=nn.Linear(6, 2), held=held(layer), kept=[layer]) for layer in layers
+        )
+        initial.function = model.function
+
+        with pytest.raises(InvalidInput, match="weight: its values changed"):
+            require_same_state(model, initial)
