@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 
 from hessmap.results import PARTS
-from hessmap.studies import Finding, Lines, Row, Series
+from hessmap.studies import Check, Finding, Lines, Row, Series
 from hessmap.studies.hessian_ranks import SYMBOLS, hessian_spectra
 from hessmap.studies.plotted_curves import four_digits
 
@@ -220,4 +220,34 @@ def figures(
         Lines(title=f"{name}, weights", series=weights, y_label="rank", y_limits=rank_limits, **common),
         Lines(title=f"{name}, Hessians", series=ranks, y_label="rank", **common),
         Lines(title=f"{name}, sizes", series=series, y_scale="log", **common),
+    )
+
+
+def critical_point_checks(predicted: str) -> tuple[Check, ...]:
+    """A gradient of zero, and the ranks that the field ``predicted`` says are left there."""
+    return (
+        Check("gradient_norm", 1e-10, "at_most"),
+        *(Check(f"final.{part}", f"{predicted}.{part}") for part in PARTS),
+        Check("final.loss", "final.outer_product"),
+    )
+
+
+def critical_points_figure(title: str, scenario: str, predicted: str, x: str, x_label: str) -> Lines:
+    """Ranks at critical points, measured and predicted; H_L lies on H_o, and is dashed to let it be seen."""
+    return Lines(
+        title=title,
+        where={"scenario": scenario},
+        facet="data",
+        x=x,
+        series=tuple(
+            Series(
+                SYMBOLS[part],
+                **{"dashed" if part == "loss" else "line": f"{predicted}.{part}"},
+                points=f"final.{part}",
+            )
+            for part in PARTS
+        ),
+        x_label=x_label,
+        y_label="rank",
+        reading="circles measured, lines predicted",
     )

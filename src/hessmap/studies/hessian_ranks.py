@@ -7,7 +7,7 @@ from operator import eq, gt
 from typing import TYPE_CHECKING, Any
 
 from hessmap.results import PARTS, Part
-from hessmap.studies import Check, Finding, Row, Series
+from hessmap.studies import Check, Column, Finding, Heatmap, Row, Series, View
 
 if TYPE_CHECKING:
     from hessmap.curvature import Problem
@@ -22,6 +22,24 @@ RANKS = tuple(Series(SYMBOLS[part], line=f"predicted.{part}", points=f"measured.
 FRACTIONS = tuple(
     Series(SYMBOLS[part], line=f"predicted_fraction.{part}", points=f"measured_fraction.{part}") for part in PARTS
 )
+
+CLAIM_CHECKS = tuple(Check(f"held.{part}", "num_networks", "equal") for part in PARTS)
+
+
+def claims_view(title: str, x: str, columns: tuple[str | Column, ...], group_by: tuple[str, ...]) -> View:
+    """Of 50 random networks of each family, how many meet the claims of ``predict_ranks``: heat maps and a table."""
+    return View(
+        figures=tuple(
+            Heatmap(title=f"${name}$: {title}", value=f"met.{part}", x=x, y="family", limits=(0, 50))
+            for part, name in NAMES.items()
+        ),
+        table=(
+            *columns,
+            *(Column(f"{what}.{part}", f"{name} {what}") for part, name in NAMES.items() for what in ("held", "met")),
+            Column("num_networks", "of"),
+        ),
+        group_by=group_by,
+    )
 
 
 def hessian_spectra(problem: Problem) -> dict[Part, Spectrum]:

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from hessmap.results import PARTS
-from hessmap.studies import Case, Check, Column, Finding, Heatmap, Row, Study, View, grid
+from hessmap.studies import Case, Finding, Row, Study, grid
 from hessmap.studies.cnn.claims import claims_of_networks
-from hessmap.studies.hessian_ranks import NAMES
+from hessmap.studies.hessian_ranks import CLAIM_CHECKS, NAMES, claims_view
 
 if TYPE_CHECKING:
     from hessmap.networks import SelfAttention
@@ -77,19 +77,8 @@ STUDY = Study(
     reference="docs/attention-residual.md; not in print",
     cases=cases(),
     measure=measure,
-    checks=tuple(Check(f"held.{part}", "num_networks", "equal") for part in PARTS),
+    checks=CLAIM_CHECKS,
     findings=findings,
-    view=View(
-        figures=tuple(
-            Heatmap(title=f"${name}$: met by 50 layers", value=f"met.{part}", x="loss", y="family", limits=(0, 50))
-            for part, name in NAMES.items()
-        ),
-        table=(
-            "family",
-            *(Column(f"{what}.{part}", f"{name} {what}") for part, name in NAMES.items() for what in ("held", "met")),
-            Column("num_networks", "of"),
-        ),
-        group_by=("family",),
-    ),
+    view=claims_view("met by 50 layers", "loss", ("family",), ("family",)),
     seconds=3.0,
 )

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from hessmap.results import PARTS, RankValue
 from hessmap.runs.encoding import case_key
-from hessmap.studies import Case, Check, Column, Finding, Heatmap, Row, Study, View, grid
-from hessmap.studies.hessian_ranks import NAMES
+from hessmap.studies import Case, Finding, Row, Study, grid
+from hessmap.studies.hessian_ranks import CLAIM_CHECKS, NAMES, claims_view
 
 if TYPE_CHECKING:
     from hessmap.networks import Architecture, Convolutional
@@ -124,20 +124,8 @@ STUDY = Study(
     reference="Singh, Hofmann & Schoelkopf 2023, Theorems 5 to 10, Facts 13 and 14, as corrected here",
     cases=cases(),
     measure=measure,
-    checks=tuple(Check(f"held.{part}", "num_networks", "equal") for part in PARTS),
+    checks=CLAIM_CHECKS,
     findings=findings,
-    view=View(
-        figures=tuple(
-            Heatmap(title=f"${name}$: met by 50 networks", value=f"met.{part}", x="loss", y="family", limits=(0, 50))
-            for part, name in NAMES.items()
-        ),
-        table=(
-            "family",
-            "loss",
-            *(Column(f"{what}.{part}", f"{name} {what}") for part, name in NAMES.items() for what in ("held", "met")),
-            Column("num_networks", "of"),
-        ),
-        group_by=("family", "loss"),
-    ),
+    view=claims_view("met by 50 networks", "loss", ("family", "loss"), ("family", "loss")),
     seconds=4.0,
 )

@@ -13,10 +13,10 @@ from typing import Any
 
 from hessmap.networks import Architecture, Convolutional, ImageConvolutional, parse_network
 from hessmap.results import PARTS
-from hessmap.studies import Case, Check, Column, Finding, Heatmap, Lines, Row, Series, Study, View, grid
+from hessmap.studies import Case, Check, Column, Finding, Lines, Row, Series, Study, View, grid
 from hessmap.studies.cnn.claims import claims_of_networks
 from hessmap.studies.cnn.rank_vs_channels import power_law
-from hessmap.studies.hessian_ranks import NAMES, SYMBOLS
+from hessmap.studies.hessian_ranks import CLAIM_CHECKS, NAMES, SYMBOLS, claims_view
 
 _MOST_PARAMETERS = 110
 _CONJECTURED = ("images", "first layer padded")
@@ -147,25 +147,12 @@ CLAIMS = Study(
     reference="Singh, Hofmann & Schoelkopf 2023, Theorems 5, 6 and 8, beyond one dimension",
     cases=claim_cases(),
     measure=measure_claims,
-    checks=tuple(Check(f"held.{part}", "num_networks", "equal") for part in PARTS),
+    checks=CLAIM_CHECKS,
     findings=claim_findings,
-    view=View(
-        figures=tuple(
-            Heatmap(
-                title=f"${name}$: the claim is the rank, of 50",
-                value=f"met.{part}",
-                x="num_hidden",
-                y="family",
-                limits=(0, 50),
-            )
-            for part, name in NAMES.items()
-        ),
-        table=(
-            "family",
-            Column("num_hidden", "hidden"),
-            *(Column(f"{what}.{part}", f"{name} {what}") for part, name in NAMES.items() for what in ("held", "met")),
-            Column("num_networks", "of"),
-        ),
+    view=claims_view(
+        title="the claim is the rank, of 50",
+        x="num_hidden",
+        columns=("family", Column("num_hidden", "hidden")),
         group_by=("family", "num_hidden"),
     ),
     seconds=10.0,

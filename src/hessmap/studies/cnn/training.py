@@ -7,8 +7,8 @@ from math import isqrt
 from typing import TYPE_CHECKING, Any, Literal
 
 from hessmap.results import PARTS
-from hessmap.studies import Case, Check, Column, Finding, Lines, Row, Series, Study, View, along_training
-from hessmap.studies.hessian_ranks import NAMES, SYMBOLS, measured_ranks
+from hessmap.studies import Case, Column, Finding, Row, Study, View, along_training
+from hessmap.studies.hessian_ranks import NAMES, measured_ranks
 
 if TYPE_CHECKING:
     from hessmap.datasets import Data
@@ -137,13 +137,6 @@ def _training_findings(row: Row, name: str) -> Iterator[Finding]:
         yield Finding(claim, bool(holds), f"the loss ends at {row['final_risk']:.3g}")
 
 
-# H_L lies on H_o, and is dashed to let it be seen.
-_MINIMA = (
-    Series(SYMBOLS["outer_product"], line="predicted.outer_product", points="final.outer_product"),
-    Series(SYMBOLS["functional"], line="predicted.functional", points="final.functional"),
-    Series(SYMBOLS["loss"], dashed="predicted.loss", points="final.loss"),
-)
-
 STUDY = Study(
     name="cnn/training",
     question="How do the ranks of a linear convolutional network change along training, and what is left at its end?",
@@ -151,26 +144,15 @@ STUDY = Study(
     cases=cases,
     measure=measure,
     data=("digits", "mnist", "fashion_mnist", "cifar10"),
-    checks=(
-        Check("gradient_norm", 1e-10, "at_most"),
-        *(Check(f"final.{part}", f"predicted.{part}") for part in PARTS),
-        Check("final.loss", "final.outer_product"),
-    ),
+    checks=along_training.critical_point_checks("predicted"),
     findings=findings,
     seconds=lambda case: {"images": 20.0, "teacher": 14.0, "minimum": 3.0}[case["scenario"]],
     view=View(
         figures=(
             *along_training.figures("linear, images", {"scenario": "images"}, 5, rank_limits=(0.0, 11.0)),
             *along_training.figures("linear teacher", {"scenario": "teacher"}, 5, rank_limits=(0.0, 11.0)),
-            Lines(
-                title="minima with few filters",
-                where={"scenario": "minimum"},
-                facet="data",
-                x="filters",
-                series=_MINIMA,
-                x_label=f"filters of {_TAPS} taps",
-                y_label="rank",
-                reading="circles measured, lines predicted",
+            along_training.critical_points_figure(
+                "minima with few filters", "minimum", "predicted", "filters", f"filters of {_TAPS} taps"
             ),
         ),
         table=(

@@ -10,7 +10,7 @@ from math import isqrt
 from typing import TYPE_CHECKING, Any
 
 from hessmap.results import PARTS, Part
-from hessmap.studies import Case, Check
+from hessmap.studies import Case, Check, Mark
 from hessmap.studies.hessian_ranks import LARGEST_CERTIFIED, certified_ranks, data_ranks, hessian_spectra
 
 if TYPE_CHECKING:
@@ -79,6 +79,12 @@ def _predictions(network: FullyConnected, problem: Problem) -> dict[str, Any]:
         "theorem": {part: getattr(theorem, part) for part in PARTS},
         "sample_bound": outer_product_sample_upper_bound(problem.num_samples, outputs),
     }
+
+
+def rank_marks(part: str) -> tuple[Mark, ...]:
+    """The ranks of one of the three Hessians, as vertical lines."""
+    names = {f"linear_formula.{part}": "formula", f"measured.{part}": "numerical", f"certified.{part}": "certified"}
+    return (*(Mark(field, name) for field, name in names.items()), Mark("sample_bound", "$N K$"))
 
 
 def seconds(case: Case) -> float:

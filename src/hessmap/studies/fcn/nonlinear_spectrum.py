@@ -7,7 +7,7 @@ from itertools import product
 from typing import Any
 
 from hessmap.results import PARTS
-from hessmap.studies import Case, Column, Finding, Lines, Mark, Row, Series, Study, View, grid
+from hessmap.studies import Case, Column, Finding, Lines, Row, Series, Study, View, grid
 from hessmap.studies.fcn import nonlinear_record as shared
 from hessmap.studies.hessian_ranks import NAMES, SYMBOLS, certified_rank_findings
 from hessmap.studies.plotted_curves import few_places, four_digits
@@ -69,12 +69,7 @@ def _figure(network: str, loss: str, part: str) -> Lines:
         x="place",
         split="activation",
         series=(Series("{activation}", line=f"magnitude.{part}"),),
-        marks=(
-            Mark(f"linear_formula.{part}", "formula"),
-            Mark(f"measured.{part}", "numerical"),
-            Mark(f"certified.{part}", "certified"),
-            Mark("sample_bound", "$N K$"),
-        ),
+        marks=shared.rank_marks(part),
         x_label="index",
         y_label=r"$|\lambda| \,/\, \|H_L\|$",
         y_scale="log",

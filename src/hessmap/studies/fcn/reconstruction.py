@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from hessmap.results import PARTS
-from hessmap.studies import Case, Column, Finding, Lines, Mark, Row, Series, Study, View, grid
+from hessmap.studies import Case, Column, Finding, Lines, Row, Series, Study, View, grid
 from hessmap.studies.fcn import nonlinear_record as shared
 from hessmap.studies.hessian_ranks import NAMES, SYMBOLS, certified_rank_findings
 from hessmap.studies.reconstruction_errors import INPUTS, SMALL, error_curves, standardised_inputs_finding
@@ -48,12 +48,7 @@ def _figure(network: str, loss: str, part: str) -> Lines:
         x="kept",
         split="activation",
         series=(Series("{activation}", line=f"error.{part}"),),
-        marks=(
-            Mark(f"linear_formula.{part}", "formula"),
-            Mark(f"measured.{part}", "numerical"),
-            Mark(f"certified.{part}", "certified"),
-            Mark("sample_bound", "$N K$"),
-        ),
+        marks=shared.rank_marks(part),
         x_label="eigenvectors kept",
         y_label="reconstruction error",
         y_scale="log",

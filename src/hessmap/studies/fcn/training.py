@@ -8,8 +8,8 @@ from math import isqrt
 from typing import TYPE_CHECKING, Any
 
 from hessmap.results import PARTS
-from hessmap.studies import Case, Check, Column, Finding, Lines, Row, Series, Study, View, along_training, grid
-from hessmap.studies.hessian_ranks import NAMES, SYMBOLS, data_ranks, measured_ranks
+from hessmap.studies import Case, Column, Finding, Lines, Row, Study, View, along_training, grid
+from hessmap.studies.hessian_ranks import NAMES, data_ranks, measured_ranks
 
 if TYPE_CHECKING:
     from hessmap.datasets import Data
@@ -147,13 +147,6 @@ def _figures(scenario: str, name: str) -> tuple[Lines, ...]:
     return along_training.figures(name, {"scenario": scenario}, len(_HIDDEN) + 1, rank_limits=(0.0, 22.0))
 
 
-# H_L lies on H_o, and is dashed to let it be seen.
-_POINTS = (
-    Series(SYMBOLS["outer_product"], line="final_theorem.outer_product", points="final.outer_product"),
-    Series(SYMBOLS["functional"], line="final_theorem.functional", points="final.functional"),
-    Series(SYMBOLS["loss"], dashed="final_theorem.loss", points="final.loss"),
-)
-
 STUDY = Study(
     name="fcn/training",
     question="How do the ranks of weights and Hessians change along training, and what is left at its end?",
@@ -161,26 +154,19 @@ STUDY = Study(
     cases=cases,
     measure=measure,
     data=("digits", "mnist", "fashion_mnist", "cifar10"),
-    checks=(
-        Check("gradient_norm", 1e-10, "at_most"),
-        *(Check(f"final.{part}", f"final_theorem.{part}") for part in PARTS),
-        Check("final.loss", "final.outer_product"),
-    ),
+    checks=along_training.critical_point_checks("final_theorem"),
     findings=findings,
     seconds=lambda case: {"relu": 60.0, "teacher": 20.0, "bottleneck": 2.0}[case["scenario"]],
     view=View(
         figures=(
             *_figures("relu", "ReLU"),
             *_figures("teacher", "linear teacher"),
-            Lines(
-                title="critical points with a bottleneck",
-                where={"scenario": "bottleneck"},
-                facet="data",
-                x="bottleneck",
-                series=_POINTS,
-                x_label="width of the bottleneck",
-                y_label="rank",
-                reading="circles measured, lines predicted",
+            along_training.critical_points_figure(
+                "critical points with a bottleneck",
+                "bottleneck",
+                "final_theorem",
+                "bottleneck",
+                "width of the bottleneck",
             ),
         ),
         table=(
