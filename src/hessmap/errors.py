@@ -92,10 +92,10 @@ def unknown_name(kind: str, given: object, known: Iterable[str]) -> UnknownName:
 
 
 @contextmanager
-def noted(where: str) -> Iterator[None]:
+def noting_errors(where: str) -> Iterator[None]:
     """An exception of the user's own code passes through with a note of where it was raised.
 
-    >>> with noted("the product of an operator"):
+    >>> with noting_errors("the product of an operator"):
     ...     1 / 0
     Traceback (most recent call last):
         ...
@@ -175,10 +175,10 @@ def checked_number(name: str, value: object) -> float:
         raise InvalidInput(sentence(f"{name} must be in the range of float64", f"got {short_text(value)}")) from None
 
 
-def listed(name: str, values: Iterable[Item]) -> list[Item]:
+def list_of(name: str, values: Iterable[Item]) -> list[Item]:
     """A list of what can be gone through once.
 
-    >>> listed("ranks", 3)
+    >>> list_of("ranks", 3)
     Traceback (most recent call last):
         ...
     hessmap.errors.InvalidInput: ranks must be a list; got 3.

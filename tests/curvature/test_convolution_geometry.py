@@ -60,7 +60,7 @@ def test_patches_spread_gradients_matrix_and_indices_all_make_the_convolution(
 
     patches, kernel_rows = geometry.patches(images.flatten(1)), weight.reshape(groups, 3, -1)
     assert relative_error(torch.einsum("gntf,gof->ngot", patches, kernel_rows).flatten(1, 2), expected) < 1e-13
-    side_by_side = geometry.unfolded(images).unflatten(2, (groups, -1))
+    side_by_side = geometry.unfolded_inputs(images).unflatten(2, (groups, -1))
     assert torch.equal(side_by_side, patches.permute(1, 2, 0, 3))
     gradients = drawn(*expected.shape, seed=2)
     spread = geometry.spread(gradients).reshape(groups, 3, -1, 3, weight[0, 0].numel())

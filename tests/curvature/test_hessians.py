@@ -157,8 +157,8 @@ def test_uses_that_are_hidden_from_the_recording_go_by_autograd():
     found = dense_hessian(case.problem(), "loss")
     assert relative_error(found.matrix, oracle(case, "loss")) < 1e-12
     recording = recording_of(case.problem())
-    assert {"first.weight", "last"} & recording.structured == set()
-    assert "first.bias" in recording.structured
+    assert {"first.weight", "last"} & recording.structured_names == set()
+    assert "first.bias" in recording.structured_names
     assert found.method == "autograd"
 
 

@@ -83,16 +83,16 @@ UNKNOWN = {
 def test_uses_as_layers_are_known(name: str) -> None:
     found = recording(KNOWN[name])
     assert set(kinds(found, "layer.weight")) == {"linear"}
-    assert "layer.weight" in found.structured
-    assert {"square.weight", "square.bias"} <= set(found.unused)
+    assert "layer.weight" in found.structured_names
+    assert not any(found.uses_of(name) for name in ("square.weight", "square.bias"))
 
 
 @pytest.mark.parametrize("name", UNKNOWN)
 def test_other_uses_are_not_missed(name: str) -> None:
     found = recording(UNKNOWN[name])
     assert found.uses_of("layer.weight")
-    assert "layer.weight" not in found.structured
-    assert "head.weight" in found.structured
+    assert "layer.weight" not in found.structured_names
+    assert "head.weight" in found.structured_names
 
 
 @pytest.mark.parametrize("name", [*KNOWN, *(name for name in UNKNOWN if name != "reused transposed")])
@@ -125,15 +125,15 @@ def test_the_samples_are_found_wherever_they_lie(name: str, expected: SampleAxis
 def test_a_use_without_gradient_is_seen_and_not_differentiated() -> None:
     found = recording(lambda model, x: model.layer(x).mean(1) + F.linear(x, model.layer.weight.detach()).mean(1))
     assert [use.is_differentiable for use in found.uses_of("layer.weight")] == [True, False]
-    assert "layer.weight" in found.structured
+    assert "layer.weight" in found.structured_names
 
 
 def test_parametrised_weights_are_uses_of_their_parameters() -> None:
     model = nn.Sequential(nn.Flatten(), parametrizations.weight_norm(nn.Linear(12, 3)))
     found = recording_of(hm.Problem(model, "cross_entropy", INPUTS, LABELS))
     names = [f"1.parametrizations.weight.original{place}" for place in (0, 1)]
-    assert all(found.uses_of(name) and name not in found.structured for name in names)
-    assert "1.bias" in found.structured
+    assert all(found.uses_of(name) and name not in found.structured_names for name in names)
+    assert "1.bias" in found.structured_names
 
 
 class Routed(nn.Module):
@@ -156,7 +156,7 @@ class Routed(nn.Module):
 def test_calls_that_depend_on_the_data_are_no_structure() -> None:
     model = Routed()
     problem = hm.Problem(model, "cross_entropy", INPUTS, LABELS)
-    assert recording_of(problem).structured == frozenset()
+    assert recording_of(problem).structured_names == frozenset()
     dense = hm.loss_hessian(problem).dense
     expected = hm.loss_hessian(hm.Problem(model, "cross_entropy", INPUTS, LABELS))
     assert dense.method == "autograd"
@@ -174,4 +174,4 @@ def test_a_recurrent_network_is_one_use_of_all_its_weights() -> None:
 
     found = recording_of(hm.Problem(Recurrent(), "cross_entropy", INPUTS, LABELS))
     assert kinds(found, "cell.weight_hh_l0") == ["other"]
-    assert found.structured == {"head.weight", "head.bias"}
+    assert found.structured_names == {"head.weight", "head.bias"}

@@ -96,17 +96,17 @@ class Clock:
 def test_a_budget_with_time_enough_gives_every_stage_its_cap() -> None:
     budget = ProductBudget(None, {"one": 30, "two": 10}, seconds_per_product=1.0)
     assert budget.planned_products == 40
-    assert (budget.allowed("one"), budget.allowed("two")) == (30, 10)
+    assert (budget.allowed_products("one"), budget.allowed_products("two")) == (30, 10)
 
 
 def test_a_short_time_is_shared_in_proportion_and_what_is_left_goes_on() -> None:
     clock = Clock()
     budget = ProductBudget(20.0, {"one": 30, "two": 10}, seconds_per_product=1.0, clock=clock)
     assert budget.planned_products == 20
-    assert budget.allowed("one") == 15
+    assert budget.allowed_products("one") == 15
     clock.now = 5.0
     budget.spend(5, 5.0)
-    assert budget.allowed("two") == 10
+    assert budget.allowed_products("two") == 10
     clock.now = 21.0
     assert not budget.has_time()
 
@@ -114,10 +114,10 @@ def test_a_short_time_is_shared_in_proportion_and_what_is_left_goes_on() -> None
 def test_a_slow_stage_makes_the_next_one_smaller() -> None:
     clock = Clock()
     budget = ProductBudget(20.0, {"one": 30, "two": 10}, seconds_per_product=1.0, clock=clock)
-    budget.allowed("one")
+    budget.allowed_products("one")
     clock.now = 16.0
     budget.spend(8, 16.0)
-    assert budget.allowed("two") == 2
+    assert budget.allowed_products("two") == 2
     assert budget.num_products == 8
 
 

@@ -30,7 +30,7 @@ def departure(process: BlockLanczos, norm: float) -> tuple[float, float]:
     basis, block = process.basis.double(), process.block
     vectors = torch.cat([basis, block])
     images = process.product(basis.T)
-    rest = images - basis.T @ process.projected - block.T @ process.coupling
+    rest = images - basis.T @ process.projection - block.T @ process.coupling
     loss = (vectors @ vectors.T - torch.eye(len(vectors), dtype=torch.float64)).abs()
     return process.product.scale * float(rest.norm()) / (norm or 1.0), float(loss.max())
 
@@ -49,7 +49,7 @@ def test_the_identity_holds_in_every_block(case: KnownMatrix, width: int, refill
         assert rest < 1e-12
         assert loss < 1e-12
     assert process.dimension == size or not refilled
-    values = np.sort(process.product.scale * torch.linalg.eigvalsh(process.projected).numpy())[::-1]
+    values = np.sort(process.product.scale * torch.linalg.eigvalsh(process.projection).numpy())[::-1]
     if refilled:
         assert values == pytest.approx(case.eigenvalues, abs=1e-12 * case.norm)
     else:
@@ -75,8 +75,8 @@ def test_spaces_side_by_side_are_those_of_each_start_alone(case: KnownMatrix, or
             alone.expand()
         count = alone.dimension
         assert count == int(together.num_vectors[place])
-        expected = product.scale * alone.projected
-        found = together.product.scale * together.projected[place, :count, :count]
+        expected = product.scale * alone.projection
+        found = together.product.scale * together.projection[place, :count, :count]
         # Couplings have no sign of their own, and a tiny one passes its rounding on to what follows.
         assert found.abs().numpy() == pytest.approx(expected.abs().numpy(), abs=1e-6 * case.norm)
     assert int(together.num_vectors[2]) == 1
@@ -193,4 +193,4 @@ def test_the_norm_stores_three_vectors() -> None:
     for _ in range(60):  # the projected matrix grows past its capacity
         process.expand()
     assert process.basis.shape[1] == 0
-    assert process.product.scale * float(torch.linalg.eigvalsh(process.projected)[0, -1]) == pytest.approx(1, rel=1e-6)
+    assert process.product.scale * float(torch.linalg.eigvalsh(process.projection)[0, -1]) == pytest.approx(1, rel=1e-6)

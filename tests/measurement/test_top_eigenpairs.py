@@ -102,7 +102,7 @@ def test_the_basis_stays_orthonormal_where_couplings_fall_to_rounding(block_size
     vectors = torch.cat([basis, block])
     assert float((vectors @ vectors.T - torch.eye(len(vectors))).abs().max()) < 1e-13
     images = product(basis.T) / process.product.scale
-    rest = images - basis.T @ process.projected - block.T @ process.coupling
+    rest = images - basis.T @ process.projection - block.T @ process.coupling
     assert float(rest.norm(dim=0).max()) < (1e-6 if rounded else 1e-13) * process.norm
 
 

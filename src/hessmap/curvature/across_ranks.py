@@ -32,7 +32,7 @@ class AcrossRanks(SymmetricOperator):
         self.layout = local.layout
         self.dtype = local.dtype
         mass = torch.tensor([local.problem.mass], dtype=torch.float64)
-        self.share = local.problem.mass / float(self._summed(mass))
+        self.share = local.problem.mass / float(self._sum_over_ranks(mass))
         self._require_one_point(local.problem.parameters)
 
     @property
@@ -44,9 +44,9 @@ class AcrossRanks(SymmetricOperator):
         return self.local.provenance
 
     def matmat(self, vectors: Tensor) -> Tensor:
-        return self._summed(self.share * self.local.matmat(vectors))
+        return self._sum_over_ranks(self.share * self.local.matmat(vectors))
 
-    def _summed(self, part: Tensor) -> Tensor:
+    def _sum_over_ranks(self, part: Tensor) -> Tensor:
         total = part.contiguous().clone()
         try:
             work = dist.all_reduce(total, async_op=True)
@@ -63,8 +63,8 @@ class AcrossRanks(SymmetricOperator):
     def _require_one_point(self, parameters: Tensor) -> None:
         """All processes differentiate at the same parameters: the sum of squared distances from the mean is zero."""
         own = parameters.to("cpu", torch.float64)
-        mean = self._summed(own / dist.get_world_size())
-        apart = float(self._summed((own - mean).abs().max()[None])[0])
+        mean = self._sum_over_ranks(own / dist.get_world_size())
+        apart = float(self._sum_over_ranks((own - mean).abs().max()[None])[0])
         if apart > 1e-12 * max(1.0, float(mean.abs().max())):
             must, got = "all processes must hold the same parameters", f"they differ by up to {apart:.2g}"
             raise NotReproducible(sentence(must, got, "Broadcast the model from process 0 first"))

@@ -66,7 +66,7 @@ class BatchGraph:
         parts = torch.split(rows, [leaf.numel() for leaf in self.leaves], dim=1)
         return [part.reshape(-1, *leaf.shape) for part, leaf in zip(parts, self.leaves, strict=True)]
 
-    def joined(self, parts: Sequence[Tensor]) -> Tensor:
+    def flat_rows(self, parts: Sequence[Tensor]) -> Tensor:
         return torch.cat([part.reshape(len(part), -1) for part in parts], 1)
 
     def vjp(self, roots: Sequence[Root | None], places: Sequence[Tensor], cotangents: Sequence[Tensor]) -> list[Tensor]:
@@ -166,13 +166,13 @@ def loss_product(graph: BatchGraph) -> RowProduct:
     with torch.enable_grad():
         roots = graph.gradient(graph.problem.loss.risk(graph.outputs, graph.targets, graph.weights))
     graph.forget_outputs()
-    return lambda rows: graph.joined(graph.vjp(roots, graph.leaves, graph.split(rows)))
+    return lambda rows: graph.flat_rows(graph.vjp(roots, graph.leaves, graph.split(rows)))
 
 
 def functional_product(graph: BatchGraph) -> RowProduct:
     roots = graph.transposed_jacobian(_slopes(graph, graph.weights))
     graph.forget_outputs()
-    return lambda rows: graph.joined(graph.vjp(roots, graph.leaves, graph.split(rows)))
+    return lambda rows: graph.flat_rows(graph.vjp(roots, graph.leaves, graph.split(rows)))
 
 
 def outer_product(graph: BatchGraph) -> RowProduct:
@@ -212,7 +212,7 @@ def _through_outputs(graph: BatchGraph, curvature: Callable[[], RowProduct]) -> 
         if len(rows) > 1 and not graph.together:
             return torch.cat([product(row[None]) for row in rows])
         pushed = graph.vjp(transposed, [start], graph.split(rows))[0]
-        return graph.joined(graph.vjp(end, graph.leaves, [curved(pushed)]))
+        return graph.flat_rows(graph.vjp(end, graph.leaves, [curved(pushed)]))
 
     return product
 

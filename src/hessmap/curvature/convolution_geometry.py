@@ -97,7 +97,7 @@ class ConvolutionGeometry:
         unfolded = self._unfold(images)
         return unfolded.reshape(len(images), self.groups, -1, prod(self.positions)).permute(1, 0, 3, 2)
 
-    def unfolded(self, images: Tensor) -> Tensor:
+    def unfolded_inputs(self, images: Tensor) -> Tensor:
         """The patches of all channels, (samples, positions, channels * entries of the kernel).
 
         The entries are ordered as in ``weight.reshape(outputs, -1)`` of a convolution with one group.

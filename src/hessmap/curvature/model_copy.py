@@ -34,7 +34,7 @@ def private_copy(
         notes.append(f"the model was {change} from {names} to {str(dtype).removeprefix('torch.')}")
     original = getattr(model, "_orig_mod", model)
     try:
-        twin = _uncompiled(copy.deepcopy(original, _recomputed_weights(original))).to(device)
+        twin = _uncompiled_model(copy.deepcopy(original, _recomputed_weights(original))).to(device)
         # Not .to(dtype), which would make complex buffers real.
         twin = twin.double() if dtype == torch.float64 else twin.float()
     except (RuntimeError, TypeError, AssertionError) as error:
@@ -87,7 +87,7 @@ def _is_compiled(module: nn.Module) -> bool:
     return hasattr(module, "_orig_mod") or getattr(module, "_compiled_call_impl", None) is not None
 
 
-def _uncompiled(model: nn.Module) -> nn.Module:
+def _uncompiled_model(model: nn.Module) -> nn.Module:
     """A private copy whose modules are called as they were written, under the names that they had."""
     for module in list(model.modules()):
         module._compiled_call_impl = None

@@ -31,7 +31,7 @@ class SymmetricBlock(SymmetricOperator):
         self.whole.expect_products(count)
 
     def matmat(self, vectors: Tensor) -> Tensor:
-        return self.whole.matmat(_embedded(vectors, self.places, self.whole.size))[self.places]
+        return self.whole.matmat(_embedded_rows(vectors, self.places, self.whole.size))[self.places]
 
 
 class DiagonalBlock(SymmetricBlock):
@@ -93,13 +93,13 @@ class RectangularBlock(LinearOperator):
         return self.whole.scale
 
     def matmat(self, vectors: Tensor) -> Tensor:
-        return self.whole.matmat(_embedded(vectors, self.columns, self.whole.size))[self.rows]
+        return self.whole.matmat(_embedded_rows(vectors, self.columns, self.whole.size))[self.rows]
 
     def to_dense(self) -> Tensor:
         return self.whole.to_dense()[self.rows, self.columns]
 
 
-def _embedded(vectors: Tensor, places: slice | Tensor, size: int) -> Tensor:
+def _embedded_rows(vectors: Tensor, places: slice | Tensor, size: int) -> Tensor:
     """The rows of ``vectors`` at their places among ``size``, and zeros elsewhere."""
     padded = vectors.new_zeros(size, vectors.shape[1])
     padded[places] = vectors

@@ -84,10 +84,10 @@ class StreamedSamples:
     def __init__(self, loader: Any) -> None:
         self._loader = loader
         self.first: Pair = (torch.empty(0), torch.empty(0))  # the first samples of the first pass
-        first, second = self._read(seed=0), self._read(seed=1)
+        first, second = self._digest_of_pass(seed=0), self._digest_of_pass(seed=1)
         require(first.num_samples > 0, "the data must hold at least one sample", "it is empty")
         if not first.same_samples(second):
-            raise _changed(first, second)
+            raise _changed_samples_error(first, second)
         self.is_ordered = first.same_order(second)
         self.num_samples = first.num_samples
         self._digest = first
@@ -101,7 +101,7 @@ class StreamedSamples:
             for start in range(0, len(targets), step):
                 yield take_rows(inputs, slice(start, start + step)), targets[start : start + step]
         if not found.same_samples(self._digest):
-            raise _changed(self._digest, found)
+            raise _changed_samples_error(self._digest, found)
 
     def digest(self) -> Digest:
         return self._digest
@@ -115,7 +115,7 @@ class StreamedSamples:
             start += len(targets)
             yield inputs, targets
 
-    def _read(self, seed: int) -> Digest:
+    def _digest_of_pass(self, seed: int) -> Digest:
         found = Digest()
         for inputs, targets in self._batches(seed):
             if not found.num_samples and not len(self.first[1]):
@@ -152,7 +152,7 @@ def _fingerprints(inputs: Inputs, targets: Tensor) -> Tensor:
     return total
 
 
-def _changed(first: Digest, other: Digest) -> NotReproducible:
+def _changed_samples_error(first: Digest, other: Digest) -> NotReproducible:
     if first.num_samples != other.num_samples:
         got = f"two passes gave {first.num_samples} and {other.num_samples} samples"
         remedy = "A generator can be read only once: pass a list of batches, or tensors"

@@ -11,10 +11,12 @@ from torch import Tensor, nn
 from hessmap.errors import require, unknown_name
 
 
-def selected(patterns: str | Sequence[str] | None, names: Sequence[str], frozen: Sequence[str] = ()) -> tuple[str, ...]:
+def selected_names(
+    patterns: str | Sequence[str] | None, names: Sequence[str], frozen: Sequence[str] = ()
+) -> tuple[str, ...]:
     """The names that one of the patterns means, in their own order: a name, a glob, or a layer that holds them.
 
-    >>> selected(["*.bias", "2"], ["0.weight", "0.bias", "2.weight", "20.weight"])
+    >>> selected_names(["*.bias", "2"], ["0.weight", "0.bias", "2.weight", "20.weight"])
     ('0.bias', '2.weight')
     """
     if patterns is None:
@@ -49,7 +51,7 @@ def chosen_parameters(model: nn.Module, patterns: str | Sequence[str] | None) ->
     trainable = [name for name, value in everything.items() if value.requires_grad]
     must = "the model must have a parameter to differentiate"
     require(bool(trainable), must, "all are frozen, or there is none")
-    chosen = selected(patterns, trainable, [name for name in everything if name not in trainable])
+    chosen = selected_names(patterns, trainable, [name for name in everything if name not in trainable])
     for value in everything.values():
         value.requires_grad_(False)
     named = {name: everything[name].detach() for name in chosen}

@@ -21,7 +21,7 @@ def split_r_hat(chains: Floats) -> float:
     >>> round(split_r_hat(np.array([[0.0, 1.0, 0.0, 1.0], [1.0, 0.0, 1.0, 0.0]])), 3)
     0.707
     """
-    chains = _checked(chains, 4)
+    chains = _checked_chains(chains, 4)
     length = chains.shape[1] // 2
     halves = np.concatenate([chains[:, :length], chains[:, -length:]])
     within = float(halves.var(axis=1, ddof=1).mean())
@@ -38,7 +38,7 @@ def block_means(chains: Floats, num_blocks: int = NUM_BLOCKS) -> Floats:
     >>> block_means(np.array([[1.0, 3.0, 5.0, 7.0]]), 2)
     array([[2., 6.]])
     """
-    chains = _checked(chains, num_blocks)
+    chains = _checked_chains(chains, num_blocks)
     return np.stack([part.mean(axis=1) for part in np.array_split(chains, num_blocks, axis=1)], axis=1)
 
 
@@ -57,7 +57,7 @@ def trend(chains: Floats) -> tuple[float, float]:
     return float(moved.mean()), error
 
 
-def _checked(chains: Floats, at_least: int) -> Floats:
+def _checked_chains(chains: Floats, at_least: int) -> Floats:
     chains = np.asarray(chains, dtype=np.float64)
     is_table = chains.ndim == 2 and chains.shape[1] >= at_least
     require(is_table, f"chains must be rows of at least {at_least} draws", f"they have shape {chains.shape}")

@@ -11,7 +11,7 @@ from hessmap.measurement.quadrature import GaussRules, gauss_rules
 from hessmap.measurement.random_probes import CONFIDENCE, ProbedOperator
 from hessmap.progress import shown_work
 from hessmap.results import DensityEstimate
-from hessmap.results.whole_curvature import smoothed
+from hessmap.results.whole_curvature import smoothed_density
 
 _NUM_POINTS = 512
 _LEAST_WIDTH = float(np.finfo(float).tiny / np.finfo(float).eps)  # the density is at most 1 over it
@@ -65,7 +65,7 @@ def probe_rules(
     rules: GaussRules | None = None
     for start in range(0, num_probes, together):
         found = gauss_rules(operator.product, operator.signs(min(together, num_probes - start)), num_steps, keep)
-        rules = found if rules is None else rules.joined(found)
+        rules = found if rules is None else rules.joined_with(found)
     assert rules is not None
     return rules, keep
 
@@ -85,7 +85,7 @@ def density_record(
     spread = (high - low) or abs(high)
     smoothing = max(_LEAST_WIDTH, spread / min(num_steps, operator.size)) if width is None else width
     grid = np.linspace(low - 4 * smoothing, high + 4 * smoothing, num_points)
-    curves = np.stack([smoothed(grid, *rule, smoothing) for rule in zip(nodes, weights, strict=True)])
+    curves = np.stack([smoothed_density(grid, *rule, smoothing) for rule in zip(nodes, weights, strict=True)])
     mean = curves.mean(0)
     largest = float(mean.max()) or 1.0
     error = largest * np.std(curves / largest, axis=0, ddof=1) / len(curves) ** 0.5

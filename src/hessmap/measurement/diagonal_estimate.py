@@ -47,7 +47,7 @@ def diagonal_estimate(
     if diagonal is not None:
         return _record(operator, "exact", diagonal, rounding_errors(matrix, diagonal), 0, target)
     method = "hutch++" if method == "auto" else method
-    values, errors, count = _sketched(operator, target, SKETCH if method == "hutch++" else 0)
+    values, errors, count = _sketched_diagonal(operator, target, SKETCH if method == "hutch++" else 0)
     return _record(operator, method, values, errors, count, target)
 
 
@@ -78,7 +78,7 @@ def rounding_errors(matrix: Matrix, diagonal: Tensor) -> Tensor:
     return (_NARROW_ERROR if is_narrow(matrix) else 0.0) * diagonal.abs()
 
 
-def _sketched(operator: ProbedOperator, target: ErrorTarget, width: int) -> tuple[Tensor, Tensor, int]:
+def _sketched_diagonal(operator: ProbedOperator, target: ErrorTarget, width: int) -> tuple[Tensor, Tensor, int]:
     basis = orthonormal_range(operator.product(operator.signs(min(width, operator.size))))
     curved = operator.product(basis)
     known = (basis * curved).sum(1)

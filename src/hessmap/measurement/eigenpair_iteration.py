@@ -35,7 +35,7 @@ class WantedPairs:
     def total(self, size: int) -> int:
         return min(size, 2 * self.count if self.which == "both_ends" else self.count)
 
-    def chosen(self, values: Tensor, extra: int = 0) -> Tensor:
+    def wanted_places(self, values: Tensor, extra: int = 0) -> Tensor:
         """Places of the wanted Ritz values (ascending order given), the best ones last."""
         last = len(values)
         if self.which == "largest":
@@ -50,14 +50,14 @@ class WantedPairs:
 
     def are_met(self, values: Tensor, residuals: Tensor, norm: float) -> bool:
         """Whether the residuals of all these values are small enough."""
-        allowed = torch.clamp(self._allowed(values, norm), min=(self.floor or _ROUNDING) * norm)
+        allowed = torch.clamp(self._allowed_residuals(values, norm), min=(self.floor or _ROUNDING) * norm)
         return bool((residuals <= allowed).all())
 
     def are_out_of_reach(self, values: Tensor, norm: float) -> bool:
         """Whether one of them asks for more than products in float32 can give."""
-        return self.floor is not None and bool((self._allowed(values, norm) < self.floor * norm).any())
+        return self.floor is not None and bool((self._allowed_residuals(values, norm) < self.floor * norm).any())
 
-    def _allowed(self, values: Tensor, norm: float) -> Tensor:
+    def _allowed_residuals(self, values: Tensor, norm: float) -> Tensor:
         reference = values.abs() if self.relative_to == "eigenvalue" else torch.full_like(values, norm)
         return self.tolerance * reference
 
@@ -78,7 +78,7 @@ class WantedPairs:
         Something does if the wanted ones among all values are others than before. If not, the value nearest to them
         whose vector is new (``share``) must have settled, or be farther away than its residual.
         """
-        if float((self._ordered(values[self.chosen(values)]) - self._ordered(known)).abs().max()) > slack:
+        if float((self._in_order(values[self.wanted_places(values)]) - self._in_order(known)).abs().max()) > slack:
             return False
         new = share > 0.5  # of a repeated value old and new vectors are mixed: the comparison above shows it
         if not new.any():
@@ -88,7 +88,7 @@ class WantedPairs:
         margin, residual = float(margins[nearest]), float(residuals[new][nearest])
         return True if margin > residual or residual <= slack else None
 
-    def _ordered(self, values: Tensor) -> Tensor:
+    def _in_order(self, values: Tensor) -> Tensor:
         return (values.abs() if self.which == "magnitude" else values).sort().values
 
 
@@ -109,7 +109,7 @@ class RitzPairs:
     def norm(self) -> float:
         return self.process.norm
 
-    def combined(self, mixture: Tensor | None = None) -> Tensor:
+    def vectors(self, mixture: Tensor | None = None) -> Tensor:
         """The Ritz vectors, or their combinations by the columns of a mixture, as columns."""
         coordinates = self.coordinates if mixture is None else self.coordinates @ mixture
         return self.process.combine(coordinates)
@@ -152,9 +152,9 @@ class EigenpairIteration:
         stored = num_stored(self.size, self.capacity)
         process = BlockLanczos(product, stored, generator, self.precision)
         process.start(rows, self.width)
-        return self._iterated(process)
+        return self._iterated_pairs(process)
 
-    def _iterated(self, process: BlockLanczos) -> RitzPairs:
+    def _iterated_pairs(self, process: BlockLanczos) -> RitzPairs:
         wanted, product = self.wanted, process.product
         total, spent = wanted.total(self.size), product.num_products
         num_probes = num_restarts = num_undecided = 0
@@ -164,7 +164,7 @@ class EigenpairIteration:
             while 0 < process.width <= total - process.dimension and product.num_products - spent < self.max_products:
                 process.expand()  # too few vectors to hold what is wanted
             values, vectors, residuals = process.ritz()
-            chosen, norm = wanted.chosen(values), process.norm
+            chosen, norm = wanted.wanted_places(values), process.norm
             is_complete = process.dimension == process.size or not process.width
             found = values[chosen], vectors[:, chosen], residuals[chosen]
             pairs = RitzPairs(process, *found, is_complete, num_probes, num_restarts)
@@ -209,7 +209,7 @@ class EigenpairIteration:
 
     def _join(self, process: BlockLanczos, probe: _Probe, total: int) -> None:
         """Add the main directions among what a probe found to the next block, as many as a restart leaves room for."""
-        coordinates = probe.coordinates[self.wanted.chosen(probe.values, extra=self.width)]
+        coordinates = probe.coordinates[self.wanted.wanted_places(probe.values, extra=self.width)]
         _, sizes, directions = torch.linalg.svd(coordinates, full_matrices=False)
         found = directions[sizes > _PRESENT][: self.width]
         most = process.capacity - total - process.width
@@ -218,7 +218,7 @@ class EigenpairIteration:
     def _restart(self, process: BlockLanczos, values: Tensor, vectors: Tensor, num_chosen: int) -> None:
         extra = max(self.width, (self.capacity - num_chosen) // 3)
         room = self.capacity - num_chosen - process.width - self.width
-        kept = self.wanted.chosen(values, max(0, min(extra, room)))
+        kept = self.wanted.wanted_places(values, max(0, min(extra, room)))
         process.restrict(values[kept], vectors[:, kept])
 
 

@@ -62,7 +62,7 @@ def krylov_solve(
         if not is_open.any() or operator.num_products >= max_products or largest > _PROGRESS * before:
             break
         allowed = 0.1 * accuracy * norms[is_open]
-        solution[:, is_open] += _minimised(operator, residual[:, is_open], shift, max_basis, allowed)
+        solution[:, is_open] += _smallest_residual_solution(operator, residual[:, is_open], shift, max_basis, allowed)
         images = operator.product(solution)
         residual = scaled - (operator.scale * images + shift * solution)
         num_rounds, before = num_rounds + 1, largest
@@ -86,7 +86,9 @@ def right_side_array(right_side: Tensor | NDArray[Any], size: int) -> NDArray[np
     return given
 
 
-def _minimised(operator: ProbedOperator, right: Tensor, shift: float, max_basis: int, allowed: Tensor) -> Tensor:
+def _smallest_residual_solution(
+    operator: ProbedOperator, right: Tensor, shift: float, max_basis: int, allowed: Tensor
+) -> Tensor:
     """Q y with the smallest ||(A + shift) Q y - b||: A Q = Q T + B C makes it a small least-squares problem.
 
     The Krylov space of A is that of A + shift, so that the shift enters the small problem alone.
@@ -98,7 +100,7 @@ def _minimised(operator: ProbedOperator, right: Tensor, shift: float, max_basis:
     while True:
         process.expand()
         scale = max(operator.product.unit, abs(shift)) or 1.0
-        projected = process.projected * (operator.product.unit / scale)
+        projected = process.projection * (operator.product.unit / scale)
         projected.diagonal().add_(shift / scale)
         coupling = process.coupling * (operator.product.unit / scale)
         stacked = torch.cat([projected, coupling])

@@ -33,7 +33,7 @@ def largest_ritz_value(
     while process.dimension < most and process.width:
         process.expand()
         if process.dimension % _EACH == 0 or process.dimension == most or not process.width:
-            values, vectors = torch.linalg.eigh(process.projected[0])
+            values, vectors = torch.linalg.eigh(process.projection[0])
             coupling = process.coupling[0] @ vectors[:, -1] if process.width else vectors.new_zeros(1)
             value, residual = float(values[-1]), float(coupling.norm())
             if residual <= tolerance * abs(value):

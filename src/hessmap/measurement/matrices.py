@@ -15,7 +15,7 @@ from torch import Tensor
 from hessmap.curvature.lanczos import ScaledProduct
 from hessmap.curvature.operator import LinearOperator
 from hessmap.curvature.operator_blocks import SymmetricBlock
-from hessmap.errors import InvalidInput, checked_count, noted, require, sentence
+from hessmap.errors import InvalidInput, checked_count, noting_errors, require, sentence
 
 Floats = NDArray[np.float64]
 Matrix = LinearOperator | Tensor | NDArray[Any]
@@ -69,7 +69,7 @@ def dense_array(matrix: Matrix, name: str = "a measured matrix") -> Floats:
     """The matrix as a finite float64 array of two dimensions; that of an operator in float32 is converted."""
     if isinstance(matrix, LinearOperator):
         _operator_shape(matrix)
-        with noted("the dense form of an operator"):
+        with noting_errors("the dense form of an operator"):
             dense = matrix.to_dense()
         is_converted = is_narrow(matrix) and isinstance(dense, Tensor) and dense.is_floating_point()
         array = float_array(dense.double() if is_converted else dense, name)

@@ -12,7 +12,7 @@ from hessmap.curvature.deep_linear import Reduction, deep_linear_of, reduce_deep
 from hessmap.curvature.hessians import Hessian
 from hessmap.curvature.memory import available_bytes, readable_bytes
 from hessmap.curvature.problem import Problem
-from hessmap.errors import HessmapError, checked_count, noted, require, require_name
+from hessmap.errors import HessmapError, checked_count, noting_errors, require, require_name
 from hessmap.measurement.dense_spectrum import reduced_spectrum, spectrum
 from hessmap.measurement.density_estimate import density_estimate
 from hessmap.measurement.eigenpair_cost import default_block, eigenpairs_bytes, expected_products
@@ -45,7 +45,7 @@ def auto_spectrum(
     choice = choose_method(matrix, count=count, method=method, seed=seed)
     bytes_and_time = f"about {readable_bytes(choice.predicted_bytes)} and {choice.predicted_seconds:.3g} s"
     text = f"{choice.method}: {choice.reason}; {bytes_and_time}, one product takes {choice.seconds_per_product:.2g} s"
-    with noted("say"):
+    with noting_errors("say"):
         say(text)
     if choice.method == "reduced":
         reduction = _reduction(matrix)

@@ -37,7 +37,7 @@ class Attempt:
     @property
     def start(self) -> Tensor | None:
         """Approximate eigenvectors, one a row."""
-        return None if self.pairs is None else self.pairs.combined().T
+        return None if self.pairs is None else self.pairs.vectors().T
 
 
 def chosen_precision(precision: Precision, matrix: Matrix, plan: EigenpairIteration) -> Precision:
@@ -106,7 +106,7 @@ def _agree(expected: Tensor, found: Tensor, tolerance: float) -> bool:
 
 def _images(pairs: RitzPairs, double: ScaledProduct, mixture: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """The Ritz vectors, or their combinations, and the products in float64 with them, in the unit of the iteration."""
-    vectors = pairs.combined(mixture)
+    vectors = pairs.vectors(mixture)
     images = double(vectors)
     return vectors, images * (double.scale / pairs.process.product.scale)
 
@@ -142,7 +142,7 @@ def _by_mixtures(pairs: RitzPairs, double: ScaledProduct) -> tuple[RitzPairs, fl
     """
     signs = pairs.random_signs(_NUM_MIXTURES)
     _, images = _images(pairs, double, signs)
-    misfits = images - pairs.combined(pairs.values[:, None] * signs)
+    misfits = images - pairs.vectors(pairs.values[:, None] * signs)
     process = pairs.process
     known = process.block.T @ (process.coupling @ (pairs.coordinates @ signs))
     rounding = float((misfits - known).norm(dim=0).max())

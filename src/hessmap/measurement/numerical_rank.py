@@ -65,7 +65,7 @@ def numerical_rank(
     default = max(least, min(0.5, max(found.shape) * eps))
     tolerance = default if relative_tolerance is None else checked_number("relative_tolerance", relative_tolerance)
     require(0 < tolerance < 1, "relative_tolerance must lie between 0 and 1", f"got {tolerance}")
-    return _counted(found, tolerance * reference, reference)
+    return _rank_measurement(found, tolerance * reference, reference)
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ def _of_matrix(matrix: Matrix) -> _SingularValues:
     return _SingularValues(values, carried_scale(matrix), error, array.shape, "singular values", origin, entries)
 
 
-def _counted(found: _SingularValues, threshold: float, scale: float) -> RankMeasurement:
+def _rank_measurement(found: _SingularValues, threshold: float, scale: float) -> RankMeasurement:
     values = found.values
     kept, dropped = values[values > threshold], values[values <= threshold]
     smallest_kept = float(kept.min()) if kept.size else 0.0

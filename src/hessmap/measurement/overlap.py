@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from hessmap.errors import InvalidInput, listed, require, sentence
+from hessmap.errors import InvalidInput, list_of, require, sentence
 from hessmap.measurement.matrices import Floats, dense_array, float_array, largest_entry
 from hessmap.results import EigenpairsMeasurement, GradientOverlap, OverlapCurve, OverlapSummary, SubspaceOverlap
 
@@ -56,7 +56,7 @@ def overlap_curve(first: Basis, second: Basis) -> OverlapCurve:
 
 def overlap_of_models(bases: Iterable[Basis]) -> OverlapSummary:
     """The overlap curves of every pair among the leading eigenvectors of some models."""
-    given = listed("bases", bases)
+    given = list_of("bases", bases)
     require(len(given) >= 2, "a comparison needs two models or more", f"got {len(given)}")
     curves = [overlap_curve(first, second) for first, second in combinations(given, 2)]
     values = np.stack([curve.values for curve in curves])

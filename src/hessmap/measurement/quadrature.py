@@ -20,14 +20,14 @@ class GaussRules:
     half_weights: Tensor
     is_exact: Tensor
 
-    def joined(self, other: GaussRules) -> GaussRules:
+    def joined_with(self, other: GaussRules) -> GaussRules:
         width = max(self.nodes.shape[1], other.nodes.shape[1])
         half = max(self.half_nodes.shape[1], other.half_nodes.shape[1])
         return GaussRules(
-            _stacked(width, self.nodes, other.nodes),
-            _stacked(width, self.weights, other.weights),
-            _stacked(half, self.half_nodes, other.half_nodes),
-            _stacked(half, self.half_weights, other.half_weights),
+            _stacked_rows(width, self.nodes, other.nodes),
+            _stacked_rows(width, self.weights, other.weights),
+            _stacked_rows(half, self.half_nodes, other.half_nodes),
+            _stacked_rows(half, self.half_weights, other.half_weights),
             torch.cat([self.is_exact, other.is_exact]),
         )
 
@@ -40,11 +40,11 @@ def gauss_rules(product: ScaledProduct, starts: Tensor, num_steps: int, keep_bas
     right (Greenbaum 1989; Chen, Trogdon & Ubaru 2021).
     """
     process = lanczos_process(product, starts, num_steps, keep_basis)
-    matrices, lengths = process.projected, process.num_vectors.tolist()
+    matrices, lengths = process.projection, process.num_vectors.tolist()
     is_exact = process.has_ended | (process.num_vectors == product.size)
     halves = [length if is_exact[i] else max(1, length // 2) for i, length in enumerate(lengths)]
     rules = [
-        _padded([_rule(matrix[:length, :length]) for matrix, length in zip(matrices, some, strict=True)])
+        _padded_rules([_rule(matrix[:length, :length]) for matrix, length in zip(matrices, some, strict=True)])
         for some in (lengths, halves)
     ]
     return GaussRules(*rules[0], *rules[1], is_exact)
@@ -65,11 +65,11 @@ def _rule(tridiagonal: Tensor) -> tuple[Tensor, Tensor]:
     return values, vectors[0].square()
 
 
-def _stacked(width: int, *parts: Tensor) -> Tensor:
+def _stacked_rows(width: int, *parts: Tensor) -> Tensor:
     return torch.cat([torch.nn.functional.pad(part, (0, width - part.shape[1])) for part in parts])
 
 
-def _padded(rules: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+def _padded_rules(rules: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
     width = max(len(nodes) for nodes, _ in rules)
     nodes = torch.stack([torch.nn.functional.pad(part, (0, width - len(part))) for part, _ in rules])
     return nodes, torch.stack([torch.nn.functional.pad(part, (0, width - len(part))) for _, part in rules])

@@ -56,7 +56,7 @@ def log_determinant_estimate(
         return _smooth_sums(density, lambda nodes: np.log(np.maximum(nodes + shift, np.finfo(float).tiny)))
 
     target = error_target(relative_error, max_products)
-    return _estimated("log_determinant", matrix, sums, target, num_steps, memory_budget, seed)
+    return _sum_estimate("log_determinant", matrix, sums, target, num_steps, memory_budget, seed)
 
 
 @shown_work("effective dimension")
@@ -82,7 +82,7 @@ def effective_dimension_estimate(
     def sums(density: DensityEstimate) -> Sums:
         return _smooth_sums(density, lambda nodes: np.abs(nodes) / (np.abs(nodes) + epsilon))
 
-    return _estimated("effective_dimension", matrix, sums, target, num_steps, memory_budget, seed)
+    return _sum_estimate("effective_dimension", matrix, sums, target, num_steps, memory_budget, seed)
 
 
 @shown_work("rank")
@@ -117,7 +117,7 @@ def rank_estimate(
         largest = float(np.abs(density.nodes[density.weights > 0]).max())
         return _counts(density, relative_tolerance * (largest if carried is None else carried))
 
-    return _estimated("numerical_rank", matrix, sums, target, num_steps, memory_budget, seed)
+    return _sum_estimate("numerical_rank", matrix, sums, target, num_steps, memory_budget, seed)
 
 
 def _smooth_sums(density: DensityEstimate, function: Callable[[Floats], Floats]) -> Sums:
@@ -140,7 +140,7 @@ def _counts(density: DensityEstimate, threshold: float) -> Sums:
     return density.size * counted, density.size * np.minimum(1.0, doubts)
 
 
-def _estimated(
+def _sum_estimate(
     quantity: str,
     matrix: Matrix | DensityEstimate,
     sums: Callable[[DensityEstimate], Sums],
@@ -166,7 +166,7 @@ def _estimated(
         more = min(len(values), (target.max_products - operator.num_products) // num_steps)
         if target.is_met(float(values.mean()), standard_error(values)) or more < 1:
             return _record(quantity, density, values, doubts, target)
-        rules = rules.joined(probe_rules(operator, more, num_steps, memory_budget)[0])
+        rules = rules.joined_with(probe_rules(operator, more, num_steps, memory_budget)[0])
 
 
 def _whole(operator: ProbedOperator) -> DensityEstimate:

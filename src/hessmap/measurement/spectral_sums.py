@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-from hessmap.errors import checked_count, checked_number, listed, require
+from hessmap.errors import checked_count, checked_number, list_of, require
 from hessmap.measurement.dense_spectrum import whole_spectrum
 from hessmap.measurement.matrices import Matrix
 from hessmap.results import EffectiveDimension, ReconstructionErrors, Spectrum
@@ -68,7 +68,7 @@ def reconstruction_error(matrix: Matrix | Spectrum, ranks: Iterable[int] | None 
 
 
 def _rank_array(ranks: Iterable[int], size: int) -> NDArray[np.int64]:
-    given = [checked_count("a rank", rank, None) for rank in listed("ranks", ranks)]
+    given = [checked_count("a rank", rank, None) for rank in list_of("ranks", ranks)]
     outside = [rank for rank in given if not 0 <= rank <= size]
     require(not outside, f"ranks must lie between 0 and the size {size}", f"got {outside[:3]}")
     return np.array(given, dtype=np.int64)

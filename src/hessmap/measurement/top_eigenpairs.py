@@ -157,7 +157,7 @@ def _stored_precision(matrix: object) -> torch.dtype:
 
 def _with_true_residuals(wanted: WantedPairs, pairs: RitzPairs) -> tuple[RitzPairs, float]:
     """The pairs with the residuals of one more product with each vector, and the norm of a random combination."""
-    vectors = pairs.combined()
+    vectors = pairs.vectors()
     misfits = pairs.process.product(vectors) - vectors * pairs.values
     residuals = misfits.norm(dim=0)
     is_met = wanted.are_met(pairs.values, residuals, pairs.norm)
@@ -213,7 +213,7 @@ def _disagreement(pairs: RitzPairs) -> float:
     if not len(pairs.values):
         return 0.0
     signs = pairs.random_signs(1)
-    mixed = pairs.combined(torch.cat([signs, pairs.values[:, None] * signs], 1))
+    mixed = pairs.vectors(torch.cat([signs, pairs.values[:, None] * signs], 1))
     return float((pairs.process.product(mixed[:, :1]) - mixed[:, 1:]).norm())
 
 

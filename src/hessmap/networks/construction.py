@@ -36,7 +36,7 @@ def build_fully_connected(
     layers: list[nn.Module] = []
     for (before, after), bias in zip(pairwise(net.widths), net.biases, strict=True):
         linear = nn.Linear(before, after, bias=bias, device="meta", dtype=real_format(dtype))
-        layers += [initialised(linear, init, generator), activation_module(net.activation)]
+        layers += [initialised_layer(linear, init, generator), activation_module(net.activation)]
     return nn.Sequential(*layers[:-1])
 
 
@@ -84,9 +84,9 @@ def _convolutions(
     sizes = zip(pairwise(net.channels), kernels, net.strides, net.paddings, biases, strict=True)
     for (before, after), kernel, stride, padding, bias in sizes:
         convolution = kind(before, after, kernel, stride, padding, bias=bias, device="meta", dtype=dtype)
-        layers += [initialised(convolution, init, generator), activation_module(net.activation)]
+        layers += [initialised_layer(convolution, init, generator), activation_module(net.activation)]
     dense = nn.Linear(net.widths[-2], net.outputs, bias=last, device="meta", dtype=dtype)
-    return nn.Sequential(*layers, nn.Flatten(), initialised(dense, init, generator))
+    return nn.Sequential(*layers, nn.Flatten(), initialised_layer(dense, init, generator))
 
 
 def build_locally_connected(
@@ -103,21 +103,21 @@ def build_locally_connected(
     patches, size, filters = net.patches, net.patch_size, net.filters
     first: nn.Module
     if net.shared_weights or patches == 1:
-        first = initialised(nn.Linear(size, filters, bias=False, device="meta", dtype=dtype), init, generator)
+        first = initialised_layer(nn.Linear(size, filters, bias=False, device="meta", dtype=dtype), init, generator)
     else:
         grouped = nn.Conv1d(patches, patches * filters, size, groups=patches, bias=False, device="meta", dtype=dtype)
-        first = initialised(grouped, init, generator)
+        first = initialised_layer(grouped, init, generator)
     dense = nn.Linear(patches * filters, net.outputs, bias=False, device="meta", dtype=dtype)
     return nn.Sequential(
         nn.Unflatten(1, (patches, size)),
         first,
         activation_module(net.activation),
         nn.Flatten(),
-        initialised(dense, init, generator),
+        initialised_layer(dense, init, generator),
     )
 
 
-def initialised(layer: Layer, init: str, generator: torch.Generator) -> Layer:
+def initialised_layer(layer: Layer, init: str, generator: torch.Generator) -> Layer:
     """The layer with memory and parameters of its own."""
     layer.to_empty(device="cpu")
     initialise(layer, init, generator)

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from hessmap.errors import checked_seed
-from hessmap.networks.construction import initialised, real_format
+from hessmap.networks.construction import initialised_layer, real_format
 from hessmap.networks.modules import activation_module
 from hessmap.networks.residual import Residual
 
@@ -43,7 +43,7 @@ def build_residual(
 
     def layer(before: int, after: int) -> nn.Linear:
         linear = nn.Linear(before, after, bias=False, device="meta", dtype=real_format(dtype))
-        return initialised(linear, init, generator)
+        return initialised_layer(linear, init, generator)
 
     inner = net.width if net.inner_width is None else net.inner_width
     modules: list[nn.Module] = []

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from hessmap.errors import InvalidInput, checked_number, checked_seed, require, sentence
-from hessmap.networks.construction import initialised, real_format
+from hessmap.networks.construction import initialised_layer, real_format
 from hessmap.networks.self_attention import SelfAttention
 
 
@@ -90,7 +90,7 @@ def build_self_attention(
         if name in shapes:
             after, before = shapes[name]
             empty = nn.Linear(before, after, bias=False, device="meta", dtype=real_format(dtype))
-            linear = initialised(empty, init, generator)
+            linear = initialised_layer(empty, init, generator)
         if name == "out_proj.weight":
             module.out_proj = linear
         else:

@@ -12,7 +12,7 @@ from hessmap.errors import InvalidInput, sentence, unknown_name
 from hessmap.results.frames import frame
 from hessmap.results.html_tables import html_facts
 from hessmap.results.pictures import plot
-from hessmap.results.strict_json import plain, restored
+from hessmap.results.strict_json import plain, restored_value
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -64,7 +64,7 @@ class Record:
         if name not in _RECORDS:
             raise unknown_name("record", name, sorted(_RECORDS))
         try:
-            record = restored(data, _record_of)
+            record = restored_value(data, _record_of)
         except (TypeError, ValueError) as error:
             raise InvalidInput(sentence(f"the JSON must hold the fields of a {name}", str(error))) from error
         if not isinstance(record, cls):
@@ -125,17 +125,17 @@ def _key(value: Any) -> Any:
 
 def all_fields(value: object) -> dict[str, Any] | None:
     """The fields of a record by name, with its own name under ``"record"``; None for anything else."""
-    return _named(value, dataclasses.fields(value)) if isinstance(value, Record) else None
+    return _fields_by_name(value, dataclasses.fields(value)) if isinstance(value, Record) else None
 
 
 def compared_fields(value: object) -> dict[str, Any] | None:
     """The same for the fields that make two records equal: without the moment and the machine of its provenance."""
     if not isinstance(value, Record):
         return None
-    return _named(value, tuple(field for field in dataclasses.fields(value) if field.compare))
+    return _fields_by_name(value, tuple(field for field in dataclasses.fields(value) if field.compare))
 
 
-def _named(record: Record, fields: tuple[dataclasses.Field[Any], ...]) -> dict[str, Any]:
+def _fields_by_name(record: Record, fields: tuple[dataclasses.Field[Any], ...]) -> dict[str, Any]:
     return {"record": type(record).__name__, **{field.name: getattr(record, field.name) for field in fields}}
 
 

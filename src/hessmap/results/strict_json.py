@@ -55,14 +55,14 @@ def _plain_array(name: str, array: np.ndarray[Any, Any]) -> Any:
     return {"array": items, "shape": list(array.shape), "dtype": str(array.dtype)}
 
 
-def restored(value: Any, build: Callable[[dict[str, Any]], Any] | None = None) -> Any:
+def restored_value(value: Any, build: Callable[[dict[str, Any]], Any] | None = None) -> Any:
     """What ``plain`` made: arrays are arrays, inf is inf, lists are tuples; ``build`` may turn dictionaries into more.
 
-    >>> restored(plain("record", {"gap": float("inf"), "values": np.array([1.0, np.inf])}, lambda _: None))
+    >>> restored_value(plain("record", {"gap": float("inf"), "values": np.array([1.0, np.inf])}, lambda _: None))
     {'gap': inf, 'values': array([ 1., inf])}
     """
     if isinstance(value, list):
-        return tuple(restored(item, build) for item in value)
+        return tuple(restored_value(item, build) for item in value)
     if not isinstance(value, dict):
         return value
     if value.keys() == {"float"}:
@@ -71,5 +71,5 @@ def restored(value: Any, build: Callable[[dict[str, Any]], Any] | None = None) -
         return Fraction(value["fraction"])
     if value.keys() == {"array", "shape", "dtype"}:
         return np.array(value["array"], dtype=value["dtype"]).reshape(value["shape"])
-    fields = {name: restored(item, build) for name, item in value.items()}
+    fields = {name: restored_value(item, build) for name, item in value.items()}
     return build(fields) if build is not None else fields

@@ -43,7 +43,7 @@ class DensityCurve(Record):
         low, high = float(values.min()), float(values.max())
         width = max((high - low) or abs(high) or 1.0, _LEAST_RANGE) / _RESOLVED
         grid = np.linspace(low - 4 * width, high + 4 * width, _NUM_POINTS)
-        density = smoothed(grid, values, np.full(len(values), 1 / len(values)), width)
+        density = smoothed_density(grid, values, np.full(len(values), 1 / len(values)), width)
         return cls(grid, density, density, density, width, confidence=1.0, num_probes=0, size=len(values))
 
 
@@ -155,7 +155,7 @@ def share_text(share: SpectralEstimate) -> str:
     return f"{share.value:.2%}" + (f" ± {error:.1%}" if error else "")
 
 
-def smoothed(grid: Floats, nodes: Floats, weights: Floats, width: float) -> Floats:
+def smoothed_density(grid: Floats, nodes: Floats, weights: Floats, width: float) -> Floats:
     """A sum of Gaussians on a grid."""
     distances = (grid[:, None] - nodes[None, :]) / width
     found: Floats = np.exp(-0.5 * np.square(distances)) @ weights / (width * np.sqrt(2 * np.pi))

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from hessmap.errors import DataFileError, sentence
-from hessmap.results.strict_json import restored
+from hessmap.results.strict_json import restored_value
 from hessmap.runs.encoding import case_key, case_of_key, encode
 from hessmap.runs.plan import keys_on
 from hessmap.runs.row import Row
@@ -110,7 +110,7 @@ def results_path(study: Study, folder: Path = DEFAULT_RESULTS) -> Path:
     return folder / f"{study.name.replace('/', '-')}.json"
 
 
-def joined(study: Study, stored: StoredRecords, folder: Path = DEFAULT_RESULTS) -> StoredRecords:
+def joined_records(study: Study, stored: StoredRecords, folder: Path = DEFAULT_RESULTS) -> StoredRecords:
     """The records given, and those of the results file of the same version for cases that are not among them.
 
     A store holds what was run on one machine; the file what was run on any. Failures are those of the store alone.
@@ -146,7 +146,9 @@ def read_results(study: Study, folder: Path = DEFAULT_RESULTS) -> StoredRecords:
         raise DataFileError(sentence(must, f"there is no {path}", f"hessmap study export {study.name} writes it"))
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-        rows = tuple(Row(case_of_key(case_key(item["case"])), restored(item["record"])) for item in content["records"])
+        rows = tuple(
+            Row(case_of_key(case_key(item["case"])), restored_value(item["record"])) for item in content["records"]
+        )
         failures = tuple(
             Failure(case_key(item["case"]), item["error"], item["attempts"]) for item in content["failures"]
         )

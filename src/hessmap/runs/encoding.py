@@ -9,7 +9,7 @@ from typing import Any
 
 from hessmap.errors import InvalidInput, sentence
 from hessmap.results.record import compared_fields
-from hessmap.results.strict_json import plain, restored
+from hessmap.results.strict_json import plain, restored_value
 
 
 def case_key(case: Mapping[str, Any]) -> str:
@@ -50,7 +50,7 @@ def decode(text: str) -> dict[str, Any]:
     >>> decode(encode({"gap": float("inf"), "width": (2, 3)}))
     {'gap': inf, 'width': (2, 3)}
     """
-    decoded: dict[str, Any] = restored(json.loads(text))
+    decoded: dict[str, Any] = restored_value(json.loads(text))
     return decoded
 
 

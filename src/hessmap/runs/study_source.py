@@ -26,7 +26,8 @@ def source_hash(study: Study) -> str:
     if path is None:
         return ""
     definitions = {name: node for node in ast.parse(Path(path).read_bytes()).body for name in _names(node)}
-    used = _used(study.measure.__name__, definitions) or definitions  # a lambda is not told from others: all counts
+    # A lambda is not told from others: all of the file counts then.
+    used = _used_names(study.measure.__name__, definitions) or definitions
     code = "\n".join(ast.unparse(_Bare().visit(definitions[name])) for name in sorted(used))
     return hashlib.sha256(code.encode()).hexdigest()[:16]
 
@@ -40,7 +41,7 @@ def _names(node: ast.stmt) -> Iterator[str]:
             yield from (name.id for target in targets for name in ast.walk(target) if isinstance(name, ast.Name))
 
 
-def _used(first: str, definitions: dict[str, ast.stmt]) -> set[str]:
+def _used_names(first: str, definitions: dict[str, ast.stmt]) -> set[str]:
     """The names of definitions that the first one leads to, itself included; none if it is not there."""
     found: set[str] = set()
     pending = {first} & set(definitions)

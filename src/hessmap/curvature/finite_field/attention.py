@@ -62,7 +62,7 @@ class Head:
         return self.rows.tokens @ self.query
 
     @cached_property
-    def _seen(self) -> FieldArray:
+    def _value_inputs(self) -> FieldArray:
         """G_t K Q^T x_t, (num_rows, width): what V is applied to."""
         return (self.rows.moments @ (self._queries @ self.key.mT)[:, :, None])[:, :, 0]
 
@@ -81,9 +81,9 @@ class Head:
         elif matrix == "key":
             found = leaving.transpose(0, 2, 1)[:, :, :, None] * self._queries[:, None, None, :]
         elif matrix == "value":
-            found = self._seen[:, None, :, None] * self.output.mT[None, :, None, :]
+            found = self._value_inputs[:, None, :, None] * self.output.mT[None, :, None, :]
         else:
-            passed = self._seen @ self.value
+            passed = self._value_inputs @ self.value
             found = passed[:, None, :, None] * identity(passed.field, outputs)[None, :, None, :]
         return found.reshape(num_rows * outputs, -1)
 
@@ -95,17 +95,17 @@ class Head:
         keyed_moments = self.key.mT @ self.rows.moments
         if (first, second) == ("query", "key"):
             gradient = tokens.mT @ (values @ entering[:, :, None])[:, :, 0]
-            return _crossed(gradient, identity(gradient.field, queries.shape[1]))
+            return _kronecker_with_unit(gradient, identity(gradient.field, queries.shape[1]))
         if (first, second) == ("query", "value"):
-            return _paired(_pairs(tokens, entering), keyed_moments, (0, 2, 3, 1))
+            return _token_sum(_pairs(tokens, entering), keyed_moments, (0, 2, 3, 1))
         if (first, second) == ("key", "value"):
-            return _paired(_pairs(queries, entering), self.rows.moments, (2, 0, 3, 1))
+            return _token_sum(_pairs(queries, entering), self.rows.moments, (2, 0, 3, 1))
         if (first, second) == ("query", "output"):
-            return _paired(_pairs(tokens, residuals), self.key.mT @ values, (0, 2, 3, 1))
+            return _token_sum(_pairs(tokens, residuals), self.key.mT @ values, (0, 2, 3, 1))
         if (first, second) == ("key", "output"):
-            return _paired(_pairs(queries, residuals), values, (2, 0, 3, 1))
-        gradient = self._seen.mT @ residuals
-        return _crossed(gradient, identity(gradient.field, entering.shape[1]), is_second_transposed=True)
+            return _token_sum(_pairs(queries, residuals), values, (2, 0, 3, 1))
+        gradient = self._value_inputs.mT @ residuals
+        return _kronecker_with_unit(gradient, identity(gradient.field, entering.shape[1]), is_second_transposed=True)
 
 
 def _pairs(left: FieldArray, right: FieldArray) -> FieldArray:
@@ -113,7 +113,7 @@ def _pairs(left: FieldArray, right: FieldArray) -> FieldArray:
     return left[:, :, None] * right[:, None, :]
 
 
-def _paired(first: FieldArray, second: FieldArray, order: Sequence[int]) -> FieldArray:
+def _token_sum(first: FieldArray, second: FieldArray, order: Sequence[int]) -> FieldArray:
     """sum_t first[t, i, j] second[t, k, l] as a matrix, its axes (i, j, k, l) in the given order, two and two."""
     num_rows = len(first)
     total = first.reshape(num_rows, -1).mT @ second.reshape(num_rows, -1)
@@ -121,7 +121,7 @@ def _paired(first: FieldArray, second: FieldArray, order: Sequence[int]) -> Fiel
     return ordered.reshape(ordered.shape[0] * ordered.shape[1], -1)
 
 
-def _crossed(matrix: FieldArray, unit: FieldArray, is_second_transposed: bool = False) -> FieldArray:
+def _kronecker_with_unit(matrix: FieldArray, unit: FieldArray, is_second_transposed: bool = False) -> FieldArray:
     """matrix[a, c] unit[b, d] with rows (a, b) and columns (c, d), or (d, c)."""
     total = (matrix[:, None, :, None] * unit[None, :, None, :]).transpose(0, 1, 2, 3)
     total = total.transpose(0, 1, 3, 2) if is_second_transposed else total

@@ -73,7 +73,7 @@ def certified_rank_bounds(problem: Problem, part: Part = "loss", *, seed: int = 
         lower = upper
     else:
         upper = field_rank(made(evaluated.with_loss(residuals, hessians)), generator)
-        lower = field_rank(made(evaluated.with_loss(*loss.substituted(evaluated, generator))), generator)
+        lower = field_rank(made(evaluated.with_loss(*loss.derivatives_at(evaluated, generator))), generator)
     origin = provenance(f"GF({field.prime})", seed, problem.data_hash, problem.notes)
     size, num_ties = problem.num_parameters, evaluated.signs.num_ties
     return RankBounds(
@@ -101,7 +101,7 @@ class _Softmax:
         matrix = num_outputs * np.eye(num_outputs, dtype=np.int64) - 1
         return from_integers(field, np.broadcast_to(matrix, (num_samples, num_outputs, num_outputs)))
 
-    def substituted(self, evaluated: EvaluatedProblem, generator: np.random.Generator) -> Derivatives:
+    def derivatives_at(self, evaluated: EvaluatedProblem, generator: np.random.Generator) -> Derivatives:
         exponents, _ = integer_outputs(*evaluated.floats, evaluated.signs.patterns)
         field = evaluated.inputs.field
         while True:
@@ -134,7 +134,7 @@ class _LogCosh:
         num_samples, num_outputs = self.shape
         return identity(field, num_outputs) * ones(field, num_samples, num_outputs, 1)
 
-    def substituted(self, evaluated: EvaluatedProblem, generator: np.random.Generator) -> Derivatives:
+    def derivatives_at(self, evaluated: EvaluatedProblem, generator: np.random.Generator) -> Derivatives:
         outputs, unit = integer_outputs(*evaluated.floats, evaluated.signs.patterns)
         targets, bits = scaled_integers(self.targets)
         doubled = 2 * ((outputs << bits) - targets * unit)

@@ -48,9 +48,9 @@ class Height:
         )
 
     def __add__(self, other: Height) -> Height:
-        return Height.largest((self, other)).summed(2)
+        return Height.largest((self, other)).height_of_sum(2)
 
-    def summed(self, count: int) -> Height:
+    def height_of_sum(self, count: int) -> Height:
         """The height of a sum of ``count`` terms of this height."""
         growth = (max(count, 1) - 1).bit_length()
         return replace(self, magnitude_bits=self.magnitude_bits + growth)
@@ -100,7 +100,7 @@ class FieldArray:
         return FieldArray(self.field, self.field.multiply(self.residues, other.residues), self.height * other.height)
 
     def __matmul__(self, other: FieldArray) -> FieldArray:
-        height = (self.height * other.height).summed(self.shape[-1])
+        height = (self.height * other.height).height_of_sum(self.shape[-1])
         return FieldArray(self.field, self.field.matmul(self.residues, other.residues), height)
 
     def _with(self, residues: Residues) -> FieldArray:
@@ -168,7 +168,7 @@ def sums_by_place(rows: FieldArray, places: NDArray[np.int64], num_places: int) 
     sums, found, largest_count = rows.field.sums_by_place(rows.residues, places)
     residues = np.zeros((num_places, *sums.shape[1:]), dtype=np.int64)
     residues[found] = sums
-    return FieldArray(rows.field, residues, rows.height.summed(largest_count))
+    return FieldArray(rows.field, residues, rows.height.height_of_sum(largest_count))
 
 
 def dyadic_parts(values: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

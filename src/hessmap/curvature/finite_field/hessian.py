@@ -204,10 +204,10 @@ class _ParameterMatrix:
         folded, column_count, column_places = self._sums(folded.T, columns)
         place = np.ix_(row_places, column_places)
         self._residues[place] = self._field.add(self._residues[place], folded.T)
-        self._heights.append(block.height.summed(row_count * column_count))
+        self._heights.append(block.height.height_of_sum(row_count * column_count))
 
     def to_array(self) -> FieldArray:
-        height = Height.largest(self._heights).summed(len(self._heights))
+        height = Height.largest(self._heights).height_of_sum(len(self._heights))
         return FieldArray(self._field, self._residues, height)
 
     def _sums(self, residues: Residues, positions: Indices) -> tuple[Residues, int, Indices]:

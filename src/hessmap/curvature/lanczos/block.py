@@ -60,7 +60,7 @@ class BlockLanczos(LanczosProcess):
         largest = float(rows.abs().max()) if rows.numel() else 0.0
         rows = (rows / (largest or 1.0)).to(self.product.dtype)
         found, _ = orthonormal_directions(rows, self.basis, 0.0, most, _NEGLIGIBLE)
-        self.block = self._filled(found, width)
+        self.block = self._with_random_directions(found, width)
         self.coupling = torch.zeros(self.width, self.dimension, dtype=torch.float64)
 
     def widen(self, rows: Tensor, most: int) -> None:
@@ -71,7 +71,7 @@ class BlockLanczos(LanczosProcess):
 
     def ritz(self) -> tuple[Tensor, Tensor, Tensor]:
         """Ritz values in ascending order, their vectors in the basis (columns), and the norms of their residuals."""
-        values, vectors = torch.linalg.eigh(self.projected)
+        values, vectors = torch.linalg.eigh(self.projection)
         if self.dimension:
             self.norm = max(self.norm, float(values.abs().max()))
         return values, vectors, torch.linalg.vector_norm(self.coupling @ vectors, dim=0)
@@ -105,10 +105,10 @@ class BlockLanczos(LanczosProcess):
     def _make_block(self, rest: Tensor, width: int) -> Tensor:
         most = self.size - self.dimension
         found, coefficients = orthonormal_directions(rest, self.basis, self.norm, most, _NEGLIGIBLE)
-        self.block = self._filled(found, width)
+        self.block = self._with_random_directions(found, width)
         return coefficients
 
-    def _filled(self, found: Tensor, width: int) -> Tensor:
+    def _with_random_directions(self, found: Tensor, width: int) -> Tensor:
         """With random directions in the place of those that vanished."""
         missing = min(width, self.size - self.dimension) - found.shape[0]
         if self.generator is None or missing <= 0:

@@ -61,7 +61,7 @@ class ParallelLanczos(LanczosProcess):
 
     def _make_block(self, rest: Tensor, width: int) -> Tensor:
         lengths = torch.linalg.vector_norm(rest[:, 0], dim=1)
-        diagonal, beside = self.projected.diagonal(0, 1, 2), self.projected.diagonal(1, 1, 2)
+        diagonal, beside = self.projection.diagonal(0, 1, 2), self.projection.diagonal(1, 1, 2)
         self.norms = torch.maximum(torch.maximum(self.norms, diagonal[:, -1].abs()), lengths)
         if self.estimate is not None:
             known = lengths, self.norms, diagonal, beside
@@ -97,6 +97,6 @@ def spectral_norm(product: Product, size: int, tolerance: float = 1e-3) -> float
         process.expand()
         is_last = process.width == 0 or process.dimension == size
         if process.dimension % 5 == 0 or is_last:
-            before, norm = norm, float(torch.linalg.eigvalsh(process.projected).abs().max())
+            before, norm = norm, float(torch.linalg.eigvalsh(process.projection).abs().max())
             if is_last or abs(norm - before) <= tolerance * norm:
                 return process.product.scale * norm

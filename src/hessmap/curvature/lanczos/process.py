@@ -56,7 +56,7 @@ class LanczosProcess(ABC):
         return self._vectors[..., : self.dimension, :]
 
     @property
-    def projected(self) -> Tensor:
+    def projection(self) -> Tensor:
         return self._projected[..., : self.dimension, : self.dimension]
 
     def expand(self) -> None:

@@ -8,7 +8,7 @@ from math import floor, isfinite, log2
 import torch
 from torch import Tensor
 
-from hessmap.errors import InvalidInput, noted, require, sentence
+from hessmap.errors import InvalidInput, noting_errors, require, sentence
 from hessmap.progress import report_products
 
 Product = Callable[[Tensor], Tensor]
@@ -55,7 +55,7 @@ class ScaledProduct:
 
     def _images(self, vectors: Tensor) -> Tensor:
         """What the operator returns, if it is what a product must be. Its own exceptions pass through with a note."""
-        with noted("the product of an operator"):
+        with noting_errors("the product of an operator"):
             images = self._product(vectors)
         if not isinstance(images, Tensor) or images.shape != vectors.shape or images.is_complex():
             must = "the product of an operator must be a real tensor of the shape of its vectors"

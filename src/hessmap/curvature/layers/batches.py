@@ -48,9 +48,9 @@ class LayerBatch:
     @property
     def inputs(self) -> Tensor:
         """What the weight of a plain layer multiplies, shape (samples, positions, inputs)."""
-        return self.layer.unfolded(self.entering)
+        return self.layer.unfolded_inputs(self.entering)
 
-    def signed(self, values: Tensor) -> Tensor:
+    def signed_values(self, values: Tensor) -> Tensor:
         """Values (samples, rank, ..) times the signs."""
         if self.signs is None:
             return values
@@ -75,7 +75,7 @@ class LayerJacobian:
 
 def layer_jacobian(problem: Problem, layer: Layer, inputs: Inputs) -> LayerJacobian:
     """One vector-Jacobian product per output of the network."""
-    outputs, entering, perturbation = _perturbed(problem, layer, inputs)
+    outputs, entering, perturbation = _perturbed_outputs(problem, layer, inputs)
     basis = torch.eye(outputs.shape[1], dtype=outputs.dtype)[:, None].expand(-1, len(outputs), -1)
     (jacobian,) = vjp_rows([outputs], [perturbation], [basis], together=True)
     return LayerJacobian(outputs.detach(), entering.detach(), jacobian.transpose(0, 1))
@@ -97,7 +97,7 @@ def layer_batch(problem: Problem, layer: Layer, curvature: Curvature, batch: Bat
 
 
 @torch.enable_grad()
-def _perturbed(problem: Problem, layer: Layer, inputs: Inputs) -> tuple[Tensor, Tensor, Tensor]:
+def _perturbed_outputs(problem: Problem, layer: Layer, inputs: Inputs) -> tuple[Tensor, Tensor, Tensor]:
     """The outputs, what entered the layer, and the perturbation of what left it that the outputs are a function of."""
     perturbation = problem.parameters.new_zeros(num_rows(inputs), layer.output_size).requires_grad_()
     return (*layer_inputs_and_outputs(problem, layer, inputs, perturbation), perturbation)
@@ -108,7 +108,7 @@ def _functional(problem: Problem, layer: Layer, inputs: Inputs, residual: Tensor
 
     Reverse mode alone, which all modules have.
     """
-    outputs, _, perturbation = _perturbed(problem, layer, inputs)
+    outputs, _, perturbation = _perturbed_outputs(problem, layer, inputs)
     with torch.enable_grad():
         (slope,) = torch.autograd.grad(outputs, [perturbation], residual, create_graph=True, materialize_grads=True)
     basis = torch.eye(layer.output_size, dtype=slope.dtype)[:, None].expand(-1, *slope.shape)

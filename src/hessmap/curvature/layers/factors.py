@@ -74,7 +74,7 @@ def layer_factors(
     sums = FactorSums(problem, layer, patch_rule)
     for batch in layer_batches(problem, layer, curvature):
         sums.add(batch)
-    return sums.finished(curvature)
+    return sums.factors(curvature)
 
 
 class FactorSums:
@@ -111,7 +111,7 @@ class FactorSums:
         self.mean_patches += means if self.layer.is_plain else means.mean(0)
         self.input_factor += share * _input_moment(patches, weights, self.patch_rule)
 
-    def finished(self, curvature: Curvature) -> LayerFactors:
+    def factors(self, curvature: Curvature) -> LayerFactors:
         return LayerFactors(
             self.layer,
             self.patch_rule,
@@ -150,4 +150,4 @@ def _input_moment(patches: Tensor, weights: Tensor, patch_rule: PatchRule) -> Te
 def _output_moment(batch: LayerBatch, rows: Tensor, patch_rule: PatchRule) -> Tensor:
     share = 1.0 if patch_rule == "mean_patch" else 1.0 / rows.shape[2]
     rows = rows.sum(2, keepdim=True) if patch_rule == "mean_patch" else rows
-    return share * rows.flatten(0, 2).T @ batch.signed(rows).flatten(0, 2)
+    return share * rows.flatten(0, 2).T @ batch.signed_values(rows).flatten(0, 2)

@@ -119,7 +119,7 @@ class LayerHessian(SymmetricOperator):
         diagonal = torch.full((self.size,), self._penalty, dtype=torch.float64)
         for part in self.stored:
             for matrices in part.jacobian_parts():
-                diagonal += matrices.signed(matrices.flat.square()).sum(0).double()
+                diagonal += matrices.signed_values(matrices.flat.square()).sum(0).double()
         return diagonal
 
     def to_dense(self) -> Tensor:
@@ -132,7 +132,7 @@ class LayerHessian(SymmetricOperator):
         matrix = torch.zeros(self.size, self.size, dtype=self.dtype)
         for part in self.stored:
             for matrices in part.jacobian_parts():
-                matrix.addmm_(matrices.flat.T, matrices.signed(matrices.flat))
+                matrix.addmm_(matrices.flat.T, matrices.signed_values(matrices.flat))
         matrix = (matrix + matrix.T) / 2
         matrix.diagonal().add_(self._penalty)
         return matrix
@@ -222,7 +222,7 @@ def layer_hessian(problem: Problem, name: str, *, with_bias: bool = False) -> La
         for total in sums:
             total.add(batch)
         store.add(batch)
-    return LayerHessian(problem, plan, store.stored, tuple(total.finished(plan.curvature) for total in sums))
+    return LayerHessian(problem, plan, store.stored, tuple(total.factors(plan.curvature) for total in sums))
 
 
 def _plan(problem: Problem, layer: Layer, needed: NeededCurvature) -> LayerPlan:

@@ -106,13 +106,13 @@ class KroneckerProduct(SymmetricOperator):
 
     def in_eigenbasis(self, vectors: Tensor) -> Tensor:
         """Coordinates along the eigenvectors u_i (x) v_j, entry i * num_inputs + j: vec(U^T Mat(w) V)."""
-        return self._rotated(vectors, self.output_eigenpairs[1].T, self.input_eigenpairs[1])
+        return self._rotated_vectors(vectors, self.output_eigenpairs[1].T, self.input_eigenpairs[1])
 
     def from_eigenbasis(self, coordinates: Tensor) -> Tensor:
         """The inverse of ``in_eigenbasis``."""
-        return self._rotated(coordinates, self.output_eigenpairs[1], self.input_eigenpairs[1].T)
+        return self._rotated_vectors(coordinates, self.output_eigenpairs[1], self.input_eigenpairs[1].T)
 
-    def _rotated(self, vectors: Tensor, left: Tensor, right: Tensor) -> Tensor:
+    def _rotated_vectors(self, vectors: Tensor, left: Tensor, right: Tensor) -> Tensor:
         matrices = vectors.reshape(self.size, -1).T.reshape(-1, *self.weight_shape)
         return (left @ matrices @ right).reshape(len(matrices), -1).T.reshape(vectors.shape)
 

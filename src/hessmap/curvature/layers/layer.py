@@ -74,7 +74,7 @@ class Layer:
         name = f"[{self.weight}, {self.bias}]" if self.with_bias else self.weight
         return Layout(((name, self.weight_shape),))
 
-    def unfolded(self, entering: Tensor) -> Tensor:
+    def unfolded_inputs(self, entering: Tensor) -> Tensor:
         """What the weight of a plain layer multiplies, (samples, positions, inputs), and a one for a bias.
 
         ``entering`` is (samples, input_size), what each sample sends in.
@@ -148,16 +148,16 @@ def find_layer(problem: Problem, name: str, with_bias: bool = False) -> Layer:
     if weight is None:
         got = f"'{name}' is a {type(modules[name]).__name__}"
         must = "a layer must be linear or a convolution, an embedding or a normalisation with a trainable weight"
-        raise _unsupported(must, got, problem)
+        raise _unsupported_error(must, got, problem)
     reason = _why_no_layer(recording, weight, problem.layout.shape(weight))
     if reason:
-        raise _unsupported("a layer must act once: outputs are then linear in its weight", reason, problem)
+        raise _unsupported_error("a layer must act once: outputs are then linear in its weight", reason, problem)
     found = ((number, use) for number, use in enumerate(recording.uses) if weight in use.parameters)
     uses = tuple((number, use) for number, use in found if use.is_differentiable)
     biases = {use.bias.name for _, use in uses if use.bias is not None}
     bias = next(iter(biases)) if len(biases) == 1 and all(use.bias is not None for _, use in uses) else None
     if with_bias and (bias is None or len(recording.uses_of(bias)) != len(uses)):
-        raise _unsupported("with_bias needs a layer with a trainable bias", f"'{name}' has none", problem)
+        raise _unsupported_error("with_bias needs a layer with a trainable bias", f"'{name}' has none", problem)
     first, shape = uses[0][1], problem.layout.shape(weight)
     axis = _output_axis(first, shape)
     positions = max(use.num_positions for _, use in uses)
@@ -212,7 +212,7 @@ def layer_inputs_and_outputs(
     return outputs, torch.cat([entering[number] for number in uses], 1)
 
 
-def _unsupported(must: str, got: str, problem: Problem) -> UnsupportedNetwork:
+def _unsupported_error(must: str, got: str, problem: Problem) -> UnsupportedNetwork:
     known = ", ".join(repr(known) for known in layer_names(problem)) or "none"
     return UnsupportedNetwork(sentence(must, got, f"The layers of this problem are {known}"))
 
@@ -223,7 +223,7 @@ def _why_no_layer(recording: Recording, weight: str, shape: tuple[int, ...]) -> 
     name = name_of_layer(weight)
     if not uses:
         return f"the outputs do not depend on '{name}'"
-    if weight not in recording.structured:
+    if weight not in recording.structured_names:
         unknown = next((use for use in uses if not use.is_structured), uses[0])
         return f"the weight of '{name}' acts through '{unknown.operation}', of which the samples are not known"
     parts = [use for use in uses if use.weight is not None and use.weight.name == weight]

@@ -132,7 +132,7 @@ def _acts_once(recording: Recording) -> bool:
     if not recording.is_fixed or any(not use.is_structured for use in recording.uses):
         return False
     used = [name for name in recording.names if recording.uses_of(name)]
-    return all(name in recording.structured and _are_apart(recording, name) for name in used)
+    return all(name in recording.structured_names and _are_apart(recording, name) for name in used)
 
 
 def _are_apart(recording: Recording, name: str) -> bool:

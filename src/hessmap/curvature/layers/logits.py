@@ -77,7 +77,7 @@ def logit_gradients(problem: Problem, name: str, space: Space = "outputs") -> Lo
         found = layer_jacobian(problem, layer, data)
         root = problem.loss.hessian_root(found.outputs, targets).mT
         rows = (root @ found.jacobian).reshape(len(targets), classes, layer.num_positions, layer.num_outputs)
-        inputs = layer.unfolded(found.entering)
+        inputs = layer.unfolded_inputs(found.entering)
         for label in range(classes):
             chosen = targets == label
             own, share = rows[chosen], weights[chosen]

@@ -42,7 +42,7 @@ class SampleStore:
             self._closed = self.stored
             self._buffers, self._num_filled, self._rank = {}, 0, rank
         place = slice(self._num_filled, self._num_filled + count)
-        for name, values in self._by_sample(_widened(batch, self._rank)).items():
+        for name, values in self._by_sample(_widened_batch(batch, self._rank)).items():
             if name not in self._buffers:
                 self._buffers[name] = torch.empty(self._num_left, *values.shape[1:], dtype=values.dtype)
             self._buffers[name][place] = values
@@ -69,7 +69,7 @@ class SampleStore:
         return {"matrices": stored_jacobians(batch).flat.view(*batch.rows.shape[:2], self.layer.size)} | signs
 
 
-def _widened(batch: LayerBatch, rank: int) -> LayerBatch:
+def _widened_batch(batch: LayerBatch, rank: int) -> LayerBatch:
     missing = rank - batch.rows.shape[1]
     if not missing:
         return batch

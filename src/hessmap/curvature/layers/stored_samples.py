@@ -51,7 +51,7 @@ class StoredPatches:
         for part in parts(self.batch, positions * outputs * count, _LARGEST):
             inputs, rows = part.inputs.flatten(0, 1), part.rows.flatten(2)
             moved = (inputs @ right).view(len(rows), positions * outputs, count)
-            curved = rows.mT @ part.signed(rows @ moved)
+            curved = rows.mT @ part.signed_values(rows @ moved)
             out.addmm_(inputs.T, curved.view(len(inputs), outputs * count))
 
     def compressed(self, outputs: Tensor, inputs: Tensor, precision: torch.dtype | None = None) -> StoredPatches:
@@ -89,7 +89,7 @@ class StoredPatches:
         for part in parts(self.batch, self._largest_entries, _CACHED):
             inputs, rows = part.inputs, part.rows
             between = inputs @ matrix @ inputs.mT  # (samples, positions, positions)
-            total += rows.flatten(0, 2).T @ part.signed(between[:, None] @ rows).flatten(0, 2)
+            total += rows.flatten(0, 2).T @ part.signed_values(between[:, None] @ rows).flatten(0, 2)
         return total
 
     def contracted_outputs(self, matrix: Tensor) -> Tensor:
@@ -98,7 +98,7 @@ class StoredPatches:
         total = matrix.new_zeros(size, size)
         for part in parts(self.batch, self._largest_entries, _CACHED):
             inputs, rows = part.inputs, part.rows
-            left, right = (_by_position(values) for values in (part.signed(rows @ matrix), rows))
+            left, right = (_by_position(values) for values in (part.signed_values(rows @ matrix), rows))
             total += inputs.flatten(0, 1).T @ (left @ right.mT @ inputs).flatten(0, 1)
         return total
 
@@ -129,14 +129,14 @@ class StoredJacobians:
     def matrices(self) -> Tensor:
         return self.flat.view(-1, *self.layer.weight_shape)
 
-    def signed(self, values: Tensor) -> Tensor:
+    def signed_values(self, values: Tensor) -> Tensor:
         return values if self.signs is None else values * self.signs.reshape(-1, *[1] * (values.ndim - 1))
 
     def add_product(self, vectors: Tensor, total: Tensor) -> None:
         flat = vectors.transpose(0, 1).reshape(self.layer.size, -1)
         product = torch.zeros_like(flat)
         for part in self.jacobian_parts(_CACHED):
-            product.addmm_(part.flat.T, part.signed(part.flat @ flat))
+            product.addmm_(part.flat.T, part.signed_values(part.flat @ flat))
         total += product.view(*self.layer.weight_shape, -1).transpose(0, 1)
 
     def compressed(self, outputs: Tensor, inputs: Tensor, precision: torch.dtype | None = None) -> StoredJacobians:
@@ -164,14 +164,14 @@ class StoredJacobians:
         size = self.layer.weight_shape[0]
         total = matrix.new_zeros(size, size)
         for part in self.jacobian_parts(_CACHED):
-            total += (part.signed(part.matrices @ matrix) @ part.matrices.mT).sum(0)
+            total += (part.signed_values(part.matrices @ matrix) @ part.matrices.mT).sum(0)
         return total
 
     def contracted_outputs(self, matrix: Tensor) -> Tensor:
         size = self.layer.weight_shape[1]
         total = matrix.new_zeros(size, size)
         for part in self.jacobian_parts(_CACHED):
-            total.addmm_(part.signed(matrix @ part.matrices).view(-1, size).T, part.flat.view(-1, size))
+            total.addmm_(part.signed_values(matrix @ part.matrices).view(-1, size).T, part.flat.view(-1, size))
         return total
 
 

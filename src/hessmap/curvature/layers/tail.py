@@ -36,7 +36,7 @@ def fully_connected_tail(problem: Problem, name: str) -> Tail:
     is_chain = all(layer.is_plain and layer.kind == "linear" and layer.num_positions == 1 for layer in chain)
     uses = [use for use in recording_of(problem).uses if use.kind in ("linear", "convolution", "other")]
     if not is_chain or len(uses) != len(layers):
-        raise _unsupported(name, "it has convolutions, tokens or shared weights")
+        raise _unsupported_error(name, "it has convolutions, tokens or shared weights")
     slopes = tuple(_mean_slopes(problem, before, after) for before, after in pairwise(chain))
     return Tail(tuple(problem.named[layer.weight] for layer in chain[1:]), slopes)
 
@@ -65,16 +65,16 @@ def _mean_slopes(problem: Problem, before: Layer, after: Layer) -> Tensor:
         with torch.enable_grad():
             values = entering(zero)
         if values.shape[1] != before.num_outputs:
-            raise _unsupported(before.name, f"'{after.name}' takes {values.shape[1]} inputs")
+            raise _unsupported_error(before.name, f"'{after.name}' takes {values.shape[1]} inputs")
         random = torch.randn(values.shape, generator=generator, dtype=torch.float64).to(values)
         cotangents = torch.stack([torch.ones_like(random), random])
         slopes, images = vjp_rows([values], [zero], [cotangents], together=False)[0]
         if not torch.allclose(images, random * slopes, rtol=1e-10, atol=1e-12):
-            raise _unsupported(before.name, f"units are mixed on the way to '{after.name}'")
+            raise _unsupported_error(before.name, f"units are mixed on the way to '{after.name}'")
         total += weights @ slopes
     return total / mass
 
 
-def _unsupported(name: str, got: str) -> UnsupportedNetwork:
+def _unsupported_error(name: str, got: str) -> UnsupportedNetwork:
     must = f"weights behind layer '{name}' must follow each other with element-wise maps between"
     return UnsupportedNetwork(sentence(must, got, "Use layer_factors for the measured output factor"))

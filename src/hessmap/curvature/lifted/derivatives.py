@@ -45,9 +45,8 @@ class SecondDerivatives:
 
 def first_derivatives(network: Network, data: Inputs, residual: Tensor, with_jacobians: bool) -> FirstDerivatives:
     """One vector-Jacobian product of the residual, and one per output of the network if Jacobians are wanted."""
-    linearised: Any = vjp(
-        lambda perturbations: network.perturbed(data, perturbations), network.zero_perturbations(data), has_aux=True
-    )
+    start = network.zero_perturbations(data)
+    linearised: Any = vjp(lambda moved: network.perturbed_outputs(data, moved), start, has_aux=True)
     _, to_calls, inputs = linearised
     slopes = to_calls(residual)[0]
     jacobians: list[Tensor] = []
@@ -67,9 +66,8 @@ def second_derivatives(network: Network, lifted: FirstDerivatives, first: int, d
     none: list[Tensor | None] = [None] * first
 
     def gradient(perturbation: Tensor) -> tuple[list[Tensor], list[Tensor]]:
-        linearised: Any = vjp(
-            lambda perturbations: network.perturbed(data, none + perturbations), [perturbation, *later], has_aux=True
-        )
+        start = [perturbation, *later]
+        linearised: Any = vjp(lambda moved: network.perturbed_outputs(data, none + moved), start, has_aux=True)
         _, to_calls, inputs = linearised
         return to_calls(lifted.residual)[0], inputs[first:]
 

@@ -112,7 +112,7 @@ class Network:
     def forward(self, data: Inputs) -> Tensor:
         return self.problem.forward(self.problem.named, data)
 
-    def perturbed(self, data: Inputs, perturbations: Sequence[Tensor | None]) -> tuple[Tensor, list[Tensor]]:
+    def perturbed_outputs(self, data: Inputs, perturbations: Sequence[Tensor | None]) -> tuple[Tensor, list[Tensor]]:
         """The outputs, and the inputs (samples, input_size) of every call.
 
         A perturbation (samples, outputs, positions) is added to what leaves its call.
@@ -151,7 +151,7 @@ def lifted_network(problem: Problem) -> Network:
     """The calls of a problem through which parameters act that have no other use."""
     recording = recording_of(problem)
     uses = [use if use.is_structured and use.images_per_sample == 1 else None for use in recording.uses]
-    known = recording.structured - {
+    known = recording.structured_names - {
         name
         for use, own in zip(recording.uses, uses, strict=True)
         if own is None and use.is_differentiable

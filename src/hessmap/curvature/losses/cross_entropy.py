@@ -85,7 +85,7 @@ class CrossEntropy(Loss):
     def _values(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Of a label log sum exp(output - output[label]), its own term a constant: derivatives never hold p_y - 1."""
         if targets.is_floating_point():
-            return self._spread(outputs, self.shares(targets, outputs.shape[1], outputs.dtype))
+            return self._entropies(outputs, self.shares(targets, outputs.shape[1], outputs.dtype))
         labels = self._safe(targets)[:, None]
         margins = (outputs - outputs.gather(1, labels)).scatter(1, labels, 0.0)
         masses = self.mass(targets).to(outputs.dtype)
@@ -93,7 +93,7 @@ class CrossEntropy(Loss):
         if not self.label_smoothing:
             return values
         smooth = self._smooth_shares(targets, outputs.shape[1], outputs.dtype)
-        return (1 - self.label_smoothing) * values + self._spread(outputs, smooth)
+        return (1 - self.label_smoothing) * values + self._entropies(outputs, smooth)
 
     def risk(self, outputs: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
         risk: Tensor = WeightedCrossEntropy.apply(outputs, targets, weights, self)  # type: ignore[no-untyped-call]
@@ -175,7 +175,7 @@ class CrossEntropy(Loss):
         return torch.where(self._counts(targets)[:, None], each, 0.0)
 
     @staticmethod
-    def _spread(outputs: Tensor, shares: Tensor) -> Tensor:
+    def _entropies(outputs: Tensor, shares: Tensor) -> Tensor:
         return -(shares * outputs.log_softmax(1)).sum(1)
 
     def _counts(self, targets: Tensor) -> Tensor:

@@ -55,7 +55,7 @@ class PositionLoss(Loss):
 
     def risk(self, outputs: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
         rows, labels = self._pair(outputs, targets)
-        return self.base.risk(rows, labels, self._spread(weights, rows))
+        return self.base.risk(rows, labels, self._position_weights(weights, rows))
 
     def gradient(self, outputs: Tensor, targets: Tensor) -> Tensor:
         return self._outputs(self.base.gradient(*self._pair(outputs, targets)), len(outputs))
@@ -66,7 +66,7 @@ class PositionLoss(Loss):
 
     def hessian_product(self, outputs: Tensor, targets: Tensor, weights: Tensor) -> VectorProduct:
         rows, labels = self._pair(outputs, targets)
-        product, count = self.base.hessian_product(rows, labels, self._spread(weights, rows)), len(outputs)
+        product, count = self.base.hessian_product(rows, labels, self._position_weights(weights, rows)), len(outputs)
         return lambda vectors: self._outputs(product(self._rows(vectors)), count)
 
     def hessian_root(self, outputs: Tensor, targets: Tensor) -> Tensor:
@@ -101,7 +101,7 @@ class PositionLoss(Loss):
         return (values.mT if self.is_axis_1 else values).flatten(-2)
 
     @staticmethod
-    def _spread(weights: Tensor, rows: Tensor) -> Tensor:
+    def _position_weights(weights: Tensor, rows: Tensor) -> Tensor:
         return weights.repeat_interleave(len(rows) // len(weights))
 
     def _block_diagonal(self, blocks: Tensor, num_samples: int) -> Tensor:

@@ -39,8 +39,8 @@ def record(problem: Problem) -> Recording:
     count = num_rows(given)
     chosen = torch.arange(min(count, _SAMPLES)) if count > 1 else torch.zeros(_SAMPLES, dtype=torch.long)
     few = take_rows(given, chosen.to(problem.device))
-    together = _run(problem, few)
-    alone = [_run(problem, take_rows(few, slice(n, n + 1))) for n in range(len(chosen))]
+    together = _recorded_pass(problem, few)
+    alone = [_recorded_pass(problem, take_rows(few, slice(n, n + 1))) for n in range(len(chosen))]
     is_fixed = all(one.signature == together.signature for one in alone)
     uses = list(_uses(together, alone if is_fixed else []))
     uses += [LayerUse("other", node, names) for node, names in together.unexplained]
@@ -71,7 +71,7 @@ class _AllLayerCalls:
         return call.outputs()
 
 
-def _run(problem: Problem, inputs: Inputs) -> _Pass:
+def _recorded_pass(problem: Problem, inputs: Inputs) -> _Pass:
     leaves = {name: value.detach().requires_grad_() for name, value in problem.named.items()}
     listener = _AllLayerCalls()
     recorder = Recorder(leaves, listener, data=[tensor for _, tensor in tensors_with_paths(inputs)])
@@ -79,10 +79,10 @@ def _run(problem: Problem, inputs: Inputs) -> _Pass:
         outputs = problem.forward(leaves, inputs)
     numbers = {id(call.layer): n for n, call in enumerate(call for call in recorder.calls if call.is_use)}
     decisions = tuple(numbers.get(id(call)) for call in listener.calls)
-    return _Pass(tuple(recorder.calls), decisions, tuple(_unexplained(outputs, recorder)))
+    return _Pass(tuple(recorder.calls), decisions, tuple(_unexplained_nodes(outputs, recorder)))
 
 
-def _unexplained(outputs: Tensor, recorder: Recorder) -> Iterator[tuple[str, frozenset[str]]]:
+def _unexplained_nodes(outputs: Tensor, recorder: Recorder) -> Iterator[tuple[str, frozenset[str]]]:
     """Nodes that take a followed tensor outside of every recorded call that names it, with the parameters in it."""
     targets: dict[Any, frozenset[str]] = {}
     for found in recorder.followed.values():

@@ -172,12 +172,7 @@ class Recording:
         return tuple(use for use in self.uses if name in use.parameters)
 
     @property
-    def unused(self) -> tuple[str, ...]:
-        """Parameters that the outputs do not depend on."""
-        return tuple(name for name in self.names if not self.uses_of(name))
-
-    @property
-    def structured(self) -> frozenset[str]:
+    def structured_names(self) -> frozenset[str]:
         """Parameters all of whose uses are known."""
         if not self.is_fixed:
             return frozenset()

@@ -78,7 +78,7 @@ def curvature_map(
         reason = _why_not_dense(problem, plan, dense, limit)
         if reason:
             found = curvature_estimates(problem, reason, say, progress or work.shown.remark, limit, seed)
-            return _made(title, problem, found.network, None, found.work)
+            return _finished_map(title, problem, found.network, None, found.work)
         expected = plan.seconds
         if progress is not None or expected > PATIENCE_SECONDS:
             (progress or work.shown.remark)(f"{plan}, {expected:.2g} s")
@@ -87,10 +87,10 @@ def curvature_map(
         if twin_problem is not None:
             other = network_curvature(twin_problem, "linear twin", say, certify, with_factors=False)
     took = time.perf_counter() - start
-    return _made(title, problem, network, other, MapWork("dense", 0, 0, plan.num_bytes, limit, expected, took))
+    return _finished_map(title, problem, network, other, MapWork("dense", 0, 0, plan.num_bytes, limit, expected, took))
 
 
-def _made(
+def _finished_map(
     title: str, problem: Problem, network: NetworkCurvature, twin: NetworkCurvature | None, work: MapWork
 ) -> CurvatureMap:
     return CurvatureMap(

@@ -116,7 +116,7 @@ class ProductBudget:
     def has_time(self) -> bool:
         return self.remaining > 0
 
-    def allowed(self, stage: str) -> int:
+    def allowed_products(self, stage: str) -> int:
         """How many products the stage may make now; it is over for the stages after it."""
         ahead = sum(self._caps.values())
         cap = self._caps.pop(stage)

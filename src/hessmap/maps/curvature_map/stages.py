@@ -148,7 +148,7 @@ class Stages:
     def _stage(self, name: str, text: str) -> Iterator[_Stage]:
         self.say(text)
         start = time.perf_counter()
-        stage = _Stage(self.budget.allowed(name))
+        stage = _Stage(self.budget.allowed_products(name))
         yield stage
         self.budget.spend(stage.products, time.perf_counter() - start)
 

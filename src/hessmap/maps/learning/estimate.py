@@ -93,13 +93,13 @@ def _estimate(
     risk = ChainRisk(problem, settings.num_chains)
     chains = Langevin(risk, settings, deadline, shown)
     drawn = chains.draws(f"{settings.num_chains} chains around the weights", adapts=adapts)
-    num_kept = drawn.kept.shape[1]
+    num_kept = drawn.kept_energies.shape[1]
     must = f"a chain must have at least {_FEWEST} draws"
     require(num_kept >= _FEWEST, must, f"{drawn.stopped_by} ended them after {num_kept}", "Allow more seconds")
     used = replace(drawn.settings, num_draws=num_kept, num_burn_in=drawn.num_burn_in)
-    found, by_chain = _measured(drawn)
+    found, by_chain = _mean_energy(drawn)
     sharpness = chains.largest_curvature(drawn.points)
-    checks = chain_checks(drawn.kept, found, used, sharpness, problem.num_parameters)
+    checks = chain_checks(drawn.kept_energies, found, used, sharpness, problem.num_parameters)
     checks += _setting_checks(risk, drawn, found, deadline, shown, is_wanted=checks_settings)
     half = found.error * float(stats.t.ppf(0.975, max(1, len(by_chain) - 1)))
     return LearningCoefficientEstimate(
@@ -107,7 +107,7 @@ def _estimate(
         standard_error=found.error,
         interval=(found.value - half, found.value + half),
         by_chain=by_chain,
-        split_r_hat=split_r_hat(drawn.kept),
+        split_r_hat=split_r_hat(drawn.kept_energies),
         verdict=verdict(checks),
         checks=tuple(checks),
         settings=used,
@@ -120,10 +120,10 @@ def _estimate(
     )
 
 
-def _measured(drawn: Draws) -> tuple[Measured, Floats]:
+def _mean_energy(drawn: Draws) -> tuple[Measured, Floats]:
     """The mean over the chains and its standard error: of the chains where there are several, else of its blocks."""
-    by_chain: Floats = drawn.kept.mean(axis=1)
-    means = by_chain if len(by_chain) > 1 else block_means(drawn.kept)[0]
+    by_chain: Floats = drawn.kept_energies.mean(axis=1)
+    means = by_chain if len(by_chain) > 1 else block_means(drawn.kept_energies)[0]
     return Measured(float(by_chain.mean()), float(np.std(means, ddof=1)) / math.sqrt(len(means))), by_chain
 
 
@@ -154,7 +154,7 @@ def _further(
     """The value with other settings, from where the chains are; None if the time was over."""
     step = f"with step {settings.step_size:.2g} and localisation {settings.localisation:g}"
     more = Langevin(risk, settings, deadline, shown).draws(step, drawn.points)
-    return _measured(more)[0] if more.stopped_by == "draws" else None
+    return _mean_energy(more)[0] if more.stopped_by == "draws" else None
 
 
 def _checked_settings(

@@ -33,7 +33,7 @@ class Draws:
     stopped_by: StoppedBy
 
     @property
-    def kept(self) -> Floats:
+    def kept_energies(self) -> Floats:
         return self.energies[:, self.num_burn_in :]
 
 

@@ -74,7 +74,7 @@ class Cluster:
         try:
             self.num_workers = max(1, sum(self._client.nthreads().values()))
         except OSError as error:
-            raise self._lost("it is gone") from error
+            raise self._lost_worker_error("it is gone") from error
         self._counted = time.monotonic()
 
     def _outcome(self, future: Any, key: str) -> Outcome:
@@ -87,9 +87,9 @@ class Cluster:
         error = future.exception() if future.status == "error" else None
         if isinstance(error, KilledWorker):
             return Outcome(key, None, f"KilledWorker: {error}", 0.0, provenance_of(self._study))
-        raise self._lost(f"a case ended with {error!r}" if error else "it is gone")
+        raise self._lost_worker_error(f"a case ended with {error!r}" if error else "it is gone")
 
-    def _lost(self, got: str) -> ClusterError:
+    def _lost_worker_error(self, got: str) -> ClusterError:
         must = f"the scheduler at {self._scheduler} must be there and its workers must have hessmap and the study"
         return ClusterError(sentence(must, got))
 

@@ -57,7 +57,7 @@ def sum_of_products_dimension(first: int, second: int, arms: Sequence[Arm]) -> i
             others = cut[:place] + cut[place + 1 :]
             left, right = (first, second - b) if a == first else (first - a, second)
             return a * b + sum_of_products_dimension(left, right, others)
-    groups = [_grouped(cut, first, second, alone) for alone in range(3)]
+    groups = [_grouped_arms(cut, first, second, alone) for alone in range(3)]
     return min(first * second, sum(a * b for a, b in cut), *(_three_products(first, second, group) for group in groups))
 
 
@@ -73,7 +73,7 @@ def equal_products_dimension(first: int, second: int, num_arms: int, arm: Arm) -
     return 0 if min(first, second, a, b) <= 0 else min(first * second, num_arms * a * b)
 
 
-def _grouped(arms: Sequence[Arm], first: int, second: int, alone: int) -> list[Arm]:
+def _grouped_arms(arms: Sequence[Arm], first: int, second: int, alone: int) -> list[Arm]:
     """The last ``alone`` subspaces on their own, the others in one sum."""
     kept = list(arms[len(arms) - alone :])
     rest = arms[: len(arms) - alone]

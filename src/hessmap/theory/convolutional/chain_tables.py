@@ -37,7 +37,7 @@ class ChainTables:
         return len(self.channels) - 1
 
     @property
-    def mirrored(self) -> ChainTables:
+    def mirror_image(self) -> ChainTables:
         """The same read from the output to the input."""
         return ChainTables(self.channels[::-1], mirror(self.taps), mirror(self.phases), mirror(self.is_gapless))
 

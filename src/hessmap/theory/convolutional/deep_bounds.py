@@ -33,7 +33,7 @@ def outer_product_upper_bound(
     >>> outer_product_upper_bound((3, 2, 1), (2, 2))
     3
     """
-    units, parameters = _checked(sizes, layer_parameters)
+    units, parameters = _checked_sizes(sizes, layer_parameters)
     rank = units[0] if input_rank is None else input_rank
     return min(sum(parameters), linear.outer_product_rank(units, rank))
 
@@ -57,7 +57,7 @@ def functional_column_upper_bounds(
     >>> functional_column_upper_bounds((3, 2, 1), (2, 2))
     (2, 2)
     """
-    units, parameters = _checked(sizes, layer_parameters)
+    units, parameters = _checked_sizes(sizes, layer_parameters)
     rank = units[0] if input_rank is None else input_rank
     residual = linear.generic_residual_rank(rank, units[-1]) if residual_rank is None else residual_rank
     dense = linear.functional_column_ranks(units, rank, residual)
@@ -85,7 +85,7 @@ def loss_upper_bound(
     >>> loss_upper_bound((3, 2, 1), (2, 2))
     4
     """
-    units, parameters = _checked(sizes, layer_parameters)
+    units, parameters = _checked_sizes(sizes, layer_parameters)
     rank = units[0] if input_rank is None else input_rank
     residual = linear.generic_residual_rank(rank, units[-1]) if residual_rank is None else residual_rank
     outer = outer_product_upper_bound(units, parameters, rank)
@@ -191,7 +191,7 @@ def convolutional_sizes(
     return (*units, outputs), (*shared, units[-1] * outputs)
 
 
-def _checked(sizes: Iterable[int], layer_parameters: Iterable[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def _checked_sizes(sizes: Iterable[int], layer_parameters: Iterable[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
     units = checked_widths(sizes)
     parameters = tuple(checked_count("layer_parameters", count, at_least=1) for count in layer_parameters)
     must = "layer_parameters must hold one number per layer"

@@ -129,9 +129,9 @@ class _Layers(NamedTuple):
     out: Integers
 
     @property
-    def mirrored(self) -> _Layers:
+    def mirror_image(self) -> _Layers:
         """The same read from the output: layers in reverse order, their ends exchanged."""
-        return _Layers(self.tables.mirrored, self.end[::-1], self.start[::-1], mirror(self.out), mirror(self.to))
+        return _Layers(self.tables.mirror_image, self.end[::-1], self.start[::-1], mirror(self.out), mirror(self.to))
 
 
 @lru_cache(maxsize=64)
@@ -149,7 +149,7 @@ def _layers(tables: ChainTables) -> tuple[_Layers, _Layers, Integers]:
 
 def _layer_bounds(layers: _Layers, is_rounded: bool) -> Integers:
     """By layer the least bound over the vertices u up to a, and w from b on."""
-    from_input, from_output = (_bounds_past_vertices(view, is_rounded) for view in (layers, layers.mirrored))
+    from_input, from_output = (_bounds_past_vertices(view, is_rounded) for view in (layers, layers.mirror_image))
     return np.minimum(from_input, from_output[::-1])
 
 
@@ -198,8 +198,8 @@ def _end_bound(chain: FilterChain | ImageChain, vertex: int) -> int:
 
 def _bounds_by_others(layers: _Layers, kernels: Integers) -> Integers:
     """By layer out + in - shared, and no more than its parameters; no out for the last layer, no in for the first."""
-    outgoing, incoming = _outgoing_bounds(layers), _outgoing_bounds(layers.mirrored)[::-1]
-    met = np.minimum(_row_ranks(layers).diagonal(1), _row_ranks(layers.mirrored).diagonal(1)[::-1])
+    outgoing, incoming = _outgoing_bounds(layers), _outgoing_bounds(layers.mirror_image)[::-1]
+    met = np.minimum(_row_ranks(layers).diagonal(1), _row_ranks(layers.mirror_image).diagonal(1)[::-1])
     bounds = outgoing + incoming
     bounds[1:-1] -= _common_forms(layers.start, layers.end, kernels, met)[1:-1]
     least: Integers = np.minimum(bounds, layers.start * layers.end * kernels)

@@ -61,7 +61,7 @@ def functional_rank(product_ranks: RankTable, residual_rank: int) -> int:
     >>> functional_rank([[1], [1, 1], [0, 0, 1], [0, 0, 1, 1]], residual_rank=1)
     2
     """
-    table, rank = _checked(product_ranks, residual_rank)
+    table, rank = _checked_ranks(product_ranks, residual_rank)
     num_layers = len(table) - 1
     if num_layers == 1:
         return 0
@@ -96,7 +96,7 @@ def loss_rank(product_ranks: RankTable, residual_rank: int) -> int:
     >>> loss_rank([[1], [1, 1], [0, 0, 1], [0, 0, 1, 1]], residual_rank=1)
     2
     """
-    table, s = _checked(product_ranks, residual_rank)
+    table, s = _checked_ranks(product_ranks, residual_rank)
     to_output, from_input = _spaces_of_layers(table)
     if len(table) == 2:
         return nested_sum_dimension(to_output, from_input)
@@ -138,7 +138,7 @@ def _strings(table: RankTable) -> Counter[String]:
     return strings
 
 
-def _checked(product_ranks: RankTable, residual_rank: int) -> tuple[RankTable, int]:
+def _checked_ranks(product_ranks: RankTable, residual_rank: int) -> tuple[RankTable, int]:
     table = checked_product_ranks(product_ranks)
     largest = min(table[0][0], table[-1][-1])
     return table, checked_residual_rank(residual_rank, largest, "the smaller of input rank and outputs")

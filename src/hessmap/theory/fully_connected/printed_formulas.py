@@ -23,7 +23,7 @@ def corollary_4(widths: Iterable[int], input_rank: int, *, effective_output_dim:
     >>> corollary_4((2, 3, 2, 3, 2), input_rank=2)
     4
     """
-    widths, rank, outputs = _checked(widths, input_rank, effective_output_dim)
+    widths, rank, outputs = _checked_arguments(widths, input_rank, effective_output_dim)
     q = min((rank, *widths[1:-1], outputs))
     return q * (rank + outputs - q)
 
@@ -39,7 +39,7 @@ def corollary_6(
     >>> corollary_6((6, 4), 6, 4), linear.functional_rank((6, 4), 6, 4)
     (16, 0)
     """
-    widths, rank, outputs = _checked(widths, input_rank, effective_output_dim)
+    widths, rank, outputs = _checked_arguments(widths, input_rank, effective_output_dim)
     q = min((rank, *widths[1:-1], outputs, residual_rank))
     return 2 * q * sum(widths[1:-1]) + 2 * q * residual_rank - (len(widths) - 1) * q**2
 
@@ -60,7 +60,7 @@ def fact_7(
     >>> fact_7((6, 5, 4), 6), fact_7((6, 5, 4), 6, residual_rank=1), linear.loss_rank((6, 5, 4), 6, 1)
     (48, 18, 33)
     """
-    widths, rank, outputs = _checked(widths, input_rank, effective_output_dim)
+    widths, rank, outputs = _checked_arguments(widths, input_rank, effective_output_dim)
     q = min((rank, *widths[1:-1], outputs))
     if residual_rank is not None:
         q = min(q, residual_rank)
@@ -76,7 +76,7 @@ def theorem_12(widths: Iterable[int], input_rank: int, *, effective_output_dim: 
     >>> theorem_12((3, 4, 2), input_rank=2), linear_with_bias.outer_product_rank((3, 4, 2), centred_input_rank=1)
     (6, 4)
     """
-    widths, rank, outputs = _checked(widths, input_rank, effective_output_dim)
+    widths, rank, outputs = _checked_arguments(widths, input_rank, effective_output_dim)
     return corollary_4(widths, rank, effective_output_dim=outputs) + outputs
 
 
@@ -89,7 +89,7 @@ def section_s7_2_loss_rank(widths: Iterable[int], input_rank: int, *, effective_
     >>> section_s7_2_loss_rank((3, 4, 2), 2), linear_with_bias.loss_rank((3, 4, 2), 1, 2)
     (20, 18)
     """
-    widths, rank, outputs = _checked(widths, input_rank, effective_output_dim)
+    widths, rank, outputs = _checked_arguments(widths, input_rank, effective_output_dim)
     hidden = _one_hidden_width(widths)
     q = min(rank, hidden, outputs)
     return 2 * min(rank + 1, outputs) * (hidden - q) + q * (outputs + rank + 1) + outputs
@@ -106,7 +106,7 @@ def section_s7_2_functional_rank(
     >>> section_s7_2_functional_rank((2, 3, 2), 1), linear_with_bias.functional_rank((2, 3, 2), 0, 1)
     (12, 6)
     """
-    widths, rank, outputs = _checked(widths, input_rank, effective_output_dim)
+    widths, rank, outputs = _checked_arguments(widths, input_rank, effective_output_dim)
     hidden = _one_hidden_width(widths)
     return 2 * min(rank + 1, outputs) * hidden
 
@@ -122,7 +122,7 @@ def section_s7_3_functional_rank(
     >>> section_s7_3_functional_rank((2, 1, 3, 3), 2), linear_with_bias.functional_rank((2, 1, 3, 3), 2, 3)
     (12, 16)
     """
-    widths, rank, outputs = _checked(widths, input_rank, effective_output_dim)
+    widths, rank, outputs = _checked_arguments(widths, input_rank, effective_output_dim)
     q, depth = _with_homogeneous_coordinate(widths, rank, outputs), len(widths) - 1
     return 2 * q * sum(widths[1:-1]) + 2 * q * min(rank + 1, outputs) - depth * q**2 + (depth - 2) * q
 
@@ -136,7 +136,7 @@ def fact_13(widths: Iterable[int], input_rank: int, *, effective_output_dim: int
     >>> fact_13((5, 1, 3), 5), linear_with_bias.loss_rank((5, 1, 3), 5, 3)
     (10, 12)
     """
-    widths, rank, outputs = _checked(widths, input_rank, effective_output_dim)
+    widths, rank, outputs = _checked_arguments(widths, input_rank, effective_output_dim)
     q, depth = _with_homogeneous_coordinate(widths, rank, outputs), len(widths) - 1
     return 2 * q * sum(widths[1:-1]) + q * (rank + outputs) - depth * q**2 + depth * q
 
@@ -150,6 +150,8 @@ def _with_homogeneous_coordinate(widths: Widths, input_rank: int, outputs: int) 
     return min((input_rank + 1, *widths[1:-1], outputs))
 
 
-def _checked(widths: Iterable[int], input_rank: int, effective_output_dim: int | None) -> tuple[Widths, int, int]:
+def _checked_arguments(
+    widths: Iterable[int], input_rank: int, effective_output_dim: int | None
+) -> tuple[Widths, int, int]:
     widths = checked_widths(widths)
     return widths, checked_input_rank(widths, input_rank), checked_output(widths, effective_output_dim)

@@ -49,7 +49,7 @@ def deepened_network(layers: GivenLayers, num_layers: int, low: ArrayLike, high:
     count = num_layers - len(given) + 1
     require(count >= 2, f"num_layers must be above the {len(given)} of the network", f"got {num_layers}")
     made = [
-        DeepenedNetwork((*given[:place], *opening.opened(count), *given[place + 1 :]), opening.rank, place)
+        DeepenedNetwork((*given[:place], *opening.opened_layers(count), *given[place + 1 :]), opening.rank, place)
         for place, opening in enumerate(openings)
     ]
     return min(made, key=lambda network: network.squared_norm)
@@ -101,7 +101,7 @@ class _Opening:
         """The bias that takes the shift back; it does not depend on the number of layers."""
         return self.layer.bias - self.left @ (self.values * self.shift)
 
-    def opened(self, count: int) -> list[Layer]:
+    def opened_layers(self, count: int) -> list[Layer]:
         roots = self.values ** (1.0 / count)
         first = Layer(roots[:, None] * self.right, roots * self.shift)
         middle = [Layer(np.diag(roots), np.zeros(self.rank)) for _ in range(count - 2)]

@@ -41,27 +41,27 @@ def full_eigenpairs(
     >>> found.eigenvalues, np.abs(found.eigenvectors[:, 0])
     (array([4.]), array([1., 0.]))
     """
-    factor, means = _checked(output_factor, mean_inputs, num_outputs, count)
+    factor, means = _checked_factors(output_factor, mean_inputs, num_outputs, count)
     norms = np.array([np.linalg.norm(mean) for mean in means])
     scales = np.repeat(norms, num_outputs)
     values, vectors = np.linalg.eigh(scales[:, None] * factor * scales)
     top = vectors[:, ::-1][:, :count]
     units = [mean / norm if norm > 0 else mean for mean, norm in zip(means, norms, strict=True)]
-    return FullEigenpairs(values[::-1][:count].copy(), _spread(top, units, num_outputs))
+    return FullEigenpairs(values[::-1][:count].copy(), _unit_rows(top, units, num_outputs))
 
 
 def printed_full_eigenpairs(
     output_factor: ArrayLike, mean_inputs: Sequence[ArrayLike], num_outputs: Sequence[int], count: int
 ) -> FullEigenpairs:
     """Equations 261 to 263 as printed: w_i = B u_i, lambda_i = sigma_i ||w_i||^2, vectors made orthonormal in order."""
-    factor, means = _checked(output_factor, mean_inputs, num_outputs, count)
+    factor, means = _checked_factors(output_factor, mean_inputs, num_outputs, count)
     values, vectors = np.linalg.eigh(factor)
-    spread = _spread(vectors[:, ::-1][:, :count], means, num_outputs)
+    spread = _unit_rows(vectors[:, ::-1][:, :count], means, num_outputs)
     eigenvalues = values[::-1][:count] * np.square(np.linalg.norm(spread, axis=0))
     return FullEigenpairs(eigenvalues, np.linalg.qr(spread)[0])
 
 
-def _checked(
+def _checked_factors(
     output_factor: ArrayLike, mean_inputs: Sequence[ArrayLike], num_outputs: Sequence[int], count: int
 ) -> tuple[Floats, list[Floats]]:
     factor = np.asarray(output_factor, dtype=np.float64)
@@ -72,7 +72,7 @@ def _checked(
     return factor, [np.asarray(mean, dtype=np.float64) for mean in mean_inputs]
 
 
-def _spread(vectors: Floats, means: Sequence[Floats], num_outputs: Sequence[int]) -> Floats:
+def _unit_rows(vectors: Floats, means: Sequence[Floats], num_outputs: Sequence[int]) -> Floats:
     """B u: every layer's part times its mean input, rows of units."""
     parts = np.split(vectors, np.cumsum(num_outputs)[:-1])
     rows = [

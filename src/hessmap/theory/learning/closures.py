@@ -39,7 +39,7 @@ def least_closed_set(
         for a, b in path:
             edges[a][b] -= flow
             edges[b][a] += flow
-    reached = _reached(edges)
+    reached = _reachable_nodes(edges)
     return {k for k in costs if k in reached}
 
 
@@ -48,7 +48,7 @@ def _add(edges: Edges, start: Node, end: Node, capacity: int) -> None:
     edges[end].setdefault(start, 0)
 
 
-def _reached(edges: Edges) -> dict[Node, Node]:
+def _reachable_nodes(edges: Edges) -> dict[Node, Node]:
     """Everything that flow can still reach from the source, each with where it is reached from; nearest first."""
     origins: dict[Node, Node] = {_SOURCE: _SOURCE}
     waiting: deque[Node] = deque([_SOURCE])
@@ -63,7 +63,7 @@ def _reached(edges: Edges) -> dict[Node, Node]:
 
 def _path(edges: Edges) -> list[tuple[Node, Node]] | None:
     """A shortest way for more flow, as its edges; None where there is none."""
-    origins = _reached(edges)
+    origins = _reachable_nodes(edges)
     if _SINK not in origins:
         return None
     path: list[tuple[Node, Node]] = []

@@ -47,14 +47,14 @@ def _cheapest_chain(table: RankTable) -> Chain:
     chain = tuple(row[0] for row in table)
     step = 1 << max(row[-1] for row in table).bit_length()
     while step:
-        moved = min((_descended(table, chain, signed) for signed in (step, -step)), key=lambda found: found[0])
+        moved = min((_cheapest_step(table, chain, signed) for signed in (step, -step)), key=lambda found: found[0])
         if moved[1] == chain:
             step //= 2
         chain = moved[1]
     return chain
 
 
-def _descended(table: RankTable, chain: Chain, step: int) -> tuple[int, Chain]:
+def _cheapest_step(table: RankTable, chain: Chain, step: int) -> tuple[int, Chain]:
     """The cheapest chain that is this one with ``step`` added at some of the hidden vertices."""
     widths = [row[-1] for row in table]
     last = len(chain) - 1

@@ -59,7 +59,7 @@ def local_learning_coefficient(product_ranks: RankTable) -> LocalCoefficient:
     if len(table) == 3:
         value, multiplicity = two_layer_coefficient(table)
         return LocalCoefficient(value, multiplicity, value, rank)
-    relaxed = [largest_component_codimension(_from_inputs_alone(seen)) for seen in (table, _transposed(table))]
+    relaxed = [largest_component_codimension(_from_inputs_alone(seen)) for seen in (table, _transposed_table(table))]
     lower_bound = max(whole.value, Fraction(max(rank, *relaxed), 2))
     is_most_singular = all(entry == table[-1][0] for row in table for entry in row[:-1])
     known = 1 if rank == codimension else whole.multiplicity if is_most_singular else None
@@ -91,7 +91,7 @@ def _from_inputs_alone(table: RankTable) -> RankTable:
     return [[row[0], *(rank for _ in row[1:-1]), row[-1]] if len(row) > 1 else row for row in table]
 
 
-def _transposed(table: RankTable) -> RankTable:
+def _transposed_table(table: RankTable) -> RankTable:
     """The table of W_1^T .. W_L^T."""
     last = len(table) - 1
     return [[table[last - i][last - j] for i in range(j + 1)] for j in range(last + 1)]

@@ -71,7 +71,7 @@ def learning_coefficient(
     if not network.is_linear:
         must, got = "exact learning coefficients need a linear network", f"this one has activation {network.activation}"
         raise UnsupportedNetwork(sentence(must, got, _ESTIMATE))
-    seen = _seen(network, loss, input_rank, centred_input_rank)
+    seen = _effective_network(network, loss, input_rank, centred_input_rank)
     if product_ranks is not None:
         return _at_weights(network, seen, product_ranks, rank)
     if rank is None:
@@ -121,7 +121,9 @@ def _at_weights(
     )
 
 
-def _seen(network: FullyConnected, loss: str, input_rank: int | None, centred_input_rank: int | None) -> _Seen:
+def _effective_network(
+    network: FullyConnected, loss: str, input_rank: int | None, centred_input_rank: int | None
+) -> _Seen:
     """The network as inputs and loss see it.
 
     With the last bias the mean of the outputs is a free coordinate: K = |(W - W*) Sigma_c^(1/2)|^2 + |b|^2 after a

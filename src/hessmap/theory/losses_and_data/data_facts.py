@@ -71,8 +71,8 @@ def _input_ranks(
     input_dim: int, bias: bool, question: RankQuestion, samples: int | None
 ) -> tuple[int | None, int, list[str]]:
     """Rank and centred rank of the inputs, and what had to be assumed of them."""
-    rank = _given("input_rank", question.input_rank, input_dim)
-    centred = _given("centred_input_rank", question.centred_input_rank, input_dim)
+    rank = _checked_rank("input_rank", question.input_rank, input_dim)
+    centred = _checked_rank("centred_input_rank", question.centred_input_rank, input_dim)
     if samples is not None:
         checked_count("input_rank", rank or 0, at_most=samples, why="the number of samples")
         checked_count("centred_input_rank", centred or 0, at_most=samples - 1, why="one less than the samples")
@@ -101,7 +101,7 @@ def _input_ranks(
     return rank, centred, notes
 
 
-def _given(name: str, value: int | None, input_dim: int) -> int | None:
+def _checked_rank(name: str, value: int | None, input_dim: int) -> int | None:
     return None if value is None else checked_count(name, value, at_most=input_dim, why="the input dimension")
 
 

@@ -62,7 +62,7 @@ def rank_without_bias(inputs: int, hidden: int, degrees: Sequence[int]) -> Rank:
     >>> rank_without_bias(4, 6, [2, 3])
     Rank(value=29, kind='exact', reason="Alexander & Hirschowitz 1995 with Terracini's lemma", num_cases=None)
     """
-    ni, nh, degrees = _checked(inputs, hidden, degrees)
+    ni, nh, degrees = _checked_sizes(inputs, hidden, degrees)
     n, lower = degrees[-1], degrees[:-1]
     if set(degrees) >= set(range(1, n + 1)):
         return Rank(_full(ni, nh, n, 0 in lower), "exact", THEOREM)
@@ -85,7 +85,7 @@ def rank_with_output_bias(inputs: int, hidden: int, degrees: Sequence[int]) -> R
     >>> rank_with_output_bias(2, 2, [1, 2]).value, rank_with_output_bias(2, 2, [0, 1, 2]).value
     (6, 6)
     """
-    ni, nh, degrees = _checked(inputs, hidden, degrees)
+    ni, nh, degrees = _checked_sizes(inputs, hidden, degrees)
     base = rank_without_bias(ni, nh, [k for k in degrees if k])
     return base._replace(value=base.value + 1)
 
@@ -115,7 +115,7 @@ def rank_with_hidden_bias(inputs: int, hidden: int, coefficients: Sequence[float
     """
     shifted = _depressed_coefficients(coefficients)
     degrees = tuple(k for k, coefficient in enumerate(shifted) if coefficient)
-    ni, nh, degrees = _checked(inputs, hidden, degrees)
+    ni, nh, degrees = _checked_sizes(inputs, hidden, degrees)
     n, lower = degrees[-1], degrees[:-1]
     whole = comb(ni + n, n)
     k = max(lower, default=0)
@@ -149,7 +149,7 @@ def _full(ni: int, nh: int, n: int, has_constant: bool) -> int:
     return dimension if has_constant else min(dimension, comb(ni + n, n) - 1)
 
 
-def _checked(inputs: int, hidden: int, degrees: Sequence[int]) -> tuple[int, int, tuple[int, ...]]:
+def _checked_sizes(inputs: int, hidden: int, degrees: Sequence[int]) -> tuple[int, int, tuple[int, ...]]:
     ni, nh = checked_count("inputs", inputs, at_least=1), checked_count("hidden", hidden, at_least=1)
     checked = tuple(sorted({checked_count("a degree", k) for k in degrees}))
     checked_count("the degree of the activation", checked[-1] if checked else 0, at_least=1)

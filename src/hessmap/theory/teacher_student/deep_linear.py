@@ -79,7 +79,7 @@ class _Factors:
 
     @property
     def end_to_end(self) -> Array:
-        return reduce(lambda done, layer: layer @ done, map(self._extended, range(self.depth)))[..., :-1, :]
+        return reduce(lambda done, layer: layer @ done, map(self._extended_layer, range(self.depth)))[..., :-1, :]
 
     def before(self, place: int) -> Array:
         """(inputs of the layer + 1, inputs + 1): the product of all layers before this one."""
@@ -106,9 +106,9 @@ class _Factors:
 
     def _product(self, places: range, width: int) -> Array:
         start = np.eye(width, dtype=int) * np.ones_like(self.weights.layers[0][..., :1, :1])
-        return reduce(lambda done, place: self._extended(place) @ done, places, start)
+        return reduce(lambda done, place: self._extended_layer(place) @ done, places, start)
 
-    def _extended(self, place: int) -> Array:
+    def _extended_layer(self, place: int) -> Array:
         layer, bias = self.weights.layers[place], self.weights.biases[place]
         column = 0 * layer[..., :1] if bias is None else bias[..., None]
         last = np.eye(1, layer.shape[-1] + 1, layer.shape[-1], dtype=int) + 0 * layer[..., :1, :1]

@@ -50,10 +50,10 @@ class ErrorFunctionPairs(PairMoments):
             return self._signs()
         if i == 0:
             return self._one_sign(j)
-        return self._swapped.constant(j, i) if j == 0 else self._densities(i, j)
+        return self._swapped_pairs.constant(j, i) if j == 0 else self._densities(i, j)
 
     @property
-    def _swapped(self) -> ErrorFunctionPairs:
+    def _swapped_pairs(self) -> ErrorFunctionPairs:
         """Left and right exchanged; the arrays keep their axes."""
         return ErrorFunctionPairs(PairGeometry(self._t - 1, self._s - 1, self._c, self._n, self._m), self._has_means)
 

@@ -133,10 +133,10 @@ class LinearSpectrumLaw(SpectralLaw):
         return 0.0, 0.0
 
     def pdf(self, x: ArrayLike) -> Floats:
-        return self._averaged(np.asarray(x, dtype=np.float64), self.output_norm_pdf)
+        return self._average(np.asarray(x, dtype=np.float64), self.output_norm_pdf)
 
     def _continuous_cdf(self, x: Floats) -> Floats:
-        return self._averaged(x, self.output_norm_cdf)
+        return self._average(x, self.output_norm_cdf)
 
     def output_norm_pdf(self, x: Floats) -> Floats:
         """The density of ||W2||^2."""
@@ -153,7 +153,7 @@ class LinearSpectrumLaw(SpectralLaw):
 
         return np.asarray(gammainc(self.hidden / 2, self.hidden / 2 * np.maximum(x, 0.0)))
 
-    def _averaged(self, x: Floats, function: Callable[[Floats], Floats]) -> Floats:
+    def _average(self, x: Floats, function: Callable[[Floats], Floats]) -> Floats:
         """E[function(x - Y)], in chunks; at Y = x the function may have a power of one half."""
         flat = x.ravel()
         pieces = [np.empty(0)]

@@ -21,7 +21,7 @@ class Rectifier(GaussianMoments):
         signs = [(1, 1.0), (-1, -self.slope)] if self.slope else [(1, 1.0)]
         return RectifierPairs(
             tuple(
-                _Term(k, m, above * below, RampPairs(_mirrored(left, k), _mirrored(right, m)))
+                _Term(k, m, above * below, RampPairs(_mirrored_units(left, k), _mirrored_units(right, m)))
                 for k, above in signs
                 for m, below in signs
             )
@@ -29,10 +29,12 @@ class Rectifier(GaussianMoments):
 
     def single(self, order: int, units: Units) -> Array:
         value = ramp_single(order, units)
-        return value - self.slope * (-1) ** order * ramp_single(order, _mirrored(units, -1)) if self.slope else value
+        return (
+            value - self.slope * (-1) ** order * ramp_single(order, _mirrored_units(units, -1)) if self.slope else value
+        )
 
 
-def _mirrored(units: Units, sign: int) -> Units:
+def _mirrored_units(units: Units, sign: int) -> Units:
     return units if sign > 0 else Units(-units.rows, None if units.offsets is None else -units.offsets)
 
 

@@ -48,7 +48,7 @@ def symmetric_matrix(blocks: Blocks, weights: Weights) -> Array:
 def outer_product_hessian(moments: GaussianMoments, student: Weights) -> Array:
     units, outer = units_of(student), student.layers[1]
     pairs = moments.pairs(units, units)
-    blocks = {("W1", "W1"): _inner(pairs, units, outer), **_mixed(pairs, units, outer)}
+    blocks = {("W1", "W1"): _inner(pairs, units, outer), **_mixed_blocks(pairs, units, outer)}
     if units.offsets is not None:
         blocks |= _with_hidden_bias(pairs, units, outer)
     if student.biases[1] is not None:
@@ -70,7 +70,7 @@ def _inner(pairs: PairMoments, units: Units, outer: Array) -> Array:
     return np.asarray(block)
 
 
-def _mixed(pairs: PairMoments, units: Units, outer: Array) -> Blocks:
+def _mixed_blocks(pairs: PairMoments, units: Units, outer: Array) -> Blocks:
     """W1 W2 as (m, n, o, k) and W2 W2 as (o, k, o', j)."""
     left, right = pairs.first(0, 1)  # of (k, m)
     moment = left.T[:, None, :] * units.rows.T[None, :, :] + right.T[:, None, :] * units.rows[:, :, None]  # (m, n, k)

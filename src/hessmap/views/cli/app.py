@@ -66,7 +66,7 @@ class Roof(TyperGroup):
             if is_for_typer or ctx.params.get("debug"):
                 raise
             is_refusal = isinstance(error, HessmapError)
-            typer.echo(f"hessmap: {error if is_refusal else _unforeseen(error)}", err=True)
+            typer.echo(f"hessmap: {error if is_refusal else _unforeseen_error_text(error)}", err=True)
             raise typer.Exit(2 if is_refusal else 1) from error
 
 
@@ -83,7 +83,7 @@ def _hide_types_of_flags(parameters: Any) -> None:
             parameter.metavar = ""
 
 
-def _unforeseen(error: Exception) -> str:
+def _unforeseen_error_text(error: Exception) -> str:
     """What was raised and where, in one line: by code of the user's own that was called, else by hessmap."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if _is_users(Path(frame.filename))]

@@ -114,7 +114,7 @@ def certify(
         options["prior_data"] = seen
         _report(Certificate.load(verify).verify(trained, samples, initial_model=untrained, **options), as_json)
         return
-    found = _certified(
+    found = _fitted_certificate(
         trained,
         untrained,
         samples,
@@ -148,7 +148,7 @@ def certify(
         console(stderr=True).print(f"Written to {save}. To check it again: {command}", soft_wrap=True)
 
 
-def _certified(model: Any, initial: Any, data: Any, iterations: int, **options: Any) -> Certificate:
+def _fitted_certificate(model: Any, initial: Any, data: Any, iterations: int, **options: Any) -> Certificate:
     from hessmap.certificates import FitMoment
     from hessmap.certificates import certify as fit_certificate
     from hessmap.views.progress import TerminalProgress

@@ -45,7 +45,7 @@ def directions(
         problems = [problem_of_map(stored, shown) for stored in maps]
         shown.start(f"the {count} sharpest directions")
         found = [_eigenpairs(problem, layer, count) for problem in problems]
-        content = _described(found[0], problems[0], layer)
+        content = _eigenpairs_content(found[0], problems[0], layer)
         if against is not None:
             content["overlap"] = _overlap(found[0], found[1])
     if as_json:
@@ -107,7 +107,7 @@ def _weight(problem: Problem, layer: str) -> str:
     raise unknown_name("a layer", layer, [name.removesuffix(".weight") for name in names if name.endswith("weight")])
 
 
-def _described(found: EigenpairsMeasurement, problem: Problem, layer: str | None) -> dict[str, Any]:
+def _eigenpairs_content(found: EigenpairsMeasurement, problem: Problem, layer: str | None) -> dict[str, Any]:
     content: dict[str, Any] = {
         "eigenvalues": found.eigenvalues.tolist(),
         "residuals": found.residuals.tolist(),

@@ -44,7 +44,7 @@ def papers(
         raise unknown_name("status", status, STATUSES)
     chosen = [paper for paper in registered() if number in (None, paper.number)]
     if item is not None:
-        chosen = [replace(paper, items=_named(paper.items, item)) for paper in chosen]
+        chosen = [replace(paper, items=_items_named(paper.items, item)) for paper in chosen]
     is_filtered = missing or status is not None
     if is_filtered:
         chosen = [
@@ -61,7 +61,7 @@ def papers(
         _print(chosen, has_items=number is not None or is_filtered, is_one=item is not None)
 
 
-def _named(items: Sequence[Item], name: str) -> tuple[Item, ...]:
+def _items_named(items: Sequence[Item], name: str) -> tuple[Item, ...]:
     from hessmap.errors import unknown_name
 
     found = tuple(item for item in items if item.item.lower() == name.lower())

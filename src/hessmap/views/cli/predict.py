@@ -104,7 +104,7 @@ def predict(
         "num_tokens": num_tokens,
     }
     prediction = predict_ranks(described, kind=cast("Truth | None", kind), **known)
-    found = _checked(described, prediction, known) if check else []
+    found = _exact_checks(described, prediction, known) if check else []
     if as_json:
         content = prediction.to_dict()
         echo_json({**content, "check": found} if check else content)
@@ -117,7 +117,7 @@ def predict(
         console().print(f"{one['part'].replace('_', '-')} Hessian in exact arithmetic: {one['value']:,}, {verdict}")
 
 
-def _checked(network: Architecture, prediction: RankPrediction, known: dict[str, Any]) -> list[dict[str, Any]]:
+def _exact_checks(network: Architecture, prediction: RankPrediction, known: dict[str, Any]) -> list[dict[str, Any]]:
     """The exact rank of each Hessian of the generic network, and whether the prediction says the same."""
     from hessmap.results import PARTS
     from hessmap.views.progress import TerminalProgress

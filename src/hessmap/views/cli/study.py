@@ -195,11 +195,11 @@ def export(
     as_json: AsJson = False,
 ) -> None:
     """Write the records of a study to results/NAME.json, in a stable order, to be committed."""
-    from hessmap.runs.collection import collection_from_store, joined, write_results
+    from hessmap.runs.collection import collection_from_store, joined_records, write_results
 
     study = _study_of(name)
     found = collection_from_store(study, store, data)
-    stored = joined(study, found.stored, results) if keep else found.stored
+    stored = joined_records(study, found.stored, results) if keep else found.stored
     path = write_results(study, stored, results)
     if as_json:
         echo_json({"path": str(path), "num_records": len(stored.rows), "notes": found.notes})

@@ -52,7 +52,7 @@ def study_figures(collection: Collection) -> list[FigureData]:
 def panel_data(panel: Panel) -> FigureData:
     """A panel: the kind of figure decides the traces, the rest is the same for all."""
     figure = panel.figure
-    traces, x_label, y_label = _drawn(panel)
+    traces, x_label, y_label = _panel_traces(panel)
     note = how_to_read(figure, curves(figure, panel.rows)) if isinstance(figure, Lines) else ""
     lines = tuple(line for mark in figure.marks for line in _mark_lines(mark, panel.rows))
     square = isinstance(figure, Plane) or (isinstance(figure, Heatmap) and bool(figure.row_labels))
@@ -68,12 +68,12 @@ def panel_data(panel: Panel) -> FigureData:
         Axis(_plain(figure.y_label) or y_label, y_scale, figure.y_limits, is_reversed=is_matrix),
         traces,
         lines,
-        note=_plain(note) or _thinned(panel, traces),
+        note=_plain(note) or _thinning_text(panel, traces),
         is_square=square,
     )
 
 
-def _drawn(panel: Panel) -> Drawn:
+def _panel_traces(panel: Panel) -> Drawn:
     match panel.figure:
         case Lines() as figure:
             return tuple(map(_curve_trace, curves(figure, panel.rows))), words(figure.x), ""
@@ -212,7 +212,7 @@ def _category_names(traces: Sequence[Trace], axis: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(map(str, values))) if any(isinstance(value, str) for value in values) else ()
 
 
-def _thinned(panel: Panel, traces: Sequence[Trace]) -> str:
+def _thinning_text(panel: Panel, traces: Sequence[Trace]) -> str:
     if not isinstance(panel.figure, Cloud):
         return ""
     shown = sum(len(trace.x) for trace in traces if trace.kind == "points")

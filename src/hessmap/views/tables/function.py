@@ -18,8 +18,8 @@ def function_view(rank: FunctionRank, view: BottleneckView, cost: Representation
     parts: list[RenderableType] = [Text(function_verdict(rank, view, cost), style="bold")]
     for head, part in (
         ("Jacobians", _pairs(jacobian_rows(rank))),
-        ("Layers", _drawn(layers(view))),
-        ("Squared norm of the weights", _drawn(costs(cost))),
+        ("Layers", _rich_table(layers(view))),
+        ("Squared norm of the weights", _rich_table(costs(cost))),
     ):
         parts += [Padding(Text(head, style="bold"), (1, 0, 0, 0)), part]
     parts += [Text(line, style="dim") for line in ("", *small_print(rank, view, cost))]
@@ -36,7 +36,7 @@ def _pairs(rows: list[tuple[str, str]]) -> RichTable:
     return table
 
 
-def _drawn(contents: Table) -> RichTable:
+def _rich_table(contents: Table) -> RichTable:
     table = new_table()
     for label, is_number in zip(contents.labels, contents.is_number, strict=True):
         table.add_column(label, justify="right" if is_number else "left")
