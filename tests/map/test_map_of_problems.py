@@ -1,4 +1,4 @@
-"""A map takes every problem; where Hessians cannot be formed, its estimates are held against the dense map."""
+"""A map takes every problem; where Hessians cannot be formed, its estimates are compared with the dense map."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The oracle itself, held against differences that are exact because every parameter enters to the first power."""
+"""The oracle itself, compared with differences that are exact because every parameter enters to the first power."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""The one check of every shortcut: what structure gives is held against autograd, and thrown away if they differ."""
+"""The one check of every shortcut: what structure gives is compared with autograd, and thrown away if they differ."""
 
 from __future__ import annotations
 

@@ -98,10 +98,10 @@ class Hessian(SymmetricOperator):
 
     def in_single_precision(self) -> Hessian | None:
         """Products with a copy of the model in float32; None where it has none, or where the matrix is at hand."""
-        twin = self.problem.in_single_precision() if self._dense is None else None
-        if twin is None:
+        single = self.problem.in_single_precision() if self._dense is None else None
+        if single is None:
             return None
-        narrow = Hessian(twin, self.part)
+        narrow = Hessian(single, self.part)
         narrow.expect_products(self._products.num_expected)
         return narrow
 

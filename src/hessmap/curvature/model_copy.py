@@ -34,13 +34,13 @@ def private_copy(
         notes.append(f"the model was {change} from {names} to {str(dtype).removeprefix('torch.')}")
     original = getattr(model, "_orig_mod", model)
     try:
-        twin = _uncompiled_model(copy.deepcopy(original, _recomputed_weights(original))).to(device)
+        copied = _uncompiled_model(copy.deepcopy(original, _recomputed_weights(original))).to(device)
         # Not .to(dtype), which would make complex buffers real.
-        twin = twin.double() if dtype == torch.float64 else twin.float()
+        copied = copied.double() if dtype == torch.float64 else copied.float()
     except (RuntimeError, TypeError, AssertionError) as error:
         must = "the model must be copyable, so that the original stays as it is"
         raise UnsupportedNetwork(sentence(must, f"copy.deepcopy failed with: {error}")) from error
-    for module in twin.modules():
+    for module in copied.modules():
         if isinstance(module, _INSTANCE_NORM) and module.running_mean is None:
             continue  # it looks at one sample at a time, in both modes
         if isinstance(module, _BATCH_NORMS) and module.training:
@@ -52,21 +52,21 @@ def private_copy(
             )
             module.eval()
             notes.append("batch-norm was taken frozen, with its running statistics")
-    for module in [module for module in twin.modules() if _has_spectral_norm(module) and module.training]:
+    for module in [module for module in copied.modules() if _has_spectral_norm(module) and module.training]:
         module.eval()
         notes.append("spectral norm was taken frozen, with its stored singular vectors")
-    for module in twin.modules():
+    for module in copied.modules():
         if isinstance(module, nn.Embedding | nn.EmbeddingBag):
             module.sparse = False  # another format of the same gradient, which cannot be differentiated again
     named = original.named_parameters()
     trainable = {name.replace("_orig_mod.", "") for name, parameter in named if parameter.requires_grad}
-    for name, parameter in twin.named_parameters():
+    for name, parameter in copied.named_parameters():
         must, got = "weights must be real", f"parameter '{name}' is {parameter.dtype}"
         require(not parameter.is_complex(), must, got, "Use torch.view_as_real in the forward pass")
         require(bool(torch.isfinite(parameter).all()), "weights must be finite", f"parameter '{name}' has NaN or inf")
         parameter.grad = None
         parameter.requires_grad_(name in trainable)  # the copy of a scripted module made without gradients has none
-    return twin, tuple(dict.fromkeys(notes))
+    return copied, tuple(dict.fromkeys(notes))
 
 
 def _recomputed_weights(model: nn.Module) -> dict[int, Tensor]:

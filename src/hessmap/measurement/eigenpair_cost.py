@@ -27,7 +27,7 @@ def expected_products(size: int, count: int, block_size: int) -> int:
 
 
 def default_basis(size: int, count: int, block_size: int) -> int:
-    """How many vectors are stored before a restart, unless it is said."""
+    """How many vectors are stored before a restart, by default."""
     return min(size, 2 * count + max(8 * block_size, 32))
 
 

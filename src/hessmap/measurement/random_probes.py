@@ -40,7 +40,7 @@ class ProbedOperator:
 
     @property
     def provenance(self) -> Provenance:
-        """Of the matrix, with what its products have told by now."""
+        """Of the matrix, with what its products have shown by now."""
         return getattr(self._matrix, "provenance", None) or provenance(seed=self.seed)
 
     def expect_products(self, fewest: int, most: int) -> None:

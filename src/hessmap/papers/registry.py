@@ -47,7 +47,7 @@ class Item(Record):
     """A theorem, lemma, figure or table of a paper.
 
     ``claim`` is in our words. ``functions`` are dotted names below ``hessmap``, ``studies`` and ``tests`` (below
-    ``tests/``) where it is held against something. ``verdicts`` say what of the stored studies the status stands on:
+    ``tests/``) where it is compared with something. ``verdicts`` say what of the stored studies the status stands on:
     a study, an outcome ("agrees" of its cases; "holds", "does not hold" or "inconclusive" of its claims) and the
     beginning of these claims. ``published`` and ``ours`` are numbers side by side; ``left`` is what remains to be run.
     """

@@ -70,7 +70,7 @@ class KroneckerFit(Record):
 class DecouplingMeasurement(Record):
     """The true layer Hessian beside E[M] (x) E[x x^T] and beside the best Kronecker product there is.
 
-    What the best one misses too is the price of any Kronecker product; the rest is that of taking the two means.
+    What the best one misses too, any Kronecker product misses; the rest comes from taking the two means.
     """
 
     layer: str

@@ -233,7 +233,7 @@ def whole_of(network: NetworkCurvature) -> WholeCurvature:
 
 
 def rank_text(part: PartCurvature) -> str:
-    """The rank with what it was held against: "1,410 of 2,720 (predicted 1,410, exact)"."""
+    """The rank with what it was compared with: "1,410 of 2,720 (predicted 1,410, exact)"."""
     text = f"{part.rank:,} of {part.measurement.size:,}"
     if part.certificate is not None:
         text = f"{text}, certified"

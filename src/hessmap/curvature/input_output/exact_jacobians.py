@@ -34,7 +34,7 @@ class ExactFunction:
     is_on_kink: Mask
 
     def jacobians(self) -> Iterator[FieldArray]:
-        """(output_dim, input_dim) of one point after another: the identity, pulled back layer by layer."""
+        """(output_dim, input_dim) of one point after another, by vector-Jacobian products with the identity."""
         for place in range(len(self.evaluation)):
             yield self._jacobian(self.evaluation[place : place + 1])
 
@@ -75,18 +75,18 @@ def _kinked_points(chain: Chain[Floats], found: Signs, num_samples: int) -> Mask
     tie among such units is no kink.
     """
     is_kinked = np.zeros(num_samples, dtype=np.bool_)
-    moves = np.ones((num_samples, chain.input_dim), dtype=np.bool_)
+    depends = np.ones((num_samples, chain.input_dim), dtype=np.bool_)
     steps = zip(chain.layers, chain.activations, found.patterns, found.ties, strict=False)
     for layer, activation, pattern, tied in steps:
-        terms = layer_patches(layer, moves.astype(np.float64), one=0)
-        moves = layer_outputs((layer.weights != 0).astype(np.float64), terms) > 0
+        terms = layer_patches(layer, depends.astype(np.float64), one=0)
+        depends = layer_outputs((layer.weights != 0).astype(np.float64), terms) > 0
         if isinstance(activation, LeakyRelu):
             assert tied is not None
-            is_kinked |= (tied & moves).any(axis=1)
-            moves = moves & pattern if activation.slope == 0 else moves
+            is_kinked |= (tied & depends).any(axis=1)
+            depends = depends & pattern if activation.slope == 0 else depends
         elif isinstance(activation, MaxPool):
             assert tied is not None
             assert pattern is not None
-            is_kinked |= (tied & moves[:, activation.windows]).any(axis=(1, 2))
-            moves = np.take_along_axis(moves, pattern.astype(np.int64), axis=1)
+            is_kinked |= (tied & depends[:, activation.windows]).any(axis=(1, 2))
+            depends = np.take_along_axis(depends, pattern.astype(np.int64), axis=1)
     return is_kinked

@@ -4,10 +4,10 @@ Where every parameter acts once, z_p = W x_p + b at the positions p of a sample,
 
     d2 risk / dW_ij^2 = sum_n sum_pq M_n[pi, qi] x_p[j] x_q[j],    M_n = G^T A G + sum_c residual_c d2 out_c / dz2.
 
-The first term of M_n is a sum of squares of as many rows as the network has outputs, brought back to all layers at
-once; with one position a sample it is two matrix products in squares. The second one is zero behind piecewise-linear
-maps, which a random vector tells, batch by batch; elsewhere it takes one vector-Jacobian product per output of the
-layer.
+The first term of M_n is a sum of squares of as many rows as the network has outputs, by vector-Jacobian products that
+reach all layers at once; with one position a sample it is two matrix products in squares. The second one is zero behind
+piecewise-linear maps, which a random vector tells, batch by batch; elsewhere it takes one vector-Jacobian product per
+output of the layer.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from hessmap.curvature.losses import Loss
 from hessmap.curvature.problem import Problem
 from hessmap.curvature.second_derivatives import twice_differentiable
 
-_FEW = 16  # samples that are held against autograd
+_FEW = 16  # samples that are compared with autograd
 _LIMIT = 2**24  # bytes of the rows of a batch
-_SMALL = 2**18  # bytes of a batch up to which its rows are brought back together
+_SMALL = 2**18  # bytes of a batch up to which the products of its rows are made together
 _CACHED = 2**18  # entries of the matrices J that are formed at once
 _ROWS = 16
 

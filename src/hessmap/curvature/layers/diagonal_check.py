@@ -1,4 +1,4 @@
-"""Whether layers are all there is: their structure is held against autograd on a few samples.
+"""Whether layers are all there is: their structure is compared with autograd on a few samples.
 
 A use of a weight that no layer shows moves its gradient, which is compared in every entry; samples or positions in
 another order than the layers tell move second derivatives, of which some entries are compared.

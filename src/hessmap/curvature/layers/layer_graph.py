@@ -1,6 +1,6 @@
 """Every use of a weight in a forward pass as a place of its graph: what entered, what left, and whose it is.
 
-All layers are cut out in one pass, and rows are brought back to all of them at once.
+All layers are cut out in one pass, and vector-Jacobian products reach all of them at once.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class GraphUse:
 class LayerGraph:
     """One batch: the outputs of the network as a function of what left its layers.
 
-    ``together`` says that rows are brought back at once, which pays where an operation costs less than its call.
+    ``together`` says that vector-Jacobian products are made at once, which pays where an operation is cheap.
     """
 
     outputs: Tensor

@@ -33,7 +33,7 @@ class NeededCurvature:
 def needed_curvature(problem: Problem, layer: Layer) -> NeededCurvature:
     """Gauss-Newton where G^T A G is all there is (piecewise-linear behind the layer), else the full derivative.
 
-    Both are held against one autograd product with a random vector on a few samples, to 1e-10 relative; a layer that
+    Both are compared with one autograd product with a random vector on a few samples, to 1e-10 relative; a layer that
     fails both has a use of its weight that was not seen.
     """
     few = problem.few_samples(_FEW)

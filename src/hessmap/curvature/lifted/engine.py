@@ -1,6 +1,6 @@
 """The exact dense Hessian: lifted where parameters act through known calls, autograd columns for the rest.
 
-Nothing is trusted: the result is held against one autograd product with a random vector, and replaced by
+Nothing is trusted: the result is compared with one autograd product with a random vector, and replaced by
 autograd columns if it disagrees.
 """
 

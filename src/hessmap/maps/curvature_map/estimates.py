@@ -126,7 +126,7 @@ def _network(stages: Stages, reason: str) -> NetworkCurvature:
         layers=layers,
         effective_dimension=None,
         data_ranks=None,
-        prediction_gap="no Hessian was formed whose rank could be held against one",
+        prediction_gap="no Hessian was formed whose rank could be compared with one",
         notes=problem.notes,
         factors_gap=factors_gap,
         whole=whole,

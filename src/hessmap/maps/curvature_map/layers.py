@@ -66,7 +66,7 @@ def measured_factors(
     """The factors of every linear and convolutional layer by name, or why there are none.
 
     ``loss`` is the dense loss Hessian; without it the sharpest directions of a layer are not known, and nothing is
-    held against them. Factors are those of the weight alone, as in Wu et al. (2022). When ``has_time`` says no, the
+    compared with them. Factors are those of the weight alone, as in Wu et al. (2022). When ``has_time`` says no, the
     layers that are left have none.
     """
     try:

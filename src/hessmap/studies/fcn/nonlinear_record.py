@@ -39,7 +39,7 @@ def networks_on(data: str) -> tuple[str, str]:
 def case_record(case: Case) -> tuple[dict[str, Any], dict[Part, Spectrum]]:
     """The record that both studies keep, and the spectra of the three Hessians.
 
-    ``rank`` is what is held against the theorem: the certified rank where there is one (ReLU with squared loss), else
+    ``rank`` is what is compared with the theorem: the certified rank where there is one (ReLU with squared loss), else
     the numerical rank. Where that is only bounded, the doubt about its last eigenvalues does not matter.
     """
     from hessmap.measurement import numerical_rank, reconstruction_error

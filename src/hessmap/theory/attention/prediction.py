@@ -188,7 +188,7 @@ def _projected_claims(network: SelfAttention, sizes: HeadSizes, outputs: int) ->
 
 
 def _functional_bounds(heads: ProjectedHeads) -> list[RankValue]:
-    """What is conjectured for many samples bounds the rank for few, no more surely; all parameters do so surely."""
+    """A conjecture for many samples is a conjectured bound for few; the number of parameters is a proved one."""
     sure = _bound(heads.num_parameters, _PARAMETERS)
     return [sure] if heads.is_merged else [_HEADS.bound(projected.functional_rank(heads)), sure]
 

@@ -75,12 +75,12 @@ def softmax_attention_blocks(
     diagonal = np.eye(tokens.shape[1]) * attention[:, :, None, :]
     slopes = diagonal - attention[:, :, :, None] * attention[:, :, None, :]  # M, (s, i, j, l)
     gradients = np.einsum("sic,sjc->sij", residuals, values)
-    pulled = np.einsum("sijl,sil->sij", slopes, gradients)  # p
-    curved = np.eye(tokens.shape[1]) * pulled[:, :, None, :]
-    crossed = attention[:, :, :, None] * pulled[:, :, None, :]
+    slope_products = np.einsum("sijl,sil->sij", slopes, gradients)  # p
+    curved = np.eye(tokens.shape[1]) * slope_products[:, :, None, :]
+    crossed = attention[:, :, :, None] * slope_products[:, :, None, :]
     curved = curved - crossed - crossed.swapaxes(2, 3)  # T
     scale = 1 / (tokens.shape[0] * tokens.shape[1])
-    parts = _Parts(tokens, queries, keys, residuals, slopes, pulled, curved, temperature)
+    parts = _Parts(tokens, queries, keys, residuals, slopes, slope_products, curved, temperature)
     outer = _outer_product(parts, values, attention, scale)
     return AttentionBlocks(outer, {pair: scale * block for pair, block in _functional(parts).items()})
 
@@ -92,7 +92,7 @@ class _Parts:
     keys: Floats
     residuals: Floats
     slopes: Floats
-    pulled: Floats
+    slope_products: Floats
     curved: Floats
     temperature: float
 
@@ -112,7 +112,7 @@ def _outer_product(parts: _Parts, values: Floats, attention: Floats, scale: floa
 
 def _functional(parts: _Parts) -> dict[Block, Floats]:
     x, q, k, r = parts.tokens, parts.queries, parts.keys, parts.residuals
-    m, p, c, t = parts.slopes, parts.pulled, parts.curved, parts.temperature
+    m, p, c, t = parts.slopes, parts.slope_products, parts.curved, parts.temperature
     one = np.eye(q.shape[2])
     gradient = np.einsum("sia,sij,sjd->ad", x, p, x, optimize=True) / t
     sums = {

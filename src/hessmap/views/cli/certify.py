@@ -99,7 +99,7 @@ def certify(
     weights (PAC-Bayes). The bound holds for the network that draws its
     weights from the posterior, with the confidence that is printed.
 
-    With --verify, a certificate is held against the model, the initial
+    With --verify, a certificate is compared with the model, the initial
     weights and the data: every number that is printed is computed anew.
     The exit code is 1 if it is not confirmed.
     """

@@ -109,7 +109,7 @@ def map_curvature(
     The whole network comes first: largest eigenvalue, largest stable step,
     trace, negative share, effective dimension; then a row per layer. Where
     the three Hessians fit the memory and the time, they are formed exactly,
-    and their ranks are held against the formulas. The linear twin (the same
+    and their ranks are compared with the formulas. The linear twin (the same
     weights without activations) is where the formulas are theorems. Larger
     networks get estimates with their errors instead, within --seconds.
     Figures and the record are written into a folder that is named at the
