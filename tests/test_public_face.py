@@ -30,11 +30,11 @@ def test_the_imports_for_type_checkers_are_the_list():
 
 
 def test_the_top_holds_what_is_needed_first():
-    assert len(hm._HOME_OF) <= 48
+    assert len(hm._HOME_OF) <= 40
     assert not set(hm._HOME_OF) & set(hm._ONE_LEVEL_DOWN)
 
 
 @pytest.mark.parametrize("name", sorted(hm._ONE_LEVEL_DOWN))
-def test_names_of_0_1_0_that_moved_down_are_found_and_not_listed(name):
+def test_names_that_moved_down_are_found_and_not_listed(name):
     assert getattr(hm, name) is not None
     assert name not in hm.__all__

@@ -19,15 +19,9 @@ _HOME_OF = {
     "Certificate": "certificates",
     "Convolutional": "networks",
     "FullyConnected": "networks",
-    "LocallyConnected": "networks",
     "Problem": "curvature",
-    "Residual": "networks",
-    "SelfAttention": "networks",
-    "TeacherStudent": "theory.teacher_student",
     "Tracker": "maps.track",
-    "bottleneck_view": "maps.functions",
     "certified_rank": "curvature.finite_field",
-    "certified_rank_bounds": "curvature.finite_field",
     "certify": "certificates",
     "certify_from_data": "certificates",
     "compare_maps": "maps.comparison",
@@ -45,7 +39,6 @@ _HOME_OF = {
     "layer_hessian": "curvature.layers",
     "layer_names": "curvature.layers",
     "learning_coefficient": "theory",
-    "learning_coefficient_estimate": "maps.learning",
     "loss_hessian": "curvature",
     "map": "maps.curvature_map",
     "next_token": "curvature",
@@ -57,22 +50,26 @@ _HOME_OF = {
     "sharpness": "measurement",
     "solve": "measurement",
     "spectrum": "measurement",
-    "subspace_overlap": "measurement",
-    "tangent_kernel": "curvature",
     "top_eigenpairs": "measurement",
     "trace_estimate": "measurement",
     "train": "training",
 }
-# At the top in version 0.1.0, now one level down: found here as well, but not listed.
+# Once at the top, now one level down: found here as well, but not listed.
 _ONE_LEVEL_DOWN = {
     "LinearSpectrumLaw": "theory.teacher_student",
+    "LocallyConnected": "networks",
     "Polynomial": "networks",
+    "Residual": "networks",
+    "SelfAttention": "networks",
+    "TeacherStudent": "theory.teacher_student",
     "across_ranks": "curvature",
     "auto_spectrum": "measurement",
     "balance": "maps.functions",
+    "bottleneck_view": "maps.functions",
     "certified_data_ranks": "curvature.finite_field",
     "certified_function_rank": "maps.functions",
     "certified_matrix_rank": "curvature.finite_field",
+    "certified_rank_bounds": "curvature.finite_field",
     "choose_method": "measurement",
     "class_regions": "maps.functions",
     "decoupling": "measurement.layers",
@@ -84,10 +81,13 @@ _ONE_LEVEL_DOWN = {
     "gradient_overlap": "measurement",
     "input_jacobians": "maps.functions",
     "krylov_solve": "measurement",
+    "learning_coefficient_estimate": "maps.learning",
     "log_determinant_estimate": "measurement",
     "rank_estimate": "measurement",
     "reconstruction_error": "measurement",
     "representation_cost": "maps.functions.representation_cost",
+    "subspace_overlap": "measurement",
+    "tangent_kernel": "curvature",
     "toeplitz_layer": "curvature.toeplitz",
     "track_checkpoints": "maps.track",
     "train_to_stationary_point": "training",
@@ -147,9 +147,7 @@ if TYPE_CHECKING:  # what editors and type checkers see
     from hessmap.curvature import next_token as next_token
     from hessmap.curvature import outer_product_hessian as outer_product_hessian
     from hessmap.curvature import output_jacobian as output_jacobian
-    from hessmap.curvature import tangent_kernel as tangent_kernel
     from hessmap.curvature.finite_field import certified_rank as certified_rank
-    from hessmap.curvature.finite_field import certified_rank_bounds as certified_rank_bounds
     from hessmap.curvature.finite_field import generic_rank as generic_rank
     from hessmap.curvature.layers import kronecker_approximation as kronecker_approximation
     from hessmap.curvature.layers import layer_factors as layer_factors
@@ -157,9 +155,7 @@ if TYPE_CHECKING:  # what editors and type checkers see
     from hessmap.curvature.layers import layer_names as layer_names
     from hessmap.maps.comparison import compare_maps as compare_maps
     from hessmap.maps.curvature_map import map as map
-    from hessmap.maps.functions import bottleneck_view as bottleneck_view
     from hessmap.maps.functions import function_rank as function_rank
-    from hessmap.maps.learning import learning_coefficient_estimate as learning_coefficient_estimate
     from hessmap.maps.track import Tracker as Tracker
     from hessmap.measurement import density_estimate as density_estimate
     from hessmap.measurement import effective_dimension as effective_dimension
@@ -167,19 +163,14 @@ if TYPE_CHECKING:  # what editors and type checkers see
     from hessmap.measurement import sharpness as sharpness
     from hessmap.measurement import solve as solve
     from hessmap.measurement import spectrum as spectrum
-    from hessmap.measurement import subspace_overlap as subspace_overlap
     from hessmap.measurement import top_eigenpairs as top_eigenpairs
     from hessmap.measurement import trace_estimate as trace_estimate
     from hessmap.measurement.layers import layer_eigenpairs as layer_eigenpairs
     from hessmap.networks import Convolutional as Convolutional
     from hessmap.networks import FullyConnected as FullyConnected
-    from hessmap.networks import LocallyConnected as LocallyConnected
-    from hessmap.networks import Residual as Residual
-    from hessmap.networks import SelfAttention as SelfAttention
     from hessmap.networks import describe as describe
     from hessmap.results.pictures import plot as plot
     from hessmap.theory import effective_parameters as effective_parameters
     from hessmap.theory import learning_coefficient as learning_coefficient
     from hessmap.theory import predict_ranks as predict_ranks
-    from hessmap.theory.teacher_student import TeacherStudent as TeacherStudent
     from hessmap.training import train as train
