@@ -40,7 +40,15 @@ def private_copy(
     except (RuntimeError, TypeError, AssertionError) as error:
         must = "the model must be copyable, so that the original stays as it is"
         raise UnsupportedNetwork(sentence(must, f"copy.deepcopy failed with: {error}")) from error
-    for module in copied.modules():
+    notes += _freeze_statistics(copied)
+    _prepare_parameters(copied, original)
+    return copied, tuple(dict.fromkeys(notes))
+
+
+def _freeze_statistics(model: nn.Module) -> list[str]:
+    """Have normalisations use what they have stored, and gradients of embeddings be dense; notes on what was frozen."""
+    notes = []
+    for module in model.modules():
         if isinstance(module, _INSTANCE_NORM) and module.running_mean is None:
             continue  # it looks at one sample at a time, in both modes
         if isinstance(module, _BATCH_NORMS) and module.training:
@@ -52,12 +60,17 @@ def private_copy(
             )
             module.eval()
             notes.append("batch-norm was taken frozen, with its running statistics")
-    for module in [module for module in copied.modules() if _has_spectral_norm(module) and module.training]:
+    for module in [module for module in model.modules() if _has_spectral_norm(module) and module.training]:
         module.eval()
         notes.append("spectral norm was taken frozen, with its stored singular vectors")
-    for module in copied.modules():
+    for module in model.modules():
         if isinstance(module, nn.Embedding | nn.EmbeddingBag):
             module.sparse = False  # another format of the same gradient, which cannot be differentiated again
+    return notes
+
+
+def _prepare_parameters(copied: nn.Module, original: nn.Module) -> None:
+    """Refuse weights that are not real and finite; those that were trainable stay so, without gradients."""
     named = original.named_parameters()
     trainable = {name.replace("_orig_mod.", "") for name, parameter in named if parameter.requires_grad}
     for name, parameter in copied.named_parameters():
@@ -66,7 +79,6 @@ def private_copy(
         require(bool(torch.isfinite(parameter).all()), "weights must be finite", f"parameter '{name}' has NaN or inf")
         parameter.grad = None
         parameter.requires_grad_(name in trainable)  # the copy of a scripted module made without gradients has none
-    return copied, tuple(dict.fromkeys(notes))
 
 
 def _recomputed_weights(model: nn.Module) -> dict[int, Tensor]:

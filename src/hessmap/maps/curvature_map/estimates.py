@@ -21,7 +21,7 @@ from hessmap.measurement.block_traces import BlockTraces
 from hessmap.measurement.eigenpair_cost import eigenpairs_bytes
 from hessmap.measurement.matrices import Floats
 from hessmap.measurement.negative_share import negative_share
-from hessmap.results import DensityCurve, DensityEstimate
+from hessmap.results import CurvatureSpread, DensityCurve, DensityEstimate
 from hessmap.results.maps import FactorCurvature, LayerCurvature, NetworkCurvature
 from hessmap.results.whole_curvature import NUM_EIGENVALUES, MapWork, WholeCurvature
 
@@ -75,7 +75,6 @@ def _num_bytes(problem: Problem) -> int:
 
 def _network(stages: Stages, reason: str) -> NetworkCurvature:
     """All stages, and the record of what they found."""
-    problem = stages.problem
     pairs, sharpness = stages.eigenvalues()
     traces = stages.traces(pairs)
     density = stages.density()
@@ -110,10 +109,21 @@ def _network(stages: Stages, reason: str) -> NetworkCurvature:
         trace=replace(traces.whole, provenance=None),
         negative_share=replace(negative_share(density), provenance=None),
         effective_dimension=dimension,
-        epsilon=1 / problem.num_samples,
+        epsilon=1 / stages.problem.num_samples,
         density=_curve(density),
         gap=stages.gap,
     )
+    return _record(stages.problem, layers, whole, curvature_spread(layers, outer_trace), factors_gap, reason)
+
+
+def _record(
+    problem: Problem,
+    layers: tuple[LayerCurvature, ...],
+    whole: WholeCurvature,
+    spread: CurvatureSpread | None,
+    factors_gap: str,
+    reason: str,
+) -> NetworkCurvature:
     return NetworkCurvature(
         name="network",
         description=description(problem.model),
@@ -130,7 +140,7 @@ def _network(stages: Stages, reason: str) -> NetworkCurvature:
         notes=problem.notes,
         factors_gap=factors_gap,
         whole=whole,
-        spread=curvature_spread(layers, outer_trace),
+        spread=spread,
         reason=reason,
     )
 
