@@ -12,10 +12,8 @@ import torch
 from torch import nn
 
 from hessmap.errors import checked_seed, require
-from hessmap.networks.convolutional import Convolutional
 from hessmap.networks.convolutions import Convolutions
 from hessmap.networks.fully_connected import FullyConnected
-from hessmap.networks.image_convolutional import ImageConvolutional
 from hessmap.networks.initialisation import initialise
 from hessmap.networks.locally_connected import LocallyConnected
 from hessmap.networks.modules import activation_module
@@ -40,48 +38,22 @@ def build_fully_connected(
     return nn.Sequential(*layers[:-1])
 
 
-def build_convolutional(
-    net: Convolutional, seed: int = 0, init: str = "gaussian", dtype: torch.dtype | None = None
+def build_convolutions(
+    net: Convolutions, seed: int = 0, init: str = "gaussian", dtype: torch.dtype | None = None
 ) -> nn.Sequential:
-    """Unflatten, Conv1d, activation, ..., Flatten, Linear.
+    """Unflatten, Conv1d or Conv2d, activation, ..., Flatten, Linear.
 
-    >>> model = build_convolutional(Convolutional(8, (2, 3), (3,), strides=(2,), outputs=5))
+    >>> from hessmap.networks import Convolutional
+    >>> model = build_convolutions(Convolutional(8, (2, 3), (3,), strides=(2,), outputs=5))
     >>> model(torch.zeros(7, 16, dtype=torch.float64)).shape
     torch.Size([7, 5])
     """
-    shape = (net.channels[0], net.input_length)
-    return _convolutions(net, nn.Conv1d, net.kernels, shape, seed=seed, init=init, dtype=dtype)
-
-
-def build_image_convolutional(
-    net: ImageConvolutional, seed: int = 0, init: str = "gaussian", dtype: torch.dtype | None = None
-) -> nn.Sequential:
-    """Unflatten, Conv2d, activation, ..., Flatten, Linear.
-
-    >>> model = build_image_convolutional(ImageConvolutional((4, 3), (2, 3), (2,), paddings=(1,), outputs=5))
-    >>> model(torch.zeros(7, 24, dtype=torch.float64)).shape
-    torch.Size([7, 5])
-    """
-    shape = (net.channels[0], *net.input_size)
-    return _convolutions(net, nn.Conv2d, net.kernels, shape, seed=seed, init=init, dtype=dtype)
-
-
-def _convolutions(
-    net: Convolutions,
-    kind: type[nn.Conv1d] | type[nn.Conv2d],
-    kernels: tuple[Any, ...],
-    shape: tuple[int, ...],
-    *,
-    seed: int,
-    init: str,
-    dtype: torch.dtype | None,
-) -> nn.Sequential:
-    """The inputs in their ``shape``, convolutions of a ``kind``, and the dense layer."""
+    kind: Any = nn.Conv1d if len(net.input_axes) == 1 else nn.Conv2d  # their types differ by the number of axes
     generator = torch.Generator().manual_seed(checked_seed(seed))
     dtype = real_format(dtype)
-    layers: list[nn.Module] = [nn.Unflatten(1, shape)]
+    layers: list[nn.Module] = [nn.Unflatten(1, (net.channels[0], *net.input_axes))]
     *biases, last = net.biases
-    sizes = zip(pairwise(net.channels), kernels, net.strides, net.paddings, biases, strict=True)
+    sizes = zip(pairwise(net.channels), net.kernel_axes, net.strides, net.paddings, biases, strict=True)
     for (before, after), kernel, stride, padding, bias in sizes:
         convolution = kind(before, after, kernel, stride, padding, bias=bias, device="meta", dtype=dtype)
         layers += [initialised_layer(convolution, init, generator), activation_module(net.activation)]

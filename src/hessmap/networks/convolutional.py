@@ -4,16 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from hessmap.errors import checked_count
 from hessmap.networks.activations import Activation
 from hessmap.networks.arguments import Bias, checked_counts
 from hessmap.networks.convolutions import Convolutions, read_convolutions
-
-if TYPE_CHECKING:
-    import torch
-    from torch import nn
 
 _SHAPE = "a convolutional network must be written as 'conv-1x20-8x3-16x3-10' or 'conv-1x20-8x3/2+1-10 relu bias'"
 _MEANING = (
@@ -36,6 +31,8 @@ class Convolutional(Convolutions):
     conv-1x20-8x3-16x3/2-10
     >>> net.lengths, net.num_layers, net.num_parameters
     ((20, 18, 8), 3, 1688)
+    >>> [name for name, _ in Convolutional(5, (1, 2, 2), (2, 2)).build(seed=0).named_parameters()]
+    ['1.weight', '3.weight', '6.weight']
     """
 
     input_length: int
@@ -70,25 +67,12 @@ class Convolutional(Convolutions):
         return self.positions
 
     @property
-    def _input_axes(self) -> tuple[int, ...]:
+    def input_axes(self) -> tuple[int, ...]:
         return (self.input_length,)
 
     @property
-    def _kernel_axes(self) -> tuple[tuple[int, ...], ...]:
+    def kernel_axes(self) -> tuple[tuple[int, ...], ...]:
         return tuple((kernel,) for kernel in self.kernels)
-
-    def build(self, seed: int = 0, init: str = "gaussian", dtype: torch.dtype | None = None) -> nn.Sequential:
-        """Unflatten, Conv1d, activation, ..., Flatten, Linear, its parameters drawn from ``seed`` alone.
-
-        ``init`` and ``dtype`` as for ``FullyConnected.build``; fan_in is channels times taps. The parameters are
-        "1.weight", "3.weight", ..., the dense layer's number one higher for the Flatten before it.
-
-        >>> [name for name, _ in Convolutional(5, (1, 2, 2), (2, 2)).build(seed=0).named_parameters()]
-        ['1.weight', '3.weight', '6.weight']
-        """
-        from hessmap.networks.construction import build_convolutional
-
-        return build_convolutional(self, seed=seed, init=init, dtype=dtype)
 
     @classmethod
     def parse(cls, text: str) -> Convolutional:

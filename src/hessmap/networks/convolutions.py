@@ -33,11 +33,13 @@ class Convolutions(ABC):
 
     @property
     @abstractmethod
-    def _input_axes(self) -> tuple[int, ...]: ...
+    def input_axes(self) -> tuple[int, ...]:
+        """The length of the input along each axis."""
 
     @property
     @abstractmethod
-    def _kernel_axes(self) -> tuple[tuple[int, ...], ...]: ...
+    def kernel_axes(self) -> tuple[tuple[int, ...], ...]:
+        """The taps of each kernel along each axis."""
 
     def _set_fields(
         self,
@@ -52,7 +54,7 @@ class Convolutions(ABC):
         """Check and set the fields, those of the kind of network as they are: ``own`` holds its kernels."""
         for name, value in own.items():
             object.__setattr__(self, name, value)
-        count = len(self._kernel_axes)
+        count = len(self.kernel_axes)
         fields = {
             "channels": checked_counts("channels", channels),
             "strides": (1,) * count if strides is None else checked_counts("strides", strides),
@@ -64,15 +66,15 @@ class Convolutions(ABC):
         for name, value in fields.items():
             object.__setattr__(self, name, value)
         self._check_counts(count)
-        for place, layer in enumerate(zip(self._axis_sizes, self._kernel_axes, self.paddings, strict=False)):
+        for place, layer in enumerate(zip(self._axis_sizes, self.kernel_axes, self.paddings, strict=False)):
             for length, taps in zip(*layer[:2], strict=True):
                 _check_kernel_fits(f"kernels[{place}]", taps, length, layer[2])
 
     @property
     def _axis_sizes(self) -> tuple[tuple[int, ...], ...]:
         """Positions along each axis of the input and after each convolution."""
-        sizes = [self._input_axes]
-        for kernel, stride, padding in zip(self._kernel_axes, self.strides, self.paddings, strict=True):
+        sizes = [self.input_axes]
+        for kernel, stride, padding in zip(self.kernel_axes, self.strides, self.paddings, strict=True):
             axes = zip(sizes[-1], kernel, strict=True)
             sizes.append(tuple(positions_after(length, taps, stride, padding) for length, taps in axes))
         return tuple(sizes)
@@ -85,7 +87,7 @@ class Convolutions(ABC):
     @property
     def taps(self) -> tuple[int, ...]:
         """Weights of each filter for one channel."""
-        return tuple(map(prod, self._kernel_axes))
+        return tuple(map(prod, self.kernel_axes))
 
     @property
     def widths(self) -> tuple[int, ...]:
@@ -134,8 +136,15 @@ class Convolutions(ABC):
     def is_linear(self) -> bool:
         return self.activation == "identity"
 
-    @abstractmethod
-    def build(self, seed: int = 0, init: str = "gaussian", dtype: torch.dtype | None = None) -> nn.Sequential: ...
+    def build(self, seed: int = 0, init: str = "gaussian", dtype: torch.dtype | None = None) -> nn.Sequential:
+        """Unflatten, Conv1d or Conv2d, activation, ..., Flatten, Linear, its parameters drawn from ``seed`` alone.
+
+        ``init`` and ``dtype`` as for ``FullyConnected.build``; fan_in is channels times taps. The parameters are
+        "1.weight", "3.weight", ..., the dense layer's number one higher for the Flatten before it.
+        """
+        from hessmap.networks.construction import build_convolutions
+
+        return build_convolutions(self, seed=seed, init=init, dtype=dtype)
 
     def _check_counts(self, num_convolutions: int) -> None:
         """One number of channels, stride and padding per convolution."""
@@ -148,8 +157,8 @@ class Convolutions(ABC):
 
     def __str__(self) -> str:
         """The network as a text: its input, its filters with stride, padding and bias, its outputs, and words."""
-        parts = ["conv", "x".join(map(str, (self.channels[0], *self._input_axes)))]
-        kernels = ["x".join(map(str, kernel)) for kernel in self._kernel_axes]
+        parts = ["conv", "x".join(map(str, (self.channels[0], *self.input_axes)))]
+        kernels = ["x".join(map(str, kernel)) for kernel in self.kernel_axes]
         *marks, last = ("b" * (bias and self.bias is not True) for bias in self.biases)
         layers = zip(self.channels[1:], kernels, self.strides, self.paddings, marks, strict=True)
         for filters, kernel, stride, padding, mark in layers:

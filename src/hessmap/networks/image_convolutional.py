@@ -4,16 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from hessmap.errors import require
 from hessmap.networks.activations import Activation
 from hessmap.networks.arguments import Bias, checked_counts
 from hessmap.networks.convolutions import Convolutions, read_convolutions
-
-if TYPE_CHECKING:
-    import torch
-    from torch import nn
 
 Pair = tuple[int, int]
 _SHAPE = "a network on images must be written as 'conv-3x32x32-16x3x3-10' or 'conv-1x8x8-8x3x3/2+1-10 relu bias'"
@@ -37,6 +32,8 @@ class ImageConvolutional(Convolutions):
     conv-1x8x6-4x3x3-5x2x3/2-10
     >>> net.sizes, net.positions, net.num_parameters
     (((8, 6), (6, 4), (3, 1)), (48, 24, 3), 306)
+    >>> [name for name, _ in ImageConvolutional(4, (1, 2), (2,)).build(seed=0).named_parameters()]
+    ['1.weight', '4.weight']
     """
 
     input_size: Pair
@@ -72,22 +69,12 @@ class ImageConvolutional(Convolutions):
         return tuple((height, width) for height, width in self._axis_sizes)
 
     @property
-    def _input_axes(self) -> tuple[int, ...]:
+    def input_axes(self) -> tuple[int, ...]:
         return self.input_size
 
     @property
-    def _kernel_axes(self) -> tuple[tuple[int, ...], ...]:
+    def kernel_axes(self) -> tuple[tuple[int, ...], ...]:
         return self.kernels
-
-    def build(self, seed: int = 0, init: str = "gaussian", dtype: torch.dtype | None = None) -> nn.Sequential:
-        """Unflatten, Conv2d, activation, ..., Flatten, Linear, its parameters drawn from ``seed`` alone.
-
-        >>> [name for name, _ in ImageConvolutional(4, (1, 2), (2,)).build(seed=0).named_parameters()]
-        ['1.weight', '4.weight']
-        """
-        from hessmap.networks.construction import build_image_convolutional
-
-        return build_image_convolutional(self, seed=seed, init=init, dtype=dtype)
 
     @classmethod
     def parse(cls, text: str) -> ImageConvolutional:
