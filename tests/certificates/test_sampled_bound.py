@@ -118,6 +118,18 @@ def test_observed_error_is_the_known_one(name: str) -> None:
     assert abs(drawn.error - case.error) < 5 * (case.error / drawn.num_draws) ** 0.5
 
 
+def test_seeds_differ_by_the_spread_of_a_binomial_count() -> None:
+    """Two seeds of one posterior disagree as two counts do, so that a verifier's threshold means what it says."""
+    case = CASES["plain"]
+    sampler, data = sampler_of(case)
+
+    errors = [sampler.draws(data, NUM_DRAWS, seed).error for seed in range(REPETITIONS)]
+
+    deviation = (case.error * (1 - case.error) / NUM_DRAWS) ** 0.5
+    assert abs(np.mean(errors) - case.error) < 4 * deviation / REPETITIONS**0.5
+    assert 0.85 < np.std(errors) / deviation < 1.15
+
+
 class RowNoise(nn.Linear):
     """The layer of a careless quick way: every row has a draw of its own, and ``weight`` is the mean."""
 

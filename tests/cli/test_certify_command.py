@@ -24,6 +24,14 @@ data = hm.datasets.gaussian_mixture(300, 4, num_classes=2, separation=6.0)
 untrained = hm.FullyConnected((4, 5, 2), bias=True, activation="relu").build(seed=0)
 trained = copy.deepcopy(untrained)
 hm.train(trained, data, epochs=3)
+
+
+def build():
+    return copy.deepcopy(untrained)
+
+
+def own_training(model, part):
+    hm.train(model, part, epochs=2)
 """
 SUBJECT = ["own_certificate:trained", "--initial", "own_certificate:untrained", "--data", "own_certificate:data"]
 
@@ -75,7 +83,7 @@ def test_certificate_that_is_not_confirmed_has_exit_code_one(folder: Path) -> No
 
 def test_grid_of_the_user_is_used_and_has_to_be_handed_over_again(folder: Path) -> None:
     done = run(*SUBJECT, *QUICK, "--grid", "1,50", "--save", "certificate.npz")
-    assert "--verify certificate.npz --grid 1,50" in done.stderr
+    assert "--grid 1,50 --verify certificate.npz" in done.stderr
     options = [*SUBJECT, "--verify", "certificate.npz", "--seed", "5", "--draws", "5000"]
 
     assert Certificate.load(folder / "certificate.npz").settings["grid"] == {
@@ -85,6 +93,30 @@ def test_grid_of_the_user_is_used_and_has_to_be_handed_over_again(folder: Path) 
     }
     assert run(*options, "--grid", "1,50").exit_code == 0
     assert run(*options).exit_code == 1
+
+
+def test_a_function_that_builds_a_network_is_enough(folder: Path) -> None:
+    subject = ["own_certificate:build", "--data", "own_certificate:data"]
+    done = run(*subject, "--epochs", "4", "--save", "certificate.npz")
+
+    assert done.exit_code == 0, done.stderr
+    assert "hessmap certify own_certificate:build --data own_certificate:data --verify certificate.npz" in done.stderr
+    shown = " ".join(done.stdout.split())
+    assert "the prior was trained on 150 samples of its own, the first 0.5 of an order from seed 0" in shown
+    found = Certificate.load(folder / "certificate.npz")
+    assert (found.num_prior_samples, found.num_samples, found.kl, found.posterior_kind) == (150, 150, 0.0, "prior")
+
+    checked = run(*subject, "--verify", "certificate.npz", "--seed", "5")
+    assert checked.exit_code == 0, checked.stdout
+    assert "that the prior saw no other samples is the certifier's statement" in " ".join(checked.stdout.split())
+
+
+def test_training_and_share_of_the_prior_are_the_users(folder: Path) -> None:
+    subject = ["own_certificate:build", "--data", "own_certificate:data", "--train", "own_certificate:own_training"]
+    done = run(*subject, "--prior-fraction", "0.2", "--posterior", "tightest", *QUICK, "--json")
+
+    found = Certificate.from_json(done.stdout)
+    assert (found.num_prior_samples, found.delta_share) == (60, 0.5)
 
 
 def test_json_is_the_certificate_without_its_posterior() -> None:
@@ -107,6 +139,18 @@ def test_checkpoint_is_written_and_read_again(folder: Path) -> None:
     ("arguments", "words"),
     [
         (["own_certificate:trained", "--data", "own_certificate:data"], "--initial is missing. Keep a copy before"),
+        (
+            ["own_certificate:build", "--data", "own_certificate:data", "--prior-fraction", "1.5"],
+            "prior_fraction must lie in [0, 1); got 1.5",
+        ),
+        (
+            ["own_certificate:build", "--data", "own_certificate:data", "--train", "own_certificate:data"],
+            "a training is a function of a network and its samples; own_certificate:data is a",
+        ),
+        (
+            ["own_certificate:build", "--data", "own_certificate:data", "--prior-data", "own_certificate:data"],
+            "samples of a prior go with its network; --prior-data came without --initial",
+        ),
         (["own_certificate:trained", "--initial", "own_certificate:untrained"], "--data is missing"),
         (["--initial", "own_certificate:untrained"], "go with a model of your own; --initial came without"),
         ([*SUBJECT, "--save", "own_certificate.py/x.npz"], "own_certificate.py/x.npz does not"),

@@ -7,7 +7,7 @@ from typing import Any
 
 from hessmap.studies import Case, Column, Finding, Lines, Row, Series, Study, View
 from hessmap.studies.certificates.certificate_record import BOUND
-from hessmap.studies.certificates.prior_cases import CHOICE_SEEDS, CHOICES, CHOSEN, cases
+from hessmap.studies.certificates.prior_cases import CHOICES, Choice, cases
 
 
 def measure(case: Case) -> dict[str, Any]:
@@ -51,22 +51,21 @@ def _against_the_literature(rows: Sequence[Row]) -> Iterator[Finding]:
 
 def _chosen_fractions(rows: Sequence[Row]) -> Iterator[Finding]:
     """The fraction that is reported is the best one over other trainings."""
-    for data, chosen in CHOSEN.items():
-        means = mean_bounds_of_choice([row for row in rows if row["data"] == data])
-        if set(means) >= set(CHOICES):
+    for data, choice in CHOICES.items():
+        means = mean_bounds([row for row in rows if row["data"] == data], choice)
+        if set(means) == set(choice.fractions):
+            best = min(means, key=means.__getitem__)
             evidence = ", ".join(f"{fraction:g}: {bound:.4f}" for fraction, bound in sorted(means.items()))
             yield Finding(
-                f"{data}: {chosen} is the best fraction on other seeds",
-                min(means, key=means.__getitem__) == chosen,
-                evidence,
+                f"{data}: {choice.chosen} is the best fraction on other seeds", best == choice.chosen, evidence
             )
 
 
-def mean_bounds_of_choice(rows: Sequence[Row]) -> dict[float, float]:
+def mean_bounds(rows: Sequence[Row], choice: Choice) -> dict[float, float]:
     """By fraction, the mean bound of the prior itself over the trainings that choose."""
     found: dict[float, list[float]] = {}
     for row in rows:
-        if row["posterior"] == "prior" and row["seed"] in CHOICE_SEEDS and row["iterations"] == 0:
+        if (row["posterior"], row["network"]) == ("prior", choice.network) and row["seed"] in choice.seeds:
             found.setdefault(row["fraction"], []).append(row.number("bound"))
     return {fraction: sum(bounds) / len(bounds) for fraction, bounds in found.items()}
 

@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from hessmap.studies import Case, grid
 
 FRACTIONS = (0.0, 0.1, 0.25, 0.5, 0.7, 0.9)
 # "prior": no posterior but the prior itself, without divergence.
 POSTERIORS = ("prior", "standard", "approximate", "iterative", "iterative_activity")
-CHOICE_SEEDS = (1,)  # trainings on which the fraction is chosen; reported are others
 REPORTED_SEED = 0
-CHOICES = (0.25, 0.5, 0.7)
-# The fraction with the lowest mean bound over the trainings of CHOICE_SEEDS.
-CHOSEN = {"fashion_mnist": 0.5, "cifar10": 0.5}
+
+
+class Choice(NamedTuple):
+    """How the fraction of a data set is chosen: a network, fractions, and the trainings that choose, none reported."""
+
+    network: str
+    fractions: tuple[float, ...]
+    seeds: tuple[int, ...]
+    chosen: float  # the fraction with the lowest mean bound over these trainings
+
+
+CHOICES = {
+    "fashion_mnist": Choice("fc-100", (0.25, 0.5, 0.7, 0.9), (1, 2), 0.7),
+    "cifar10": Choice("cnn-16-32", (0.25, 0.5, 0.7), (1,), 0.5),
+}
 
 
 def cases(data: str) -> tuple[Case, ...]:
@@ -26,20 +37,24 @@ def cases(data: str) -> tuple[Case, ...]:
         plain = grid(network=["fc-100"], fraction=FRACTIONS, posterior=POSTERIORS, **common)
         images = grid(network=["cnn-16-32"], fraction=FRACTIONS, posterior=("prior", "standard", "iterative"), **common)
         return (*_compared_with_the_literature(), *plain, *images)
-    posteriors = ("standard", "approximate", "iterative")
-    fitted = grid(network=["cnn-16-32"], fraction=[0.1, CHOSEN[data]], posterior=posteriors, **common)
-    return (*_choice_of_fraction(data), *fitted)
+    return (*_choice_of_fraction(CHOICES[data]), *_fitted(CHOICES[data], common))
+
+
+def _fitted(choice: Choice, common: dict[str, Any]) -> tuple[Case, ...]:
+    """Posteriors with a divergence, from priors of a tenth and of a half of the samples."""
+    bases = ("standard", "approximate", "iterative")
+    return grid(network=[choice.network], fraction=[0.1, 0.5], posterior=bases, **common)
 
 
 def _common(epochs: int, iterations: int, draws: int) -> dict[str, Any]:
     return {"epochs": [epochs], "augmented": [False], "iterations": [iterations], "draws": [draws]}
 
 
-def _choice_of_fraction(data: str) -> tuple[Case, ...]:
-    """The prior itself at every fraction for some trainings, then one at the best of them for another training."""
-    common = _common(epochs=6, iterations=0, draws=0) | {"network": ["cnn-16-32"], "posterior": ["prior"]}
-    choice = grid(fraction=CHOICES, seed=CHOICE_SEEDS, **common)
-    return (*choice, *grid(fraction=[CHOSEN[data]], seed=[REPORTED_SEED], **common))
+def _choice_of_fraction(choice: Choice) -> tuple[Case, ...]:
+    """The prior itself at every fraction for some trainings, then at the best of them for another training."""
+    common = _common(epochs=6, iterations=0, draws=0) | {"network": [choice.network], "posterior": ["prior"]}
+    tried = grid(fraction=choice.fractions, seed=choice.seeds, **common)
+    return (*tried, *grid(fraction=[choice.chosen], seed=[REPORTED_SEED], **common))
 
 
 def _compared_with_the_literature() -> tuple[Case, ...]:

@@ -11,13 +11,14 @@ from hessmap.views.cli.options import AsJson, console, require_writable
 
 if TYPE_CHECKING:
     from hessmap.certificates import Certificate, Verification
-    from hessmap.theory.pac_bayes import PriorGrid
+    from hessmap.views.cli.certify_subject import Subject
 
 EXAMPLES = """
 [bold]Examples[/bold]
 
   hessmap certify                   [dim]# digits 0-4 against 5-9[/dim]\n
-  hessmap certify my:net --initial my:start --data my:train\n
+  hessmap certify my:build --data my:train --save c.npz\n
+  hessmap certify my:build --data my:train --verify c.npz\n
   hessmap certify my:net --initial my:start --data my:train --save c.npz\n
   hessmap certify my:net --initial my:start --data my:train --verify c.npz
 
@@ -30,7 +31,7 @@ def certify(
         str | None,
         typer.Argument(
             metavar="PACKAGE.MODULE:ATTRIBUTE",
-            help="A trained model of your own: an nn.Module, or a callable without arguments that returns one. "
+            help="A function that builds a new network, whose prior is trained here; with --initial a trained one. "
             "Without it, a network of 20 hidden units is trained to tell digits 0-4 from 5-9.",
         ),
     ] = None,
@@ -38,6 +39,14 @@ def certify(
         str | None,
         typer.Option(help="The same model with the weights that training started from, as PACKAGE.MODULE:ATTRIBUTE."),
     ] = None,
+    prior_fraction: Annotated[
+        float, typer.Option(help="Without --initial: the share of the data that the prior is trained on.")
+    ] = 0.5,
+    train: Annotated[
+        str | None,
+        typer.Option(help="Without --initial: your own training, called with the new network and its samples."),
+    ] = None,
+    epochs: Annotated[int, typer.Option(min=1, help="Without --initial and --train: epochs of the training.")] = 20,
     data: Annotated[
         str | None, typer.Option(help="The training data, (inputs, labels), as PACKAGE.MODULE:ATTRIBUTE.")
     ] = None,
@@ -46,8 +55,9 @@ def certify(
         typer.Option(help="The samples that the initial model was trained on, none of which may be among the data."),
     ] = None,
     posterior: Annotated[
-        str, typer.Option(help="fitted, prior (the initial model with noise) or tightest of both.")
-    ] = "fitted",
+        str | None,
+        typer.Option(help="fitted, prior (the prior's network with noise; usual without --initial) or tightest."),
+    ] = None,
     loss: Annotated[
         str, typer.Option(help="cross_entropy, bce (one logit) or squared (clipped at 1).")
     ] = "cross_entropy",
@@ -94,43 +104,36 @@ def certify(
 ) -> None:
     """Bound the error of a network on data it has not seen.
 
-    Fits a Gaussian posterior around the trained weights, wide where the
-    loss is flat, with a small divergence from a prior around the initial
-    weights (PAC-Bayes). The bound holds for the network that draws its
-    weights from the posterior, with the confidence that is printed.
+    A function that builds a network is enough: half of the data train it,
+    and the other half bound the error of the result. For a network that
+    was trained before (with --initial), a Gaussian posterior is fitted
+    around its weights, wide where the loss is flat, with a small
+    divergence from a prior around the initial weights (PAC-Bayes). The
+    bound holds for the network that draws its weights from the posterior.
 
     With --verify, a certificate is compared with the model, the initial
     weights and the data: every number that is printed is computed anew.
     The exit code is 1 if it is not confirmed.
     """
+    from hessmap.views.cli.certify_subject import grid_of, subject_of, training_of
+
     require_writable(save)
     require_writable(checkpoint)
-    trained, untrained, samples, tests = _subject(model, initial, data, test)
-    seen = _prior_data(model, prior_data)
+    subject = subject_of(model, initial, data, test, prior_data, verify is not None)
+    common: dict[str, Any] = {"grid": grid_of(grid), "num_draws": draws, "test_data": subject.tests}
     if verify is not None:
         from hessmap.certificates import Certificate
 
-        options = {"seed": seed, "grid": _grid(grid), "num_draws": draws, "test_data": tests}
-        options["prior_data"] = seen
-        _report(Certificate.load(verify).verify(trained, samples, initial_model=untrained, **options), as_json)
+        common |= {"seed": seed, "prior_data": subject.prior_data, "initial_model": subject.initial}
+        _report(Certificate.load(verify).verify(subject.model, subject.data, **common), as_json)
         return
-    found = _fitted_certificate(
-        trained,
-        untrained,
-        samples,
-        basis=basis,
-        prior_data=seen,
-        posterior=posterior,
-        loss=loss,
-        objective=objective,
-        test_data=tests,
-        delta=delta,
-        grid=_grid(grid),
-        num_draws=draws,
-        iterations=iterations,
-        seed=seed or 0,
-        checkpoint=checkpoint,
-    )
+    common |= {"basis": basis, "loss": loss, "objective": objective, "delta": delta, "seed": seed or 0}
+    if subject.build is not None:
+        common |= {"prior_fraction": prior_fraction, "train": training_of(train, epochs, seed or 0)}
+        common |= {"posterior": posterior or "prior"}
+    else:
+        common |= {"posterior": posterior or "fitted", "prior_data": subject.prior_data, "checkpoint": checkpoint}
+    found = _found_certificate(subject, iterations, common)
     if save is not None:
         found.save(save)
     if as_json:
@@ -142,14 +145,14 @@ def certify(
 
     console().print(certificate_view(found))
     if save is not None:
-        subject = "" if model is None else f"{model} --initial {initial} --data {data} "
-        command = f"hessmap certify {subject}--verify {save}" + ("" if grid is None else f" --grid {grid}")
-        command += "" if prior_data is None else f" --prior-data {prior_data}"
+        named = (("--initial", initial), ("--data", data), ("--prior-data", prior_data), ("--grid", grid))
+        words = [*([] if model is None else [model]), *(f"{name} {value}" for name, value in named if value)]
+        command = " ".join(["hessmap certify", *words, f"--verify {save}"])
         console(stderr=True).print(f"Written to {save}. To check it again: {command}", soft_wrap=True)
 
 
-def _fitted_certificate(model: Any, initial: Any, data: Any, iterations: int, **options: Any) -> Certificate:
-    from hessmap.certificates import FitMoment
+def _found_certificate(subject: Subject, iterations: int, options: dict[str, Any]) -> Certificate:
+    from hessmap.certificates import FitMoment, certify_from_data
     from hessmap.certificates import certify as fit_certificate
     from hessmap.views.progress import TerminalProgress
 
@@ -160,10 +163,11 @@ def _fitted_certificate(model: Any, initial: Any, data: Any, iterations: int, **
             shown.advance(moment.iteration, note)
 
         shown.start("fitting a posterior", total=iterations)
+        common: dict[str, Any] = options | {"iterations": iterations, "progress": advance}
+        if subject.build is not None:
+            return certify_from_data(subject.build, subject.data, **common)
         every = max(1, min(100, iterations // 10))
-        return fit_certificate(
-            model, initial, data, iterations=iterations, progress=advance, progress_every=every, **options
-        )
+        return fit_certificate(subject.model, subject.initial, subject.data, progress_every=every, **common)
 
 
 def _report(found: Verification, as_json: bool) -> None:
@@ -176,54 +180,3 @@ def _report(found: Verification, as_json: bool) -> None:
         console().print(verification_view(found))
     if not found:
         raise typer.Exit(1)
-
-
-def _prior_data(model: str | None, prior_data: str | None) -> Any:
-    from hessmap.errors import require
-    from hessmap.views.cli.subject import referenced_data
-
-    if prior_data is None:
-        return None
-    require(model is not None, "samples of a prior go with a model of your own", "--prior-data came without")
-    return referenced_data(prior_data)
-
-
-def _grid(text: str | None) -> PriorGrid | None:
-    from hessmap.errors import InvalidInput, sentence
-    from hessmap.theory.pac_bayes import PriorGrid
-
-    if text is None:
-        return None
-    scale, _, rest = text.partition(",")
-    precision, *points = rest.split(",")
-    try:
-        return PriorGrid(float(scale), int(precision), *map(int, points[:1]))
-    except ValueError as error:
-        if isinstance(error, InvalidInput):
-            raise
-        must = "a grid is given as SCALE,PRECISION[,POINTS]"
-        raise InvalidInput(sentence(must, f"got {text!r}", "Write for example --grid 0.1,100")) from error
-
-
-def _subject(model: str | None, initial: str | None, data: str | None, test: str | None) -> tuple[Any, Any, Any, Any]:
-    """The trained network, the untrained one, the samples and the test samples."""
-    from hessmap.errors import require
-    from hessmap.views.cli.subject import referenced_data, referenced_model
-
-    if model is None:
-        given = [name for name, value in (("--initial", initial), ("--data", data), ("--test", test)) if value]
-        require(not given, "initial weights and data go with a model of your own", f"{', '.join(given)} came without")
-        from hessmap.studies.certificates.task import digits_task
-
-        return digits_task()
-    require(data is not None, "a model of your own needs its training data", "--data is missing")
-    require(
-        initial is not None,
-        "a certificate needs the weights that training started from",
-        "--initial is missing",
-        "Keep a copy before training, or build the network again from its seed",
-    )
-    assert data is not None
-    assert initial is not None
-    tests = None if test is None else referenced_data(test)
-    return referenced_model(model), referenced_model(initial), referenced_data(data), tests
