@@ -14,7 +14,8 @@ from hessmap.curvature.finite_field import generic_rank
 from hessmap.networks import FullyConnected, Residual, SelfAttention
 from hessmap.results import PARTS
 from hessmap.theory import predict_ranks
-from hessmap.theory.attention import single_head
+from hessmap.theory.attention import causal, heads, last_token, single_head, subspace_products
+from hessmap.theory.residual import linear, prediction
 
 CASES = json.loads((Path(__file__).parents[1] / "golden" / "attention-residual.json").read_text())["cases"]
 KEYS = {"outer_product": "H_o", "functional": "H_f", "loss": "H_L"}
@@ -120,11 +121,62 @@ def test_residual_networks_are_as_predicted(drawn: tuple[Residual, Question], se
     require_agreement(*drawn, seed)
 
 
-def test_the_agreement_bites(monkeypatch: pytest.MonkeyPatch) -> None:
-    true_rank = single_head.outer_product_rank
-    monkeypatch.setattr(single_head, "outer_product_rank", lambda sizes: true_rank(sizes) + 1)
-    with pytest.raises(AssertionError, match="outer_product is 10"):
-        require_agreement(SelfAttention(3, 1, 2), {"num_samples": 20, "num_tokens": 2}, seed=0)
+FEW: Question = {"num_samples": 3, "num_tokens": 4}
+MANY: Question = {"num_tokens": 2}
+# A formula of the theory, a network that it decides, and what is asked; one more or less must be seen.
+DECIDED: dict[str, tuple[Any, str, SelfAttention | Residual, Question]] = {
+    "outer product of one head": (single_head, "outer_product_rank", SelfAttention(3, 2, 2), FEW),
+    "functional of one head": (single_head, "functional_rank", SelfAttention(3, 2, 2), FEW),
+    "loss of one head": (single_head, "loss_rank", SelfAttention(4, 1, 1), {"num_samples": 2, "num_tokens": 4}),
+    "scores that are seen": (single_head, "seen_score_dimension", SelfAttention(3, 2, 1, frozen_value=True), FEW),
+    "merged loss": (single_head, "_merged_loss_rank", SelfAttention(4, 4, 3, merged_query_key=True), FEW),
+    "outer product of the last token": (last_token, "outer_product_rank", SelfAttention(3, 2, 2, read="last"), FEW),
+    "functional of the last token": (last_token, "functional_rank", SelfAttention(4, 2, 2, read="last"), FEW),
+    "loss of the last token": (last_token, "loss_rank", SelfAttention(4, 5, 4, read="last"), FEW),
+    "causal outer product": (causal, "outer_product_rank", SelfAttention(3, 2, 2, causal=True), FEW),
+    "causal functional": (causal, "functional_rank_bound", SelfAttention(3, 1, 2, causal=True), FEW),
+    "heads, outer product": (heads, "outer_product_upper_bound", SelfAttention(2, 1, 2, heads=2, outputs=2), MANY),
+    "heads, functional": (heads, "functional_rank", SelfAttention(2, 1, 2, heads=2, outputs=3), MANY),
+    "heads, loss": (heads, "loss_rank", SelfAttention(1, 2, 2, heads=3, outputs=3), MANY),
+    "subspaces": (subspace_products, "_num_homomorphisms", SelfAttention(5, 5, 2, frozen_value=True), FEW),
+}
+
+
+@pytest.mark.parametrize("name", DECIDED)
+def test_every_formula_is_seen_to_be_wrong_by_one(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    module, formula, net, question = DECIDED[name]
+    require_agreement(net, question, seed=0)
+    true_value = getattr(module, formula)
+    monkeypatch.setattr(module, formula, lambda *sizes: true_value(*sizes) - 1)
+    with pytest.raises(AssertionError, match="is [0-9]+, RankValue"):
+        require_agreement(net, question, seed=0)
+
+
+RESIDUAL = {
+    "single_layer_block_ranks": Residual(3, 2),
+    "two_layer_block_ranks": Residual(3, 2, inner_width=1),
+    "_one_end": Residual(3, 2, inner_width=1, trained_ends=("input",)),
+    "_both_ends": Residual(3, 2, inner_width=1, trained_ends=("input", "output")),
+}
+
+
+@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("formula", RESIDUAL)
+def test_every_residual_formula_is_seen_to_be_wrong_by_one(
+    formula: str, part: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = linear if formula.startswith("_") else prediction
+    question = {"residual_rank": 2, "input_rank": 3}
+    require_agreement(RESIDUAL[formula], question, seed=0)
+    true_value = getattr(module, formula)
+
+    def wrong(sizes: Any) -> Any:
+        ranks = true_value(sizes)
+        return ranks._replace(**{part: getattr(ranks, part) - 1})
+
+    monkeypatch.setattr(module, formula, wrong)
+    with pytest.raises(AssertionError, match="is [0-9]+, RankValue"):
+        require_agreement(RESIDUAL[formula], question, seed=0)
 
 
 @settings(deadline=None, max_examples=300)

@@ -26,11 +26,13 @@ FRACTIONS = tuple(
 CLAIM_CHECKS = tuple(Check(f"held.{part}", "num_networks", "equal") for part in PARTS)
 
 
-def claims_view(title: str, x: str, columns: tuple[str | Column, ...], group_by: tuple[str, ...]) -> View:
-    """Of 50 random networks of each family, how many meet the claims of ``predict_ranks``: heat maps and a table."""
+def claims_view(
+    title: str, x: str, columns: tuple[str | Column, ...], group_by: tuple[str, ...], most: int = 50
+) -> View:
+    """How many of the random networks of a family meet the claims of ``predict_ranks``: heat maps and a table."""
     return View(
         figures=tuple(
-            Heatmap(title=f"${name}$: {title}", value=f"met.{part}", x=x, y="family", limits=(0, 50))
+            Heatmap(title=f"${name}$: {title}", value=f"met.{part}", x=x, y="family", limits=(0, most))
             for part, name in NAMES.items()
         ),
         table=(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import comb
 
 import numpy as np
@@ -16,9 +17,8 @@ from hessmap.networks.self_attention import SelfAttention
 from hessmap.results import Part
 
 
-def drawn_attention_hessian(
+def drawn_attention_hessians(
     net: SelfAttention,
-    part: Part,
     loss: str,
     *,
     num_samples: int | None,
@@ -26,8 +26,8 @@ def drawn_attention_hessian(
     input_rank: int | None,
     field: PrimeField,
     generator: np.random.Generator,
-) -> tuple[FieldArray, str]:
-    """The Hessian of the drawn layer on drawn tokens, and the sizes that were drawn in words.
+) -> tuple[Callable[[Part], FieldArray], str]:
+    """The Hessians of the drawn layer on drawn tokens, by their part, and the sizes that were drawn in words.
 
     Residuals are drawn for every output that is read, independently of the outputs.
     """
@@ -43,8 +43,9 @@ def drawn_attention_hessian(
     residuals = _drawn_residuals(num_rows, net.output_dim, loss, field, generator)
     derivatives = drawn_derivatives(loss, field, generator, residuals)
     heads = [_drawn_head(net, place, field, generator) for place in range(net.heads)]
-    matrix = attention_hessian(heads, trained_matrices(net), rows, derivatives, part)
-    return matrix, f"{samples} samples of {tokens} tokens, of rank {rank}"
+    trained = trained_matrices(net)
+    words = f"{samples} samples of {tokens} tokens, of rank {rank}"
+    return lambda part: attention_hessian(heads, trained, rows, derivatives, part), words
 
 
 def trained_matrices(net: SelfAttention) -> tuple[str, ...]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
-from hessmap.curvature.finite_field.drawn_attention import drawn_attention_hessian
+from hessmap.curvature.finite_field.drawn_attention import drawn_attention_hessians
 from hessmap.curvature.finite_field.drawn_network import drawn_network
 from hessmap.curvature.finite_field.evaluation import evaluate
 from hessmap.curvature.finite_field.field_array import FieldArray
@@ -59,10 +61,47 @@ def generic_rank(
     """
     if not isinstance(part, str) or part not in PARTS:
         raise unknown_name("part", part, PARTS)
-    if not isinstance(loss, str) or loss not in LOSSES:
-        raise unknown_name("loss", loss, LOSSES)
-    is_bool = isinstance(mean_residual_is_zero, bool)
-    require(is_bool, "mean_residual_is_zero must be True or False", f"got {mean_residual_is_zero!r}")
+    data = _checked_counts(input_rank, residual_rank, centred_input_rank, num_samples, num_tokens)
+    generator = np.random.default_rng(checked_seed(seed))
+    field = random_prime_field(generator)
+    hessian, drawn = _drawn_hessians(net, loss, data, mean_residual_is_zero, field, generator)
+    return _certificate(hessian(part), part, generator, seed, f"{net}, {loss}, {drawn}")
+
+
+def generic_hessian_ranks(
+    net: object,
+    loss: str = "squared",
+    *,
+    input_rank: int | None = None,
+    residual_rank: int | None = None,
+    num_samples: int | None = None,
+    num_tokens: int | None = None,
+    seed: int = 0,
+) -> dict[Part, RankCertificate]:
+    """All three ranks of one drawn network, as ``generic_rank`` has them one by one, each of its own draw.
+
+    >>> import hessmap as hm
+    >>> found = generic_hessian_ranks(hm.SelfAttention(1, 1), num_samples=1, num_tokens=1)    # q k v x^3
+    >>> [rank.value for rank in found.values()]
+    [1, 3, 3]
+    """
+    data = _checked_counts(input_rank, residual_rank, None, num_samples, num_tokens)
+    generator = np.random.default_rng(checked_seed(seed))
+    field = random_prime_field(generator)
+    hessian, drawn = _drawn_hessians(net, loss, data, False, field, generator)
+    outer, functional = hessian("outer_product"), hessian("functional")
+    matrices = dict(zip(PARTS, (outer, functional, outer + functional), strict=True))
+    about = f"{net}, {loss}, {drawn}"
+    return {part: _certificate(matrix, part, generator, seed, about) for part, matrix in matrices.items()}
+
+
+def _checked_counts(
+    input_rank: int | None,
+    residual_rank: int | None,
+    centred_input_rank: int | None,
+    num_samples: int | None,
+    num_tokens: int | None,
+) -> dict[str, int | None]:
     data = {
         "input_rank": input_rank,
         "residual_rank": residual_rank,
@@ -73,45 +112,60 @@ def generic_rank(
     for name, count in data.items():
         is_integer = count is None or integer_or_none(count) is not None
         require(is_integer, f"{name} must be an integer", f"got {count!r}")
-    generator = np.random.default_rng(checked_seed(seed))
-    field = random_prime_field(generator)
-    make = _attention_hessian if isinstance(net, SelfAttention) else _chain_hessian
-    matrix, drawn = make(net, part, loss, data, mean_residual_is_zero, field, generator)
+    return data
+
+
+def _certificate(
+    matrix: FieldArray, part: Part, generator: np.random.Generator, seed: int, about: str
+) -> RankCertificate:
     rank = field_rank(matrix, generator)
-    origin = provenance(f"GF({field.prime})", seed, notes=(f"{net}, {loss}, {drawn}",))
-    size = len(matrix)
-    return RankCertificate(rank.value, part, field.prime, rank.failure_bound, size, 0, rank.method, origin)
+    prime = matrix.field.prime
+    origin = provenance(f"GF({prime})", seed, notes=(about,))
+    return RankCertificate(rank.value, part, prime, rank.failure_bound, len(matrix), 0, rank.method, origin)
 
 
-def _attention_hessian(
+def _drawn_hessians(
     net: object,
-    part: Part,
     loss: str,
     data: dict[str, int | None],
     mean_residual_is_zero: bool,
     field: PrimeField,
     generator: np.random.Generator,
-) -> tuple[FieldArray, str]:
-    """The Hessian of a drawn layer of self-attention, and what was drawn, in words."""
+) -> tuple[Callable[[Part], FieldArray], str]:
+    """The Hessians of a drawn network, by their part, and what was drawn, in words."""
+    if not isinstance(loss, str) or loss not in LOSSES:
+        raise unknown_name("loss", loss, LOSSES)
+    is_bool = isinstance(mean_residual_is_zero, bool)
+    require(is_bool, "mean_residual_is_zero must be True or False", f"got {mean_residual_is_zero!r}")
+    make = _attention_hessians if isinstance(net, SelfAttention) else _chain_hessians
+    return make(net, loss, data, mean_residual_is_zero, field, generator)
+
+
+def _attention_hessians(
+    net: object,
+    loss: str,
+    data: dict[str, int | None],
+    mean_residual_is_zero: bool,
+    field: PrimeField,
+    generator: np.random.Generator,
+) -> tuple[Callable[[Part], FieldArray], str]:
     assert isinstance(net, SelfAttention)
     given = [name for name in ("residual_rank", "centred_input_rank") if data[name] is not None]
     given += ["mean_residual_is_zero"] * mean_residual_is_zero
     must = "the residuals of self-attention are generic: its Hessian is no function of sum residual input^T"
     require(not given, must, f"{' and '.join(given)} is given", "Leave it out")
     sizes = {name: data[name] for name in ("num_samples", "num_tokens", "input_rank")}
-    return drawn_attention_hessian(net, part, loss, field=field, generator=generator, **sizes)
+    return drawn_attention_hessians(net, loss, field=field, generator=generator, **sizes)
 
 
-def _chain_hessian(
+def _chain_hessians(
     net: object,
-    part: Part,
     loss: str,
     data: dict[str, int | None],
     mean_residual_is_zero: bool,
     field: PrimeField,
     generator: np.random.Generator,
-) -> tuple[FieldArray, str]:
-    """The Hessian of a drawn chain of layers, and what was drawn, in words."""
+) -> tuple[Callable[[Part], FieldArray], str]:
     require(data["num_tokens"] is None, "num_tokens is for self-attention", f"the network is {net}", "Leave it out")
     chain = drawn_network(net, field, generator)
     is_softmax = loss == "cross_entropy"
@@ -123,4 +177,4 @@ def _chain_hessian(
     residuals = drawn_residuals(ranks, chain.output_dim, is_softmax, field, generator)
     derivatives = drawn_derivatives(loss, field, generator, residuals)
     evaluation = evaluate(chain, inputs, (None,) * len(chain.activations))
-    return field_hessian(chain, evaluation, derivatives, part), str(ranks)
+    return lambda part: field_hessian(chain, evaluation, derivatives, part), str(ranks)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -14,51 +15,59 @@ from hessmap.studies.hessian_ranks import CLAIM_CHECKS, NAMES, claims_view
 if TYPE_CHECKING:
     from hessmap.networks import SelfAttention
 
-_BATCH = 50
-_FAMILIES = ("one head", "value frozen", "query and key merged", "last token", "heads with a projection")
-_BOUNDED = ("fewer tokens than the width", "causal", "a projection and few samples")
-
-
-def cases() -> tuple[Case, ...]:
-    """1,500 layers of one head, 150 of each other kind for which a formula is claimed, 50 where only bounds are."""
-    known: dict[str, Any] = {"loss": ["squared"], "num_networks": [_BATCH]}
-    first, *others = _FAMILIES
-    return (
-        *grid(family=[first], **known, batch=range(30)),
-        *grid(family=others, **known, batch=range(3)),
-        *grid(family=_BOUNDED, **known, batch=range(1)),
-    )
+_MOST_PARAMETERS = 130
+# What is drawn in place of the sizes of one head, any number of samples, and the outputs of all tokens.
+_FAMILIES: dict[str, dict[str, Any]] = {
+    "one head": {},
+    "fewer tokens than the width": {"tokens": "few"},
+    "many samples": {"samples": "many"},
+    "value frozen": {"frozen_value": True},
+    "query and key merged": {"merged_query_key": True},
+    "query and key merged, value frozen": {"merged_query_key": True, "frozen_value": True},
+    "last token": {"read": "last", "tokens": "two"},
+    "last token, fewer samples than the width": {"read": "last", "tokens": "two", "samples": "few"},
+    "causal": {"causal": True, "tokens": "two"},
+    "heads side by side": {"heads": 3},
+    "projection": {"heads": 5, "outputs": 6, "samples": "many"},
+    "projection, more outputs than the width": {"heads": 8, "outputs": 8, "samples": "many", "is_wide": True},
+    "projection, query and key merged": {"heads": 4, "outputs": 6, "samples": "many", "merged_query_key": True},
+    "projection, value frozen": {"heads": 4, "outputs": 5, "frozen_value": True},
+    "projection, few samples": {"heads": 4, "outputs": 5},
+}
+_COUNTS = (1, 1, 2, 2, 3, 3, 4, 5, 6, 8, 12, 30)
+_OPTIONS = ("frozen_value", "merged_query_key", "causal", "read")
 
 
 def measure(case: Case) -> dict[str, Any]:
-    return claims_of_networks(case, lambda draw: _drawn(draw, case["family"]))
+    return claims_of_networks(case, lambda draw: _drawn(draw, _FAMILIES[case["family"]]))
 
 
-def _drawn(draw: random.Random, family: str) -> tuple[SelfAttention, dict[str, Any]]:
-    """A layer and its numbers of samples and tokens."""
+def _drawn(draw: random.Random, family: dict[str, Any]) -> tuple[SelfAttention, dict[str, Any]]:
+    """A layer and its numbers of samples and tokens; edges such as 1, and more of all than the width, are frequent."""
+    while True:
+        net, samples, tokens = _any_size(draw, family)
+        if net.num_parameters <= _MOST_PARAMETERS:
+            return net, {"num_samples": samples, "num_tokens": tokens}
+
+
+def _any_size(draw: random.Random, family: dict[str, Any]) -> tuple[SelfAttention, int | None, int]:
     from hessmap.networks import SelfAttention
 
-    is_wide = family == "fewer tokens than the width"
-    has_projection = "projection" in family
-    width = draw.randint(4, 7) if is_wide else draw.randint(1, 3 if has_projection else 5)
-    sizes = width, draw.randint(1, width + 1), draw.randint(1, width + 2)
-    samples, tokens = draw.choice((1, 2, 2, 3, 3, 4, 5, 6, 8, 12, 30)), draw.randint(1, width + 2)
-    if is_wide:
-        return SelfAttention(*sizes), {"num_samples": draw.choice((2, 3, 4)), "num_tokens": draw.randint(2, width - 1)}
-    if has_projection:
-        net = SelfAttention(*sizes, heads=draw.randint(1, 4), outputs=draw.randint(1, 5))
-        few = family == "a projection and few samples"
-        return net, {"num_samples": samples if few else None, "num_tokens": tokens if few else draw.choice((1, 2))}
-    if family == "last token":
-        many = draw.choice((1, 2, 3, 4, 5, 6, 8, 12, 30, 60))
-        return SelfAttention(*sizes, read="last"), {"num_samples": many, "num_tokens": max(2, tokens)}
-    net = SelfAttention(
-        *sizes,
-        causal=family == "causal",
-        merged_query_key=family == "query and key merged",
-        frozen_value=family == "value frozen",
-    )
-    return net, {"num_samples": samples, "num_tokens": tokens}
+    is_many, is_few = (family.get("samples") == which for which in ("many", "few"))
+    few_tokens = family.get("tokens") == "few"
+    largest = 3 if "outputs" in family else 4 if is_many else 6
+    width = draw.randint(3, 7) if few_tokens else draw.randint(1 + is_few, largest)
+    sizes = width, draw.choice((1, draw.randint(1, width + 2))), draw.choice((1, 2, draw.randint(1, width + 3)))
+    options = {name: family[name] for name in _OPTIONS if name in family}
+    if "heads" in family:
+        options["heads"] = draw.randint(1 + ("is_wide" in family), family["heads"])
+    if "outputs" in family:
+        options["outputs"] = draw.randint(min(width, 7) + 1 if "is_wide" in family else 1, family["outputs"])
+    samples = None if is_many else draw.randint(1, width - 1) if is_few else draw.choice(_COUNTS)
+    tokens = draw.choice((1, 2, draw.randint(1, width + 2), draw.randint(1, width + 2), 3 * width))
+    if "tokens" in family:
+        tokens = draw.randint(2, width - 1) if few_tokens else max(2, tokens)
+    return SelfAttention(*sizes, **options), samples, min(tokens, 4) if is_many else tokens
 
 
 def findings(rows: Sequence[Row]) -> Iterator[Finding]:
@@ -66,19 +75,29 @@ def findings(rows: Sequence[Row]) -> Iterator[Finding]:
         own = [row for row in rows if row["family"] == family]
         total = sum(row["num_networks"] for row in own)
         held = [sum(row["held"][part] for row in own) for part in PARTS]
-        met = ", ".join(f"{name} {sum(row['met'][part] for row in own):,}" for part, name in NAMES.items())
-        detail = f"{total:,} layers; the claimed value is the rank itself of {met}"
+        met = ", ".join(f"{name} {_share(own, part, total)}" for part, name in NAMES.items())
+        detail = f"{total:,} networks; the claimed value is the rank itself of {met}"
         yield Finding(f"Every claim holds: {family}", all(count == total for count in held), detail)
+
+
+def _share(rows: Sequence[Row], part: str, total: int) -> str:
+    """How many claims give the rank itself, and what kinds they were."""
+    kinds: Counter[str] = Counter()
+    for row in rows:
+        kinds.update(row["kinds"][part])
+    met = sum(row["met"][part] for row in rows)
+    return f"{met:,} of {total:,} ({', '.join(f'{count:,} {kind}' for kind, count in kinds.most_common())})"
 
 
 STUDY = Study(
     name="attention/ranks",
     question="Do the claims about the ranks of linear self-attention survive random layers?",
     reference="docs/attention-residual.md; not in print",
-    cases=cases(),
+    cases=grid(batch=range(10), loss=["squared"], num_networks=[200], family=list(_FAMILIES))
+    + grid(batch=[0], loss=["cross_entropy"], num_networks=[200], family=list(_FAMILIES)),
     measure=measure,
     checks=CLAIM_CHECKS,
     findings=findings,
-    view=claims_view("met by 50 layers", "loss", ("family",), ("family",)),
+    view=claims_view("met by 200 layers", "loss", ("family", "loss"), ("family", "loss"), most=200),
     seconds=3.0,
 )

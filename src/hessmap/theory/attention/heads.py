@@ -88,19 +88,60 @@ def outer_product_upper_bound(heads: ProjectedHeads) -> int:
 
 
 def functional_rank(heads: ProjectedHeads) -> int:
-    """h times that of one head, 2 d key_width + 2 v min(d, o) + min(w |d - o|, D - 1): no term holds two heads.
+    """h times that of one head, as no term holds two: 2 d key_width + 2 v min(d, o) + min(w |d - o|, D - 1).
 
-    With one matrix S in place of Q K^T the rank is not known, and this an upper bound of the parameters' alone.
+    With one matrix S in place of Q K^T, l + 2 v min(d, o) + min(w |d - o|, l - 1), l = min(D, w (d + o - w)).
 
     >>> functional_rank(ProjectedHeads(3, 1, 2, heads=2, outputs=3))
     36
+    >>> functional_rank(ProjectedHeads(3, 3, 3, heads=1, outputs=6, is_merged=True))
+    35
     """
-    d, o, w = heads.width, heads.outputs, heads.product_rank
+    met = 2 * heads.value_width * min(heads.width, heads.outputs)
+    seen = min(heads.score_dimension, heads.product_dimension) if heads.is_merged else heads.score_dimension
+    scores = seen if heads.is_merged else heads.score_parameters
+    return heads.heads * (scores + met + min(_gap(heads), seen - 1))
+
+
+def loss_rank(heads: ProjectedHeads) -> int:
+    """``loss_upper_bound`` less what several heads lose: (h e - A' + r)+ and (h w - B)+ (o - o').
+
+    B is the dimension of the forms of one output, o' = min(o, B), A' = o' B, e = (w |d - o'| - D + 1)+ what the
+    functional Hessian of one head leaves free, r = 2 d^2 - 1 (of a single token d^2) the infinitesimal changes of basis
+    of the tokens, which no such direction can be told from. Outputs beyond B are of no residual.
+
+    Assumptions: ``has_loss_formula``. Reference: docs/conjectures.md, conjectured.
+
+    By hand for d = 1, o = h = 3: of the 3 (o - 1) directions orthogonal to the residual, o - 1 can be told apart.
+
+    >>> loss_rank(ProjectedHeads(1, 2, 2, heads=3, outputs=3)), loss_upper_bound(ProjectedHeads(1, 2, 2, 3, 3))
+    (26, 30)
+    """
+    d, o, h, w = heads.width, heads.outputs, heads.heads, heads.product_rank
+    most = loss_upper_bound(heads)
+    if h == 1:
+        return most
+    forms = comb(d + 2, 3) if heads.is_single_token else d * comb(d + 1, 2)
+    met = min(o, forms)
+    bases = d**2 if heads.is_single_token else 2 * d**2 - 1
+    free = h * max(0, w * abs(d - met) - heads.score_dimension + 1)
+    told_apart = min(free, max(0, met * forms - bases))
+    return most - (free - told_apart) - max(0, h * w - forms) * (o - met)
+
+
+def has_loss_formula(heads: ProjectedHeads) -> bool:
+    """Whether ``loss_rank`` was met on all sizes tried: one head, at least as many outputs as the width, or
+    w |d - o| <= D - 1; of one matrix S in place of Q K^T, one head or w (d + o - w) >= D and o >= d.
+
+    >>> has_loss_formula(ProjectedHeads(1, 2, 2, heads=3, outputs=3))
+    True
+    """
+    if heads.heads == 1:
+        return True
+    is_wide = heads.outputs >= heads.width
     if heads.is_merged:
-        products = heads.value_width * (d + o)
-        return heads.heads * min(d**2 + products, 2 * products)
-    met = 2 * heads.value_width * min(d, o)
-    return heads.heads * (2 * d * heads.key_width + met + min(w * abs(d - o), heads.score_dimension - 1))
+        return is_wide and heads.product_dimension >= heads.score_dimension
+    return is_wide or _gap(heads) <= heads.score_dimension - 1
 
 
 def loss_upper_bound(heads: ProjectedHeads) -> int:
@@ -117,11 +158,5 @@ def loss_upper_bound(heads: ProjectedHeads) -> int:
     return heads.num_parameters - heads.heads * (lost + score_free)
 
 
-def is_loss_bound_attained(heads: ProjectedHeads) -> bool:
-    """Whether ``loss_upper_bound`` was met on all sizes tried: one head, or w |d - o| <= D - 1.
-
-    >>> is_loss_bound_attained(ProjectedHeads(1, 2, 2, heads=3, outputs=3))
-    False
-    """
-    gap = heads.product_rank * abs(heads.width - heads.outputs)
-    return not heads.is_merged and (heads.heads == 1 or gap <= heads.score_dimension - 1)
+def _gap(heads: ProjectedHeads) -> int:
+    return heads.product_rank * abs(heads.width - heads.outputs)

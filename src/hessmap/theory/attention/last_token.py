@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hessmap.theory.attention.single_head import HeadSizes
+from hessmap.theory.attention.subspace_products import equal_products_dimension
 
 
 def seen_score_dimension(sizes: HeadSizes) -> int:
@@ -11,11 +12,8 @@ def seen_score_dimension(sizes: HeadSizes) -> int:
     >>> seen_score_dimension(HeadSizes(2, 1, 1, num_samples=1, num_tokens=2))
     1
     """
-    d, k, samples = sizes.width, sizes.score_rank, sizes.num_samples
-    rows = min(samples, d)
-    rank = min(rows, k)
-    seen = samples * min(sizes.num_tokens, sizes.value_width, d)
-    return min(seen, sizes.score_dimension, rank * (rows + d - rank))
+    seen = sizes.num_samples * min(sizes.num_tokens, sizes.value_width, sizes.width)
+    return min(seen, sizes.score_dimension, _low_rank(sizes))
 
 
 def outer_product_rank(sizes: HeadSizes) -> int:
@@ -38,25 +36,68 @@ def outer_product_rank(sizes: HeadSizes) -> int:
 
 
 def functional_rank(sizes: HeadSizes) -> int | None:
-    """2 d key_width + min(d v, s) for N >= d; with V frozen 2 key_width min(N, d) for any N. None where it is open.
+    """2 d key_width + min(d v, s) for N >= d; for fewer samples 2 N key_width + rho + min(tau, R(N, d, k)).
+
+    tau is what residuals and tokens span together, the sum of N products of a line of R^v and W_s (the span of a
+    sample's tokens, of dimension y); rho pairs the directions of K that no residual meets, of dimension d - N, with
+    those of V (``_paired_keys``). With V frozen 2 key_width min(N, d) for any N. None with one matrix for Q K^T.
 
     >>> functional_rank(HeadSizes(2, 1, 1, num_samples=2, num_tokens=2))
     6
+    >>> functional_rank(HeadSizes(2, 1, 2, num_samples=1, num_tokens=2))
+    5
     """
     d, samples = sizes.width, sizes.num_samples
     if sizes.is_value_frozen:
         return 0 if sizes.is_merged else 2 * sizes.key_width * min(samples, d)
-    if sizes.is_merged or samples < d:
+    if sizes.is_merged:
         return None
-    return 2 * d * sizes.key_width + min(d * sizes.value_width, seen_score_dimension(sizes))
+    if samples >= d:
+        return 2 * d * sizes.key_width + min(d * sizes.value_width, seen_score_dimension(sizes))
+    return 2 * samples * sizes.key_width + _paired_keys(sizes) + min(_residual_products(sizes), _low_rank(sizes))
 
 
 def loss_rank(sizes: HeadSizes) -> int | None:
-    """All parameters for N >= d. None where it is open.
+    """All parameters for N >= d. For fewer samples Q counts N key_width, and of the d - N directions that no residual
+    meets K loses all but what samples see of it, q_s (x) W_s, and V all but r_s (x) W_s or, of low key width,
+    R(N, d, k) - N. None where it is open.
 
     >>> loss_rank(HeadSizes(2, 1, 1, num_samples=2, num_tokens=2))
     6
+    >>> loss_rank(HeadSizes(3, 2, 3, num_samples=1, num_tokens=3))    # 17 that are reached, less 2 (2 - 1) + 2 (3 - 1)
+    11
     """
+    d, keys, values, samples = sizes.width, sizes.key_width, sizes.value_width, sizes.num_samples
     if sizes.is_merged:
         return seen_score_dimension(sizes) if sizes.is_value_frozen else None
-    return sizes.num_parameters if sizes.num_samples >= sizes.width else None
+    if samples >= d:
+        return sizes.num_parameters
+    if sizes.is_value_frozen:
+        return None
+    tokens = min(sizes.num_tokens, d)
+    unmet = d - samples
+    by_keys, by_values = (equal_products_dimension(unmet, size, samples, (tokens - 1, 1)) for size in (keys, values))
+    by_jacobian = equal_products_dimension(unmet, keys, samples, (min(tokens, values) - 1, 1))
+    met_keys = min(by_keys, by_jacobian + _paired_keys(sizes))
+    met_values = min(by_values, _low_rank(sizes) - samples)
+    return (samples + d) * keys + d * values - unmet * (keys + values) + met_keys + met_values
+
+
+def _low_rank(sizes: HeadSizes) -> int:
+    """R(min(N, d), d, k), the dimension of the matrices of rank at most k."""
+    rows = min(sizes.num_samples, sizes.width)
+    rank = min(rows, sizes.score_rank)
+    return rank * (rows + sizes.width - rank)
+
+
+def _residual_products(sizes: HeadSizes) -> int:
+    """tau, the dimension of sum_s r_s (x) W_s."""
+    arm = (1, min(sizes.num_tokens, sizes.width))
+    return equal_products_dimension(sizes.value_width, sizes.width, sizes.num_samples, arm)
+
+
+def _paired_keys(sizes: HeadSizes) -> int:
+    """rho: of sum_s q_s (x) W_s beyond the gradient's span what V can move; scaling a column of V moves nothing."""
+    d, samples, tokens = sizes.width, sizes.num_samples, min(sizes.num_tokens, sizes.width)
+    seen = equal_products_dimension(d - samples, sizes.key_width, samples, (tokens - 1, 1))
+    return min(seen, _residual_products(sizes) - (samples if sizes.value_width >= samples else 1))

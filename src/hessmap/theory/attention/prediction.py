@@ -7,8 +7,8 @@ from dataclasses import replace
 from hessmap.errors import require
 from hessmap.networks import SelfAttention
 from hessmap.results import RankPrediction, RankValue
+from hessmap.theory.attention import causal, last_token, single_head
 from hessmap.theory.attention import heads as projected
-from hessmap.theory.attention import last_token, single_head
 from hessmap.theory.attention.heads import ProjectedHeads
 from hessmap.theory.attention.single_head import HeadSizes
 from hessmap.theory.claims import Claims, Conjecture, claims_as_bounds, rank_prediction
@@ -27,9 +27,10 @@ _SUBSPACES = f"a sum of products of subspaces: {_PROOF}"
 _HEADS_BOUND = f"several heads: {_PROOF}"
 _PARAMETERS = "parameters that the tokens and the loss can reach"
 _NO_OUTPUTS = "softmax of one output is constant"
-_SINGLE = Conjecture("one head of linear attention, not in print; study attention/ranks", 1_500)
-_LAST = Conjecture("the last token of linear attention, not in print; study attention/ranks", 150)
-_HEADS = Conjecture("several heads of linear attention, not in print; study attention/ranks", 150)
+_SINGLE = Conjecture("one head of linear attention, not in print; study attention/ranks", 2_000)
+_LAST = Conjecture("the last token of linear attention, not in print; study attention/ranks", 200)
+_CAUSAL = Conjecture("a causal mask over linear attention, not in print; study attention/ranks", 200)
+_HEADS = Conjecture("several heads of linear attention, not in print; study attention/ranks", 200)
 
 
 @rank_rule.register
@@ -114,7 +115,7 @@ def _head_claims(network: SelfAttention, sizes: HeadSizes) -> Claims:
     more = replace(sizes, num_samples=single_head.enough_samples(sizes.width, sizes.num_tokens))
     bounds = [_bound(rank, _MORE_SAMPLES) for rank in single_head.head_ranks(more)]
     if network.causal and sizes.num_tokens > 1:
-        few: Claims = [], [], []
+        few = _causal_claims(sizes)
     elif network.read == "last" and sizes.num_tokens > 1:
         few = _last_token_claims(sizes)
     else:
@@ -157,6 +158,20 @@ def _frozen_value_claims(sizes: HeadSizes) -> Claims:
     return outer, functional, [_exact(ranks.loss, _FROZEN) if is_full else _SINGLE.value(ranks.loss)]
 
 
+def _causal_claims(sizes: HeadSizes) -> Claims:
+    """V frozen: the gradient in S has full rank, as token i adds x_i times a vector of the tokens up to i."""
+    outer = [_CAUSAL.value(causal.outer_product_rank(sizes))]
+    if sizes.is_value_frozen:
+        scores = 0 if sizes.is_merged else sizes.score_parameters
+        return outer, [_exact(scores, _FROZEN)], outer if sizes.is_merged else [_exact(scores, _FROZEN)]
+    if sizes.is_merged:
+        return outer, [], []
+    functional = causal.functional_rank_bound(sizes)
+    is_known = sizes.num_samples > 1
+    of_functional = _CAUSAL.value(functional) if is_known else _CAUSAL.bound(functional)
+    return outer, [of_functional], [_CAUSAL.value(sizes.num_parameters)]
+
+
 def _last_token_claims(sizes: HeadSizes) -> Claims:
     functional, loss = last_token.functional_rank(sizes), last_token.loss_rank(sizes)
     of_functional = [] if functional is None else [_LAST.value(functional)]
@@ -182,15 +197,13 @@ def _projected_claims(network: SelfAttention, sizes: HeadSizes, outputs: int) ->
     bounds = ([_bound(outer, _HEADS_BOUND)], _functional_bounds(heads), [_bound(loss, _HEADS_BOUND)])
     if not sizes.has_many_samples:
         return bounds
-    of_functional = [] if heads.is_merged else [_HEADS.value(functional)]
-    of_loss = [_HEADS.value(loss)] if projected.is_loss_bound_attained(heads) else []
-    return [_HEADS.value(outer), *bounds[0]], [*of_functional, *bounds[1]], [*of_loss, *bounds[2]]
+    of_loss = [_HEADS.value(projected.loss_rank(heads))] if projected.has_loss_formula(heads) else []
+    return [_HEADS.value(outer), *bounds[0]], [_HEADS.value(functional), *bounds[1]], [*of_loss, *bounds[2]]
 
 
 def _functional_bounds(heads: ProjectedHeads) -> list[RankValue]:
     """A conjecture for many samples is a conjectured bound for few; the number of parameters is a proved one."""
-    sure = _bound(heads.num_parameters, _PARAMETERS)
-    return [sure] if heads.is_merged else [_HEADS.bound(projected.functional_rank(heads)), sure]
+    return [_HEADS.bound(projected.functional_rank(heads)), _bound(heads.num_parameters, _PARAMETERS)]
 
 
 def _projected_frozen_claims(network: SelfAttention, sizes: HeadSizes, outputs: int) -> Claims:
