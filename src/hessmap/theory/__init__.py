@@ -7,20 +7,12 @@ beside them stand the formulas, by what they describe: ``fully_connected``, ``co
 near-optimal weights), ``functions`` (the rank of a function), ``teacher_student`` (Gaussian inputs) and ``pac_bayes``.
 """
 
-from hessmap.theory import (
-    attention,
-    convolutional,
-    fully_connected,
-    functions,
-    layers,
-    learning,
-    locally_connected,
-    losses_and_data,
-    pac_bayes,
-    polynomial,
-    residual,
-    teacher_student,
-)
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from hessmap.theory import attention, convolutional, fully_connected, locally_connected, losses_and_data, residual
 from hessmap.theory.attention.prediction import self_attention_ranks
 from hessmap.theory.convolutional.prediction import convolutional_ranks, image_convolutional_ranks
 from hessmap.theory.fully_connected.hessian_ranks import (
@@ -29,12 +21,19 @@ from hessmap.theory.fully_connected.hessian_ranks import (
     linear_hessian_ranks_with_bias,
 )
 from hessmap.theory.fully_connected.prediction import fully_connected_ranks
-from hessmap.theory.learning import learning_coefficient
 from hessmap.theory.locally_connected.prediction import locally_connected_network_ranks
 from hessmap.theory.losses_and_data.losses import LOSSES, effective_output_dim
-from hessmap.theory.parameter_count import effective_parameters
 from hessmap.theory.prediction import RankQuestion, predict_ranks, rank_rule
 from hessmap.theory.residual.prediction import residual_ranks
+
+if TYPE_CHECKING:
+    from hessmap.theory import functions, layers, learning, pac_bayes, polynomial, teacher_student
+    from hessmap.theory.learning import learning_coefficient
+    from hessmap.theory.parameter_count import effective_parameters
+
+# What predictions of ranks do not need is loaded when it is first used.
+_FOLDERS = ("functions", "layers", "learning", "pac_bayes", "polynomial", "teacher_student")
+_HOME_OF = {"effective_parameters": "parameter_count", "learning_coefficient": "learning"}
 
 # The rules that ``predict_ranks`` knows; each registers itself where it is defined.
 RANK_RULES = (
@@ -71,3 +70,11 @@ __all__ = [
     "residual",
     "teacher_student",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _FOLDERS:
+        return import_module(f"{__name__}.{name}")
+    if name in _HOME_OF:
+        return getattr(import_module(f"{__name__}.{_HOME_OF[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from hessmap.curvature import Problem, functional_hessian, loss_hessian, outer_product_hessian
-from hessmap.curvature.finite_field import certified_rank
 from hessmap.errors import InvalidInput, TooLarge, UnsupportedNetwork
 from hessmap.maps.curvature_map.blocks import blocks_of
 from hessmap.maps.curvature_map.layers import layer_rows, layer_spectra, measured_factors
@@ -123,6 +122,10 @@ def certified_parts(
     is_small = problem.num_parameters <= _CHEAP_PARAMETERS
     doubtful = tuple(part for part in PARTS if is_small and not measured[part].decidable)
     wanted = {True: PARTS, False: (), None: doubtful}[certify]
+    if not wanted:
+        return {}, ""
+    from hessmap.curvature.finite_field import certified_rank
+
     found: dict[Part, RankCertificate] = {}
     try:
         for part in wanted:
