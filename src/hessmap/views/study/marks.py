@@ -190,7 +190,7 @@ def kind_label(figure: Cloud, kind: str) -> str:
     if not figure.colour:
         return ""
     if sort_key(kind)[0] == float("inf"):
-        return words(kind)
+        return kind.replace("_", " ")
     name = figure.colour.rpartition(".")[2]
     return f"{kind} {words(name[4:])}" if name.startswith("num_") else f"{words(name)} {kind}"
 

@@ -1,0 +1,47 @@
+"""Every study's section of a page begins with its answer: yes, no, open or "it depends" as its verdict has it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hessmap.runs.collection import collection_from_results
+from hessmap.runs.registry import find
+
+ROOT = Path(__file__).parents[2]
+PAGES = (
+    "fully-connected", "convolutional", "layers", "function-rank", "teacher-student", "certificates", "conjectures",
+)  # fmt: skip
+WORDS = ("Yes", "No", "It depends", "Open")
+
+
+def sections() -> Iterator[tuple[str, str]]:
+    """A study that a heading names, and the first paragraph below it that is no picture."""
+    for page in PAGES:
+        text = (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8")
+        pieces = re.split(r"^##+ (.*)$", text, flags=re.MULTILINE)
+        for heading, body in zip(pieces[1::2], pieces[2::2], strict=True):
+            named = re.search(r"`([a-z]+/[a-z0-9-]+)`", heading)
+            paragraphs = [part for part in body.strip().split("\n\n") if not part.startswith("![")]
+            if named and paragraphs:
+                yield named.group(1), paragraphs[0]
+
+
+SECTIONS = list(sections())
+
+
+def test_there_is_a_section_for_most_studies() -> None:
+    assert len(SECTIONS) > 50
+
+
+@pytest.mark.parametrize(("name", "paragraph"), SECTIONS, ids=lambda value: value if "/" in value[:20] else "")
+def test_a_section_begins_with_the_answer(name: str, paragraph: str) -> None:
+    assert paragraph.startswith("**"), paragraph[:80]
+    study = find(name)
+    if study.question.split(" ", 1)[0] in ("Do", "Does", "Is", "Are"):
+        answer = study.answer(collection_from_results(study, ROOT / "results").verdict)
+        (word,) = (word for word in WORDS if answer.startswith(word))
+        assert paragraph.removeprefix("**").startswith(word), (answer, paragraph[:80])
