@@ -11,10 +11,10 @@ from torch import nn
 from hessmap.curvature.batch_formats import Pair
 from hessmap.curvature.frozen_model import FrozenModel
 from hessmap.curvature.losses import Loss
+from hessmap.curvature.model_loss_reading import read_model_loss
 from hessmap.curvature.nested_tensors import move_to, take_rows
-from hessmap.curvature.other_ways import require_one_way, require_unwritten
-from hessmap.curvature.own_loss import read_own_loss
 from hessmap.curvature.probing import require_function, require_separate_losses
+from hessmap.curvature.weight_access import require_module_weights, require_unwritten
 from hessmap.curvature.weighted_samples import prepared_targets
 
 _FEW = 8
@@ -36,12 +36,12 @@ def checked_first_samples(model: FrozenModel, loss: Loss | None, first: Pair, or
     notes: tuple[str, ...] = ()
     versions = [value._version for value in model.named.values()]
     if loss is None:
-        loss, forward, note = read_own_loss(model.returned, inputs, targets)
+        loss, forward, note = read_model_loss(model.returned, inputs, targets)
         model = replace(model, forward=forward)
         notes = (note,)
     few = take_rows(inputs, slice(_FEW))
     require_unwritten(model.named, versions)
-    narrow, other = require_one_way(lambda given: model.outputs(given, few), model.named, original, model.model)
+    narrow, other = require_module_weights(lambda given: model.outputs(given, few), model.named, original, model.model)
     require_function(lambda few: model.outputs(model.named, few), inputs, narrow or model.dtype)
     outputs = model.outputs(model.named, inputs).detach()
     shape = tuple(outputs.shape[1:])

@@ -17,8 +17,8 @@ from hessmap.curvature.frozen_model import FrozenModel, frozen_model
 from hessmap.curvature.given_data import samples_of
 from hessmap.curvature.losses import AnyLoss, PositionLoss, as_loss
 from hessmap.curvature.memory import checked_budget
+from hessmap.curvature.model_loss_reading import labelled_data
 from hessmap.curvature.nested_tensors import Inputs
-from hessmap.curvature.own_loss import labelled_data
 from hessmap.curvature.risk import PASS, risk_gradient, risk_value
 from hessmap.curvature.weighted_samples import Batch, WeightedSamples, checked_weights, weighted_samples
 from hessmap.errors import HessmapError, require
@@ -89,7 +89,7 @@ class Problem:
         given_weights = checked_weights(weights, samples)
         first = checked_first_samples(frozen, None if loss is None else as_loss(loss, class_axis), samples.first, model)
         self.output_shape, self.output_dim = first.output_shape, prod(first.output_shape)
-        self._take(first.model, weighted_samples(samples, given_weights, first.loss, self.output_dim, frozen))
+        self._set_parts(first.model, weighted_samples(samples, given_weights, first.loss, self.output_dim, frozen))
         self._later_notes: list[str] = []
         self._first_notes: tuple[str, ...] = (
             *(*frozen.copy_notes, *data_notes, *frozen.format_notes, *first.notes, *sorted(frozen.seen)),
@@ -99,7 +99,7 @@ class Problem:
         risk = self.risk()
         require(isfinite(risk), "the loss must be finite", f"the risk is {risk}")
 
-    def _take(self, frozen: FrozenModel, data: WeightedSamples) -> None:
+    def _set_parts(self, frozen: FrozenModel, data: WeightedSamples) -> None:
         """Make these the model, the loss and the data of this problem."""
         self._frozen, self._data = frozen, data
         self.model, self.user_forward = frozen.model, frozen.forward
@@ -216,7 +216,7 @@ class Problem:
         single = copy.copy(self)
         try:
             loss = self.loss.to(torch.float32, self.device)
-            single._take(self._frozen.in_format(torch.float32), self._data.in_format(torch.float32, loss))
+            single._set_parts(self._frozen.in_format(torch.float32), self._data.in_format(torch.float32, loss))
             inputs, targets, _ = next(iter(single.batches(_FEW)))
             with torch.no_grad():
                 losses = loss.value(single.forward(single.named, inputs), targets)

@@ -20,7 +20,7 @@ from hessmap.errors import HessmapError, InvalidInput, sentence
 _SAME = 1e-5  # relative: Hugging Face takes the loss of a float64 model in float32
 
 
-class OwnCall(NamedTuple):
+class LabelledCall(NamedTuple):
     """A model called with its labels: what it gave out, its loss, and the labels."""
 
     outputs: Tensor
@@ -28,7 +28,7 @@ class OwnCall(NamedTuple):
     labels: Tensor
 
 
-class OwnLoss(Loss):
+class ModelLoss(Loss):
     """The outputs are the losses of the samples themselves."""
 
     name = "the model's own"
@@ -43,7 +43,7 @@ class OwnLoss(Loss):
         return outputs.new_zeros(len(outputs), 1, 1)
 
 
-def recognised_loss(calls: Sequence[OwnCall]) -> Loss | None:
+def recognised_loss(calls: Sequence[LabelledCall]) -> Loss | None:
     """The first known loss whose value is the model's own on all of some batches; None if there is none."""
     return next((loss for loss in _candidates() if all(_is_same(loss, call) for call in calls)), None)
 
@@ -57,7 +57,7 @@ def _candidates() -> Iterator[Loss]:
     yield as_loss(nn.BCEWithLogitsLoss())
 
 
-def _is_same(loss: Loss, call: OwnCall) -> bool:
+def _is_same(loss: Loss, call: LabelledCall) -> bool:
     outputs = call.outputs.detach().double()
     labels = call.labels.to(outputs.device)
     try:
@@ -74,7 +74,7 @@ def _is_same(loss: Loss, call: OwnCall) -> bool:
 
 def require_parts(loss: Loss, what: str) -> None:
     """Raise unless a loss says how it depends on the outputs."""
-    if isinstance(loss, OwnLoss):
+    if isinstance(loss, ModelLoss):
         must = f"{what} needs a loss that is a known function of the outputs"
         got = "the model computes its own, and only its whole Hessian can be had"
         raise InvalidInput(sentence(must, got, "Use loss_hessian(problem), or pass the loss to Problem"))

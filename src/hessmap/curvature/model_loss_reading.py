@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from hessmap.curvature.batch_formats import label_name
 from hessmap.curvature.evaluation import Forward, main_output
-from hessmap.curvature.losses import Loss, OwnCall, OwnLoss, recognised_loss
+from hessmap.curvature.losses import LabelledCall, Loss, ModelLoss, recognised_loss
 from hessmap.curvature.nested_tensors import Inputs, num_rows, take_rows
 from hessmap.errors import InvalidInput, require, sentence
 
@@ -47,7 +47,7 @@ class _LabelledBatches:
             yield dict(batch), batch[label_name(batch)]
 
 
-class OwnReading(NamedTuple):
+class ModelLossReading(NamedTuple):
     """The loss of a model that computes its own, how it is called from now on, and a note."""
 
     loss: Loss
@@ -55,7 +55,9 @@ class OwnReading(NamedTuple):
     note: str
 
 
-def read_own_loss(call: Callable[[Inputs, Forward | None], Any], inputs: dict[str, Any], labels: Tensor) -> OwnReading:
+def read_model_loss(
+    call: Callable[[Inputs, Forward | None], Any], inputs: dict[str, Any], labels: Tensor
+) -> ModelLossReading:
     """``call(inputs, forward)`` evaluates the model; ``inputs`` are the first samples, with their labels."""
     count, name = num_rows(inputs), label_name(inputs)
     parts = [slice(0, count), slice(0, 1), slice(count // 2, count)]
@@ -66,10 +68,10 @@ def read_own_loss(call: Callable[[Inputs, Forward | None], Any], inputs: dict[st
             raise
         raise InvalidInput(sentence(_MUST, f"its forward takes no '{name}'", _REMEDY)) from error
     own = [(_loss_of(given), given, some) for given, some in returned]
-    loss = recognised_loss([OwnCall(main_output(given)[0], value, some) for value, given, some in own])
+    loss = recognised_loss([LabelledCall(main_output(given)[0], value, some) for value, given, some in own])
     if loss is not None:
         forward = _without_labels(call, inputs, name, main_output(returned[0][0])[0])
-        return OwnReading(loss, forward, f"the model's own loss was recognised as '{loss.name}', by its value")
+        return ModelLossReading(loss, forward, f"the model's own loss was recognised as '{loss.name}', by its value")
     for part, (value, _, _) in zip(parts, own, strict=True):
         alone = call(take_rows(inputs, part), _losses).mean()
         if not bool((alone - value).abs() <= _SAME * value.abs().clamp(min=1e-3)):
@@ -77,7 +79,7 @@ def read_own_loss(call: Callable[[Inputs, Forward | None], Any], inputs: dict[st
             got = f"on some samples it is {float(value):.6g}, and {float(alone):.6g} is the mean of theirs alone"
             raise InvalidInput(sentence(must, got, "Pass the loss to Problem as a function (outputs, targets)"))
     note = "the model's own loss is none that is known: the risk is its mean over the samples, and has one Hessian"
-    return OwnReading(OwnLoss(), _losses, note)
+    return ModelLossReading(ModelLoss(), _losses, note)
 
 
 def _loss_of(returned: Any) -> Tensor:

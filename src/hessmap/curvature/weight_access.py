@@ -45,7 +45,7 @@ class WeightSearch:
         return result
 
 
-def require_one_way(
+def require_module_weights(
     forward: Callable[[dict[str, Tensor]], Any], named: Mapping[str, Tensor], *models: nn.Module
 ) -> tuple[torch.dtype | None, tuple[str, ...]]:
     """Evaluate once with copies of the weights: the models' own must not be seen. The narrower number format in which a
