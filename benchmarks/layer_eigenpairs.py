@@ -10,12 +10,17 @@ The memory that is predicted is what is held and iterated with; temporaries of b
 the problem, 64 MiB here. Each network is a process of its own: memory that one gave back would be the other's for free.
 
     make bench-peers    # or: HESSMAP_DATA=.. python benchmarks/layer_eigenpairs.py [--samples 5000] [--count 200]
+
+With the kernels of processors without AVX-512:
+
+    ATEN_CPU_CAPABILITY=avx2 MKL_ENABLE_INSTRUCTIONS=AVX2 python .. --only "fc1 of F-200^2" --name layer_eigenpairs_avx2
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import time
@@ -261,6 +266,7 @@ def main() -> int:
     parser.add_argument("--epochs", type=int, default=20)
     parser.add_argument("--without-eigenthings", action="store_true")
     parser.add_argument("--only", choices=list(CASES))
+    parser.add_argument("--name", default="layer_eigenpairs", help="of the file, say for other kernels of torch")
     given = parser.parse_args()
     if given.only is None:
         codes = [subprocess.run([sys.executable, *sys.argv, "--only", title]).returncode for title in CASES]
@@ -269,9 +275,10 @@ def main() -> int:
     row = measure(given.only, given.samples, given.count, given.epochs, not given.without_eigenthings)
     print(line(row), flush=True)
     if (given.samples, given.count, given.without_eigenthings) == (5000, 200, False):
-        path = RESULTS / "layer_eigenpairs.json"
+        path = RESULTS / f"{given.name}.json"
         known = json.loads(path.read_text())["cases"] if path.exists() else []
-        write("layer_eigenpairs", where, [*(case for case in known if case["case"] != given.only), row])
+        where |= {name: os.environ.get(name, "not set") for name in ("ATEN_CPU_CAPABILITY", "MKL_ENABLE_INSTRUCTIONS")}
+        write(given.name, where, [*(case for case in known if case["case"] != given.only), row])
     return 0 if row["passes"] else 1
 
 

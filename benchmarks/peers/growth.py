@@ -1,10 +1,11 @@
 """How do the seconds and the memory of a Hessian-vector product grow with parameters and with samples?
 
-Fully connected ReLU networks 64-w-w-10, cross-entropy, float64. Parameters from 10^4 to 10^7 with 256 samples; samples
-from 10^2 to 5x10^4, made anew at every pass, with about 55,000 parameters. Every point is a process of its own; its
-peak is what it held beyond what it held before the problem was built. The seconds are of a product of a new operator,
-which linearises the forward pass. Exponents are slopes of logarithms by least squares over all points, where what every
-product costs alike lowers them, and between the last two.
+Fully connected ReLU networks 64-w-w-10, cross-entropy, float64. Parameters from 10^3 to 10^7 with 256 samples; samples
+from 10^2 to 5x10^4, with about 55,000 parameters. Every point is a process of its own; its peak is what it held beyond
+what it held before the problem was built. Three ways: "anew", a product of a new operator, which linearises the forward
+pass, on samples that are made anew at every pass; "kept", one more product of an operator on held samples; "traced",
+the same with its products traced and compiled. Exponents are slopes of logarithms by least squares over all points,
+where what every product costs alike lowers them, and between the last two.
 
     make bench-peers    # or: python benchmarks/peers/growth.py
 """
@@ -23,10 +24,13 @@ sys.path.append(str(Path(__file__).parent.parent))
 
 import numpy as np
 
-WIDTHS = (65, 275, 960, 3115)
+WIDTHS = (11, 65, 275, 960, 3115)
 SAMPLES = (100, 1000, 10_000, 50_000)
+WAYS = ("anew", "kept", "traced")
+ROUNDS = {"anew": 2, "kept": 8, "traced": 8}
 MIDDLE_WIDTH, FEW_SAMPLES, BATCH = 200, 256, 100
 BUDGETS = {"parameters": 2**28, "samples": 2**24}
+HELD_BUDGET = 2**32
 PICTURE = Path(__file__).parent.parent.parent / "docs" / "pictures" / "growth.png"
 
 
@@ -48,7 +52,7 @@ class Batches:
             )
 
 
-def point(axis: str, value: int) -> dict[str, Any]:
+def point(axis: str, value: int, way: str) -> dict[str, Any]:
     """One product, in this process."""
     import torch
     from harness import forget_peak, peak_bytes
@@ -65,15 +69,25 @@ def point(axis: str, value: int) -> dict[str, Any]:
     tiny = hm.Problem(nn.Linear(64, 10).double(), "cross_entropy", Batches(10))
     hm.loss_hessian(tiny).matmat(torch.ones(650, 1, dtype=torch.float64))  # what is loaded at a first call
     before = forget_peak()
-    problem = hm.Problem(model, "cross_entropy", Batches(samples), memory_budget=BUDGETS[axis])
+    if way == "anew":
+        problem = hm.Problem(model, "cross_entropy", Batches(samples), memory_budget=BUDGETS[axis])
+    else:
+        inputs, labels = (torch.cat(parts) for parts in zip(*Batches(samples), strict=True))
+        options: dict[str, Any] = {"memory_budget": HELD_BUDGET, "compile": way == "traced"}
+        problem = hm.Problem(model, "cross_entropy", inputs, labels, **options)
+    kept = hm.loss_hessian(problem)
+    if way != "anew":
+        kept.matmat(vector)
     seconds, processor = [], []
-    for _ in range(2):
+    for _ in range(ROUNDS[way]):
         start, used = time.perf_counter(), time.process_time()
-        hm.loss_hessian(problem).matmat(vector)
+        (hm.loss_hessian(problem) if way == "anew" else kept).matmat(vector)
         seconds.append(time.perf_counter() - start)
         processor.append(time.process_time() - used)
     return {
         "axis": axis,
+        "way": way,
+        "notes": [note for note in problem.notes if "traced" in note],
         "num_parameters": size,
         "num_samples": samples,
         "seconds": min(seconds),
@@ -87,7 +101,7 @@ def exponent(points: list[dict[str, Any]], along: str, of: str) -> float:
     return float(np.polyfit(np.log([p[along] for p in points]), np.log([p[of] for p in points]), 1)[0])
 
 
-def drawn(points: dict[str, list[dict[str, Any]]], fits: dict[str, float]) -> None:
+def drawn(points: dict[tuple[str, str], list[dict[str, Any]]]) -> None:
     import matplotlib
 
     matplotlib.use("Agg")
@@ -95,12 +109,14 @@ def drawn(points: dict[str, list[dict[str, Any]]], fits: dict[str, float]) -> No
 
     figure, panels = pyplot.subplots(2, 2, figsize=(8, 6), constrained_layout=True)
     for row, (of, label, scale) in enumerate([("seconds", "seconds a product", 1), ("peak_bytes", "peak MB", 1e-6)]):
-        for panel, axis in zip(panels[row], points, strict=True):
-            along = [p[f"num_{axis}"] for p in points[axis]]
-            panel.loglog(along, [scale * p[of] for p in points[axis]], "o-", color="#2a6f97")
-            panel.set(xlabel=axis, ylabel=label, title=f"exponent {fits[f'{of} in {axis}']:.2f}")
+        for panel, axis in zip(panels[row], ("parameters", "samples"), strict=True):
+            for way, colour in zip(WAYS, ("#2a6f97", "#b5651d", "#5a8f3c"), strict=True):
+                along = [p[f"num_{axis}"] for p in points[axis, way]]
+                heights = [max(scale * p[of], 1e-6) for p in points[axis, way]]
+                panel.loglog(along, heights, "o-", color=colour, label=way)
+            panel.set(xlabel=axis, ylabel=label)
             panel.grid(alpha=0.3)
-    panels[1][1].set_ylim(1, 1e3)
+    panels[0][0].legend()
     figure.savefig(PICTURE, dpi=120)
 
 
@@ -108,35 +124,34 @@ def main() -> int:
     from harness import environment, write
 
     where = environment()
-    points: dict[str, list[dict[str, Any]]] = {"parameters": [], "samples": []}
+    points: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for axis, values in (("parameters", WIDTHS), ("samples", SAMPLES)):
-        for value in values:
-            program = [sys.executable, __file__, "--point", axis, str(value)]
-            found = json.loads(subprocess.run(program, check=True, capture_output=True, text=True).stdout)
-            points[axis].append(found)
-            told = f"{found['num_parameters']} parameters, {found['num_samples']} samples"
-            print(f"{told}: {found['seconds']:.3g} s, peak {found['peak_bytes'] / 1e6:.0f} MB", flush=True)
+        for way in WAYS:
+            for value in values:
+                program = [sys.executable, __file__, "--point", axis, str(value), way]
+                found = json.loads(subprocess.run(program, check=True, capture_output=True, text=True).stdout)
+                points.setdefault((axis, way), []).append(found)
+                told = f"{way}: {found['num_parameters']} parameters, {found['num_samples']} samples"
+                print(f"{told}: {found['seconds']:.3g} s, peak {found['peak_bytes'] / 1e6:.0f} MB", flush=True)
     fits = {
-        f"{of} in {axis}{words}": exponent(points[axis][first:], f"num_{axis}", of)
-        for axis in points
+        f"{of} in {axis}, {way}{words}": exponent(found[first:], f"num_{axis}", of)
+        for (axis, way), found in points.items()
         for of in ("seconds", "peak_bytes")
+        if min(p[of] for p in found) > 0
         for words, first in (("", 0), (" (last two points)", -2))
     }
-    passes = fits["seconds in parameters"] <= 1.1 and fits["seconds in samples"] <= 1.1
-    passes = passes and fits["peak_bytes in parameters"] <= 1.1 and fits["peak_bytes in samples"] <= 0.1
+    passes = fits["seconds in parameters, anew"] <= 1.1 and fits["seconds in samples, anew"] <= 1.1
+    passes = passes and fits["peak_bytes in parameters, anew"] <= 1.1 and fits["peak_bytes in samples, anew"] <= 0.1
     for name, value in fits.items():
         print(f"exponent of {name}: {value:.2f}")
-    write(
-        "peers_growth",
-        where,
-        [{"points": points[axis], "axis": axis} for axis in points] + [{"exponents": fits, "passes": passes}],
-    )
-    drawn(points, fits)
+    cases: list[dict[str, Any]] = [{"points": found, "axis": axis, "way": way} for (axis, way), found in points.items()]
+    write("peers_growth", where, [*cases, {"exponents": fits, "passes": passes}])
+    drawn(points)
     return 0 if passes else 1
 
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--point"]:
-        print(json.dumps(point(sys.argv[2], int(sys.argv[3]))))
+        print(json.dumps(point(sys.argv[2], int(sys.argv[3]), sys.argv[4])))
         sys.exit(0)
     sys.exit(main())

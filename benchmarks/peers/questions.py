@@ -255,7 +255,9 @@ def density(road_of: type, case: Case, sizes: Sizes, known: Reference) -> Answer
         each = 0.0 if case.num_parameters <= DENSE else seconds_each(road, case.num_parameters)
         probes = max(2, min(sizes.probes, int(sizes.probes * share(products, each))))
         warm = road if road_of is OursCompiled else None
-        answer = clocked(lambda: _our_density(warm or Ours(case), sizes.steps, probes), products, probes / sizes.probes)
+        answer = clocked(
+            lambda: _our_density(warm or road_of(case), sizes.steps, probes), products, probes / sizes.probes
+        )
         answer.notes = told_tracing(road)
         return answer
     road = road_of(case)
@@ -340,7 +342,7 @@ def _our_trace(road_of: type, case: Case, sizes: Sizes, known: Reference) -> Ans
     most = _FEWEST_PROBED if case.num_parameters > _LARGE else 1000
 
     def run() -> Any:
-        operator = warm.operator if road_of is OursCompiled else Ours(case).operator
+        operator = warm.operator if road_of is OursCompiled else road_of(case).operator
         return hm.trace_estimate(operator, relative_error=sizes.standard_error, max_products=most)
 
     answer = clocked(run)

@@ -105,6 +105,13 @@ class OursCompiled(Ours):
     compile = True
 
 
+class OursNeverCompiled(Ours):
+    """What "auto" must not be slower than."""
+
+    name = "hessmap, never compiled"
+    compile = False
+
+
 class Curvlinops:
     name = "curvlinops"
 

@@ -39,7 +39,7 @@ from questions import (
     trace_allowance,
     trace_error,
 )
-from roads import ROADS, Answer, Ours, OursCompiled, ready
+from roads import ROADS, Answer, Ours, OursCompiled, OursNeverCompiled, ready
 
 import hessmap as hm
 from cases import CASES, LARGE_CASES, Case, case
@@ -50,7 +50,7 @@ FOLDER = RESULTS / "peers"
 SMALL = Sizes(count=5, steps=8, probes=2, standard_error=0.2, block=4)
 SMALL_SAMPLES = 60
 PRODUCT_ERRORS = {torch.float64: 1e-10, torch.float32: 1e-3}
-SETTINGS = {"lanczos": lanczos_setting, "eigsh": scipy_setting}
+SETTINGS = {"lanczos": ("hessian-eigenthings", lanczos_setting), "eigsh": ("curvlinops", scipy_setting)}
 # Least speedup over every peer that is asked for, by network and question; anything else: not slower.
 WANTED = {
     "MLP": {"block product": 5, "top eigenvalues": 5, "density": 5, "trace": 5},
@@ -95,8 +95,9 @@ def known_reference(made: Case, sizes: Sizes, folder: Path) -> Reference:
     if held.pop("weights", None) != weights:  # trainings on another number of threads end elsewhere
         with ready(made):
             found = reference(made, sizes)
-            for name, setting in SETTINGS.items():
-                found.settings[name] = setting(made, sizes, found)
+            for name, (road, setting) in SETTINGS.items():
+                if _product_errors(made)[road] <= PRODUCT_ERRORS[made.dtype]:
+                    found.settings[name] = setting(made, sizes, found)
         held = asdict(found) | {"eigenvalues": found.eigenvalues.tolist()}
         path.write_text(json.dumps(held | {"weights": weights}, indent=1) + "\n")
     return Reference(**held | {"eigenvalues": np.array(held["eigenvalues"])})
@@ -159,7 +160,7 @@ def _product_errors(made: Case) -> dict[str, float]:
     assert expected is not None
     errors = {}
     for name, road in ROADS.items():
-        if road is OursCompiled:  # which checks itself against autograd
+        if road in (OursCompiled, OursNeverCompiled):
             continue
         with ready(made):
             errors[name] = float((road(made).product(vector) - expected[:, 0]).abs().max() / expected.abs().max())
@@ -187,7 +188,8 @@ def _expected(question: str, made: Case, sizes: Sizes) -> torch.Tensor | None:
 def _judged(question: str, made: Case, sizes: Sizes, roads: dict[str, Any]) -> dict[str, Any]:
     own = [name for name in (Ours.name, OursCompiled.name) if name in roads]
     ours = min((roads[name] for name in own), key=lambda road: road["seconds"] if road["right"] else float("inf"))
-    peers = {name: road for name, road in roads.items() if name not in own and road["right"]}
+    other = (*own, OursNeverCompiled.name)
+    peers = {name: road for name, road in roads.items() if name not in other and road["right"]}
     speedups, processor = (
         ({}, {})
         if not ours["right"]
@@ -249,10 +251,13 @@ def main() -> int:
     parser.add_argument("--only", choices=list(QUESTIONS), action="append")
     parser.add_argument("--network", choices=[*CASES, *LARGE_CASES], action="append")
     parser.add_argument("--plain", action="store_true", help="without compiled products")
+    parser.add_argument("--never", action="store_true", help="also with compile=False")
     parser.add_argument("--references", action="store_true", help="only the references, which need no quiet machine")
     given = parser.parse_args()
     if given.plain:
         ROADS.pop(OursCompiled.name)
+    if given.never:
+        ROADS[OursNeverCompiled.name] = OursNeverCompiled
     sizes, folder = (SMALL, FOLDER / "small") if given.small else (Sizes(), FOLDER)
     folder.mkdir(parents=True, exist_ok=True)
     passed = True

@@ -50,22 +50,26 @@ def speed_table() -> list[str]:
         least = min(row["speedups"].values(), default=float("nan"))
         products = row["roads"]["hessmap"].get("products") or 1
         cells = [row["network"], row["question"], *(answer(row["roads"].get(name)) for name in names)]
-        cells.append(seconds_to_compile(row["roads"].get(COMPILED, {})))
+        cells.append(seconds_to_compile(row["network"]) if COMPILED in row["roads"] else "")
         cells += [number(products * row["floor_seconds_per_product"]), f"{least:.1f}x", f"{row['wanted_speedup']:g}x"]
         lines.append("| " + " | ".join(cells) + " |")
     return lines
 
 
-def seconds_to_compile(road: dict[str, Any]) -> str:
-    """Of tracing and of compiling, as the notes say; less where the compiler had its result on the disk."""
-    found = re.findall(r"(?:traced|compiled) in ([0-9.]+) s", road.get("notes", ""))
-    return " + ".join(f"{float(seconds):.3g}" for seconds in found[:2]) + " s" if found else ""
+def seconds_to_compile(network: str) -> str:
+    """Of tracing and of compiling without anything on the disk, as the profile of the network has it."""
+    path = RESULTS / "peers_profiles.json"
+    for row in json.loads(path.read_text())["cases"] if path.exists() else ():
+        found = re.findall(r"(?:traced|compiled) in ([0-9.]+) s", " ".join(row["notes"]))
+        if row["network"] == network and found:
+            return " + ".join(f"{float(seconds):.3g}" for seconds in found[:2]) + " s"
+    return ""
 
 
 def memory_table() -> list[str]:
-    """Peaks of setting up and of the first product, beyond what was held before."""
+    """Peaks beyond what was held before: of setting up and of the first product, of the other questions while timed."""
     rows = [json.loads(path.read_text()) for path in sorted((RESULTS / "peers").glob("*.json"))]
-    rows = [row for row in rows if "product" in row.get("question", "") and "peak_bytes" in row["roads"]["hessmap"]]
+    rows = [row for row in rows if "question" in row and "peak_bytes" in row["roads"]["hessmap"]]
     rows.sort(key=lambda row: (row["num_parameters"], row["network"], QUESTIONS.index(row["question"])))
     names = ("hessmap", COMPILED, *PEERS)
     lines = ["| network | peak memory of | " + " | ".join(names) + " |", "| --- " * (len(names) + 2) + "|"]
