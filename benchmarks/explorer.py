@@ -50,8 +50,10 @@ def served(folder: Path) -> Iterator[str]:
         assert process.stdout is not None
         found = re.search(r"http://\S+", process.stdout.readline())
         assert found
-        yield found[0]
-        process.send_signal(signal.SIGINT)
+        try:
+            yield found[0]
+        finally:
+            process.send_signal(signal.SIGINT)
 
 
 def add_large_map(path: Path, size: int) -> None:
@@ -125,6 +127,8 @@ def pages(link: str) -> Iterator[dict[str, Any]]:
         page.goto(f"{base}/maps/large")
         page.wait_for_selector("section[data-network='0'] figure[data-drawn]", timeout=60_000)
         yield {"question": "spectrum of 100,000 values", "ms": round(1e3 * (time.perf_counter() - begun), 1)}
+        spectrum = page.evaluate(_ZOOM, 40_000)
+        yield {"question": "zoom into that spectrum", "ms": round(spectrum, 1)}
         moved = page.evaluate(
             """async () => { const times = []; for (let step = 0; step < 60; step += 1) {
             const start = performance.now();
@@ -132,11 +136,21 @@ def pages(link: str) -> Iterator[dict[str, Any]]:
             times.push(performance.now() - start); } return times; }"""
         )
         yield {"question": "rank under a moved threshold", "p95_ms": round(float(np.percentile(moved[5:], 95)), 1)}
+        yield from study_of_many_cases(page, 10_000)
         browser.close()
 
 
-def study_of_many_cases(cases: int) -> dict[str, Any]:
-    """Rows to the figures of a browser, thinned: the server's part of showing a study."""
+_ZOOM = """async end => { const place = document.querySelector(".plot"), start = performance.now();
+    await Plotly.relayout(place, {"xaxis.range": [0, end]}); await new Promise(requestAnimationFrame);
+    return performance.now() - start; }"""
+_DRAW_FIGURE = """async figure => { const { draw } = await import("/static/figure.js");
+    const place = document.createElement("div"); place.className = "plot"; place.style.height = "400px";
+    document.querySelector("main").prepend(place); const start = performance.now();
+    await draw(place, figure); await new Promise(requestAnimationFrame); return performance.now() - start; }"""
+
+
+def study_of_many_cases(page: Any, cases: int) -> Iterator[dict[str, Any]]:
+    """Rows to the figure of a browser, thinned at the server; then drawn, and zoomed into."""
     from hessmap.runs.row import Row
     from hessmap.runs.view import Cloud
     from hessmap.views.interactive.studies import panel_data
@@ -145,9 +159,13 @@ def study_of_many_cases(cases: int) -> dict[str, Any]:
     rows = tuple(Row({"width": place, "seed": 0}, {"rank": place**0.5, "kind": place % 3}) for place in range(cases))
     started = time.perf_counter()
     figure = panel_data(Panel(Cloud(title="many", x="width", y="rank", colour="kind"), rows))
-    shown = sum(len(trace.x) for trace in figure.traces)
     seconds = time.perf_counter() - started
-    return {"question": "study of many cases", "cases": cases, "points": shown, "ms": round(1e3 * seconds, 1)}
+    shown = sum(len(trace.x) for trace in figure.traces)
+    named = {"cases": cases, "points": shown}
+    yield {"question": "study of many cases, at the server", **named, "ms": round(1e3 * seconds, 1)}
+    drawn = page.evaluate(_DRAW_FIGURE, figure.to_dict())
+    yield {"question": "study of many cases, drawn", **named, "ms": round(drawn, 1)}
+    yield {"question": "study of many cases, zoomed", **named, "ms": round(page.evaluate(_ZOOM, cases / 3), 1)}
 
 
 def libraries(folder: Path) -> Iterator[dict[str, Any]]:
@@ -181,15 +199,19 @@ def main() -> None:
     parser.add_argument("--libraries", type=Path)
     chosen = parser.parse_args()
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-    cases: list[dict[str, Any]] = []
+    where, cases = environment(), []
+    for case in measured(chosen.clients, chosen.seconds, chosen.libraries):
+        print(case, flush=True)
+        cases.append(case)
+    write("explorer", where, cases)
+
+
+def measured(clients: int, seconds: float, scripts: Path | None) -> Iterator[dict[str, Any]]:
     with tempfile.TemporaryDirectory() as folder, served(Path(folder)) as link:
-        cases.append(load(link, chosen.clients, chosen.seconds))
-        cases += pages(link)
-    cases.append(study_of_many_cases(10_000))
-    cases += libraries(chosen.libraries) if chosen.libraries else ()
-    for case in cases:
-        print(case)
-    write("explorer", environment(), cases)
+        yield load(link, clients, seconds)
+        yield from pages(link)
+    if scripts:
+        yield from libraries(scripts)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from web.explorers import RESULTS, filled_store
+from hessmap.views.web.settings import Explorer
+from web.explorers import RESULTS, filled_store, keep_results
 
 PATIENCE = 120_000  # milliseconds until a condition that is waited for has failed: for loaded machines
 
@@ -54,6 +55,7 @@ def chromium() -> str:
 def served(chromium: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     folder = tmp_path_factory.mktemp("explorer")
     store = filled_store(folder / "store.sqlite")
+    keep_results(Explorer(store=store).folder)
     words = ["-m", "hessmap", "serve", "--port", "0", "--store", str(store), "--results", str(RESULTS)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     with subprocess.Popen(

@@ -12,6 +12,7 @@ from hessmap.results.estimates import SpectralEstimate
 from hessmap.results.tracks import CurvatureTrack, TrackPoint
 from hessmap.runs.store import Store, add_map, add_track
 from hessmap.views.web.app import explorer_app
+from hessmap.views.web.functions import kept_result
 from hessmap.views.web.settings import Explorer
 from views.synthetic_map import curvature_map
 
@@ -56,6 +57,24 @@ def filled_store(path: Path) -> Path:
         add_track(store, track("run1", [0, 10, 20, 30, 200, 210, 220]))
         add_track(store, track("run2", [0, 10, 20]))
     return path
+
+
+def keep_results(folder: Path) -> None:
+    """A function and a certificate, each with the name "one", of a network of 39 parameters."""
+    import hessmap as hm
+    from hessmap.certificates import certify
+
+    network = hm.FullyConnected((5, 4, 3), bias=True, activation="relu")
+    inputs, labels = hm.datasets.gaussian_mixture(60, 5, num_classes=3, separation=5.0)
+    records = {
+        "function_rank": hm.function_rank(network.build(seed=0), inputs),
+        "bottleneck_view": hm.bottleneck_view(network.build(seed=0), inputs),
+        "representation_cost": hm.representation_cost(network.build(seed=0), inputs),
+    }
+    kept_result(folder, "function", "one", {name: record.to_dict() for name, record in records.items()})
+    both = network.build(seed=0), network.build(seed=1)
+    certificate = certify(*both, (inputs, labels), iterations=10, num_draws=100, seed=0)
+    kept_result(folder, "certificate", "one", certificate.to_dict())
 
 
 def client(explorer: Explorer, **headers: str) -> TestClient:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 
 import pytest
@@ -111,7 +112,7 @@ def test_it_listens_on_this_machine_alone_and_says_where_a_port_is_taken() -> No
     with bound_socket(0) as first:
         host, port = first.getsockname()
         assert host == "127.0.0.1"
-        first.listen()
+        socket.create_connection((host, port), timeout=60).close()  # the link is printed before the server is up
         with pytest.raises(InvalidInput, match=rf"the port must be free; {port} is not"):
             bound_socket(port)
 

@@ -9,22 +9,13 @@ from typing import Any
 import matplotlib.pyplot as plt
 import pytest
 from starlette.testclient import TestClient
-from torch import nn
 
-import hessmap as hm
-from hessmap.certificates import certify
 from hessmap.runs.store import DEFAULT_STORE
 from hessmap.views.web.functions import kept_result
 from hessmap.views.web.predict import FAMILIES
 from hessmap.views.web.python_lines import directions_lines, eigenvector_lines
 from hessmap.views.web.settings import Explorer
-from web.explorers import PORT, RESULTS, client, filled_store, refused
-
-WIDTHS = (5, 4, 3)
-
-
-def network(seed: int) -> nn.Module:
-    return hm.FullyConnected(WIDTHS, bias=True, activation="relu").build(seed=seed)
+from web.explorers import PORT, RESULTS, client, filled_store, keep_results, refused
 
 
 @pytest.fixture(scope="module")
@@ -35,15 +26,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (place / DEFAULT_STORE).parent.mkdir(parents=True)
     filled_store(place / DEFAULT_STORE)
     kept = (place / DEFAULT_STORE).parent / "explorer"
-    inputs, labels = hm.datasets.gaussian_mixture(60, 5, num_classes=3, separation=5.0)
-    records = {
-        "function_rank": hm.function_rank(network(0), inputs),
-        "bottleneck_view": hm.bottleneck_view(network(0), inputs),
-        "representation_cost": hm.representation_cost(network(0), inputs),
-    }
-    kept_result(kept, "function", "one", {name: record.to_dict() for name, record in records.items()})
-    certificate = certify(network(0), network(1), (inputs, labels), iterations=10, num_draws=100, seed=0)
-    kept_result(kept, "certificate", "one", certificate.to_dict())
+    keep_results(kept)
     kept_result(kept, "certificate", "foreign", {"bound": 0.1})
     kept_result(kept, "function", "foreign", {"function_rank": [1]})
     (kept / "certificate-cut.json").write_text('{"bound": 0.')

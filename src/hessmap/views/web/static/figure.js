@@ -42,7 +42,7 @@ function heatmap(trace) {
     zmin: isClasses ? -0.5 : trace.low[0], zmax: isClasses ? most + 0.5 : trace.high[0], hoverongaps: false,
     colorscale: isClasses ? steps : PALETTES[trace.palette], reversescale: false, showscale: !["grey", "classes"].includes(trace.palette),
     colorbar: { thickness: 12, outlinewidth: 0, tickfont: { color: css("soft") } }, customdata: keyed(trace), name: trace.label,
-    hovertemplate: "%{x}, %{y}: %{z:.4g}<extra></extra>",
+    hovertemplate: "%{x}, %{y}: %{z:.4~g}<extra></extra>",
   };
 }
 
@@ -73,13 +73,13 @@ function traces(figure) {
     const base = { x: trace.x, y: trace.y, name, legendgroup: group, showlegend, opacity: trace.opacity, customdata: keyed(trace), connectgaps: false };
     if (trace.kind === "bars") {
       const error_x = trace.low.length ? { array: trace.high.map((high, place) => high - trace.x[place]), color: shade, thickness: 1 } : undefined;
-      return [{ ...base, type: "bar", orientation: "h", marker: { color: shade }, error_x, hovertemplate: "%{y}: %{x:.4g}<extra>%{fullData.name}</extra>" }];
+      return [{ ...base, type: "bar", orientation: "h", marker: { color: shade }, error_x, hovertemplate: "%{y}: %{x:.4~g}<extra>%{fullData.name}</extra>" }];
     }
     const many = trace.x.length > 200;
     const line = { color: shade, width: trace.kind === "segments" ? 0.8 : 1.8, dash: trace.kind === "dashed" ? "dash" : "solid", shape: trace.kind === "steps" ? "hv" : "linear" };
     const mode = { points: "markers", both: "lines+markers" }[trace.kind] || "lines";
     const marker = { color: shade, size: trace.kind === "both" ? 5 : many ? 4 : 7, symbol: trace.kind === "points" && !many ? "circle-open" : "circle", line: { width: 1.5, color: shade } };
-    const drawn = { ...base, type: "scatter", mode, line, marker, hovertemplate: `%{x}: %{y:.6g}<extra>${name ? "%{fullData.name}" : ""}</extra>` };
+    const drawn = { ...base, type: "scatter", mode, line, marker, hovertemplate: `%{x}: %{y:.6~g}<extra>${name ? "%{fullData.name}" : ""}</extra>` };
     if (trace.kind === "steps") Object.assign(drawn, { fill: "tozeroy", fillcolor: faded(shade, 0.35), line: { ...line, width: 1 } });
     return trace.low.length ? [...band(trace, shade), drawn] : [drawn];
   });
