@@ -40,6 +40,7 @@ from hessmap.views.study.panels import Curve, Panel, curves, panels
 from hessmap.views.study.table import words
 
 _KINDS: dict[str, Kind] = {"line": "line", "dashed": "dashed", "points": "points"}
+_MOST_MARKS = 1200  # points of a figure: a browser draws and zooms them in a fraction of a second
 _MOST_KEYS = 20  # cases behind one point that a click offers
 Drawn = tuple[tuple[Trace, ...], str, str]  # traces, and what the axes are called where the study does not say
 
@@ -68,7 +69,7 @@ def panel_data(panel: Panel) -> FigureData:
         Axis(_plain(figure.y_label) or y_label, y_scale, figure.y_limits, is_reversed=is_matrix),
         traces,
         lines,
-        note=_plain(note) or _thinning_text(panel, traces),
+        note=" ".join(filter(None, (_plain(note), _thinning_text(panel, traces)))),
         is_square=square,
     )
 
@@ -89,7 +90,7 @@ def _panel_traces(panel: Panel) -> Drawn:
 
 
 def _curve_trace(curve: Curve) -> Trace:
-    chosen = evenly(len(curve.x))
+    chosen = evenly(len(curve.x), _MOST_MARKS // 3 if curve.style == "points" else MOST_POINTS)
     low, high = (band[chosen] if curve.has_band else () for band in (curve.low, curve.high))
     groups = curve.rows if len(curve.rows) == 1 else [curve.rows[place] for place in chosen]
     keys = [_keys(group) for group in groups]
@@ -146,7 +147,7 @@ def _cloud(figure: Cloud, rows: Sequence[Row]) -> Drawn:
     keys = np.concatenate([np.full(part[0].size, place) for place, part in enumerate(parts)])
     spelled = [case_key(row.case) for row in rows]
     names = sorted(set(kinds.tolist()), key=sort_key)
-    most = max(50, 2 * MOST_POINTS // max(1, len(names)))
+    most = max(50, _MOST_MARKS // max(1, len(names)))
     traces: list[Trace] = []
     for place, kind in enumerate(names):
         found = np.flatnonzero(kinds == kind)
@@ -213,6 +214,9 @@ def _category_names(traces: Sequence[Trace], axis: str) -> tuple[str, ...]:
 
 
 def _thinning_text(panel: Panel, traces: Sequence[Trace]) -> str:
+    if isinstance(panel.figure, Lines):
+        drawn = zip(traces, curves(panel.figure, panel.rows), strict=True)
+        return next(filter(None, (thinning_note(len(trace.x), len(curve.x)) for trace, curve in drawn)), "")
     if not isinstance(panel.figure, Cloud):
         return ""
     shown = sum(len(trace.x) for trace in traces if trace.kind == "points")

@@ -96,7 +96,7 @@ def _ranks(network: NetworkCurvature, tolerance: float) -> list[dict[str, Any]]:
 
 
 def _described(store: Path, stored: StoredMap) -> dict[str, Any]:
-    made = stored.record
+    made, whole = stored.record, whole_of(stored.record.network)
     origin = made.provenance
     return {
         "name": stored.name,
@@ -104,9 +104,9 @@ def _described(store: Path, stored: StoredMap) -> dict[str, Any]:
         "created": origin.created if origin else "",
         "command": stored.command,
         "verdicts": made.verdicts,
-        "whole": whole_of(made.network).rows(),
+        "whole": whole.rows(),
         "networks": [_network(store, stored.name, network, place) for place, network in enumerate(made.networks)],
-        "density": density_data(whole_of(made.network).density, map_lines(store, stored.name, "density")).to_dict(),
+        "density": density_data(whole.density, map_lines(store, stored.name, "density")).to_dict(),
         "layers": _layers(store, stored.name, made),
         "versions": dict(origin.versions) if origin else {},
         "work": None if made.work is None else {"seconds": made.work.seconds, "products": made.work.num_products},
