@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from hessmap.curvature import Problem, loss_hessian, outer_product_hessian
 from hessmap.errors import InvalidInput
 from hessmap.maps.curvature_map import curvature_map, linear_twin
-from hessmap.maps.curvature_map.verdicts import agreement_with_theory
+from hessmap.maps.curvature_map.verdicts import agreement_sentence
 from hessmap.networks import FullyConnected
 from hessmap.results import RankValue
 from hessmap.results.maps import CurvatureMap
@@ -115,13 +115,13 @@ def test_a_rank_against_a_conjecture_is_called_a_counterexample_unless_the_weigh
     assert loss.agrees
     wrong = replace(loss, prediction=replace(loss.prediction, value=loss.rank - 1))
     departing = replace(network, parts=(*network.parts[:2], wrong))
-    text = agreement_with_theory(departing)
+    text = agreement_sentence(departing)
     assert f"departs from the conjecture: H_L has rank {loss.rank}, conjectured {loss.rank - 1}." in text
     assert "it is a counterexample of the conjecture, the first after 10,800 networks without one" in text
     stationary = replace(departing, gradient_norm=0.0)
-    assert "counterexample" not in agreement_with_theory(stationary)
+    assert "counterexample" not in agreement_sentence(stationary)
     bound = replace(loss, prediction=RankValue(loss.rank, "conjecture", "a law", "bound", 500))
-    within = agreement_with_theory(replace(network, parts=(*network.parts[:2], bound)))
+    within = agreement_sentence(replace(network, parts=(*network.parts[:2], bound)))
     assert "are within the bounds" in within
 
 

@@ -150,11 +150,15 @@ def caveats(
     old: MapIdentity, new: MapIdentity, old_layers: Sequence[LayerCurvature], new_layers: Sequence[LayerCurvature]
 ) -> tuple[str, ...]:
     """The sentences, most important first; none for two checkpoints of one model on the same data."""
-    sentences = (_architecture(old, new, old_layers, new_layers), _loss(old, new), _data(old, new))
+    sentences = (
+        _network_difference(old, new, old_layers, new_layers),
+        _loss_difference(old, new),
+        _data_difference(old, new),
+    )
     return tuple(text for text in sentences if text)
 
 
-def _architecture(
+def _network_difference(
     old: MapIdentity, new: MapIdentity, old_layers: Sequence[LayerCurvature], new_layers: Sequence[LayerCurvature]
 ) -> str:
     one, other = ({(layer.name, layer.shape) for layer in layers} for layers in (old_layers, new_layers))
@@ -178,7 +182,7 @@ def _architecture(
     )
 
 
-def _loss(old: MapIdentity, new: MapIdentity) -> str:
+def _loss_difference(old: MapIdentity, new: MapIdentity) -> str:
     if old.loss == new.loss:
         return ""
     return (
@@ -187,7 +191,7 @@ def _loss(old: MapIdentity, new: MapIdentity) -> str:
     )
 
 
-def _data(old: MapIdentity, new: MapIdentity) -> str:
+def _data_difference(old: MapIdentity, new: MapIdentity) -> str:
     """Data are told apart by the hash of their content; where there is none, nothing is claimed but the doubt."""
     if not (old.data_hash and new.data_hash):
         return "It is not known whether the two were made on the same data."

@@ -12,14 +12,14 @@ def track_verdicts(track: CurvatureTrack) -> tuple[str, ...]:
     if not track.points:
         return ("Nothing was measured yet.",)
     sentences = (
-        _risk(track.points),
-        _sharpness(track.points),
-        _edge(track.points),
-        _trace(track.points),
-        _overlap(track.points),
-        _gaps(track),
-        _doubt(track.points),
-        _cost(track),
+        _risk_sentence(track.points),
+        _sharpness_sentence(track.points),
+        _edge_sentence(track.points),
+        _trace_sentence(track.points),
+        _overlap_sentence(track.points),
+        _gaps_sentence(track),
+        _doubt_sentence(track.points),
+        _cost_sentence(track),
     )
     return tuple(text for text in sentences if text)
 
@@ -30,14 +30,14 @@ def _change_text(old: float, new: float) -> str:
     return f"{'fell' if new < old else 'rose'} from {old:.3g} to {new:.3g}"
 
 
-def _risk(points: tuple[TrackPoint, ...]) -> str:
+def _risk_sentence(points: tuple[TrackPoint, ...]) -> str:
     first, last = points[0], points[-1]
     if len(points) == 1:
         return f"At step {first.step:,} the risk is {first.risk:.3g}; a track needs another point."
     return f"From step {first.step:,} to {last.step:,} the risk {_change_text(first.risk, last.risk)}."
 
 
-def _sharpness(points: tuple[TrackPoint, ...]) -> str:
+def _sharpness_sentence(points: tuple[TrackPoint, ...]) -> str:
     values = {point.step: point.sharpness for point in points if point.sharpness is not None}
     if len(values) < 2:
         return ""
@@ -49,7 +49,7 @@ def _sharpness(points: tuple[TrackPoint, ...]) -> str:
     return f"{change}; it was largest, {values[sharpest]:.3g}, at step {sharpest:,}."
 
 
-def _edge(points: tuple[TrackPoint, ...]) -> str:
+def _edge_sentence(points: tuple[TrackPoint, ...]) -> str:
     """Whether plain gradient descent with the learning rate would be stable along the sharpest direction."""
     having = [point for point in points if point.sharpness and point.learning_rate]
     ratios = [(point, (point.sharpness or 0.0) * (point.learning_rate or 0.0) / 2) for point in having]
@@ -65,7 +65,7 @@ def _edge(points: tuple[TrackPoint, ...]) -> str:
     return f"The sharpness stays below 2 / learning rate; it comes to {closest:.0%} of it."
 
 
-def _trace(points: tuple[TrackPoint, ...]) -> str:
+def _trace_sentence(points: tuple[TrackPoint, ...]) -> str:
     traces = [point.trace for point in points if point.trace is not None]
     if len(traces) < 2:
         return ""
@@ -77,7 +77,7 @@ def _trace(points: tuple[TrackPoint, ...]) -> str:
     return f"The trace {'fell' if last.value < first.value else 'rose'} {values}."
 
 
-def _overlap(points: tuple[TrackPoint, ...]) -> str:
+def _overlap_sentence(points: tuple[TrackPoint, ...]) -> str:
     last = points[-1].gradient_overlap
     if last is None:
         return ""
@@ -87,14 +87,14 @@ def _overlap(points: tuple[TrackPoint, ...]) -> str:
     )
 
 
-def _gaps(track: CurvatureTrack) -> str:
+def _gaps_sentence(track: CurvatureTrack) -> str:
     if not track.gaps:
         return ""
     named = ", ".join(f"{left:,} and {right:,}" for left, right in track.gaps[:3]) + (", .." if track.gaps[3:] else "")
     return f"Nothing was measured between steps {named}: what is said of the track is about its points alone."
 
 
-def _doubt(points: tuple[TrackPoint, ...]) -> str:
+def _doubt_sentence(points: tuple[TrackPoint, ...]) -> str:
     open_steps = [point.step for point in points if not point.converged]
     if not open_steps:
         return ""
@@ -102,7 +102,7 @@ def _doubt(points: tuple[TrackPoint, ...]) -> str:
     return f"At {len(open_steps)} of {len(points)} points (steps {named}) the eigenvalues have not converged."
 
 
-def _cost(track: CurvatureTrack) -> str:
+def _cost_sentence(track: CurvatureTrack) -> str:
     products = sum(point.num_products for point in track.points)
     work = f"{track.num_points} points, {products:,} Hessian products"
     if track.share is None:

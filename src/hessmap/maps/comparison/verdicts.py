@@ -23,9 +23,11 @@ def verdicts(
     """The sentences of a comparison, most important first; of layers, the one that changed most comes first."""
     if same_loss and _nothing_changed(risk, gradient, sharpness, parts, layers):
         return ("Nothing changed: every number of the two maps is the same.",)
-    sentences = [_progress(risk, gradient), _sharpness(sharpness)] if same_loss else []
-    sentences += [_layer(layer) for layer in sorted(layers, key=_size_of_change, reverse=True)] if same_loss else []
-    sentences += [_shares(layers), _ranks(parts)]
+    sentences = [_progress_sentence(risk, gradient), _sharpness_sentence(sharpness)] if same_loss else []
+    sentences += (
+        [_layer_sentence(layer) for layer in sorted(layers, key=_size_of_change, reverse=True)] if same_loss else []
+    )
+    sentences += [_shares_sentence(layers), _ranks_sentence(parts)]
     return tuple(text for text in sentences if text)
 
 
@@ -55,7 +57,7 @@ def _nothing_changed(
     return all(item.is_unchanged for item in changes)
 
 
-def _sharpness(sharpness: Change) -> str:
+def _sharpness_sentence(sharpness: Change) -> str:
     text = f"The largest eigenvalue of H_L, the sharpness of the whole network: {sharpness.old:.3g} → "
     text += f"{sharpness.new:.3g}"
     if sharpness.is_within_error:
@@ -63,13 +65,13 @@ def _sharpness(sharpness: Change) -> str:
     return f"{text}, {times(sharpness.ratio)} as sharp." if sharpness.ratio is not None else f"{text}."
 
 
-def _progress(risk: Change, gradient: Change) -> str:
+def _progress_sentence(risk: Change, gradient: Change) -> str:
     direction = "stayed at" if risk.is_unchanged else "fell from" if risk.new < risk.old else "rose from"
     moved = f"{risk.old:.3g}" if risk.is_unchanged else f"{risk.old:.3g} to {risk.new:.3g}"
     return f"The risk {direction} {moved}; the gradient norm went from {gradient.old:.3g} to {gradient.new:.3g}."
 
 
-def _layer(layer: LayerChange) -> str:
+def _layer_sentence(layer: LayerChange) -> str:
     top = layer.top_eigenvalue
     if top is None or top.is_within_error:
         return ""
@@ -85,7 +87,7 @@ def _size_of_change(layer: LayerChange) -> float:
     return math.inf if top.ratio is None else abs(math.log(top.new) - math.log(top.old))
 
 
-def _shares(layers: Sequence[LayerChange]) -> str:
+def _shares_sentence(layers: Sequence[LayerChange]) -> str:
     """The layer that gained most of the curvature and the one that lost most."""
     if len(layers) < 2:
         return ""
@@ -100,7 +102,7 @@ def _shares(layers: Sequence[LayerChange]) -> str:
     return f"Curvature moved between layers: {', '.join(moved)} of the trace of H_o."
 
 
-def _ranks(parts: Sequence[PartChange]) -> str:
+def _ranks_sentence(parts: Sequence[PartChange]) -> str:
     if not parts:
         return ""
     changed = [part for part in parts if not part.rank.is_unchanged]

@@ -18,17 +18,20 @@ _EVEN = 2.0  # a ratio between layers below which nothing is said of it
 
 def verdicts(network: NetworkCurvature, twin: NetworkCurvature | None) -> tuple[str, ...]:
     """The sentences of a map, most important first."""
-    sentences = [sharpness(network), curvature_sign(network)]
-    sentences += [heaviest_layer(network), spread(network), effective_dimension(network), factors(network)]
+    of_all = (
+        *(sharpness_sentence, curvature_sign_sentence, heaviest_layer_sentence),
+        *(spread_sentence, effective_dimension_sentence, factors_sentence),
+    )
+    sentences = [sentence(network) for sentence in of_all]
     if network.is_dense:
-        sentences += [agreement_with_theory(twin) if twin is not None else ""]
-        sentences += [agreement_with_theory(network), bulk(network)]
+        sentences += [agreement_sentence(twin) if twin is not None else ""]
+        sentences += [agreement_sentence(network), bulk_sentence(network)]
     else:
-        sentences += [no_ranks(network)]
+        sentences += [no_ranks_sentence(network)]
     return tuple(text for text in sentences if text)
 
 
-def sharpness(network: NetworkCurvature) -> str:
+def sharpness_sentence(network: NetworkCurvature) -> str:
     """The largest eigenvalue of the whole network and what step it allows, and the trace."""
     whole = whole_of(network)
     found = whole.sharpness
@@ -41,7 +44,7 @@ def sharpness(network: NetworkCurvature) -> str:
     )
 
 
-def agreement_with_theory(network: NetworkCurvature) -> str:
+def agreement_sentence(network: NetworkCurvature) -> str:
     """Whether every rank is what a theorem or a conjecture says of it; empty where neither speaks."""
     spoken_of = [part for part in network.parts if part.agrees is not None]
     judged = [(part, part.prediction) for part in spoken_of if part.prediction is not None]
@@ -97,7 +100,7 @@ def _why_it_departs(network: NetworkCurvature, predictions: Sequence[RankValue])
     return "The theorem is about generic weights: products of consecutive weight matrices of maximal rank."
 
 
-def bulk(network: NetworkCurvature) -> str:
+def bulk_sentence(network: NetworkCurvature) -> str:
     """How well the linear formula describes the bulk of a non-linear network."""
     part = network["loss"]
     if part.prediction is None or part.prediction.kind != "numerical":
@@ -122,7 +125,7 @@ def _rank(part: PartCurvature) -> str:
     return f"{part.rank:,} of {part.measurement.size:,} ({trust})"
 
 
-def curvature_sign(network: NetworkCurvature) -> str:
+def curvature_sign_sentence(network: NetworkCurvature) -> str:
     """Negative curvature, and how near to stationary the point is."""
     slope = f"The gradient norm is {network.gradient_norm:.2e}"
     share = share_text(whole_of(network).negative_share)
@@ -140,7 +143,7 @@ def curvature_sign(network: NetworkCurvature) -> str:
     )
 
 
-def heaviest_layer(network: NetworkCurvature) -> str:
+def heaviest_layer_sentence(network: NetworkCurvature) -> str:
     """The layer with the most curvature, and the one whose own block has the largest eigenvalue."""
     if len(network.layers) < 2:
         return ""
@@ -162,7 +165,7 @@ def heaviest_layer(network: NetworkCurvature) -> str:
     return f"{text}."
 
 
-def spread(network: NetworkCurvature) -> str:
+def spread_sentence(network: NetworkCurvature) -> str:
     """How unevenly the layers are curved."""
     found = network.spread
     if found is None or found.ratio < _EVEN:
@@ -173,12 +176,12 @@ def spread(network: NetworkCurvature) -> str:
     )
 
 
-def no_ranks(network: NetworkCurvature) -> str:
+def no_ranks_sentence(network: NetworkCurvature) -> str:
     """Why there are none."""
     return f"There are no ranks, because no dense Hessian was formed: {network.reason}."
 
 
-def factors(network: NetworkCurvature) -> str:
+def factors_sentence(network: NetworkCurvature) -> str:
     """Why the sharp directions of a layer are few, and whether the two factors find them."""
     layers = [(layer.name, layer.factors) for layer in network.layers if layer.factors is not None]
     if not layers:
@@ -202,7 +205,7 @@ def factors(network: NetworkCurvature) -> str:
     return f"{text}. The product of both, as K-FAC uses it, finds {overlap} of {sharpest}."
 
 
-def effective_dimension(network: NetworkCurvature) -> str:
+def effective_dimension_sentence(network: NetworkCurvature) -> str:
     """How many directions the data determine."""
     whole = whole_of(network)
     measured = whole.effective_dimension
