@@ -38,7 +38,7 @@ def smallest_eigenvalue_enclosure(matrix: Any, bits: int = 256) -> EigenvalueEnc
         for _ in range(_TRIALS):
             lower = upper - width
             if _is_positive_definite(matrix, lower):
-                low, high = _outwards(lower, upper)
+                low, high = _outer_interval(lower, upper)
                 return EigenvalueEnclosure(low, high, low > 0, rows, bits)
             width *= 4
     finally:
@@ -87,6 +87,6 @@ def _is_positive_definite(matrix: Any, shift: Any) -> bool:
     return True
 
 
-def _outwards(lower: Any, upper: Any) -> tuple[float, float]:
+def _outer_interval(lower: Any, upper: Any) -> tuple[float, float]:
     low, high = float(lower.lower()), float(upper.upper())
     return math.nextafter(low, -math.inf), math.nextafter(high, math.inf)

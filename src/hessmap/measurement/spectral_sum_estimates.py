@@ -157,7 +157,7 @@ def _sum_estimate(
     operator = ProbedOperator(matrix, seed)
     require(operator.size > 0, "an estimate needs at least one dimension", "the operator has size 0")
     if operator.size <= num_steps:
-        whole = _whole(operator)
+        whole = _whole_density(operator)
         return _record(quantity, whole, *sums(whole), target)
     rules, kept = probe_rules(operator, _PROBES, num_steps, memory_budget)
     while True:
@@ -169,7 +169,7 @@ def _sum_estimate(
         rules = rules.joined_with(probe_rules(operator, more, num_steps, memory_budget)[0])
 
 
-def _whole(operator: ProbedOperator) -> DensityEstimate:
+def _whole_density(operator: ProbedOperator) -> DensityEstimate:
     """All eigenvalues of an operator that has no more dimensions than there are steps, as one rule, twice."""
     matrix = operator.product(operator.identity(0, operator.size))
     nodes = torch.linalg.eigvalsh((matrix + matrix.T) / 2).expand(2, -1)

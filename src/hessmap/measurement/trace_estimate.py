@@ -78,7 +78,7 @@ def trace_estimate(
         inside, values, norm = _left_out(operator, target)
     else:
         sketch = _sketch(operator, SKETCH if method == "hutch++" else 0, known)
-        inside, values, norm = _beside(operator, target, sketch)
+        inside, values, norm = _sketched_trace(operator, target, sketch)
     value, error = operator.scale * (inside + float(values.mean())), operator.scale * standard_error(values)
     return _record("trace", operator, method, value, error, len(values), target, norm=norm)
 
@@ -134,7 +134,7 @@ def _sketch(operator: ProbedOperator, width: int, known: EigenpairsMeasurement |
     return _Sketch(basis, operator.scale * float((basis * images).sum()), operator.scale * float(images.norm()))
 
 
-def _beside(operator: ProbedOperator, target: ErrorTarget, sketch: _Sketch) -> tuple[float, Floats, float]:
+def _sketched_trace(operator: ProbedOperator, target: ErrorTarget, sketch: _Sketch) -> tuple[float, Floats, float]:
     """The trace inside the sketch, and the values of the probes outside of it, both in the unit of the products; the
     Frobenius norm of the matrix, whose square is that of the images of the sketch and the mean of those of probes."""
     values, squares = np.zeros(0), np.zeros(0)

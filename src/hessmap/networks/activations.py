@@ -58,7 +58,7 @@ class Polynomial:
         return len(self.coefficients) - 1
 
     def __str__(self) -> str:
-        return f"polynomial({','.join(_shortest(value) for value in self.coefficients)})"
+        return f"polynomial({','.join(_shortest_text(value) for value in self.coefficients)})"
 
     @classmethod
     def parse(cls, text: str) -> Polynomial:
@@ -101,6 +101,6 @@ polynomial(...); got 'rleu'. Did you mean 'relu' or 'elu'?
     raise unknown_name("activation", given, (*ACTIVATIONS, "polynomial(...)"))
 
 
-def _shortest(value: float) -> str:
+def _shortest_text(value: float) -> str:
     """The shortest text that reads back as the same float64, without a trailing '.0'."""
     return repr(value).removesuffix(".0")

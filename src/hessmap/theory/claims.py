@@ -131,7 +131,7 @@ def _of_kind(network: Described, claims: Sequence[RankValue], kind: Truth | None
     if kind != "upper_bound":
         return strongest_claim(claims)
     theorems = [claim for claim in claims if claim.kind != "conjecture"]
-    return _as_bound(strongest_claim([*theorems, _most(network)]))
+    return _as_bound(strongest_claim([*theorems, _parameters_bound(network)]))
 
 
 def _require_exact(network: Described, ranks: dict[Part, RankValue]) -> None:
@@ -148,7 +148,7 @@ def _as_bound(claim: RankValue) -> RankValue:
     return RankValue(claim.value, "upper_bound", claim.reference)
 
 
-def _most(network: Described) -> RankValue:
+def _parameters_bound(network: Described) -> RankValue:
     return RankValue(network.num_parameters, "upper_bound", _PARAMETERS)
 
 
@@ -160,7 +160,7 @@ def _within_limits(
     Without bias the functional Hessian of L >= 2 linear layers maps the parameters to L - 1 times the gradient, which
     is in the range of the outer-product Hessian too: the ranges of both parts meet, but where the functional one is 0.
     """
-    outer, functional, loss = (strongest_claim([known[part], _most(network)]) for part in PARTS)
+    outer, functional, loss = (strongest_claim([known[part], _parameters_bound(network)]) for part in PARTS)
     if facts.num_samples is not None:
         most = outer_product_sample_upper_bound(facts.num_samples, facts.effective_output_dim)
         outer = strongest_claim([outer, RankValue(most, "upper_bound", _SAMPLES)])

@@ -64,7 +64,7 @@ def effective_parameters(
     applied, place = activation_of(activation), _bias(bias)
     in_hidden, in_output = place in ("hidden", "both"), place in ("output", "both")
     if num_extra:
-        return _wider(widths, applied, in_hidden or in_output, num_extra, extra)
+        return _wider_student(widths, applied, in_hidden or in_output, num_extra, extra)
     rank, whole = _answer(widths, applied, in_hidden, in_output)
     weights = sum(before * after for before, after in pairwise(widths))
     num_parameters = weights + in_hidden * sum(widths[1:-1]) + in_output * widths[-1]
@@ -74,7 +74,7 @@ def effective_parameters(
 def _answer(widths: Widths, activation: Activation, in_hidden: bool, in_output: bool) -> tuple[Rank, int | None]:
     """The rank and the dimension of the function space."""
     if activation == "identity" or (isinstance(activation, Polynomial) and activation.degree == 1 and len(widths) == 3):
-        return _linear(widths, activation, in_hidden, in_output)
+        return _linear_rank(widths, activation, in_hidden, in_output)
     if widths[-1] > 1:
         must = f"the effective parameters of several outputs are known for linear networks; '{activation}' needs one"
         raise UnsupportedNetwork(sentence(must, f"outputs is {widths[-1]}", _REMEDY))
@@ -91,7 +91,9 @@ def _answer(widths: Widths, activation: Activation, in_hidden: bool, in_output: 
     return (rank_with_output_bias if in_output else rank_without_bias)(ni, nh, degrees), whole
 
 
-def _wider(widths: Widths, activation: Activation, has_bias: bool, num_extra: int, extra: Extra) -> EffectiveParameters:
+def _wider_student(
+    widths: Widths, activation: Activation, has_bias: bool, num_extra: int, extra: Extra
+) -> EffectiveParameters:
     """A student with more hidden units than its teacher, at the teacher's function."""
     coefficients = (0.0, 1.0) if activation == "identity" else getattr(activation, "coefficients", None)
     if coefficients is None or len(widths) != 3 or widths[-1] != 1 or has_bias:
@@ -106,7 +108,7 @@ def _wider(widths: Widths, activation: Activation, has_bias: bool, num_extra: in
     return EffectiveParameters(rank.value, rank.kind, rank.reason, num_parameters, whole, rank.num_cases)
 
 
-def _linear(widths: Widths, activation: Activation, in_hidden: bool, in_output: bool) -> tuple[Rank, int]:
+def _linear_rank(widths: Widths, activation: Activation, in_hidden: bool, in_output: bool) -> tuple[Rank, int]:
     """Deep linear networks are those of ``partial_bias``; a constant in the activation adds the constants."""
     if isinstance(activation, Polynomial) and widths[-1] == 1:
         constants = in_hidden or in_output or activation.coefficients[0] != 0

@@ -116,15 +116,15 @@ def _norm_lower_bound(network: DeepLinear) -> float:
     H_o is positive semi-definite, so that its norm is at most the sum of those of its diagonal blocks.
     """
     layers = range(network.num_layers)
-    outer = [_spectral(block_factors(network, "outer_product", layer, layer).outer_product) for layer in layers]
+    outer = [_spectral_norm(block_factors(network, "outer_product", layer, layer).outer_product) for layer in layers]
     functional = [
-        _spectral(block_factors(network, "functional", later, earlier).functional)
+        _spectral_norm(block_factors(network, "functional", later, earlier).functional)
         for later in layers
         for earlier in range(later)
     ]
     return max(max(outer), max(functional, default=0.0) - sum(outer))
 
 
-def _spectral(factors: Pair | None) -> float:
+def _spectral_norm(factors: Pair | None) -> float:
     assert factors is not None
     return float(torch.linalg.matrix_norm(factors[0], 2) * torch.linalg.matrix_norm(factors[1], 2))

@@ -39,7 +39,7 @@ class DeepLinear:
             "input_second_moment": (num_inputs, num_inputs),
             "residual_input_moment": (output_dim, num_inputs),
         }.items():
-            moment = _real(getattr(self, name), name)
+            moment = _real_tensor(getattr(self, name), name)
             object.__setattr__(self, name, moment)
             require(tuple(moment.shape) == shape, f"{name} must have shape {shape}", f"got {tuple(moment.shape)}")
         second = self.input_second_moment
@@ -58,7 +58,7 @@ class DeepLinear:
         """The network on data, one sample a row; ``sample_weights`` sum to 1 and are uniform by default."""
         layers = _checked_weights(weights)
         shifts = None if biases is None else _checked_biases(biases, layers)
-        inputs, targets = _real(inputs, "inputs"), _real(targets, "targets")
+        inputs, targets = _real_tensor(inputs, "inputs"), _real_tensor(targets, "targets")
         shapes = (len(inputs), layers[0].shape[1]), (len(inputs), layers[-1].shape[0])
         require(
             len(inputs) > 0 and (inputs.shape, targets.shape) == shapes,
@@ -138,7 +138,7 @@ class DeepLinear:
         return products
 
 
-def _real(values: Tensor, name: str) -> Tensor:
+def _real_tensor(values: Tensor, name: str) -> Tensor:
     require(isinstance(values, Tensor), f"{name} must be a tensor", f"got {type(values).__name__}")
     require(values.dtype == torch.float64, f"{name} must be float64", f"got {values.dtype}", "Call .double() on it")
     require(bool(torch.isfinite(values).all()), f"{name} must be finite", "there is NaN or inf")
@@ -148,7 +148,7 @@ def _real(values: Tensor, name: str) -> Tensor:
 def _masses(sample_weights: Tensor | None, num_samples: int) -> Tensor:
     if sample_weights is None:
         return torch.full((num_samples,), 1 / num_samples, dtype=torch.float64)
-    masses = _real(sample_weights, "sample_weights")
+    masses = _real_tensor(sample_weights, "sample_weights")
     fits = masses.shape == (num_samples,) and bool((masses >= 0).all()) and abs(float(masses.sum()) - 1) < 1e-9
     must = f"sample_weights must be {num_samples} numbers, none negative, that sum to 1"
     require(fits, must, f"got shape {tuple(masses.shape)} and sum {float(masses.sum()):.6g}")
@@ -157,7 +157,7 @@ def _masses(sample_weights: Tensor | None, num_samples: int) -> Tensor:
 
 def _checked_weights(weights: Sequence[Tensor]) -> tuple[Tensor, ...]:
     require(len(weights) > 0, "a deep linear network must have at least one layer", "got no weights")
-    checked = tuple(_real(weight, f"weights[{place}]") for place, weight in enumerate(weights))
+    checked = tuple(_real_tensor(weight, f"weights[{place}]") for place, weight in enumerate(weights))
     for place, weight in enumerate(checked):
         require(weight.ndim == 2, "weights must be matrices", f"weights[{place}] has shape {tuple(weight.shape)}")
     for place, (before, after) in enumerate(pairwise(checked)):
@@ -171,7 +171,7 @@ def _checked_weights(weights: Sequence[Tensor]) -> tuple[Tensor, ...]:
 
 def _checked_biases(biases: Sequence[Tensor], weights: Sequence[Tensor]) -> tuple[Tensor, ...]:
     require(len(biases) == len(weights), "every layer must have a bias or none", f"got {len(biases)} biases")
-    checked = tuple(_real(bias, f"biases[{place}]") for place, bias in enumerate(biases))
+    checked = tuple(_real_tensor(bias, f"biases[{place}]") for place, bias in enumerate(biases))
     for place, (bias, weight) in enumerate(zip(checked, weights, strict=True)):
         fits = bias.shape == weight.shape[:1]
         require(fits, f"biases[{place}] must have {weight.shape[0]} entries", f"got shape {tuple(bias.shape)}")

@@ -65,7 +65,7 @@ def deep_linear_convolution_of(problem: Problem) -> DeepLinearConvolution:
     matrices = [layer.matrix for layer in layers]
     network = DeepLinear.from_data(matrices, biases, inputs.flatten(1), problem.targets, problem.weights)
     _check_outputs(problem, network, inputs)
-    free = tuple(_free(name, layer, has_bias, problem.layout) for (name, _), layer in chain)
+    free = tuple(_free_places(name, layer, has_bias, problem.layout) for (name, _), layer in chain)
     return DeepLinearConvolution(layers, network, free, problem.layout)
 
 
@@ -107,7 +107,7 @@ def _bias(module: Any, layer: ToeplitzLayer) -> Tensor:
     return channels.repeat_interleave(layer.num_positions)
 
 
-def _free(name: str, layer: ToeplitzLayer, has_bias: bool, layout: Layout) -> Tensor:
+def _free_places(name: str, layer: ToeplitzLayer, has_bias: bool, layout: Layout) -> Tensor:
     """Where the layer's free weights, then its free biases, lie among the filters with one more tap for the bias."""
     places = layer.weight_places[:0]
     filters, taps = layer.filters.shape

@@ -50,17 +50,17 @@ def reduce_deep_linear(
     try:
         layers = explicit_kernel(network) if kernel is None else tuple(kernel)
     except UnsupportedNetwork as error:
-        return _dense(network, 0.0, str(error))
+        return _dense_reduction(network, 0.0, str(error))
     residual = kernel_residual(network, layers)
     if residual > RESIDUAL_TOLERANCE:
-        return _dense(network, residual, f"||H K|| / ||H|| is {residual:.2g}, above {RESIDUAL_TOLERANCE:g}")
+        return _dense_reduction(network, residual, f"||H K|| / ||H|| is {residual:.2g}, above {RESIDUAL_TOLERANCE:g}")
     missing = "" if allow_partial else _why_partial(network)
     if missing:
-        return _dense(network, residual, missing)
+        return _dense_reduction(network, residual, missing)
     return Reduction(_reduced_matrix(network, layers), sum(layer.dimension for layer in layers), residual)
 
 
-def _dense(network: DeepLinear, residual: float, obstacle: str) -> Reduction:
+def _dense_reduction(network: DeepLinear, residual: float, obstacle: str) -> Reduction:
     return Reduction(DeepLinearHessian(network).to_dense(), 0, residual, obstacle)
 
 

@@ -65,7 +65,7 @@ def orthonormal_directions(
     length = float(torch.linalg.vector_norm(rows)) if len(rows) == 1 else 0.0
     if length >= _SHORT * reference and length > 0:
         return rows / length, rows.new_full((1, 1), length)
-    found, triangle = _triangular(rows)
+    found, triangle = _qr_factors(rows)
     left, sizes, right = torch.linalg.svd(triangle, full_matrices=False)
     reference = max(reference, float(sizes[0]))
     kept = sizes > negligible * reference
@@ -76,12 +76,12 @@ def orthonormal_directions(
     short = max(_SHORT * reference, 0.0 if basis.dtype == torch.float64 else _UNEVEN * float(sizes[0]))
     if len(found) and float(sizes[kept].min()) < short:
         remove_basis(found, basis)
-        found = _surviving(found)
+        found = _surviving_directions(found)
         triangle = found @ rows.T
     return found, triangle
 
 
-def _surviving(directions: Tensor) -> Tensor:
+def _surviving_directions(directions: Tensor) -> Tensor:
     """Orthonormal rows for directions that were orthonormal before the basis was taken out of them."""
     columns, triangle = torch.linalg.qr(directions.T)
     left, sizes, _ = torch.linalg.svd(triangle)
@@ -90,7 +90,7 @@ def _surviving(directions: Tensor) -> Tensor:
     return found
 
 
-def _triangular(rows: Tensor) -> tuple[Tensor, Tensor]:
+def _qr_factors(rows: Tensor) -> tuple[Tensor, Tensor]:
     """Q (columns) and R with Q R = rows^T: Cholesky twice where the rows are far from dependent, else Householder."""
     found, triangle = rows, torch.eye(len(rows), dtype=rows.dtype)
     for _ in range(2):

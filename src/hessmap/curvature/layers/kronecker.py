@@ -63,11 +63,11 @@ class KroneckerProduct(SymmetricOperator):
 
     @cached_property
     def output_eigenpairs(self) -> tuple[Tensor, Tensor]:
-        return _descending(self.output_factor)
+        return _descending_eigenpairs(self.output_factor)
 
     @cached_property
     def input_eigenpairs(self) -> tuple[Tensor, Tensor]:
-        return _descending(self.input_factor)
+        return _descending_eigenpairs(self.input_factor)
 
     @property
     def trace(self) -> float:
@@ -144,7 +144,7 @@ def product_of_factors(factors: LayerFactors) -> KroneckerProduct:
     return KroneckerProduct(first, second, factors.layer.layout)
 
 
-def _descending(factor: Tensor) -> tuple[Tensor, Tensor]:
+def _descending_eigenpairs(factor: Tensor) -> tuple[Tensor, Tensor]:
     values, vectors = torch.linalg.eigh((factor + factor.T) / 2)
     return values.flip(0), vectors.flip(1)
 

@@ -45,12 +45,12 @@ def add_pair(
     for first in range(0, len(slopes), step):
         chosen, start = slice(first, first + step), outputs.start + first
         features = early.of_outputs(slice(start, min(start + step, outputs.stop))).mT
-        met = _met(features, slopes[chosen])
-        met_tangents = _met(features, tangents[chosen]) if tangents is not None else None
+        met = _position_sums(features, slopes[chosen])
+        met_tangents = _position_sums(features, tangents[chosen]) if tangents is not None else None
         _write(buffer, early, late, start, late.gradient(met, met_tangents))
 
 
-def _met(features: Tensor, values: Tensor) -> Tensor:
+def _position_sums(features: Tensor, values: Tensor) -> Tensor:
     """Values (outputs, positions, samples, entries) summed over positions against features of the same outputs,
     (outputs, samples, features, positions)."""
     return (features @ values.transpose(1, 2)).transpose(1, 2)

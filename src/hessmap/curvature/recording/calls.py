@@ -30,7 +30,7 @@ def _same(outputs: Tensor) -> Tensor:
     return outputs
 
 
-def _linear(func: Callable[..., Any], given: dict[str, Any], parts: Parts) -> LayerCall | None:
+def _linear_call(func: Callable[..., Any], given: dict[str, Any], parts: Parts) -> LayerCall | None:
     weight, bias = parts(given["weight"]), parts(given.get("bias"))
     entering, matrix, shift = given["input"], given["weight"], given.get("bias")
     if (weight is None and bias is None) or matrix.ndim != 2 or entering.ndim < 2:
@@ -50,7 +50,7 @@ def _linear(func: Callable[..., Any], given: dict[str, Any], parts: Parts) -> La
     )
 
 
-def _matmul(func: Callable[..., Any], given: dict[str, Any], parts: Parts) -> LayerCall | None:
+def _matmul_call(func: Callable[..., Any], given: dict[str, Any], parts: Parts) -> LayerCall | None:
     entering, matrix = given["input"], given["other"]
     if func is torch.Tensor.__rmatmul__:
         entering, matrix = matrix, entering
@@ -62,7 +62,7 @@ def _matmul(func: Callable[..., Any], given: dict[str, Any], parts: Parts) -> La
     return LayerCall("linear", "matmul", weight, None, matrix, None, entering, made, _same, *sizes, transposed=True)
 
 
-def _addmm(func: Callable[..., Any], given: dict[str, Any], parts: Parts) -> LayerCall | None:
+def _addmm_call(func: Callable[..., Any], given: dict[str, Any], parts: Parts) -> LayerCall | None:
     shift, entering, matrix = given["input"], given["mat1"], given["mat2"]
     weight, bias = parts(matrix), parts(shift)
     fits = shift.shape == matrix.shape[1:] and given.get("beta", 1) == given.get("alpha", 1) == 1
@@ -73,7 +73,7 @@ def _addmm(func: Callable[..., Any], given: dict[str, Any], parts: Parts) -> Lay
     return LayerCall("linear", "addmm", weight, bias, matrix, shift, entering, made, _same, *sizes, transposed=True)
 
 
-def _convolution(func: Callable[..., Any], given: dict[str, Any], parts: Parts) -> LayerCall | None:
+def _convolution_call(func: Callable[..., Any], given: dict[str, Any], parts: Parts) -> LayerCall | None:
     entering, kernel, shift = given["input"], given["weight"], given.get("bias")
     weight, bias = parts(kernel), parts(shift)
     if (weight is None and bias is None) or entering.ndim != kernel.ndim:
@@ -109,7 +109,7 @@ def _convolution(func: Callable[..., Any], given: dict[str, Any], parts: Parts) 
     )
 
 
-def _embedding(func: Callable[..., Any], given: dict[str, Any], parts: Parts) -> LayerCall | None:
+def _embedding_call(func: Callable[..., Any], given: dict[str, Any], parts: Parts) -> LayerCall | None:
     numbers, table = given["input"], given["weight"]
     weight = parts(table)
     is_plain = given.get("max_norm") is None and not given.get("scale_grad_by_freq") and not given.get("sparse")
@@ -134,7 +134,7 @@ def _embedding(func: Callable[..., Any], given: dict[str, Any], parts: Parts) ->
     )
 
 
-def _normalisation(func: Callable[..., Any], given: dict[str, Any], parts: Parts) -> LayerCall | None:
+def _normalisation_call(func: Callable[..., Any], given: dict[str, Any], parts: Parts) -> LayerCall | None:
     """Normalise without scale and shift, features last; then scale and shift are a diagonal layer."""
     scale, shift = given.get("weight"), given.get("bias")
     weight, bias = parts(scale), parts(shift)
@@ -174,7 +174,7 @@ def _normalisation(func: Callable[..., Any], given: dict[str, Any], parts: Parts
     )
 
 
-def _elementwise(func: Callable[..., Any], given: dict[str, Any], parts: Parts) -> LayerCall | None:
+def _elementwise_call(func: Callable[..., Any], given: dict[str, Any], parts: Parts) -> LayerCall | None:
     """A gain or a shift over the last axes of what enters."""
     entering, own = given["input"], given["other"]
     if parts(own) is None:
@@ -207,21 +207,21 @@ _PRODUCTS = (
 )
 _Reader = Callable[[Callable[..., Any], dict[str, Any], Parts], LayerCall | None]
 _KNOWN: Mapping[Callable[..., Any], tuple[tuple[str, ...], _Reader]] = {
-    F.linear: (("input", "weight", "bias"), _linear),
-    torch.addmm: (("input", "mat1", "mat2"), _addmm),
-    torch.Tensor.addmm: (("input", "mat1", "mat2"), _addmm),
+    F.linear: (("input", "weight", "bias"), _linear_call),
+    torch.addmm: (("input", "mat1", "mat2"), _addmm_call),
+    torch.Tensor.addmm: (("input", "mat1", "mat2"), _addmm_call),
     F.embedding: (
         ("input", "weight", "padding_idx", "max_norm", "norm_type", "scale_grad_by_freq", "sparse"),
-        _embedding,
+        _embedding_call,
     ),
     F.batch_norm: (
         ("input", "running_mean", "running_var", "weight", "bias", "training", "momentum", "eps"),
-        _normalisation,
+        _normalisation_call,
     ),
-    F.layer_norm: (("input", "normalized_shape", "weight", "bias", "eps"), _normalisation),
-    F.rms_norm: (("input", "normalized_shape", "weight", "eps"), _normalisation),
-    F.group_norm: (("input", "num_groups", "weight", "bias", "eps"), _normalisation),
-    **dict.fromkeys((F.conv1d, F.conv2d, F.conv3d), (("input", "weight", "bias", *_CONVOLUTION), _convolution)),
-    **dict.fromkeys((*_GAINS, *_SHIFTS), (("input", "other"), _elementwise)),
-    **dict.fromkeys(_PRODUCTS, (("input", "other"), _matmul)),
+    F.layer_norm: (("input", "normalized_shape", "weight", "bias", "eps"), _normalisation_call),
+    F.rms_norm: (("input", "normalized_shape", "weight", "eps"), _normalisation_call),
+    F.group_norm: (("input", "num_groups", "weight", "bias", "eps"), _normalisation_call),
+    **dict.fromkeys((F.conv1d, F.conv2d, F.conv3d), (("input", "weight", "bias", *_CONVOLUTION), _convolution_call)),
+    **dict.fromkeys((*_GAINS, *_SHIFTS), (("input", "other"), _elementwise_call)),
+    **dict.fromkeys(_PRODUCTS, (("input", "other"), _matmul_call)),
 }

@@ -102,10 +102,10 @@ def _result_or_note(notes: list[str], name: str, work: Callable[[], Any]) -> Any
 
 
 def _rank_one_bound(function: NetworkFunction) -> functions.RankOneBound:
-    return functions.rank_one_lower_bound(_flat(function), function.outputs(function.inputs).numpy())
+    return functions.rank_one_lower_bound(_flat_inputs(function), function.outputs(function.inputs).numpy())
 
 
-def _flat(function: NetworkFunction) -> Floats:
+def _flat_inputs(function: NetworkFunction) -> Floats:
     return np.asarray(function.inputs.flatten(1).numpy())
 
 
@@ -130,7 +130,7 @@ def _with_construction(
     if not _is_relu_chain(function.model):
         return replace(found, notes=(*found.notes, "constructions need a ReLU between every two linear layers"))
     plain = as_layers([(layer.weight.numpy(), None if layer.bias is None else layer.bias.numpy()) for layer in layers])
-    given, notes = _flat(function), list(found.notes)
+    given, notes = _flat_inputs(function), list(found.notes)
     box = given.min(axis=0), given.max(axis=0)
     fitted = None
     if path is not None:
@@ -182,7 +182,7 @@ def _deeper_network(layers: Sequence[functions.Layer], low: Floats, high: Floats
 
 def _rank_one_constant(function: NetworkFunction, num_directions: int, seed: int) -> float:
     """The constant of the cheapest interpolator of rank 1 that was built."""
-    given, outputs = _flat(function), function.outputs(function.inputs).numpy()
+    given, outputs = _flat_inputs(function), function.outputs(function.inputs).numpy()
     directions = list(np.random.default_rng(seed).normal(size=(num_directions, given.shape[1])))
     return functions.rank_one_constant(given, outputs, directions)
 

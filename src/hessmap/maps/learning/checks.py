@@ -31,13 +31,13 @@ def chain_checks(
 ) -> list[LearningCheck]:
     """The checks that one run answers."""
     return [
-        _minimum(found),
-        _count(found, num_parameters),
-        _agreement(kept),
-        _trend(kept, found),
+        _minimum_check(found),
+        _parameters_check(found, num_parameters),
+        _agreement_check(kept),
+        _trend_check(kept, found),
         _step_size(settings, sharpness),
-        _length(settings),
-        *([] if settings.batch_size is None else [_batch(settings, sharpness)]),
+        _length_check(settings),
+        *([] if settings.batch_size is None else [_batch_check(settings, sharpness)]),
     ]
 
 
@@ -68,14 +68,14 @@ def _outcome(passed: bool) -> CheckOutcome:
     return "passed" if passed else "failed"
 
 
-def _minimum(found: Measured) -> LearningCheck:
+def _minimum_check(found: Measured) -> LearningCheck:
     passed = found.value > -3 * found.error or abs(found.value) < 1e-9
     text = "the loss of the draws lies above that of the weights"
     failed = "the draws have a lower loss than the weights, which are no minimum: train further, or raise localisation"
     return LearningCheck("minimum", _outcome(passed), found.value, 0.0, text if passed else failed)
 
 
-def _count(found: Measured, num_parameters: int) -> LearningCheck:
+def _parameters_check(found: Measured, num_parameters: int) -> LearningCheck:
     half = num_parameters / 2
     passed = found.value - 3 * found.error <= half
     text = f"the value is at most half the number of parameters, {half:g}"
@@ -83,13 +83,13 @@ def _count(found: Measured, num_parameters: int) -> LearningCheck:
     return LearningCheck("parameters", _outcome(passed), found.value, half, text if passed else failed)
 
 
-def _agreement(kept: Floats) -> LearningCheck:
+def _agreement_check(kept: Floats) -> LearningCheck:
     value = split_r_hat(kept)
     text = f"split R-hat is {value:.3f}" + ("" if value < R_HAT else ": more draws, or a longer burn-in")
     return LearningCheck("agreement", _outcome(value < R_HAT), value, R_HAT, text)
 
 
-def _trend(kept: Floats, found: Measured) -> LearningCheck:
+def _trend_check(kept: Floats, found: Measured) -> LearningCheck:
     moved, error = trend(kept)
     scale = max(abs(found.value), 0.05)
     text = f"from the first to the last of 8 blocks the draws move by {moved / scale:+.1%}"
@@ -110,7 +110,7 @@ def _step_size(settings: ChainSettings, sharpness: float) -> LearningCheck:
     return LearningCheck("step", _outcome(measured <= _STEP), measured, _STEP, text)
 
 
-def _length(settings: ChainSettings) -> LearningCheck:
+def _length_check(settings: ChainSettings) -> LearningCheck:
     """A chain of T steps does not leave w0 further than a pull of about 1 / (step T) would let it."""
     if settings.localisation == 0:
         return LearningCheck(
@@ -124,7 +124,7 @@ def _length(settings: ChainSettings) -> LearningCheck:
     return LearningCheck("length", _outcome(measured >= _TRAVEL), measured, _TRAVEL, text)
 
 
-def _batch(settings: ChainSettings, sharpness: float) -> LearningCheck:
+def _batch_check(settings: ChainSettings, sharpness: float) -> LearningCheck:
     assert settings.batch_size is not None
     n_beta = settings.num_observations * settings.inverse_temperature
     wanted = 5 * settings.step_size * n_beta**2 * sharpness

@@ -137,10 +137,12 @@ def _setting_checks(
     shorter = replace(shorter, num_burn_in=settings.num_burn_in // 2)
     tried: dict[str, Measured | None] = {"step": None, "pull": None}
     if goes_on:
-        tried["step"] = _further(risk, drawn, replace(shorter, step_size=settings.step_size / 2), deadline, shown)
+        tried["step"] = _energy_with_settings(
+            risk, drawn, replace(shorter, step_size=settings.step_size / 2), deadline, shown
+        )
     if goes_on and settings.localisation:
         weaker = replace(shorter, localisation=settings.localisation / 10)
-        tried["pull"] = _further(risk, drawn, weaker, deadline, shown)
+        tried["pull"] = _energy_with_settings(risk, drawn, weaker, deadline, shown)
     checks = [setting_check("half step", "half the step", found, tried["step"], "take a smaller step_size")]
     if settings.localisation:
         what = "a tenth of the localisation"
@@ -148,7 +150,7 @@ def _setting_checks(
     return checks
 
 
-def _further(
+def _energy_with_settings(
     risk: ChainRisk, drawn: Draws, settings: ChainSettings, deadline: float, shown: Progress
 ) -> Measured | None:
     """The value with other settings, from where the chains are; None if the time was over."""

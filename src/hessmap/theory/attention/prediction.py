@@ -104,7 +104,7 @@ def _claims(network: SelfAttention, question: RankQuestion, sizes: HeadSizes) ->
     one = _head_claims(network, sizes)
     if is_coupled:  # the loss tells one output less apart, in no head alone
         one = claims_as_bounds(one[0]), one[1], claims_as_bounds(one[2])
-    outer, functional, loss = ([_times(claim, network.heads) for claim in claims] for claims in one)
+    outer, functional, loss = ([_multiple(claim, network.heads) for claim in claims] for claims in one)
     return outer, functional, loss
 
 
@@ -113,7 +113,7 @@ def _head_claims(network: SelfAttention, sizes: HeadSizes) -> Claims:
     if sizes.has_many_samples:
         return _many_samples_claims(sizes)
     more = replace(sizes, num_samples=single_head.enough_samples(sizes.width, sizes.num_tokens))
-    bounds = [_bound(rank, _MORE_SAMPLES) for rank in single_head.head_ranks(more)]
+    bounds = [_rank_bound(rank, _MORE_SAMPLES) for rank in single_head.head_ranks(more)]
     if network.causal and sizes.num_tokens > 1:
         few = _causal_claims(sizes)
     elif network.read == "last" and sizes.num_tokens > 1:
@@ -127,16 +127,16 @@ def _head_claims(network: SelfAttention, sizes: HeadSizes) -> Claims:
 def _many_samples_claims(sizes: HeadSizes) -> Claims:
     """Proved but for the functional Hessian of a trained V, of which the bound is."""
     ranks = single_head.head_ranks(sizes)
-    outer, loss = ([_exact(rank, _MANY)] for rank in (ranks.outer_product, ranks.loss))
+    outer, loss = ([_exact_rank(rank, _MANY)] for rank in (ranks.outer_product, ranks.loss))
     if sizes.is_value_frozen:
-        return outer, [_exact(ranks.functional, _MANY)], loss
-    return outer, [_SINGLE.value(ranks.functional), _bound(ranks.functional, _MANY)], loss
+        return outer, [_exact_rank(ranks.functional, _MANY)], loss
+    return outer, [_SINGLE.value(ranks.functional), _rank_bound(ranks.functional, _MANY)], loss
 
 
 def _few_samples_claims(sizes: HeadSizes) -> Claims:
     ranks = single_head.head_ranks(sizes)
     if sizes.num_samples == 1 and not sizes.is_merged and not sizes.is_value_frozen:
-        outer, functional, loss = ([_exact(rank, _ONE_SAMPLE)] for rank in ranks)
+        outer, functional, loss = ([_exact_rank(rank, _ONE_SAMPLE)] for rank in ranks)
         return outer, functional, loss
     if sizes.is_value_frozen:
         return _frozen_value_claims(sizes)
@@ -150,12 +150,12 @@ def _frozen_value_claims(sizes: HeadSizes) -> Claims:
     ranks = single_head.head_ranks(sizes)
     n, d, samples = sizes.num_tokens, sizes.width, sizes.num_samples
     is_known = n == 1 or n >= d or samples <= 2 or (samples == 3 and sizes.score_rank == d)
-    outer = [_exact(ranks.outer_product, _SUBSPACES) if is_known else _bound(ranks.outer_product, _SUBSPACES)]
-    functional = [_exact(ranks.functional, _FROZEN)]
+    outer = [_exact_rank(ranks.outer_product, _SUBSPACES) if is_known else _rank_bound(ranks.outer_product, _SUBSPACES)]
+    functional = [_exact_rank(ranks.functional, _FROZEN)]
     if sizes.is_merged:
         return outer, functional, outer
     is_full = ranks.functional == sizes.num_parameters
-    return outer, functional, [_exact(ranks.loss, _FROZEN) if is_full else _SINGLE.value(ranks.loss)]
+    return outer, functional, [_exact_rank(ranks.loss, _FROZEN) if is_full else _SINGLE.value(ranks.loss)]
 
 
 def _causal_claims(sizes: HeadSizes) -> Claims:
@@ -163,7 +163,7 @@ def _causal_claims(sizes: HeadSizes) -> Claims:
     outer = [_CAUSAL.value(causal.outer_product_rank(sizes))]
     if sizes.is_value_frozen:
         scores = 0 if sizes.is_merged else sizes.score_parameters
-        return outer, [_exact(scores, _FROZEN)], outer if sizes.is_merged else [_exact(scores, _FROZEN)]
+        return outer, [_exact_rank(scores, _FROZEN)], outer if sizes.is_merged else [_exact_rank(scores, _FROZEN)]
     if sizes.is_merged:
         return outer, [], []
     functional = causal.functional_rank_bound(sizes)
@@ -176,7 +176,7 @@ def _last_token_claims(sizes: HeadSizes) -> Claims:
     functional, loss = last_token.functional_rank(sizes), last_token.loss_rank(sizes)
     of_functional = [] if functional is None else [_LAST.value(functional)]
     if functional is not None and sizes.is_value_frozen:
-        of_functional = [_exact(functional, _FROZEN)]
+        of_functional = [_exact_rank(functional, _FROZEN)]
     return (
         [_LAST.value(last_token.outer_product_rank(sizes))],
         of_functional,
@@ -194,7 +194,7 @@ def _projected_claims(network: SelfAttention, sizes: HeadSizes, outputs: int) ->
     )
     outer, functional = projected.outer_product_upper_bound(heads), projected.functional_rank(heads)
     loss = projected.loss_upper_bound(heads)
-    bounds = ([_bound(outer, _HEADS_BOUND)], _functional_bounds(heads), [_bound(loss, _HEADS_BOUND)])
+    bounds = ([_rank_bound(outer, _HEADS_BOUND)], _functional_bounds(heads), [_rank_bound(loss, _HEADS_BOUND)])
     if not sizes.has_many_samples:
         return bounds
     of_loss = [_HEADS.value(projected.loss_rank(heads))] if projected.has_loss_formula(heads) else []
@@ -203,7 +203,7 @@ def _projected_claims(network: SelfAttention, sizes: HeadSizes, outputs: int) ->
 
 def _functional_bounds(heads: ProjectedHeads) -> list[RankValue]:
     """A conjecture for many samples is a conjectured bound for few; the number of parameters is a proved one."""
-    return [_HEADS.bound(projected.functional_rank(heads)), _bound(heads.num_parameters, _PARAMETERS)]
+    return [_HEADS.bound(projected.functional_rank(heads)), _rank_bound(heads.num_parameters, _PARAMETERS)]
 
 
 def _projected_frozen_claims(network: SelfAttention, sizes: HeadSizes, outputs: int) -> Claims:
@@ -214,17 +214,17 @@ def _projected_frozen_claims(network: SelfAttention, sizes: HeadSizes, outputs: 
         return _head_claims(network, as_value)
     reached = network.heads * (sizes.score_parameters + values * outputs)
     functions = network.heads * (as_value.score_dimension + values * outputs - 1)
-    everything = [_bound(reached, _PARAMETERS)]
-    return [_bound(min(functions, reached), _HEADS_BOUND)], everything, everything
+    everything = [_rank_bound(reached, _PARAMETERS)]
+    return [_rank_bound(min(functions, reached), _HEADS_BOUND)], everything, everything
 
 
-def _exact(rank: int, reference: str) -> RankValue:
+def _exact_rank(rank: int, reference: str) -> RankValue:
     return RankValue(rank, "exact", reference)
 
 
-def _bound(rank: int, reference: str) -> RankValue:
+def _rank_bound(rank: int, reference: str) -> RankValue:
     return RankValue(rank, "upper_bound", reference)
 
 
-def _times(claim: RankValue, count: int) -> RankValue:
+def _multiple(claim: RankValue, count: int) -> RankValue:
     return replace(claim, value=count * claim.value)

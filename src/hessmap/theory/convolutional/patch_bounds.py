@@ -55,8 +55,8 @@ def claims_with_bias(
         [replace(claim, reference=f"{_DENSE_BIAS}: {claim.reference}") for claim in claims_as_bounds(claims)]
         for claims in dense
     )
-    every = _bound(sum(layer_parameters), _ALL)
-    columns = _bound(own_block_upper_bound(layer_parameters), _COLUMNS)
+    every = _rank_bound(sum(layer_parameters), _ALL)
+    columns = _rank_bound(own_block_upper_bound(layer_parameters), _COLUMNS)
     return [*outer, every], [*functional, columns], [*loss, every]
 
 
@@ -73,14 +73,14 @@ def non_linear_claims(
     convolutions and piecewise linear activations.
     """
     total = sum(layer_parameters)
-    outer, functional, loss = ([_bound(total, _ALL)] for _ in range(3))
+    outer, functional, loss = ([_rank_bound(total, _ALL)] for _ in range(3))
     if activation in POSITIVELY_HOMOGENEOUS:
-        outer.append(_bound(max(total - num_filters, 0), _RESCALING))
-        functional.append(_bound(own_block_upper_bound(layer_parameters), _COLUMNS))
+        outer.append(_rank_bound(max(total - num_filters, 0), _RESCALING))
+        functional.append(_rank_bound(own_block_upper_bound(layer_parameters), _COLUMNS))
         if unitwise is not None:
-            functional.append(_bound(unitwise, _UNITWISE))
+            functional.append(_rank_bound(unitwise, _UNITWISE))
     return outer, functional, loss
 
 
-def _bound(value: int, reference: str) -> RankValue:
+def _rank_bound(value: int, reference: str) -> RankValue:
     return RankValue(value, "upper_bound", reference)

@@ -89,7 +89,7 @@ def _ranks(network: Convolutions, question: RankQuestion) -> RankPrediction:
         question,
         facts,
         lambda: _linear_claims(network, seen, facts),
-        lambda: non_linear_claims(network.activation, seen, num_filters, _unitwise(network, facts)),
+        lambda: non_linear_claims(network.activation, seen, num_filters, _unitwise_bound(network, facts)),
     )
 
 
@@ -99,7 +99,7 @@ def _visible_parameters(network: Convolutions, facts: DataFacts) -> tuple[int, .
     return (*hidden, facts.effective_output_dim * (network.widths[-2] + network.biases[-1]))
 
 
-def _unitwise(network: Convolutions, facts: DataFacts) -> int | None:
+def _unitwise_bound(network: Convolutions, facts: DataFacts) -> int | None:
     if network.num_layers > 2:
         return None
     entering = network.channels[0] * network.taps[0] + network.biases[0]
@@ -121,19 +121,19 @@ def _linear_claims(network: Convolutions, seen: tuple[int, ...], facts: DataFact
         network.biases,
         [padding > 0 for padding in network.paddings],
     )
-    unitwise = _unitwise(network, facts)
-    by_filters = [] if unitwise is None else [_bound(unitwise, _UNITWISE)]
-    return [*outer, _bound(mixing, _MIXING)], [*functional, *by_filters], loss
+    unitwise = _unitwise_bound(network, facts)
+    by_filters = [] if unitwise is None else [_rank_bound(unitwise, _UNITWISE)]
+    return [*outer, _rank_bound(mixing, _MIXING)], [*functional, *by_filters], loss
 
 
 def _deep_claims(network: Convolutions, seen: tuple[int, ...], facts: DataFacts) -> Claims:
     sizes = (*network.widths[:-1], facts.effective_output_dim)
     rank, residual = facts.entering_rank, facts.residual_rank
-    outer = [_bound(deep_bounds.outer_product_upper_bound(sizes, seen, rank), _DEEP_OUTER)]
+    outer = [_rank_bound(deep_bounds.outer_product_upper_bound(sizes, seen, rank), _DEEP_OUTER)]
     columns = sum(deep_bounds.functional_column_upper_bounds(sizes, seen, residual, rank))
-    functional = [_bound(columns, _DEEP_FUNCTIONAL)]
+    functional = [_rank_bound(columns, _DEEP_FUNCTIONAL)]
     if residual == min(rank, *sizes[1:]):
-        functional.append(_bound(deep_bounds.hidden_units_upper_bound(sizes, residual, rank), _COROLLARY))
+        functional.append(_rank_bound(deep_bounds.hidden_units_upper_bound(sizes, residual, rank), _COROLLARY))
     loss = _deep_loss_bounds(sizes, seen, facts)
     chain = None if any(network.paddings[1:]) else _chain(network, facts)
     if chain is not None and deep_law.has_law(chain):
@@ -176,8 +176,8 @@ def _chain(network: Convolutions, facts: DataFacts) -> FilterChain | ImageChain:
 def _deep_loss_bounds(sizes: tuple[int, ...], seen: tuple[int, ...], facts: DataFacts) -> list[RankValue]:
     rank, residual = facts.entering_rank, facts.residual_rank
     return [
-        _bound(deep_bounds.loss_upper_bound(sizes, seen, residual, rank), _DEEP_LOSS),
-        _bound(sum(loss_column_upper_bounds(sizes, seen, residual, rank)), _LOSS_COLUMNS),
+        _rank_bound(deep_bounds.loss_upper_bound(sizes, seen, residual, rank), _DEEP_LOSS),
+        _rank_bound(sum(loss_column_upper_bounds(sizes, seen, residual, rank)), _LOSS_COLUMNS),
     ]
 
 
@@ -197,8 +197,8 @@ def _one_hidden_claims(network: Convolutional, seen: tuple[int, ...], facts: Dat
     outer = [RankValue(one_layer.outer_product_rank(net), "exact", _OUTER)]
     if not is_full:
         outer = [
-            _bound(one_layer.outer_product_upper_bound(net, rank), _LOW_OUTER),
-            _bound(one_layer.outer_product_rank(net), _GENERIC),
+            _rank_bound(one_layer.outer_product_upper_bound(net, rank), _LOW_OUTER),
+            _rank_bound(one_layer.outer_product_rank(net), _GENERIC),
         ]
     moments = one_layer.functional_rank(net, residual)
     functional = [RankValue(moments, "upper_bound" if padding else "exact", _FUNCTIONAL)]
@@ -209,5 +209,5 @@ def _one_hidden_claims(network: Convolutional, seen: tuple[int, ...], facts: Dat
     return outer, functional, [loss, *_deep_loss_bounds((*network.widths[:-1], outputs), seen, facts)]
 
 
-def _bound(value: int, reference: str) -> RankValue:
+def _rank_bound(value: int, reference: str) -> RankValue:
     return RankValue(value, "upper_bound", reference)

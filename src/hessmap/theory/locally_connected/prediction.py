@@ -74,11 +74,11 @@ def _linear_claims(network: LocallyConnected, seen: tuple[int, int], facts: Data
     widths = (*network.widths[:-1], outputs)
     dense = deep_bounds.loss_upper_bound(widths, seen, residual, rank)
     return (
-        [_bound(full.outer_product, _GENERIC), _bound(linear.outer_product_rank(widths, rank), _LOW_OUTER)],
+        [_rank_bound(full.outer_product, _GENERIC), _rank_bound(linear.outer_product_rank(widths, rank), _LOW_OUTER)],
         [functional],
-        [_bound(full.loss, _GENERIC), _bound(dense, _DENSE)],
+        [_rank_bound(full.loss, _GENERIC), _rank_bound(dense, _DENSE)],
     )
 
 
-def _bound(value: int, reference: str) -> RankValue:
+def _rank_bound(value: int, reference: str) -> RankValue:
     return RankValue(value, "upper_bound", reference)

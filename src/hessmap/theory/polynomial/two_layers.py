@@ -65,7 +65,7 @@ def rank_without_bias(inputs: int, hidden: int, degrees: Sequence[int]) -> Rank:
     ni, nh, degrees = _checked_sizes(inputs, hidden, degrees)
     n, lower = degrees[-1], degrees[:-1]
     if set(degrees) >= set(range(1, n + 1)):
-        return Rank(_full(ni, nh, n, 0 in lower), "exact", THEOREM)
+        return Rank(_full_dimension(ni, nh, n, 0 in lower), "exact", THEOREM)
     if lower == tuple(range(2, n)) and lower:
         return Rank(secant_dimension(n, ni, nh + 1) - (ni + 1), "exact", THEOREM)
     top = secant_dimension(n, ni - 1, nh)
@@ -144,7 +144,7 @@ def function_space_dim(inputs: int, coefficients: Sequence[float], hidden_bias: 
     return sum(comb(inputs + k - 1, k) for k in degrees)
 
 
-def _full(ni: int, nh: int, n: int, has_constant: bool) -> int:
+def _full_dimension(ni: int, nh: int, n: int, has_constant: bool) -> int:
     dimension = secant_dimension(n, ni, nh)
     return dimension if has_constant else min(dimension, comb(ni + n, n) - 1)
 

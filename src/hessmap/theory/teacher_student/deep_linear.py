@@ -29,7 +29,7 @@ class DeepLinear:
         residual = factors.end_to_end - _Factors(teacher).end_to_end
         parts = []
         for place in range(factors.depth):
-            moment = _t(factors.after(place)) @ residual @ _t(factors.before(place))
+            moment = _transposed(factors.after(place)) @ residual @ _transposed(factors.before(place))
             parts.append(factors.parameters(moment, place))
         return np.concatenate(parts, axis=-1)
 
@@ -115,5 +115,5 @@ class _Factors:
         return np.concatenate([np.concatenate([layer, column], axis=-1), last], axis=-2)
 
 
-def _t(matrix: Array) -> Array:
+def _transposed(matrix: Array) -> Array:
     return np.swapaxes(matrix, -1, -2)
