@@ -285,7 +285,7 @@ REFUSED = {
     ),
     "once differentiable": (
         lambda: Wrapped(lambda m, x: OnceDifferentiable.apply(m.layer(x)).mean(1)),
-        "second derivatives must be symmetric; torch's differ from their transpose by",
+        "second derivatives must be (symmetric|those of the outputs); torch's differ from",
     ),
     "wrong in place": (
         lambda: Wrapped(lambda m, x: m.layer(x).tanh_().mul_(2).mean(1)),
@@ -306,7 +306,7 @@ def test_what_torch_cannot_differentiate_twice_is_refused_in_a_sentence(name: st
         "trace": lambda: hm.trace_estimate(hessian),
         "eigenpairs": lambda: hm.top_eigenpairs(hessian, 2),
     }
-    with pytest.raises(UnsupportedNetwork, match=reason.replace("(", r"\(")):
+    with pytest.raises(UnsupportedNetwork, match=reason):
         asked[ask]()
 
 

@@ -29,16 +29,25 @@ class BatchGraph:
 
     ``together`` takes the products of all rows at once, which pays where an operation costs less than its call; else
     they go one by one through convolutions that are written as matrix products.
+    ``moved_by`` is added to the parameters.
     """
 
     def __init__(
-        self, problem: Problem, batch: tuple[Any, Tensor, Tensor], together: bool, fast: bool | None = None
+        self,
+        problem: Problem,
+        batch: tuple[Any, Tensor, Tensor],
+        together: bool,
+        fast: bool | None = None,
+        moved_by: Tensor | None = None,
     ) -> None:
         """``fast`` says whether operations are rewritten for speed: where None, if that was seen to change nothing."""
         self.problem = problem
         self.inputs, self.targets, self.weights = batch
         self.together = together
-        self.named = {name: value.detach().requires_grad_() for name, value in problem.named.items()}
+        values = problem.named
+        if moved_by is not None:
+            values = {name: values[name] + part for name, part in problem.unflatten(moved_by).items()}
+        self.named = {name: value.detach().requires_grad_() for name, value in values.items()}
         self.leaves = list(self.named.values())
         fast = not together and may_be_rewritten(problem) if fast is None else fast
         with torch.enable_grad():

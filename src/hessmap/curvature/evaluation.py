@@ -118,6 +118,38 @@ def _batch_norm(
     return found if bias is None else found + bias.view(along)
 
 
+def _embedding_bag(
+    input: Tensor,
+    weight: Tensor,
+    offsets: Tensor | None = None,
+    max_norm: float | None = None,
+    norm_type: float = 2,
+    scale_grad_by_freq: bool = False,
+    mode: str = "mean",
+    sparse: bool = False,
+    per_sample_weights: Tensor | None = None,
+    include_last_offset: bool = False,
+    padding_idx: int | None = None,
+) -> Tensor:
+    """Bags of embeddings, one after the other; torch's kernel has no second derivative. An empty bag is zero."""
+    if offsets is None and input.ndim != 2:
+        raise ValueError(f"bags of embeddings need indices (bags, words), or offsets; got shape {tuple(input.shape)}")
+    if offsets is not None:
+        ends = [*offsets[1:].tolist(), *([] if include_last_offset else [len(input)])]
+        bags = [slice(start, end) for start, end in zip(offsets.tolist(), ends, strict=False)]
+    else:
+        bags = [slice(number, number + 1) for number in range(len(input))]
+    found = F.embedding(input, weight, max_norm=max_norm, norm_type=norm_type, scale_grad_by_freq=scale_grad_by_freq)
+    padding = None if padding_idx is None else padding_idx % len(weight)
+    counts = torch.ones_like(input, dtype=torch.bool) if padding is None else input != padding
+    if per_sample_weights is not None:
+        found = found * per_sample_weights[..., None]
+    rows = [found[bag][counts[bag]] for bag in bags]
+    if mode == "max":
+        return torch.stack([row.max(0).values if len(row) else weight.new_zeros(weight.shape[1]) for row in rows])
+    return torch.stack([row.sum(0) / (max(1, len(row)) if mode == "mean" else 1) for row in rows])
+
+
 def _inner_calls_visible(function: FunctionType) -> FunctionType:
     """A composite function of torch whose own calls pass through torch-function modes one by one."""
     plain = {name: lambda *_: False for name in ("has_torch_function", "has_torch_function_unary")}
@@ -147,7 +179,11 @@ _FASTER: dict[Callable[..., Any], Callable[..., Any]] = {
 }
 _COMPOSITE: dict[Callable[..., Any], Callable[..., Any]] = {
     F.multi_head_attention_forward: _inner_calls_visible(F.multi_head_attention_forward),  # type: ignore[arg-type]
+    F.embedding_bag: _embedding_bag,
 }
+
+
+_ATTENTION = (F.scaled_dot_product_attention, F.multi_head_attention_forward)
 
 
 class OperationRewriter(TorchFunctionMode):
@@ -166,11 +202,9 @@ class OperationRewriter(TorchFunctionMode):
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        if func is F.scaled_dot_product_attention and self.notes is not None:
+        if func in _ATTENTION and self.notes is not None:
             self.notes.add(ATTENTION_NOTE)
         if func in _COMPOSITE:
-            if self.notes is not None:
-                self.notes.add(ATTENTION_NOTE)
             with self:
                 return _COMPOSITE[func](*args, **kwargs)
         if self.fast and func in _FASTER:

@@ -6,14 +6,22 @@ from dataclasses import replace
 from math import prod
 from typing import NamedTuple
 
+import torch
 from torch import nn
 
 from hessmap.curvature.batch_formats import Pair
 from hessmap.curvature.frozen_model import FrozenModel
 from hessmap.curvature.losses import Loss
+from hessmap.curvature.model_copy import private_copy
 from hessmap.curvature.model_loss_reading import read_model_loss
-from hessmap.curvature.nested_tensors import move_to, take_rows
-from hessmap.curvature.probing import require_function, require_separate_losses
+from hessmap.curvature.nested_tensors import Inputs, move_to, take_rows
+from hessmap.curvature.probing import (
+    changed_attribute,
+    plain_attributes,
+    require_function,
+    require_no_memory,
+    require_separate_losses,
+)
 from hessmap.curvature.weight_access import require_module_weights, require_unwritten
 from hessmap.curvature.weighted_samples import prepared_targets
 
@@ -35,6 +43,7 @@ def checked_first_samples(model: FrozenModel, loss: Loss | None, first: Pair, or
     inputs = move_to(first[0], model.device, model.dtype)
     notes: tuple[str, ...] = ()
     versions = [value._version for value in model.named.values()]
+    attributes = plain_attributes(model.model)
     if loss is None:
         loss, forward, note = read_model_loss(model.returned, inputs, targets)
         model = replace(model, forward=forward)
@@ -43,9 +52,21 @@ def checked_first_samples(model: FrozenModel, loss: Loss | None, first: Pair, or
     require_unwritten(model.named, versions)
     narrow, other = require_module_weights(lambda given: model.outputs(given, few), model.named, original, model.model)
     require_function(lambda few: model.outputs(model.named, few), inputs, narrow or model.dtype)
+    if (changed := changed_attribute(model.model, attributes)) is not None:
+        _require_no_memory(model, changed, original, few, narrow or model.dtype)
     outputs = model.outputs(model.named, inputs).detach()
     shape = tuple(outputs.shape[1:])
     fitted = loss.fitted(shape, targets).to(model.dtype, model.device)
     prepared = prepared_targets(fitted, targets, prod(shape), model.dtype, model.device)
     require_separate_losses(fitted, outputs.reshape(len(outputs), -1), prepared)
-    return FirstSamples(model, fitted, shape, (*notes, *other))
+    return FirstSamples(replace(model, narrowest=narrow), fitted, shape, (*notes, *other))
+
+
+@torch.no_grad()
+def _require_no_memory(
+    model: FrozenModel, changed: str, original: nn.Module, few: Inputs, narrowest: torch.dtype
+) -> None:
+    """A model that keeps something gives with other weights what a fresh copy of it gives."""
+    fresh = replace(model, model=private_copy(original, model.dtype, model.device)[0])
+    moved = {name: 1.5 * value + 0.1 for name, value in model.named.items()}
+    require_no_memory(changed, model.outputs(moved, few), fresh.outputs(moved, few), narrowest)

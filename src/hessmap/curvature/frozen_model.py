@@ -20,7 +20,7 @@ from hessmap.errors import InvalidInput, require, sentence
 @dataclass(frozen=True, eq=False)
 class FrozenModel:
     """``named`` are the parameters that are differentiated, ``fixed`` all others; ``forward`` is the user's way to call
-    the model. ``seen`` collects what evaluations find worth a note."""
+    the model. ``narrowest`` is a narrower number format in which it computes some of its values; ``seen`` collects what evaluations find worth a note."""
 
     model: nn.Module
     named: dict[str, Tensor]
@@ -31,6 +31,7 @@ class FrozenModel:
     num_left_out: int
     copy_notes: tuple[str, ...]
     format_notes: tuple[str, ...]
+    narrowest: torch.dtype | None = None
     seen: set[str] = field(default_factory=set)
 
     @property

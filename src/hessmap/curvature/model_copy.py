@@ -33,6 +33,10 @@ def private_copy(
         change = "promoted" if dtype == torch.float64 else "converted"
         notes.append(f"the model was {change} from {names} to {str(dtype).removeprefix('torch.')}")
     original = getattr(model, "_orig_mod", model)
+    hooked = [name for name, parameter in original.named_parameters() if parameter._backward_hooks]
+    if hooked:
+        names = ", ".join(f"'{name}'" for name in hooked[:3]) + (" .." if len(hooked) > 3 else "")
+        notes.append(f"hooks on the gradients of {names} were left out: derivatives are those of the risk")
     try:
         copied = _uncompiled_model(copy.deepcopy(original, _recomputed_weights(original))).to(device)
         # Not .to(dtype), which would make complex buffers real.

@@ -105,6 +105,7 @@ class Problem:
         self.model, self.user_forward = frozen.model, frozen.forward
         self.named, self.layout = frozen.named, frozen.layout
         self.dtype, self.device = frozen.dtype, frozen.device
+        self.narrowest_format = frozen.narrowest
         self.samples, self.loss, self.mass = data.samples, data.loss, data.mass
         self.num_parameters, self.num_samples = self.layout.size, self.samples.num_samples
         self._found_once: dict[str, Any] = {}

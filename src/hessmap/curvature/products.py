@@ -17,6 +17,7 @@ from hessmap.curvature.agreement import disagreement, random_vector, tolerance
 from hessmap.curvature.batch_graph import PRODUCTS, BatchGraph, RowProduct
 from hessmap.curvature.chain import Link, chain_of
 from hessmap.curvature.chain_products import CHAIN_PARTS, chain_columns, chain_product
+from hessmap.curvature.differences import require_true_derivatives
 from hessmap.curvature.graph_memory import batch_bytes, bytes_per_sample, samples_at_once
 from hessmap.curvature.nested_tensors import take_rows
 from hessmap.curvature.problem import Problem
@@ -79,6 +80,7 @@ class BlockProducts:
     def __call__(self, vectors: Tensor) -> Tensor:
         """With the columns of ``vectors``, in the problem's number format and on its device, and moved back."""
         problem = self.problem
+        require_true_derivatives(problem)
         point = problem.parameters
         given = vectors.T.to(point.device, point.dtype).contiguous()
         given = given.clone() if given.is_inference() else given

@@ -14,6 +14,7 @@ from math import prod
 import torch
 from torch import Tensor
 
+from hessmap.curvature.differences import require_true_derivatives
 from hessmap.curvature.layout import Layout
 from hessmap.curvature.nested_tensors import Inputs, num_rows
 from hessmap.curvature.problem import Problem, require_problem
@@ -141,6 +142,7 @@ def layer_names(problem: Problem) -> tuple[str, ...]:
 def find_layer(problem: Problem, name: str, with_bias: bool = False) -> Layer:
     """The layer of that name, or a sentence that says why it is none."""
     require_problem(problem)
+    require_true_derivatives(problem)
     recording, modules = recording_of(problem), dict(problem.model.named_modules())
     weight = next((known for known in problem.named if name_of_layer(known) == name), None)
     if weight is None and name not in modules:
