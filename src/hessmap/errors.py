@@ -56,7 +56,8 @@ def sentence(must: str, got: str, remedy: str = "") -> str:
     'widths must be at least 1; widths[2] is 0. Remove that layer.'
     """
     text = f"{must}; {got}."
-    return f"{text} {remedy}." if remedy else text
+    text = f"{text} {remedy}." if remedy else text
+    return " ".join(text.split()) if "\n" in text else text  # what was given may be printed on many lines
 
 
 def require(condition: bool, must: str, got: str, remedy: str = "") -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import pytest
@@ -150,6 +151,9 @@ KINKS: dict[str, Callable[[Tensor], Tensor]] = {
     "selected": lambda z: torch.where(z > 0.1, z**2, z),
     "clamped": lambda z: z.clamp(-0.2, 0.2),
     "norm": lambda z: z / (z.norm(dim=1, keepdim=True) + 1),
+    "layer norm": lambda z: F.layer_norm(z, (5,)),
+    "RMS norm": lambda z: F.rms_norm(z, (5,)),
+    "normalised": lambda z: F.normalize(z, dim=1),
     "stiff": lambda z: torch.tanh(1e4 * z),
 }
 
@@ -190,6 +194,9 @@ def test_differences_contradict_a_wrong_derivative_and_nothing_else() -> None:
     assert not contradicted(12.0, smooth)
     assert contradicted(11.0, smooth)
     assert contradicted(0.0, smooth)
+    for stiff in (lambda place: math.tanh(1e9 * place), lambda place: place / (1e-20 + place**2) ** 0.75):
+        slope = (stiff(1e-13) - stiff(-1e-13)) / 2e-13
+        assert not contradicted(slope, stiff)
     for kink in (abs, lambda place: max(place, 0.0), lambda place: float(place > 0), lambda place: place * abs(place)):
         assert not contradicted(0.0, kink)
     assert not contradicted(0.0, lambda place: 1e-13 * hash(place) / 2**61)  # rounding

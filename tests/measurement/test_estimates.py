@@ -311,3 +311,10 @@ def test_the_size_decides() -> None:
     inputs, targets = (torch.randn(60, width, generator=generator, dtype=torch.float64) for width in (20, 10))
     deep = hm.Problem(hm.FullyConnected(widths=(20, 20, 10)).build(seed=0), "squared", inputs, targets)
     assert hm.choose_method(hm.loss_hessian(deep)).method == "reduced"
+
+
+def test_a_density_over_more_than_the_range_of_numbers_is_refused() -> None:
+    with pytest.raises(
+        InvalidInput, match="the range of a density must be a finite number; the eigenvalues go from -1"
+    ):
+        hm.density_estimate(np.diag([1.5e308, -1.5e308, 1.0, 2.0]), num_steps=4, num_probes=2)

@@ -93,3 +93,15 @@ def test_the_solution_applied_to_the_matrix_gives_the_right_hand_side(size: int,
     wanted = generator.standard_normal(size)
     found = solve(matrix, (matrix + shift * np.eye(size)) @ wanted, shift)
     assert found.solution == pytest.approx(wanted, abs=1e-10)
+
+
+@pytest.mark.parametrize("scale", [1e-280, 1e-160, 1.0, 1e160, 1e300])
+def test_the_backward_error_does_not_depend_on_the_scale(scale: float) -> None:
+    """The squares of a solution of size 1e170 overflow, those of one of size 1e-290 vanish; its error must not."""
+    matrix = np.diag([1.0, 2.0, 1e-12]) + 1e-13 * np.ones((3, 3))
+    found = solve(scale * matrix, np.array([1.0, 2.0, 3.0]))
+    solution = found.solution * scale
+    residual = np.linalg.norm(matrix @ solution - [1.0, 2.0, 3.0])
+    expected = residual / (np.linalg.norm(matrix) * np.linalg.norm(solution) + np.linalg.norm([1.0, 2.0, 3.0]))
+    assert found.backward_error <= 1e-15
+    assert found.backward_error == pytest.approx(expected, rel=1, abs=1e-17)

@@ -106,6 +106,36 @@ def test_rounding_is_no_asymmetry(noise: float) -> None:
         measured_product(Noisy(matrix))(torch.ones(SIZE, 1, dtype=torch.float64))
 
 
+NONLINEAR = {
+    "absolute values": torch.abs,
+    "rectified": torch.relu,
+    "signs": torch.sign,
+    "squares": torch.square,
+    "shifted": lambda images: images + 1,
+    "normalised": lambda images: images / images.norm(dim=0),
+}
+
+
+@pytest.mark.parametrize("name", NONLINEAR)
+@pytest.mark.parametrize("measure", ["top_eigenpairs", "sharpness", "density_estimate", "krylov_solve"])
+def test_what_is_not_linear_is_not_excused_as_rounding(name: str, measure: str) -> None:
+    """The mixture of two products, by which rounding is told from asymmetry, is far off here."""
+
+    class Nonlinear(Counted):
+        def matmat(self, vectors: Tensor) -> Tensor:
+            return NONLINEAR[name](super().matmat(vectors))
+
+    operator = Nonlinear(rotated(np.linspace(-1, 3, SIZE)))
+    asked = {
+        "top_eigenpairs": lambda: hm.top_eigenpairs(operator, 2),
+        "sharpness": lambda: hm.sharpness(operator),
+        "density_estimate": lambda: hm.density_estimate(operator, num_steps=4, num_probes=2),
+        "krylov_solve": lambda: hm.measurement.krylov_solve(operator, np.ones(SIZE), shift=5.0),
+    }
+    with pytest.raises(InvalidInput, match="a measurement needs a (linear|symmetric) operator; "):
+        asked[measure]()
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
 def test_operators_in_other_formats_get_vectors_of_their_own(dtype: torch.dtype) -> None:
     operator = DenseOperator(torch.from_numpy(rotated(np.linspace(-1, 3, SIZE))).to(dtype))

@@ -220,7 +220,7 @@ def test_a_model_that_starts_with_nan_is_an_error():
 BAD = [
     ({"loss": "cros_entropy"}, UnknownName, "Did you mean 'cross_entropy'"),
     ({"optimiser": "sgdd"}, UnknownName, "Did you mean 'sgd'"),
-    ({"epochs": -1}, InvalidInput, "epochs must not be negative"),
+    ({"epochs": -1}, InvalidInput, "epochs must be an integer of at least 0; got -1"),
     ({"batch_size": 0}, InvalidInput, "batch_size must be at least 1"),
     ({"drop_rate_after": 0}, InvalidInput, "drop_rate_after must be at least 1"),
     ({"record_every": 0}, InvalidInput, "record_every must be at least 1"),

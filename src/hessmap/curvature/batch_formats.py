@@ -80,7 +80,7 @@ def checked_pair(inputs: Inputs, targets: Tensor, start: int) -> Pair:
 
 
 def tensor_or_same(data: Any) -> Any:
-    return torch.as_tensor(data) if isinstance(data, np.ndarray) else data
+    return as_tensor(data, "inputs") if isinstance(data, np.ndarray) else data
 
 
 def as_tensor(values: Any, name: str) -> Tensor:

@@ -8,12 +8,12 @@ two steps, so that kinks, ties and rounding decide nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from hessmap.curvature.agreement import random_vector
 from hessmap.curvature.batch_graph import BatchGraph
@@ -28,25 +28,26 @@ HIDDEN_NOTE = (
     "gradients are not those of the outputs: the model hides values from autograd or changes gradients (detach, hooks, "
     "a backward of its own); its derivatives are those that torch takes"
 )
-_NEARER = 0.25  # of the step, for the second pair of differences
+_MOST_OUTPUTS = 4096
 
 
 @dataclass(frozen=True)
 class _Trust:
     """What differences in a number format can tell.
 
-    With a step relative to the size of the point, they are believed if no further apart than ``believed``, and
-    contradict a derivative that is further off than ``allowed``: relative to the derivative, or to the part
-    ``resolved`` of value / point, below which they are rounding.
+    With a step relative to the size of the point, and with a part ``nearer`` of it, they are believed if no further
+    apart than ``believed`` of the largest of them, and contradict a derivative that is further off than ``allowed`` of
+    its size: or of the part ``resolved`` of value / point, below which they are rounding.
     """
 
     step: float
+    nearer: float
     believed: float
     allowed: float
     resolved: float
 
 
-_TRUST = {torch.float64: _Trust(1e-6, 1e-3, 1e-2, 1e-5), torch.float32: _Trust(1e-3, 2e-2, 1e-1, 1e-1)}
+_TRUST = {torch.float64: _Trust(1e-6, 1 / 32, 1e-3, 1e-2, 1e-5), torch.float32: _Trust(1e-3, 1 / 4, 2e-2, 1e-1, 1e-1)}
 
 
 @torch.inference_mode(False)
@@ -66,59 +67,97 @@ def _require_true(problem: Problem) -> bool:
         raise _untrue("the outputs", "gradients")
     if not is_true_once:
         problem.add_note(HIDDEN_NOTE)
-    if isinstance(problem.loss, FunctionLoss) and not _loss_is_true(problem, line.graph):
+    if isinstance(problem.loss, FunctionLoss) and not _loss_is_true(problem, line.batch):
         raise _untrue("the loss", "its slopes")
     return True
 
 
 class _Line:
-    """The outputs of two samples, seen in a random direction of theirs, along a random line of the parameters."""
+    """A random sum of outputs of two samples, along a random line of the parameters.
+
+    Of the sum, and of its gradient in another random direction: the value, what autograd finds for its derivative along
+    the line, and the sizes of both.
+    """
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
         self.batch = next(iter(problem.batches(2)))
-        self.graph = BatchGraph(problem, self.batch, together=False)
-        size, outputs = problem.num_parameters, self.graph.outputs
+        size = problem.num_parameters
         self.direction, self.other = random_vector(2 * size, problem.dtype).reshape(2, size).to(problem.device)
-        self.cotangent = random_vector(outputs.numel(), outputs.dtype).to(outputs.device).reshape(outputs.shape)
-        self.size = _size(problem.parameters)
-        self.gradient = self._gradient(self.graph)
+        for name, row in _padding_rows(problem):  # torch takes them for constants
+            problem.unflatten(self.direction)[name][row] = 0.0
+        self.point_size = _size(problem.parameters)
         self._known: dict[float, tuple[float, float]] = {}
+        graph = BatchGraph(problem, self.batch, together=False)
+        sizes = [_norm(graph.outputs)]
+        with torch.enable_grad():
+            roots = graph.gradient(self._sum(graph))
+        graph.forget_outputs()
+        gradient = _joined(roots, graph)
+        image = graph.joined(graph.vjp(roots, graph.leaves, graph.split(self.direction[None])))[0]
+        sizes += [_norm(gradient), _norm(image)]
+        self.first = _dot(gradient, self.direction), sizes[1], sizes[0]
+        self.second = _dot(image, self.other), sizes[2], sizes[1]
 
     def first_derivative_is_true(self) -> bool:
-        found, scale = _dot(self.gradient, self.direction), float(self.gradient.double().norm())
-        value_size = float(self.graph.outputs.detach().double().norm())
-        return self._is_true(found, scale, value_size, lambda place: self._at(place)[0])
+        """Asked more sharply than the second, so that what is hidden from both is not laid on the second."""
+        return self._is_true(*self.first, lambda place: self._at(place)[0], allowed=_TRUST[self.problem.dtype].believed)
 
     def second_derivative_is_true(self) -> bool:
-        roots = self.graph.transposed_jacobian(self.cotangent)
-        rows = self.graph.split(self.direction[None])
-        image = self.graph.joined(self.graph.vjp(roots, self.graph.leaves, rows))[0]
-        found, scale = _dot(image, self.other), float(image.double().norm())
-        value_size = float(self.gradient.double().norm())
-        return self._is_true(found, scale, value_size, lambda place: self._at(place)[1])
+        return self._is_true(*self.second, lambda place: self._at(place)[1])
 
-    def _is_true(self, found: float, scale: float, value_size: float, value: Callable[[float], float]) -> bool:
-        return not is_contradicted(found, scale, value, value_size, self.size, self.problem.dtype)
+    def _is_true(
+        self,
+        found: float,
+        scale: float,
+        value_size: float,
+        value: Callable[[float], float],
+        allowed: float | None = None,
+    ) -> bool:
+        return not is_contradicted(found, scale, value, value_size, self.point_size, self.problem.dtype, allowed)
 
     def _at(self, place: float) -> tuple[float, float]:
-        """What the outputs are in the direction of theirs, and their gradient in the other one of the parameters."""
+        """The sum and its gradient in the other direction, at a place of the line."""
         if place not in self._known:
             moved = BatchGraph(self.problem, self.batch, together=False, moved_by=place * self.direction)
-            self._known[place] = (_dot(moved.outputs, self.cotangent), _dot(self._gradient(moved), self.other))
+            with torch.enable_grad():
+                total = self._sum(moved)
+            moved.forget_outputs()
+            has_graph = total.requires_grad
+            parts = (
+                torch.autograd.grad(total, moved.leaves, allow_unused=True) if has_graph else [None] * len(moved.leaves)
+            )
+            self._known[place] = float(total.detach()), _dot(_joined(parts, moved), self.other)
         return self._known[place]
 
-    def _gradient(self, graph: BatchGraph) -> Tensor:
-        if not graph.outputs.requires_grad:
-            return torch.zeros_like(self.direction)
-        kept = {"retain_graph": graph is self.graph, "materialize_grads": True}
-        parts = torch.autograd.grad(graph.outputs, graph.leaves, self.cotangent, **kept)
-        return torch.cat([part.reshape(-1) for part in parts])
+    def _sum(self, graph: BatchGraph) -> Tensor:
+        """Of all outputs of a small model, of some of a large vocabulary."""
+        flat = graph.outputs.reshape(-1)
+        chosen = torch.linspace(0, len(flat) - 1, min(len(flat), _MOST_OUTPUTS)).long().to(flat.device)
+        return (flat[chosen] * random_vector(len(chosen), flat.dtype).to(flat.device)).sum()
 
 
-def _loss_is_true(problem: Problem, graph: BatchGraph) -> bool:
+def _padding_rows(problem: Problem) -> Iterator[tuple[str, int]]:
+    for path, module in problem.model.named_modules():
+        name = f"{path}.weight" if path else "weight"
+        if isinstance(module, nn.Embedding | nn.EmbeddingBag) and name in problem.named:
+            yield from () if module.padding_idx is None else [(name, module.padding_idx)]
+
+
+def _joined(parts: Sequence[Tensor | None], graph: BatchGraph) -> Tensor:
+    """Derivatives in the leaves as one vector."""
+    full = [
+        torch.zeros_like(leaf) if part is None else part.detach()
+        for part, leaf in zip(parts, graph.leaves, strict=True)
+    ]
+    return torch.cat([part.reshape(-1) for part in full])
+
+
+def _loss_is_true(problem: Problem, batch: tuple[Any, Tensor, Tensor]) -> bool:
     """Whether the Hessian of a user's loss in the outputs is the derivative of its slopes."""
-    outputs, targets = graph.outputs.detach(), graph.targets
+    inputs, targets, _ = batch
+    with torch.no_grad():
+        outputs = problem.forward(problem.named, inputs).detach()
     shape = (2, *outputs.shape)
     direction, other = random_vector(2 * outputs.numel(), outputs.dtype).to(outputs.device).reshape(shape)
 
@@ -134,8 +173,8 @@ def _loss_is_true(problem: Problem, graph: BatchGraph) -> bool:
     image = torch.zeros_like(slope)
     if slope.requires_grad:
         image = torch.autograd.grad(slope, point, direction, materialize_grads=True)[0]
-    found, scale = _dot(image, other), float(image.double().norm())
-    value_size = float(slope.detach().double().norm())
+    found, scale = _dot(image, other), _norm(image)
+    value_size = _norm(slope)
     return not is_contradicted(
         found, scale, lambda place: _dot(slopes(place)[1], other), value_size, _size(outputs), problem.dtype
     )
@@ -148,6 +187,7 @@ def is_contradicted(
     value_size: float,
     point_size: float,
     dtype: torch.dtype,
+    allowed: float | None = None,
 ) -> bool:
     """Whether ``found`` is not the derivative of a value at 0, as far as differences tell.
 
@@ -163,12 +203,13 @@ def is_contradicted(
     trust = _TRUST[dtype]
     step = trust.step * point_size
     central = (value(step) - value(-step)) / (2 * step)
-    scale = max(scale, abs(central), trust.resolved * value_size / point_size)
-    if not abs(central - found) > trust.allowed * scale:
+    least = trust.resolved * value_size / point_size
+    if not abs(central - found) > (allowed or trust.allowed) * max(scale, abs(central), least):
         return False
-    middle = value(0.0)
-    differences = [(value(place) - middle) / place for place in (step, -step, _NEARER * step, -_NEARER * step)]
-    return max(differences) - min(differences) <= trust.believed * scale
+    middle, nearer = value(0.0), trust.nearer * step
+    differences = [(value(place) - middle) / place for place in (step, -step, nearer, -nearer)]
+    # Not of the derivative: far from a stiff point they are all small beside it.
+    return max(differences) - min(differences) <= trust.believed * max(least, *map(abs, differences))
 
 
 def _untrue(whose: str, what: str) -> UnsupportedNetwork:
@@ -178,8 +219,12 @@ def _untrue(whose: str, what: str) -> UnsupportedNetwork:
 
 
 def _size(point: Tensor) -> float:
-    return float(point.detach().double().square().mean().sqrt()) or 1.0
+    return _norm(point) / max(1, point.numel()) ** 0.5 or 1.0
 
 
 def _dot(one: Tensor, other: Tensor) -> float:
-    return float((one.detach().double() * other.double()).sum())
+    return float((one.detach() * other).sum(dtype=torch.float64))
+
+
+def _norm(values: Tensor) -> float:
+    return float(torch.linalg.vector_norm(values.detach(), dtype=torch.float64))

@@ -20,7 +20,8 @@ from hessmap.errors import InvalidInput, require, sentence
 @dataclass(frozen=True, eq=False)
 class FrozenModel:
     """``named`` are the parameters that are differentiated, ``fixed`` all others; ``forward`` is the user's way to call
-    the model. ``narrowest`` is a narrower number format in which it computes some of its values; ``seen`` collects what evaluations find worth a note."""
+    the model. ``narrowest`` is a narrower number format in which it computes some of its values, if there is one;
+    ``seen`` collects what evaluations find worth a note."""
 
     model: nn.Module
     named: dict[str, Tensor]

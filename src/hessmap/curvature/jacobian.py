@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
@@ -12,7 +12,7 @@ from hessmap.curvature.memory import require_memory
 from hessmap.curvature.nested_tensors import Inputs, map_tensors, num_rows, take_rows
 from hessmap.curvature.problem import Problem, require_problem
 from hessmap.curvature.risk import outputs_and_vjp
-from hessmap.errors import InvalidInput, require, sentence
+from hessmap.errors import InvalidInput, checked_count, require, require_name
 
 Kernel = Literal["full", "trace", "single_output"]
 
@@ -47,6 +47,7 @@ def tangent_kernel(problem: Problem, kind: Kernel = "full", output: int = 0) -> 
     tensor([[1., 0.],
             [0., 1.]], dtype=torch.float64)
     """
+    require_name("kind", kind, get_args(Kernel))
     jacobian = output_jacobian(problem)
     if kind == "full":
         flat = jacobian.flatten(0, 1)
@@ -54,12 +55,9 @@ def tangent_kernel(problem: Problem, kind: Kernel = "full", output: int = 0) -> 
     if kind == "trace":
         flat = jacobian.flatten(1)
         return flat @ flat.T
-    if kind == "single_output":
-        count = problem.output_dim
-        require(0 <= output < count, f"output must be in 0..{count - 1}", f"got {output}")
-        return jacobian[:, output] @ jacobian[:, output].T
-    got = f"got {kind!r}"
-    raise InvalidInput(sentence("kind must be one of full, trace, single_output", got))
+    count, index = problem.output_dim, checked_count("output", output, 0)
+    require(index < count, f"output must be in 0..{count - 1}", f"got {index}")
+    return jacobian[:, index] @ jacobian[:, index].T
 
 
 def _rows(problem: Problem, inputs: Inputs) -> Tensor:

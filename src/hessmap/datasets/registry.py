@@ -8,7 +8,7 @@ from collections.abc import Callable
 from hessmap.datasets.data import Data
 from hessmap.datasets.images import cifar10, digits, fashion_mnist, mnist
 from hessmap.datasets.synthetic import dyadic, gaussian, gaussian_mixture, linear_teacher
-from hessmap.errors import InvalidInput, sentence, unknown_name
+from hessmap.errors import InvalidInput, require_name, sentence, unknown_name
 
 _LOADERS: dict[str, Callable[..., Data]] = {
     "digits": digits,
@@ -30,8 +30,7 @@ def by_name(name: str, **options: object) -> Data:
     >>> by_name("digits", num_samples=100).inputs.shape
     torch.Size([100, 64])
     """
-    if name not in _LOADERS:
-        raise unknown_name("data set", name, NAMES)
+    require_name("data set", name, NAMES)
     signature = inspect.signature(_LOADERS[name])
     for option in options:
         if option not in signature.parameters:

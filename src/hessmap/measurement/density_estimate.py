@@ -84,7 +84,10 @@ def density_record(
     low, high = float(used.min()), float(used.max())
     spread = (high - low) or abs(high)
     smoothing = max(_LEAST_WIDTH, spread / min(num_steps, operator.size)) if width is None else width
-    grid = np.linspace(low - 4 * smoothing, high + 4 * smoothing, num_points)
+    ends = low - 4 * smoothing, high + 4 * smoothing
+    must, got = "the range of a density must be a finite number", f"the eigenvalues go from {low:.3g} to {high:.3g}"
+    require(bool(np.isfinite(ends[1] - ends[0])), must, got, "Scale the matrix down")
+    grid = np.linspace(*ends, num_points)
     curves = np.stack([smoothed_density(grid, *rule, smoothing) for rule in zip(nodes, weights, strict=True)])
     mean = curves.mean(0)
     largest = float(mean.max()) or 1.0

@@ -24,6 +24,8 @@ ASYMMETRY_TOLERANCE = 1e-10
 NARROW_TOLERANCE = 1e-5
 EPS = float(np.finfo(np.float64).eps)
 NARROW_EPS = float(np.finfo(np.float32).eps)
+_TINY = float(np.finfo(np.float32).tiny)  # of the narrowest format in which an operator may compute
+LINEARITY_TOLERANCE = 0.03  # the rounding of bfloat16 passes
 _ABOVE_ROUNDING = 10  # an asymmetry is one if it is so much larger than the rounding of the products that show it
 _MIXTURES = 4  # of two vectors, whose products show the rounding of products
 _TILE = 256
@@ -144,7 +146,10 @@ def _require_symmetric(matrix: LinearOperator, product: ScaledProduct) -> None:
         difference, size = float((crossed[0, 1] - crossed[1, 0]).abs()), float(images.norm(dim=0).sum())
         if difference > asymmetry_tolerance(matrix) * size:
             mixture = torch.randn(2, _MIXTURES, generator=generator, dtype=torch.float64)
-            rounding = float((product(vectors @ mixture) - images @ mixture).norm(dim=0).max())
+            expected = images @ mixture
+            rounding = float((product(vectors @ mixture) - expected).norm(dim=0).max())
+            if product.scale > _TINY:  # below, numbers have few digits left
+                _require_linear(rounding, float(expected.norm(dim=0).max()))
             got = f"u.(H v) and v.(H u) of random u and v differ by {difference / size:.3g} of ||H u|| + ||H v||"
             remedy = "Look for a function of the model that hides its second derivative, or for an error in matmat"
             is_symmetric = difference <= _ABOVE_ROUNDING * rounding
@@ -152,6 +157,13 @@ def _require_symmetric(matrix: LinearOperator, product: ScaledProduct) -> None:
     key, owner = _identity(matrix)
     with suppress(TypeError):  # an object without weak references is asked every time
         _SYMMETRIC[key] = owner
+
+
+def _require_linear(difference: float, size: float) -> None:
+    """What no rounding explains is no linear operator, and its asymmetry no rounding."""
+    got = f"H(a u + b v) and a H u + b H v differ by {difference / (size or 1.0):.3g} of their size"
+    must, remedy = "a measurement needs a linear operator", "Look for an error in matmat"
+    require(difference <= LINEARITY_TOLERANCE * size, must, got, remedy)
 
 
 def is_known_symmetric(matrix: LinearOperator) -> bool:

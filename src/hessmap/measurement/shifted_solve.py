@@ -76,6 +76,10 @@ def _refuse_singular(reciprocal_condition: float, size: int, shift: float, is_ro
 
 
 def _backward_error(shifted: Floats, solution: Floats, right: Floats) -> float:
-    residuals = np.linalg.norm(shifted @ solution - right, axis=0)
-    sizes = frobenius_norm(shifted) * np.linalg.norm(solution, axis=0) + np.linalg.norm(right, axis=0)
+    residuals = _column_norms(shifted @ solution - right)
+    sizes = frobenius_norm(shifted) * _column_norms(solution) + _column_norms(right)
     return float(np.divide(residuals, sizes, out=np.zeros_like(residuals), where=sizes > 0).max(initial=0.0))
+
+
+def _column_norms(array: Floats) -> Floats:
+    return np.array([frobenius_norm(column) for column in array.T])

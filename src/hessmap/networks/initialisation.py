@@ -8,7 +8,7 @@ from math import sqrt
 import torch
 from torch import Tensor, nn
 
-from hessmap.errors import require, unknown_name
+from hessmap.errors import require, require_name
 
 Law = Callable[[Tensor, int, int, torch.Generator], None]
 
@@ -70,8 +70,7 @@ def initialise(layer: nn.Linear | nn.Conv1d | nn.Conv2d, init: str, generator: t
     """
     is_layer = isinstance(layer, nn.Linear | nn.Conv1d | nn.Conv2d)
     require(is_layer, "a linear or convolutional layer can be initialised", f"got a {type(layer).__name__}")
-    if not isinstance(init, str) or init not in _LAWS:
-        raise unknown_name("init", init, INITIALISATIONS)
+    require_name("init", init, INITIALISATIONS)
     groups = 1 if isinstance(layer, nn.Linear) else layer.groups
     for weight in layer.weight.chunk(groups):
         fan_in, fan_out = weight[0].numel(), weight[:, 0].numel()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterable
 
-from hessmap.errors import InvalidInput, require, sentence
+from hessmap.errors import InvalidInput, integer_or_none, require, sentence, short_text
 
 
 class Widths(tuple[int, ...]):
@@ -26,7 +26,7 @@ def checked_widths(widths: Iterable[int]) -> Widths:
     try:
         checked = Widths(map(operator.index, widths))
     except TypeError:
-        raise InvalidInput(sentence(must, f"got {widths!r}")) from None
+        raise InvalidInput(sentence(must, f"got {short_text(widths)}")) from None
     require(len(checked) >= 2, "widths must hold an input and an output", f"got {checked}")
     if min(checked) < 1:
         place = next(index for index, width in enumerate(checked) if width < 1)
@@ -40,10 +40,9 @@ def checked_count(name: str, value: int, at_least: int = 0, at_most: int | None 
     >>> checked_count("input_rank", 3, at_most=4, why="the input dimension")
     3
     """
-    try:
-        count = operator.index(value)
-    except TypeError:
-        raise InvalidInput(sentence(f"{name} must be an integer", f"got {value!r}")) from None
+    count = operator.index(value) if isinstance(value, bool) else integer_or_none(value)
+    if count is None:
+        raise InvalidInput(sentence(f"{name} must be an integer", f"got {short_text(value)}"))
     require(count >= at_least, f"{name} must be at least {at_least}", f"got {count}")
     if at_most is not None:
         require(count <= at_most, f"{name} must be at most {at_most}, {why}", f"got {count}")

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import Literal, get_args
 
-from hessmap.errors import InvalidInput, UnsupportedNetwork, sentence, unknown_name
+from hessmap.errors import InvalidInput, UnsupportedNetwork, require_name, sentence
 from hessmap.networks.activations import Activation, Polynomial, activation_of
 from hessmap.results.effective_parameters import EffectiveParameters
 from hessmap.theory.conditions import Widths, checked_count, checked_widths
@@ -135,6 +135,5 @@ def _widths(inputs: int, hidden: int | Iterable[int], outputs: int) -> Widths:
 def _bias(given: Bias | bool) -> Bias:
     if isinstance(given, bool):
         return "both" if given else "none"
-    if given not in get_args(Bias):
-        raise unknown_name("bias", given, get_args(Bias))
+    require_name("bias", given, get_args(Bias))
     return given

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import singledispatch
 from typing import get_args
 
-from hessmap.errors import InvalidInput, UnsupportedNetwork, require, sentence, unknown_name
+from hessmap.errors import InvalidInput, UnsupportedNetwork, require, require_name, sentence, unknown_name
 from hessmap.networks import SelfAttention
 from hessmap.results import RankPrediction, Truth
 from hessmap.theory.losses_and_data.losses import LOSSES
@@ -32,8 +32,7 @@ class RankQuestion:
     num_tokens: int | None = None
 
     def __post_init__(self) -> None:
-        if self.loss not in LOSSES:
-            raise unknown_name("loss", self.loss, LOSSES)
+        require_name("loss", self.loss, LOSSES)
         if self.kind is not None and self.kind not in KINDS:
             raise unknown_name("kind", self.kind, KINDS)
         is_bool = isinstance(self.mean_residual_is_zero, bool)

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from hessmap.datasets.preprocessing import one_hot
-from hessmap.errors import require, unknown_name
+from hessmap.errors import require, require_name
 
 PerSample = Callable[[Tensor, Tensor], Tensor]
 
@@ -41,8 +41,7 @@ LOSSES: dict[str, PerSample] = {"squared": squared, "cross_entropy": cross_entro
 def per_sample(loss: str | PerSample) -> PerSample:
     """The function of a loss by its name, or the user's own (outputs, targets) -> one value per sample."""
     if isinstance(loss, str):
-        if loss not in LOSSES:
-            raise unknown_name("loss", loss, LOSSES)
+        require_name("loss", loss, LOSSES)
         return LOSSES[loss]
     return loss
 

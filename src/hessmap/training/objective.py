@@ -9,9 +9,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import UninitializedParameter
 
 from hessmap.datasets.data import Data
-from hessmap.errors import HessmapError, require, sentence
+from hessmap.errors import HessmapError, InvalidInput, require, sentence, short_text
 from hessmap.training.losses import PerSample, fitting_targets, per_sample
 from hessmap.training.modes import evaluation_mode
 
@@ -126,12 +127,22 @@ class Objective:
             yield inputs, self.targets[start : start + _CHUNK], len(inputs) / self.num_samples
 
 
-def objective(model: nn.Module, data: Data, loss: str | PerSample, weight_decay: float = 0.0) -> Objective:
+def objective(
+    model: nn.Module, data: Data | tuple[Tensor, Tensor], loss: str | PerSample, weight_decay: float = 0.0
+) -> Objective:
     """The objective of training a model on (inputs, targets), both in the model's number format."""
+    require(isinstance(model, nn.Module), "model must be a torch.nn.Module", f"got {short_text(model)}")
+    is_pair = isinstance(data, tuple | list) and len(data) == 2
+    require(is_pair, "data must be a pair of inputs and targets", f"got {short_text(data)}")
     inputs, targets = data
     must, got = "training needs tensors", f"got {type(inputs).__name__} and {type(targets).__name__}"
     require(isinstance(inputs, Tensor) and isinstance(targets, Tensor), must, got, "Use torch.from_numpy for arrays")
+    is_plain = all(part.layout == torch.strided and not part.is_meta for part in (inputs, targets))
+    require(is_plain, "training needs plain dense tensors", f"got {inputs.layout} on {inputs.device}")
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    has_values = not any(isinstance(one, UninitializedParameter) or one.is_meta for one in parameters)
+    must, got = "every parameter must have its values", "some belong to a lazy module or to the meta device"
+    require(has_values, must, got, "Call the model once on a batch, or load its weights, first")
     require(bool(parameters), "training needs a model with parameters to train", "it has none")
     require(
         0 < len(inputs) == len(targets),
@@ -142,11 +153,23 @@ def objective(model: nn.Module, data: Data, loss: str | PerSample, weight_decay:
     function = per_sample(loss)
     inputs = inputs.to(parameters[0].dtype) if inputs.is_floating_point() else inputs
     with torch.no_grad(), evaluation_mode(model):
-        outputs = model(inputs[:1])
+        outputs = _first_outputs(model, inputs)
         if not isinstance(loss, str):
             _require_single_samples(function, model, inputs, fitting_targets(loss, targets, outputs))
     labels = targets if targets.ndim == 1 and not targets.is_floating_point() and outputs.ndim == 2 else None
     return Objective(model, function, inputs, fitting_targets(loss, targets, outputs), labels, weight_decay)
+
+
+def _first_outputs(model: nn.Module, inputs: Tensor) -> Tensor:
+    try:
+        outputs: Tensor = model(inputs[:1])
+    except (RuntimeError, ValueError, TypeError, IndexError) as error:
+        given = f"{tuple(inputs.shape)} and type {str(inputs.dtype).removeprefix('torch.')}"
+        must, got = "the inputs must fit the model", f"inputs of shape {given} gave: {error}"
+        raise InvalidInput(sentence(must, got)) from error
+    must = "a model that is trained must return a tensor"
+    require(isinstance(outputs, Tensor), must, f"it returned a {type(outputs).__name__}")
+    return outputs
 
 
 def _require_single_samples(loss: PerSample, model: nn.Module, inputs: Tensor, targets: Tensor) -> None:

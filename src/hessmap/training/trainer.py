@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from math import inf
 from pathlib import Path
 
 import torch
 from torch import nn
 
 from hessmap.datasets.data import Data
-from hessmap.errors import require
+from hessmap.errors import checked_count, checked_number, checked_seed, require
 from hessmap.results.provenance import provenance
 from hessmap.results.training import TrainingRun
 from hessmap.training.checkpoints import Location
@@ -65,11 +66,14 @@ def train(
     >>> run.final_accuracy > 0.95, run.ending
     (True, '20 epochs done')
     """
-    require(epochs >= 0, "epochs must not be negative", f"got {epochs}")
+    checked_count("epochs", epochs, 0)
     _check_positive(batch_size=batch_size, record_every=record_every, checkpoint_every=checkpoint_every)
     _check_positive(drop_rate_after=drop_rate_after)
-    require(learning_rate > 0, "learning_rate must be positive", f"got {learning_rate}")
-    goal = objective(model, Data(*data), loss, weight_decay)
+    rate = checked_number("learning_rate", learning_rate)
+    require(rate > 0, "learning_rate must be positive", f"got {rate}")
+    for name, number in {"momentum": momentum, "weight_decay": weight_decay}.items():
+        require(0 <= checked_number(name, number) < inf, f"{name} must be finite and not negative", f"got {number}")
+    goal = objective(model, data, loss, weight_decay)
     settings = {
         "loss": loss_name(loss),
         "optimiser": optimiser,
@@ -77,7 +81,7 @@ def train(
         "learning_rate": learning_rate,
         "momentum": momentum,
         "weight_decay": weight_decay,
-        "seed": seed,
+        "seed": checked_seed(seed),
     }
     if drop_rate_after is not None:
         settings["drop_rate_after"] = drop_rate_after
@@ -120,4 +124,5 @@ def _result(state: TrainingState, stop_at_accuracy: float | None, seconds: float
 
 def _check_positive(**counts: int | None) -> None:
     for name, count in counts.items():
-        require(count is None or count >= 1, f"{name} must be at least 1", f"got {count}")
+        if count is not None:
+            checked_count(name, count)

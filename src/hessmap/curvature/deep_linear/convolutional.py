@@ -27,7 +27,7 @@ from hessmap.curvature.layout import Layout
 from hessmap.curvature.memory import require_memory
 from hessmap.curvature.operator import SymmetricOperator
 from hessmap.curvature.toeplitz import ToeplitzLayer
-from hessmap.errors import require, unknown_name
+from hessmap.errors import require, require_name
 from hessmap.results import PARTS, Part
 
 
@@ -110,8 +110,7 @@ class DeepLinearConvolutionHessian(SymmetricOperator):
     """
 
     def __init__(self, convolution: DeepLinearConvolution, part: Part = "loss") -> None:
-        if part not in PARTS:
-            raise unknown_name("part", part, PARTS)
+        require_name("part", part, PARTS)
         self.convolution = convolution
         self.part = part
         self.layout = convolution.layout

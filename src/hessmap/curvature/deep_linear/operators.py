@@ -14,7 +14,7 @@ from hessmap.curvature.deep_linear.blocks import dense_hessian
 from hessmap.curvature.deep_linear.network import DeepLinear
 from hessmap.curvature.memory import require_memory
 from hessmap.curvature.operator import SymmetricOperator
-from hessmap.errors import unknown_name
+from hessmap.errors import require_name
 from hessmap.results import PARTS, Part
 
 _SMALL = 64
@@ -29,8 +29,7 @@ class DeepLinearHessian(SymmetricOperator):
     """
 
     def __init__(self, network: DeepLinear, part: Part = "loss") -> None:
-        if part not in PARTS:
-            raise unknown_name("part", part, PARTS)
+        require_name("part", part, PARTS)
         self.network = network
         self.part = part
         self.layout = network.layout

@@ -29,7 +29,7 @@ from hessmap.curvature.finite_field.signs import Signs, signs
 from hessmap.curvature.losses import Squared
 from hessmap.curvature.losses.positions import PositionLoss
 from hessmap.curvature.problem import Problem
-from hessmap.errors import InvalidInput, UnsupportedNetwork, checked_seed, require, sentence, unknown_name
+from hessmap.errors import InvalidInput, UnsupportedNetwork, checked_seed, require, require_name, sentence
 from hessmap.networks import AttentionModule
 from hessmap.results import PARTS, DataRanks, Part, RankCertificate, provenance
 
@@ -57,8 +57,7 @@ def certified_rank(problem: Problem, part: Part = "loss", *, seed: int = 0) -> R
     >>> certified_rank(problem, "outer_product").value
     45
     """
-    if not isinstance(part, str) or part not in PARTS:
-        raise unknown_name("part", part, PARTS)
+    require_name("part", part, PARTS)
     generator = np.random.default_rng(checked_seed(seed))
     field = random_prime_field(generator)
     matrix, num_ties = _exact_hessian(problem, part, field)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
+from hessmap.curvature.batch_formats import tensor_or_same
 from hessmap.curvature.evaluation import OperationRewriter
 from hessmap.curvature.model_copy import private_copy
 from hessmap.errors import InvalidInput, NotReproducible, UnsupportedNetwork, require, sentence
@@ -122,10 +122,12 @@ class NetworkFunction:
 
 
 def _samples(inputs: Any) -> Tensor:
-    values = torch.as_tensor(inputs) if isinstance(inputs, np.ndarray) else inputs
+    values = tensor_or_same(inputs)
     require(isinstance(values, Tensor), "inputs must be a tensor or an array", f"got {type(inputs).__name__}")
+    is_plain, got = values.layout == torch.strided and not values.is_meta, f"got {values.layout} on {values.device}"
+    require(is_plain and not values.is_complex(), "inputs must be plain dense tensors of real numbers", got)
     must = "the rank of a function needs at least two samples"
     require(values.ndim >= 2 and len(values) >= 2, must, f"got inputs of shape {tuple(values.shape)}")
-    found = values.detach().to("cpu", torch.float64, copy=True)
+    found: Tensor = values.detach().to("cpu", torch.float64, copy=True)
     require(bool(torch.isfinite(found).all()), "inputs must be finite", "there is NaN or inf")
     return found

@@ -14,7 +14,7 @@ from hessmap.curvature.layers.layer import Layer, find_layer
 from hessmap.curvature.layers.needed_curvature import needed_curvature
 from hessmap.curvature.problem import Problem
 from hessmap.curvature.recording import LayerUse
-from hessmap.errors import unknown_name
+from hessmap.errors import require_name
 
 PatchRule = Literal["uncorrelated_patches", "mean_patch"]
 PATCH_RULES: tuple[PatchRule, ...] = get_args(PatchRule)
@@ -67,8 +67,7 @@ def layer_factors(
     >>> factors.output_factor.shape, factors.input_factor.shape
     (torch.Size([4, 4]), torch.Size([3, 3]))
     """
-    if patch_rule not in PATCH_RULES:
-        raise unknown_name("patch_rule", patch_rule, PATCH_RULES)
+    require_name("patch_rule", patch_rule, PATCH_RULES)
     layer = find_layer(problem, name, with_bias)
     curvature = needed_curvature(problem, layer).curvature
     sums = FactorSums(problem, layer, patch_rule)

@@ -143,6 +143,8 @@ def find_layer(problem: Problem, name: str, with_bias: bool = False) -> Layer:
     """The layer of that name, or a sentence that says why it is none."""
     require_problem(problem)
     require_true_derivatives(problem)
+    if not isinstance(name, str):
+        raise unknown_name("layer", name, layer_names(problem))
     recording, modules = recording_of(problem), dict(problem.model.named_modules())
     weight = next((known for known in problem.named if name_of_layer(known) == name), None)
     if weight is None and name not in modules:

@@ -12,7 +12,7 @@ from hessmap.curvature.layers.batches import layer_jacobian, samples_at_once
 from hessmap.curvature.layers.layer import find_layer
 from hessmap.curvature.losses import CrossEntropy
 from hessmap.curvature.problem import Problem
-from hessmap.errors import require, unknown_name
+from hessmap.errors import require, require_name
 
 Space = Literal["outputs", "weights"]
 _SAMPLES = 4096
@@ -63,8 +63,7 @@ def logit_gradients(problem: Problem, name: str, space: Space = "outputs") -> Lo
 
     Equations 269 and 270 of Wu et al. (2022): E[Q dz/dw | y = i], row by row.
     """
-    if space not in ("outputs", "weights"):
-        raise unknown_name("space", space, ("outputs", "weights"))
+    require_name("space", space, ("outputs", "weights"))
     require_logits(problem)
     layer, classes = find_layer(problem, name), problem.output_dim
     got = f"'{name}' is of kind {layer.kind}"

@@ -11,7 +11,7 @@ from hessmap.curvature.losses.log_cosh import LogCosh
 from hessmap.curvature.losses.loss import Loss
 from hessmap.curvature.losses.squared import Squared
 from hessmap.curvature.losses.user_losses import FunctionLoss, ModuleLoss, PerSample
-from hessmap.errors import InvalidInput, require, sentence, unknown_name
+from hessmap.errors import InvalidInput, require, require_name, sentence, unknown_name
 
 LOSSES: dict[str, type[Loss]] = {loss.name: loss for loss in (Squared, CrossEntropy, LogCosh)}
 
@@ -40,8 +40,7 @@ def _loss(loss: AnyLoss) -> Loss:
     if isinstance(loss, Loss):
         return loss
     if isinstance(loss, str):
-        if loss not in LOSSES:
-            raise unknown_name("loss", loss, LOSSES)
+        require_name("loss", loss, LOSSES)
         return LOSSES[loss]()
     if isinstance(loss, type):
         must, got = "a loss must be an object, not its class", f"got the class {loss.__name__}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from hessmap.errors import require, short_text
 from hessmap.maps.comparison.verdicts import verdicts
 from hessmap.results import PARTS, SpectralEstimate
 from hessmap.results.map_comparison import (
@@ -31,6 +32,9 @@ def compare_maps(old: CurvatureMap, new: CurvatureMap, old_name: str = "old", ne
     >>> [change.name for change in compare_maps(old, new).layers]
     ['0', '2']
     """
+    for given in (old, new):
+        must = "maps are compared with each other"
+        require(isinstance(given, CurvatureMap), must, f"got {short_text(given)}", "Make one with hm.map(model, data)")
     before, after = old.network, new.network
     one, other = _identity(old, old_name), _identity(new, new_name)
     same_loss = before.loss == after.loss

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from hessmap.curvature import Problem, functional_hessian, loss_hessian, outer_product_hessian
-from hessmap.errors import require, unknown_name
+from hessmap.errors import require, require_name
 from hessmap.measurement import gradient_overlap, top_eigenpairs, trace_estimate
 from hessmap.results import PARTS, EigenpairsMeasurement, Part
 from hessmap.results.tracks import TrackPoint
@@ -38,10 +38,8 @@ class TrackSettings:
 
     def __post_init__(self) -> None:
         for quantity in self.quantities:
-            if quantity not in QUANTITIES:
-                raise unknown_name("quantities", quantity, QUANTITIES)
-        if self.part not in PARTS:
-            raise unknown_name("part", self.part, PARTS)
+            require_name("quantities", quantity, QUANTITIES)
+        require_name("part", self.part, PARTS)
         must = "the overlap of the gradient needs eigenvectors"
         has_vectors = "gradient_overlap" not in self.quantities or "eigenvalues" in self.quantities
         require(has_vectors, must, "'eigenvalues' is not among the quantities", "Add it")

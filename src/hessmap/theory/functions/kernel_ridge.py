@@ -12,7 +12,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from hessmap.errors import require, unknown_name
+from hessmap.errors import require, require_name
 
 Floats = NDArray[np.float64]
 Kernel = Literal["gaussian", "laplace"]
@@ -88,8 +88,7 @@ def kernel_ridge(
     >>> fit([[1.0]]).round(6)
     array([[1.]])
     """
-    if kernel not in _KERNELS:
-        raise unknown_name("kernel", kernel, _KERNELS)
+    require_name("kernel", kernel, _KERNELS)
     require(ridge > 0 and width > 0, "ridge and width must be positive", f"got {ridge} and {width}")
     given, wanted = np.asarray(inputs, dtype=np.float64), np.asarray(outputs, dtype=np.float64)
     fits = given.ndim == wanted.ndim == 2 and len(given) == len(wanted)

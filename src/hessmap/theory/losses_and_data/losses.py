@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hessmap.errors import unknown_name
+from hessmap.errors import require_name
 from hessmap.theory.conditions import checked_count
 
 # Output directions in which the loss never curves.
@@ -26,8 +26,7 @@ def effective_output_dim(output_dim: int, loss: str = "squared") -> int:
     >>> effective_output_dim(10, "log_cosh"), effective_output_dim(10, "cross_entropy")
     (10, 9)
     """
-    if loss not in _FLAT_OUTPUT_DIRECTIONS:
-        raise unknown_name("loss", loss, LOSSES)
+    require_name("loss", loss, LOSSES)
     return checked_count("output_dim", output_dim, at_least=1) - _FLAT_OUTPUT_DIRECTIONS[loss]
 
 

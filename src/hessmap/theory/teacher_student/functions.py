@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from hessmap.errors import InvalidInput, require, sentence, unknown_name
+from hessmap.errors import InvalidInput, require, require_name, sentence
 from hessmap.theory.teacher_student.gaussian_moments import Units
 from hessmap.theory.teacher_student.weights import Array
 
@@ -118,8 +118,7 @@ class ActivationFunction:
 
 def by_name(name: str) -> ActivationFunction:
     """The activations of `hessmap.networks` that have no closed form here."""
-    if name not in _NAMED:
-        raise unknown_name("activation", name, tuple(_NAMED))
+    require_name("activation", name, tuple(_NAMED))
     return _NAMED[name]
 
 

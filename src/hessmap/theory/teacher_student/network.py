@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -10,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from hessmap.errors import require
+from hessmap.errors import checked_count, require, short_text
 from hessmap.theory.teacher_student import deep_linear, two_layers
 from hessmap.theory.teacher_student.activations import Activation, activation_of, is_exact, moments_of
 from hessmap.theory.teacher_student.hermite_parts import hermite_jacobian
@@ -60,14 +59,16 @@ class TeacherStudent:
         widths = tuple(hidden) if isinstance(hidden, Sequence) else (hidden,)
         require(len(widths) > 0, "a network must have a hidden layer", "hidden is empty")
         chosen = activation_of(activation)
+        for name, flag in {"hidden_bias": hidden_bias, "output_bias": output_bias}.items():
+            require(isinstance(flag, bool), f"{name} must be True or False", f"got {short_text(flag)}")
         must = "a network with several hidden layers must be linear here"
         require(len(widths) == 1 or chosen == "identity", must, f"the activation is {chosen}")
-        object.__setattr__(self, "inputs", _size("inputs", inputs))
-        object.__setattr__(self, "hidden", tuple(_size("hidden", width) for width in widths))
-        object.__setattr__(self, "outputs", _size("outputs", outputs))
+        object.__setattr__(self, "inputs", checked_count("inputs", inputs))
+        object.__setattr__(self, "hidden", tuple(checked_count("hidden", width) for width in widths))
+        object.__setattr__(self, "outputs", checked_count("outputs", outputs))
         object.__setattr__(self, "activation", chosen)
-        object.__setattr__(self, "hidden_bias", bool(hidden_bias))
-        object.__setattr__(self, "output_bias", bool(output_bias))
+        object.__setattr__(self, "hidden_bias", hidden_bias)
+        object.__setattr__(self, "output_bias", output_bias)
 
     @property
     def widths(self) -> tuple[int, ...]:
@@ -179,10 +180,3 @@ def _parts(given: AnyWeights) -> tuple[Sequence[Any], Sequence[Any]]:
     if isinstance(given, Weights):
         return given.layers, given.biases
     return given, [None] * len(given)
-
-
-def _size(name: str, given: Any) -> int:
-    must = f"{name} must be an integer of at least 1"
-    require(hasattr(given, "__index__") and not isinstance(given, bool), must, f"got {given!r}")
-    require(operator.index(given) >= 1, must, f"got {given}")
-    return operator.index(given)

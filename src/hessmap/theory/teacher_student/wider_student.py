@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from math import comb
 from typing import Literal, get_args
 
-from hessmap.errors import require, unknown_name
+from hessmap.errors import require, require_name
 from hessmap.theory.conditions import checked_count
 from hessmap.theory.polynomial.two_layers import Rank, rank_without_bias
 
@@ -34,8 +34,7 @@ def wider_student_rank(inputs: int, hidden: int, degrees: Sequence[int], num_ext
     >>> [wider_student_rank(3, 2, [1, 2], 1, extra).value for extra in ("zero", "split", "output_zero", "input_zero")]
     [7, 7, 8, 8]
     """
-    if extra not in get_args(Extra):
-        raise unknown_name("extra", extra, get_args(Extra))
+    require_name("extra", extra, get_args(Extra))
     count = checked_count("num_extra", num_extra)
     require(0 not in degrees, "a wider student must have an activation without constant term", "c_0 is not zero")
     teacher = rank_without_bias(inputs, hidden, degrees)

@@ -1,0 +1,175 @@
+"""Every public name of the top, called with odd arguments: a result, or one sentence; never a raw traceback."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import hessmap as hm
+from hessmap.errors import HessmapError
+from hessmap.measurement import layers
+
+INPUTS = torch.randn(12, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+LABELS = torch.arange(12) % 3
+NET = hm.FullyConnected((4, 3, 3), activation="relu", bias=True)
+
+
+def network() -> nn.Module:
+    return NET.build(seed=1)
+
+
+@cache
+def problem() -> hm.Problem:
+    return hm.Problem(network(), "cross_entropy", INPUTS, LABELS)
+
+
+@cache
+def linear_problem() -> hm.Problem:
+    return hm.Problem(hm.FullyConnected((2, 2, 2)).build(seed=0), "squared", torch.eye(2), torch.ones(2, 2))
+
+
+@cache
+def map_of() -> Any:
+    return hm.map(network(), (INPUTS, LABELS), loss="cross_entropy")
+
+
+# A call that works for every name; each of its arguments is then replaced by odd ones.
+CALLS: dict[str, Callable[[], dict[str, Any]]] = {
+    "Convolutional": lambda: {
+        "input_length": 6,
+        "channels": (1, 2),
+        "kernels": (2,),
+        "strides": (1,),
+        "outputs": 2,
+        "bias": True,
+        "activation": "relu",
+        "paddings": (0,),
+    },
+    "FullyConnected": lambda: {"widths": (4, 3, 2), "bias": True, "activation": "relu"},
+    "LocallyConnected": lambda: {"patches": 2, "patch_size": 2, "filters": 2, "outputs": 2, "shared_weights": True},
+    "Residual": lambda: {"width": 3, "num_blocks": 2, "inner_width": 2, "input_dim": 3, "trained_ends": ("input",)},
+    "SelfAttention": lambda: {"width": 3, "key_width": 2, "value_width": 2, "heads": 2, "outputs": 2, "read": "all"},
+    "TeacherStudent": lambda: {"inputs": 4, "hidden": 3, "activation": "relu", "outputs": 1, "hidden_bias": False},
+    "bottleneck_view": lambda: {"model": network(), "inputs": INPUTS},
+    "certified_rank": lambda: {"problem": linear_problem(), "part": "loss", "seed": 0},
+    "certified_rank_bounds": lambda: {"problem": problem(), "part": "loss", "seed": 0},
+    "compare_maps": lambda: {"old": map_of(), "new": map_of(), "old_name": "a"},
+    "density_estimate": lambda: {"matrix": hm.loss_hessian(problem()), "num_steps": 4, "num_probes": 2, "seed": 0},
+    "describe": lambda: {"module": network()},
+    "effective_dimension": lambda: {"matrix": np.eye(3), "epsilon": 0.1},
+    "effective_parameters": lambda: {"inputs": 4, "hidden": 3, "activation": "relu", "bias": "none", "outputs": 1},
+    "fisher": lambda: {"problem": problem()},
+    "function_rank": lambda: {"model": network(), "inputs": INPUTS},
+    "functional_hessian": lambda: {"problem": problem()},
+    "generic_rank": lambda: {"net": hm.FullyConnected((2, 2, 2)), "part": "loss", "loss": "squared", "seed": 0},
+    "kronecker_approximation": lambda: {"problem": problem(), "name": "0"},
+    "layer_eigenpairs": lambda: {"hessian": hm.layer_hessian(problem(), "0"), "count": 2},
+    "layer_factors": lambda: {"problem": problem(), "name": "0"},
+    "layer_hessian": lambda: {"problem": problem(), "name": "0"},
+    "layer_names": lambda: {"problem": problem()},
+    "learning_coefficient": lambda: {"network": hm.FullyConnected((3, 2, 2)), "rank": 1},
+    "loss_hessian": lambda: {"problem": problem()},
+    "map": lambda: {"model": network(), "data": (INPUTS, LABELS), "loss": "cross_entropy", "seed": 0},
+    "numerical_rank": lambda: {"matrix": np.eye(3), "scale": 1.0, "relative_tolerance": 1e-6},
+    "outer_product_hessian": lambda: {"problem": problem()},
+    "output_jacobian": lambda: {"problem": problem()},
+    "predict_ranks": lambda: {
+        "network": hm.FullyConnected((4, 3, 2), bias=True),
+        "loss": "squared",
+        "input_rank": 3,
+        "residual_rank": 2,
+        "centred_input_rank": 3,
+        "mean_residual_is_zero": False,
+        "num_samples": 9,
+    },
+    "sharpness": lambda: {"matrix": hm.loss_hessian(problem()), "tolerance": 0.1, "max_products": 50, "seed": 0},
+    "solve": lambda: {"matrix": np.eye(3), "right_side": np.ones(3), "shift": 1.0},
+    "spectrum": lambda: {"matrix": np.eye(3), "vectors": True, "scale": 1.0},
+    "subspace_overlap": lambda: {"first": np.eye(4)[:, :2], "second": np.eye(4)[:, :2]},
+    "tangent_kernel": lambda: {"problem": problem(), "kind": "full", "output": 0},
+    "top_eigenpairs": lambda: {"matrix": hm.loss_hessian(problem()), "count": 2, "which": "largest", "seed": 0},
+    "trace_estimate": lambda: {"matrix": np.eye(3), "relative_error": 0.1, "method": "auto", "seed": 0},
+    "train": lambda: {"model": network(), "data": (INPUTS, LABELS), "epochs": 1, "seed": 0},
+}
+ODD: dict[str, Callable[[], Any]] = {
+    "nothing": lambda: None,
+    "text": lambda: "loss ",
+    "negative": lambda: -1,
+    "zero": lambda: 0,
+    "fraction": lambda: 2.5,
+    "whole float": lambda: 2.0,
+    "huge": lambda: 2**70,
+    "NaN": lambda: float("nan"),
+    "infinite": lambda: float("inf"),
+    "yes": lambda: True,
+    "complex": lambda: 1 + 2j,
+    "empty list": lambda: [],
+    "list of text": lambda: ["a", "b"],
+    "dictionary": lambda: {"a": 1},
+    "object": object,
+    "class": lambda: int,
+    "empty tensor": lambda: torch.empty(0),
+    "narrow tensor": lambda: torch.ones(12, 2),
+    "whole tensor": lambda: torch.ones(12, 4, dtype=torch.long),
+    "complex tensor": lambda: torch.ones(12, 4, dtype=torch.complex64),
+    "sparse tensor": lambda: torch.eye(4).to_sparse(),
+    "meta tensor": lambda: torch.ones(4, 4, device="meta"),
+    "NaN array": lambda: np.full((4, 4), np.nan),
+    "array of objects": lambda: np.array([None, "a"], dtype=object),
+    "module": lambda: nn.Linear(4, 2),
+    "lazy module": lambda: nn.LazyLinear(2),
+    "problem": problem,
+    "network": lambda: NET,
+}
+
+
+ENDLESS = {("train", "epochs", "huge")}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_odd_arguments_give_a_result_or_a_sentence(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    function, raw = getattr(hm, name), []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        function(**CALLS[name]())
+        for argument in CALLS[name]():
+            for kind, odd in ODD.items():
+                if (name, argument, kind) in ENDLESS:
+                    continue
+                try:
+                    function(**(CALLS[name]() | {argument: odd()}))
+                except HessmapError as error:
+                    if "\n" in str(error).strip() or not str(error).strip():
+                        raw.append(f"{argument}={kind}: more than a sentence")
+                except Exception as error:
+                    raw.append(f"{argument}={kind}: {type(error).__name__}: {str(error)[:80]}")
+    assert not raw, "\n".join(raw)
+
+
+def test_every_public_function_is_called_or_has_a_test_of_its_own() -> None:
+    elsewhere = {
+        "Certificate",
+        "Problem",
+        "Tracker",
+        "certify",
+        "certify_from_data",
+        "learning_coefficient_estimate",
+        "next_token",
+        "plot",
+        "progress",
+    }
+    rooms = {name for name in hm.__all__ if type(getattr(hm, name)).__name__ == "module"}
+    assert set(hm.__all__) - rooms - elsewhere <= set(CALLS)
+
+
+@pytest.mark.parametrize("name", ["decoupling"])
+def test_layers_are_asked_in_the_same_words(name: str) -> None:
+    with pytest.raises(HessmapError, match="this needs a Problem; got a"):
+        getattr(layers, name)(None, "0")
