@@ -88,13 +88,13 @@ class _Line:
             problem.unflatten(self.direction)[name][row] = 0.0
         self.point_size = _size(problem.parameters)
         self._known: dict[float, tuple[float, float]] = {}
-        graph = BatchGraph(problem, self.batch, together=False)
+        graph = BatchGraph(problem, self.batch, together=False, fast=False)
         sizes = [_norm(graph.outputs)]
         with torch.enable_grad():
             roots = graph.gradient(self._sum(graph))
         graph.forget_outputs()
         gradient = _joined(roots, graph)
-        image = graph.joined(graph.vjp(roots, graph.leaves, graph.split(self.direction[None])))[0]
+        image = graph.flat_rows(graph.vjp(roots, graph.leaves, graph.split(self.direction[None])))[0]
         sizes += [_norm(gradient), _norm(image)]
         self.first = _dot(gradient, self.direction), sizes[1], sizes[0]
         self.second = _dot(image, self.other), sizes[2], sizes[1]
@@ -119,7 +119,7 @@ class _Line:
     def _at(self, place: float) -> tuple[float, float]:
         """The sum and its gradient in the other direction, at a place of the line."""
         if place not in self._known:
-            moved = BatchGraph(self.problem, self.batch, together=False, moved_by=place * self.direction)
+            moved = BatchGraph(self.problem, self.batch, False, fast=False, moved_by=place * self.direction)
             with torch.enable_grad():
                 total = self._sum(moved)
             moved.forget_outputs()
