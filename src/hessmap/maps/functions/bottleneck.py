@@ -130,9 +130,19 @@ def stable_rank(values: Floats) -> float:
     return float(np.square(values / largest).sum()) if largest else 0.0
 
 
+def in_own_unit(values: Floats) -> Floats:
+    """Values over the largest of them, whose squares neither vanish nor overflow.
+
+    >>> in_own_unit(np.array([2e-200, -4e-200]))
+    array([ 0.5, -1. ])
+    """
+    largest = float(np.abs(values).max(initial=0.0))
+    return values / largest if largest else values
+
+
 def similarity(one: Floats, other: Floats) -> float:
     """Centred linear alignment (CKA, Kornblith et al. 2019) of two representations; 0 if one is constant."""
-    first, second = one - one.mean(axis=0), other - other.mean(axis=0)
+    first, second = (in_own_unit(values - values.mean(axis=0)) for values in (one, other))
     grams = first @ first.T, second @ second.T
     size = float(np.linalg.norm(grams[0]) * np.linalg.norm(grams[1]))
     return float((grams[0] * grams[1]).sum()) / size if size else 0.0
@@ -143,8 +153,9 @@ def _layer(item: Representation, tolerance: float, is_last: bool) -> LayerRepres
     plain, centred = singular_values(after), centred_singular_values(after)
     impact = None
     if not is_last and after.shape == before.shape:
-        size = float(np.linalg.norm(before))
-        impact = float(np.linalg.norm(before - after)) / size if size else 0.0
+        unit = float(np.abs(before).max(initial=0.0)) or 1.0
+        size = float(np.linalg.norm(before / unit))
+        impact = float(np.linalg.norm((before - after) / unit)) / size if size else 0.0
     alike = similarity(item.entering.numpy(), after)
     return LayerRepresentation(
         name=item.name,

@@ -150,7 +150,8 @@ def _schatten(function: NetworkFunction, values: Floats) -> SchattenMeasurement 
     depth = len(layers)
     norm = sum(float(p.square().sum()) for layer in layers for p in layer.parameters())
     floor = max(function.input_dim, function.output_dim) * EPS * values[:, :1]
-    powers = np.where(values > floor, values, 0.0) ** (2.0 / depth)
+    with np.errstate(over="ignore"):  # beyond the range of numbers it is infinite
+        powers = np.where(values > floor, values, 0.0) ** (2.0 / depth)
     return SchattenMeasurement(depth, norm, powers.sum(axis=1))
 
 

@@ -36,7 +36,8 @@ def schatten_quasi_norm(singular_values: ArrayLike, num_layers: int) -> float:
     values = np.asarray(singular_values, dtype=np.float64)
     smallest = float(values.min(initial=0.0))
     require(smallest >= 0, "singular values must not be negative", f"the smallest is {smallest}")
-    return float((values[values > 0] ** (2.0 / num_layers)).sum())
+    with np.errstate(over="ignore"):  # beyond the range of numbers it is infinite
+        return float((values[values > 0] ** (2.0 / num_layers)).sum())
 
 
 def balanced_factors(matrix: ArrayLike, num_layers: int) -> list[Floats]:

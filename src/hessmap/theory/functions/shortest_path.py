@@ -52,8 +52,15 @@ def _distances(points: ArrayLike) -> Floats:
     array = np.asarray(points, dtype=np.float64)
     require(array.ndim == 2 and len(array) >= 1, "points must be the rows of a matrix", f"got shape {array.shape}")
     require(bool(np.isfinite(array).all()), "points must be finite", "there is NaN or inf")
+    unit = float(np.abs(array).max(initial=0.0)) or 1.0  # squares neither vanish nor overflow
+    array = array / unit
     # Differences, not inner products: those lose half of the digits between near points.
-    return np.stack([np.sqrt(np.square(array - point).sum(axis=1)) for point in array])
+    distances = np.stack([np.sqrt(np.square(array - point).sum(axis=1)) for point in array])
+    with np.errstate(over="ignore"):
+        distances *= unit
+    must, got = "the distances of points must be in the range of float64", f"their entries are of size {unit:.3g}"
+    require(bool(np.isfinite(distances).all()), must, got, "Scale them down")
+    return distances
 
 
 def _held_karp(distances: Floats) -> float:
