@@ -325,6 +325,13 @@ def test_a_legend_says_what_circles_and_lines_are_and_hessians_have_their_colour
     assert measured_only.get_legend_handles_labels()[1] == ["$H_L$", "circles measured"]
 
 
+def test_one_hessian_under_two_activations_has_two_colours() -> None:
+    rows = tuple(Row({"n": n, "kind": kind}, {"m": n}) for kind in ("identity", "relu") for n in (1, 2))
+    one = Lines(title="", x="n", series=(Series("$H_L$, {kind}", points="m"),), split="kind")
+    (axes,) = study_figure(collection_of(one, rows=rows)).axes
+    assert len({line.get_color() for line in axes.lines}) == 2
+
+
 def test_panels_with_the_same_entries_share_one_legend() -> None:
     rows = tuple(Row({"n": n, "kind": kind}, {"p": n, "m": n}) for kind in "ab" for n in (1, 2))
     one = Lines(title="rank", x="n", series=(Series("a", line="p", points="m"),), facet="kind")

@@ -49,11 +49,12 @@ def shades(opened: Sequence[Panel]) -> dict[str, str]:
 
 
 def hessian_of(curve: Curve) -> str:
-    """Which of the three Hessians a curve is of, by the symbol that its label begins with; empty for none of them."""
-    for part, symbol in (("loss", "$H_L$"), ("outer_product", "$H_o$"), ("functional", "$H_f$")):
-        if curve.label.startswith(symbol) and curve.label.count("$H_") == 1:
-            return part
-    return ""
+    """Which of the three Hessians a curve is of, where its label is the symbol and no more; empty elsewhere.
+
+    Two curves of one Hessian, as of two activations, must have different colours.
+    """
+    parts = {"$H_L$": "loss", "$H_o$": "outer_product", "$H_f$": "functional"}
+    return parts.get(curve.label, "")
 
 
 def explain_strokes(axes: Axes, reading: str) -> None:
