@@ -234,19 +234,13 @@ def critical_point_checks(predicted: str) -> tuple[Check, ...]:
 
 def critical_points_figure(title: str, scenario: str, predicted: str, x: str, x_label: str) -> Lines:
     """Ranks at critical points, measured and predicted; H_L lies on H_o, and is dashed to let it be seen."""
+    styles = {part: {"dashed" if part == "loss" else "line": f"{predicted}.{part}"} for part in PARTS}
     return Lines(
         title=title,
         where={"scenario": scenario},
         facet="data",
         x=x,
-        series=tuple(
-            Series(
-                SYMBOLS[part],
-                **{"dashed" if part == "loss" else "line": f"{predicted}.{part}"},
-                points=f"final.{part}",
-            )
-            for part in PARTS
-        ),
+        series=tuple(Series(SYMBOLS[part], **styles[part], points=f"final.{part}") for part in PARTS),
         x_label=x_label,
         y_label="rank",
         reading="circles measured, lines predicted",

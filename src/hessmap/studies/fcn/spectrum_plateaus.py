@@ -235,17 +235,11 @@ STUDY = Study(
     view=View(
         figures=(_figure("$H_o$, ReLU", "outer_product", **_AS_PRINTED), _figure("$H_f$", "functional")),
         table=(
-            "network",
-            "part",
-            "activation",
-            "bias",
-            "loss",
+            *("network", "part", "activation", "bias", "loss"),
             Column("expected_plateaus", "plateaus"),
             Column("num_plateaus", "found"),
             Column("printed", "K - M"),
-            "smallest",
-            "fewest",
-            "most",
+            *("smallest", "fewest", "most"),
         ),
     ),
 )
