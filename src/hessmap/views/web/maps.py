@@ -10,7 +10,8 @@ from fastapi import APIRouter, Query
 
 from hessmap.errors import require, unknown_name
 from hessmap.maps.comparison import compare_maps
-from hessmap.results.maps import HESSIAN_SYMBOLS, CurvatureMap, NetworkCurvature, whole_of
+from hessmap.results.maps import HESSIAN_SYMBOLS, CurvatureMap, NetworkCurvature, PartCurvature, whole_of
+from hessmap.results.ranks import RankMeasurement
 from hessmap.runs.store import StoredMap
 from hessmap.views.interactive.figure import FigureData
 from hessmap.views.interactive.maps import (
@@ -74,25 +75,26 @@ def maps_router(explorer: Explorer) -> APIRouter:
 def _ranks(network: NetworkCurvature, tolerance: float) -> list[dict[str, Any]]:
     from hessmap.measurement import numerical_rank
 
-    found = []
-    for part in (network[name] for name in PARTS):
-        counted = numerical_rank(part.spectrum, scale=part.measurement.scale, relative_tolerance=tolerance)
-        found.append(
-            {
-                "part": part.part,
-                "symbol": HESSIAN_SYMBOLS[part.part],
-                "value": counted.value,
-                "gap": None if counted.gap == float("inf") else counted.gap,
-                "decidable": counted.decidable,
-                "smallest_kept": counted.smallest_kept,
-                "largest_dropped": counted.largest_dropped,
-                "size": counted.size,
-                "predicted": None if part.prediction is None else part.prediction.value,
-                "truth": "" if part.prediction is None else part.prediction.truth,
-                "certified": None if part.certificate is None else part.certificate.value,
-            }
-        )
-    return found
+    return [
+        _rank(part, numerical_rank(part.spectrum, scale=part.measurement.scale, relative_tolerance=tolerance))
+        for part in (network[name] for name in PARTS)
+    ]
+
+
+def _rank(part: PartCurvature, counted: RankMeasurement) -> dict[str, Any]:
+    return {
+        "part": part.part,
+        "symbol": HESSIAN_SYMBOLS[part.part],
+        "value": counted.value,
+        "gap": None if counted.gap == float("inf") else counted.gap,
+        "decidable": counted.decidable,
+        "smallest_kept": counted.smallest_kept,
+        "largest_dropped": counted.largest_dropped,
+        "size": counted.size,
+        "predicted": None if part.prediction is None else part.prediction.value,
+        "truth": "" if part.prediction is None else part.prediction.truth,
+        "certified": None if part.certificate is None else part.certificate.value,
+    }
 
 
 def _described(store: Path, stored: StoredMap) -> dict[str, Any]:
@@ -125,7 +127,7 @@ def _network(store: Path, name: str, network: NetworkCurvature, place: int) -> d
         "tolerance": network["loss"].measurement.threshold / (network["loss"].measurement.scale or 1.0)
         if network.is_dense
         else None,
-        "ranks": table(mapped.ranks(network)) if network.is_dense else None,
+        "ranks": [_rank(network[name], network[name].measurement) for name in PARTS] if network.is_dense else [],
         "gap": network.prediction_gap,
         "notes": network.notes,
     }

@@ -36,7 +36,7 @@ function spectrumSection(map, network, query, signal) {
       try {
         const found = await get(`/api/maps/${encodeURIComponent(map.name)}/rank?tolerance=${asking}&network=${network.number}`, signal);
         shown = asking;
-        fill(ranks, found.ranks.map(rank => rankCard(rank)));
+        fill(ranks, found.ranks.map(rankCard));
       } catch (error) { if (error.name !== "AbortError") fill(ranks, h("p", { class: "note" }, error.message)); }
     }
     isAsking = false;
@@ -45,7 +45,7 @@ function spectrumSection(map, network, query, signal) {
   const line = thresholdLine(start, update);
   const card = figureCard(network.spectrum, { height: 24, overlay: line });
   card.drawn.then(line.attach, () => {});
-  update(start);
+  if (start === network.tolerance) fill(ranks, network.ranks.map(rankCard)); else update(start);
   return h("section", { class: "spectrum", "data-network": network.number }, h("h2", {}, network.number ? `Spectrum of the ${network.name}` : "Spectrum"),
     h("p", { class: "note" }, "Drag the dashed line, or move it with the arrow keys: eigenvalues below it count as zero. Drag in the figure to zoom, double-click to go back."),
     ranks, card, network.gap ? h("p", { class: "note" }, `No prediction: ${network.gap}`) : null, network.notes.map(note => h("p", { class: "note" }, note)));
