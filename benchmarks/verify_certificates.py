@@ -17,18 +17,18 @@ from hessmap.studies.certificates.prior_certificates import verification
 RESULTS = Path(__file__).parent / "results" / "verified_certificates.json"
 
 
-def verified(folder: Path) -> list[dict[str, object]]:
-    """One row a file: its case, the verdict, the claimed bound and the verifier's own."""
+def verify_all(folder: Path) -> None:
+    """One row a file: its case, the verdict, the claimed bound and the verifier's own; written after each."""
     rows: list[dict[str, object]] = []
     for path in sorted(folder.glob("*.npz")):
         case = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
         found = verification(case, path)
         row = {"verdict": found.verdict, "claimed": found.claimed_bound, "bound": found.bound, "reasons": found.reasons}
         rows.append({"case": case, **row})
+        RESULTS.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
         print(found.verdict, f"{found.claimed_bound:.4f}", f"{found.bound or 1:.4f}", case, flush=True)
-    return rows
 
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    RESULTS.write_text(json.dumps(verified(Path(sys.argv[1])), indent=1) + "\n", encoding="utf-8")
+    verify_all(Path(sys.argv[1]))

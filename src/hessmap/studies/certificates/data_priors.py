@@ -53,7 +53,7 @@ def _chosen_fractions(rows: Sequence[Row]) -> Iterator[Finding]:
     """The fraction that is reported is the best one over other trainings."""
     for data, choice in CHOICES.items():
         means = mean_bounds([row for row in rows if row["data"] == data], choice)
-        if set(means) == set(choice.fractions):
+        if choice.chosen is not None and set(means) == set(choice.fractions):
             best = min(means, key=means.__getitem__)
             evidence = ", ".join(f"{fraction:g}: {bound:.4f}" for fraction, bound in sorted(means.items()))
             yield Finding(
@@ -80,7 +80,7 @@ def _gains(below: Sequence[Row], some: Sequence[Row]) -> str:
 
 
 _FIGURE = Lines(
-    title="bound, its parts and the held-out bound",
+    title="certificates",
     x="fraction",
     series=(
         Series("bound", points="bound"),

@@ -18,12 +18,12 @@ class Choice(NamedTuple):
     network: str
     fractions: tuple[float, ...]
     seeds: tuple[int, ...]
-    chosen: float  # the fraction with the lowest mean bound over these trainings
+    chosen: float | None  # the fraction with the lowest mean bound over these trainings, once they were run
 
 
 CHOICES = {
-    "fashion_mnist": Choice("fc-100", (0.25, 0.5, 0.7, 0.9), (1, 2), 0.7),
-    "cifar10": Choice("cnn-16-32", (0.25, 0.5, 0.7), (1,), 0.5),
+    "fashion_mnist": Choice("fc-100", (0.25, 0.5, 0.7, 0.9), (1,), 0.7),
+    "cifar10": Choice("cnn-16-32", (0.25, 0.5, 0.7), (1,), None),
 }
 
 
@@ -54,7 +54,8 @@ def _choice_of_fraction(choice: Choice) -> tuple[Case, ...]:
     """The prior itself at every fraction for some trainings, then at the best of them for another training."""
     common = _common(epochs=6, iterations=0, draws=0) | {"network": [choice.network], "posterior": ["prior"]}
     tried = grid(fraction=choice.fractions, seed=choice.seeds, **common)
-    return (*tried, *grid(fraction=[choice.chosen], seed=[REPORTED_SEED], **common))
+    reported = [] if choice.chosen is None else [choice.chosen]
+    return (*tried, *grid(fraction=reported, seed=[REPORTED_SEED], **common))
 
 
 def _compared_with_the_literature() -> tuple[Case, ...]:
