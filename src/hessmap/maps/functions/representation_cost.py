@@ -54,6 +54,8 @@ def representation_cost(
     function = NetworkFunction(model, inputs)
     layers = affine_layers(function.model)
     total = sum(float(part.square().sum()) for part in function.model.parameters())
+    must = "the squared norm of the weights must be in the range of float64"
+    require(total < float("inf"), must, "it is infinite", "Scale the weights down")
     depth = len(layers) if layers else sum(isinstance(leaf, nn.Linear | nn.Conv2d) for leaf in model.modules())
     own = "this network"
     bounds = [CostBound("weights", total, max(1, depth), "value", "measurement", own, f"{_PAPER}, section 2")]

@@ -32,7 +32,8 @@ class RankOneBound:
     def squared_norm(self, num_layers: int) -> float:
         """||W||^2 of every L-layer network of bottleneck rank 1 that interpolates: at least L slope^(2/L)."""
         require(num_layers >= 1, "num_layers must be at least 1", f"got {num_layers}")
-        return float(num_layers * self.slope ** (2.0 / num_layers))
+        with np.errstate(over="ignore"):  # beyond the range of numbers it is infinite
+            return float(num_layers * np.float64(self.slope) ** (2.0 / num_layers))
 
 
 def rank_one_lower_bound(inputs: ArrayLike, outputs: ArrayLike, *, largest_exact: int = LARGEST_EXACT) -> RankOneBound:
