@@ -133,7 +133,7 @@ DECIDED: dict[str, tuple[Any, str, SelfAttention | Residual, Question]] = {
     "outer product of the last token": (last_token, "outer_product_rank", SelfAttention(3, 2, 2, read="last"), FEW),
     "functional of the last token": (last_token, "functional_rank", SelfAttention(4, 2, 2, read="last"), FEW),
     "loss of the last token": (last_token, "loss_rank", SelfAttention(4, 5, 4, read="last"), FEW),
-    "causal outer product": (causal, "outer_product_rank", SelfAttention(3, 2, 2, causal=True), FEW),
+    "causal outer product": (causal, "outer_product_rank_bound", SelfAttention(3, 2, 2, causal=True), FEW),
     "causal functional": (causal, "functional_rank_bound", SelfAttention(3, 1, 2, causal=True), FEW),
     "heads, outer product": (heads, "outer_product_upper_bound", SelfAttention(2, 1, 2, heads=2, outputs=2), MANY),
     "heads, functional": (heads, "functional_rank", SelfAttention(2, 1, 2, heads=2, outputs=3), MANY),

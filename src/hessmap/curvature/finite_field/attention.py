@@ -71,9 +71,19 @@ class Head:
         """G_t V, (num_rows, width, value_width)."""
         return self.rows.moments @ self.value
 
+    @cached_property
+    def _leaving(self) -> FieldArray:
+        """G_t V O, (num_rows, width, outputs)."""
+        return self._values @ self.output
+
+    @cached_property
+    def _keyed_moments(self) -> FieldArray:
+        """K^T G_t, (num_rows, key_width, width)."""
+        return self.key.mT @ self.rows.moments
+
     def jacobian(self, matrix: str) -> FieldArray:
         """(num_rows * outputs, size of the matrix), its entries row by row."""
-        leaving = self._values @ self.output  # (t, width, outputs)
+        leaving = self._leaving
         num_rows, _, outputs = leaving.shape
         if matrix == "query":
             keyed = (self.key.mT @ leaving).transpose(0, 2, 1)
@@ -92,12 +102,11 @@ class Head:
         outputs)."""
         entering = residuals @ self.output.mT  # (t, value_width)
         tokens, queries, values = self.rows.tokens, self._queries, self._values
-        keyed_moments = self.key.mT @ self.rows.moments
         if (first, second) == ("query", "key"):
             gradient = tokens.mT @ (values @ entering[:, :, None])[:, :, 0]
             return _kronecker_with_unit(gradient, identity(gradient.field, queries.shape[1]))
         if (first, second) == ("query", "value"):
-            return _token_sum(_pairs(tokens, entering), keyed_moments, (0, 2, 3, 1))
+            return _token_sum(_pairs(tokens, entering), self._keyed_moments, (0, 2, 3, 1))
         if (first, second) == ("key", "value"):
             return _token_sum(_pairs(queries, entering), self.rows.moments, (2, 0, 3, 1))
         if (first, second) == ("query", "output"):

@@ -77,7 +77,7 @@ STUDY = Study(
     view=View(
         figures=(
             Lines(
-                title="rank of $H_L$ over the width",
+                title="$H_L$",
                 x="width",
                 facet="family",
                 series=(Series("$H_L$", line="rank", points="exact"), Series("parameters", dashed="parameters")),

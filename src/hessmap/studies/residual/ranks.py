@@ -53,8 +53,8 @@ STUDY = Study(
     name="residual/ranks",
     question="Do the claims about the ranks of linear residual networks survive random ones?",
     reference="docs/attention-residual.md; not in print",
-    cases=grid(family=list(_ENDS), loss=["squared"], num_networks=[200], batch=range(10))
-    + grid(family=list(_ENDS), loss=["cross_entropy"], num_networks=[200], batch=[0]),
+    cases=grid(batch=range(10), loss=["squared"], num_networks=[200], family=list(_ENDS))
+    + grid(batch=[0], loss=["cross_entropy"], num_networks=[200], family=list(_ENDS)),
     measure=measure,
     checks=CLAIM_CHECKS,
     findings=findings,

@@ -22,12 +22,13 @@ def seen_score_dimension(sizes: HeadSizes) -> int:
     return min(sizes.score_dimension, sizes.num_samples * (few * (few + 1) // 2 + (n - few) * w))
 
 
-def outer_product_rank(sizes: HeadSizes) -> int:
+def outer_product_rank_bound(sizes: HeadSizes) -> int:
     """min((v-w) d + min(N n w, D + d w - 1), v d + s - 1), with s the ``seen_score_dimension``; s if V is frozen.
 
-    Assumptions: two or more tokens, which span the width d. Reference: docs/conjectures.md, conjectured.
+    Assumptions: two or more tokens, which span the width d. Reference: docs/conjectures.md, conjectured as a bound; one
+    layer below it is known (d = 6, key_width = 5, v = 2, 12 samples of 2 tokens: 44, not 46).
 
-    >>> outer_product_rank(HeadSizes(2, 2, 2, num_samples=1, num_tokens=2))    # two tokens of two outputs
+    >>> outer_product_rank_bound(HeadSizes(2, 2, 2, num_samples=1, num_tokens=2))    # two tokens of two outputs
     4
     """
     seen = seen_score_dimension(sizes)

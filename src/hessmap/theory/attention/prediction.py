@@ -28,9 +28,9 @@ _HEADS_BOUND = f"several heads: {_PROOF}"
 _PARAMETERS = "parameters that the tokens and the loss can reach"
 _NO_OUTPUTS = "softmax of one output is constant"
 _SINGLE = Conjecture("one head of linear attention, not in print; study attention/ranks", 2_000)
-_LAST = Conjecture("the last token of linear attention, not in print; study attention/ranks", 200)
-_CAUSAL = Conjecture("a causal mask over linear attention, not in print; study attention/ranks", 200)
-_HEADS = Conjecture("several heads of linear attention, not in print; study attention/ranks", 200)
+_LAST = Conjecture("the last token of linear attention, not in print; study attention/ranks", 600)
+_CAUSAL = Conjecture("a causal mask over linear attention, not in print; study attention/ranks", 600)
+_HEADS = Conjecture("several heads of linear attention, not in print; study attention/ranks", 400)
 
 
 @rank_rule.register
@@ -160,16 +160,13 @@ def _frozen_value_claims(sizes: HeadSizes) -> Claims:
 
 def _causal_claims(sizes: HeadSizes) -> Claims:
     """V frozen: the gradient in S has full rank, as token i adds x_i times a vector of the tokens up to i."""
-    outer = [_CAUSAL.value(causal.outer_product_rank(sizes))]
+    outer = [_CAUSAL.bound(causal.outer_product_rank_bound(sizes))]
     if sizes.is_value_frozen:
         scores = 0 if sizes.is_merged else sizes.score_parameters
         return outer, [_exact_rank(scores, _FROZEN)], outer if sizes.is_merged else [_exact_rank(scores, _FROZEN)]
     if sizes.is_merged:
         return outer, [], []
-    functional = causal.functional_rank_bound(sizes)
-    is_known = sizes.num_samples > 1
-    of_functional = _CAUSAL.value(functional) if is_known else _CAUSAL.bound(functional)
-    return outer, [of_functional], [_CAUSAL.value(sizes.num_parameters)]
+    return outer, [_CAUSAL.bound(causal.functional_rank_bound(sizes))], [_CAUSAL.value(sizes.num_parameters)]
 
 
 def _last_token_claims(sizes: HeadSizes) -> Claims:

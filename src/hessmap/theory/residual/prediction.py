@@ -12,7 +12,7 @@ from hessmap.theory.residual.linear import ResidualSizes, single_layer_block_ran
 _PROOF = "proof in docs/attention-residual.md"
 _TRANSLATION = f"the fully connected network of the same layers: W -> I + W is a translation, {_PROOF}"
 _OUTER = f"a skip over two layers makes a bottleneck of width blocks times inner width, {_PROOF}"
-_TWO_LAYERS = Conjecture("residual blocks of two layers, not in print; study residual/ranks", 450)
+_TWO_LAYERS = Conjecture("residual blocks of two layers, not in print; study residual/ranks", 2_000)
 _NO_RESIDUAL = "no residual, no functional part"
 _FITTED = "no residual: the outer-product Hessian is all"
 _PARAMETERS = "the number of parameters"
