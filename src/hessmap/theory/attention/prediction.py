@@ -30,7 +30,7 @@ _NO_OUTPUTS = "softmax of one output is constant"
 _SINGLE = Conjecture("one head of linear attention, not in print; study attention/ranks", 2_000)
 _LAST = Conjecture("the last token of linear attention, not in print; study attention/ranks", 600)
 _CAUSAL = Conjecture("a causal mask over linear attention, not in print; study attention/ranks", 600)
-_HEADS = Conjecture("several heads of linear attention, not in print; study attention/ranks", 400)
+_HEADS = Conjecture("several heads of linear attention, not in print; study attention/ranks", 600)
 
 
 @rank_rule.register
