@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from hessmap.progress import progress
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 # Where each name lives; tests hold the imports below, which type checkers read, against this list.
 _HOME_OF = {
