@@ -169,7 +169,9 @@ def test_every_public_function_is_called_or_has_a_test_of_its_own() -> None:
     assert set(hm.__all__) - rooms - elsewhere <= set(CALLS)
 
 
-@pytest.mark.parametrize("name", ["decoupling"])
-def test_layers_are_asked_in_the_same_words(name: str) -> None:
-    with pytest.raises(HessmapError, match="this needs a Problem; got a"):
-        getattr(layers, name)(None, "0")
+@pytest.mark.parametrize("given", [None, 3, "0", np.eye(2)])
+def test_a_measurement_of_a_layer_says_what_it_needs(given: object) -> None:
+    with pytest.raises(
+        HessmapError, match=r"a measurement of a layer needs its Hessian; got .*layer_hessian\(problem, name\)"
+    ):
+        layers.decoupling(given, 1)

@@ -200,3 +200,24 @@ def test_every_scale_has_an_answer(name: str, scale: float) -> None:
     matrix = scale * rotated(np.linspace(1, 3, SIZE))
     for given in ((matrix + matrix.T) / 2, Counted((matrix + matrix.T) / 2)):
         assert MEASUREMENTS[name](given) is not None
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_what_is_left_where_terms_cancel_is_rounding_and_no_fault_of_the_operator(dtype: torch.dtype) -> None:
+    """(A + B) - A - B: its products are rounding alone, neither linear nor symmetric."""
+
+    class Cancelled(SymmetricOperator):
+        first, second = (torch.from_numpy(rotated(np.linspace(-1, end, SIZE))).to(dtype) for end in (3, 5))
+
+        @property
+        def size(self) -> int:
+            return SIZE
+
+        @property
+        def dtype(self) -> torch.dtype:
+            return dtype
+
+        def matmat(self, vectors: Tensor) -> Tensor:
+            return (self.first + self.second) @ vectors - self.first @ vectors - self.second @ vectors
+
+    assert abs(hm.top_eigenpairs(Cancelled(), 1, which="magnitude", tolerance=1e-1).eigenvalues[0]) < 1e-4
