@@ -21,7 +21,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 OUTPUT = ROOT / ".matrix"
-NOT_NUMERIC = ("cli", "datasets", "examples", "results", "studies", "views")
+NOT_NUMERIC = ("cli", "data_sets", "examples", "results", "studies", "views")
 MEMORY = ("curvature/test_memory.py", "layers/test_layer_memory.py")  # bytes, not numbers
 
 KERNELS = {
