@@ -75,6 +75,7 @@ def test_certificate_is_kept_and_confirmed_from_its_file(certificate: Certificat
 
     found = verify(loaded)
 
+    assert set(loaded.posterior) == set(certificate.posterior)
     assert loaded == certificate
     assert found.verdict == "confirmed"
     assert found

@@ -122,10 +122,11 @@ class Certificate(Record):
         target.parent.mkdir(parents=True, exist_ok=True)
         text = dataclasses.replace(self, posterior={}, prior_samples=no_digests()).to_json()
         seen = {"prior_samples": self.prior_samples} if len(self.prior_samples) else {}
+        arrays = {name: np.asarray(values) for name, values in {**seen, **self.posterior}.items()}
         temporary = target.with_name(f".{target.name}.{os.getpid()}")
         try:
             with temporary.open("wb") as file:
-                np.savez_compressed(file, allow_pickle=False, certificate=np.array(text), **seen, **self.posterior)
+                np.savez_compressed(file, certificate=np.array(text), **arrays)
             os.replace(temporary, target)
         except BaseException:
             temporary.unlink(missing_ok=True)
@@ -140,6 +141,7 @@ class Certificate(Record):
             text = arrays.pop("certificate")
             if text.dtype.kind != "U" or text.ndim:
                 raise ValueError("its entry 'certificate' is no text")
+            arrays.pop("allow_pickle", None)  # an option that numpy before 2.2 wrote down as an array
             seen = arrays.pop("prior_samples", no_digests())
             made = cls.from_json(str(text))
         except Exception as error:  # a foreign file breaks zip, numpy and JSON in more ways than they have names for
