@@ -15,7 +15,10 @@ from tried import measure
 
 pytestmark = pytest.mark.models
 # Beside those whose name says so: what is done to them cannot be differentiated in float64, and the sentence says why.
-REFUSED = {"mamba, causal language model": "float64", "rwkv, causal language model": "must leave the weights as they are"}
+REFUSED = {
+    "mamba, causal language model": "float64",
+    "rwkv, causal language model": "must leave the weights as they are",
+}
 
 
 @pytest.mark.parametrize("name", TRIED)
