@@ -122,7 +122,7 @@ class Certificate(Record):
         target.parent.mkdir(parents=True, exist_ok=True)
         text = dataclasses.replace(self, posterior={}, prior_samples=no_digests()).to_json()
         seen = {"prior_samples": self.prior_samples} if len(self.prior_samples) else {}
-        arrays = {name: np.asarray(values) for name, values in {**seen, **self.posterior}.items()}
+        arrays: dict[str, Any] = {name: np.asarray(values) for name, values in {**seen, **self.posterior}.items()}
         temporary = target.with_name(f".{target.name}.{os.getpid()}")
         try:
             with temporary.open("wb") as file:
