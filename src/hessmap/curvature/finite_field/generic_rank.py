@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 
@@ -64,7 +65,7 @@ def generic_rank(
     data = _checked_counts(input_rank, residual_rank, centred_input_rank, num_samples, num_tokens)
     generator = np.random.default_rng(checked_seed(seed))
     field = random_prime_field(generator)
-    hessian, drawn = _drawn_hessians(net, loss, data, mean_residual_is_zero, field, generator)
+    hessian, drawn = _drawn_hessians(_Question(net, loss, data, mean_residual_is_zero), field, generator)
     return _certificate(hessian(part), part, generator, seed, f"{net}, {loss}, {drawn}")
 
 
@@ -88,7 +89,7 @@ def generic_hessian_ranks(
     data = _checked_counts(input_rank, residual_rank, None, num_samples, num_tokens)
     generator = np.random.default_rng(checked_seed(seed))
     field = random_prime_field(generator)
-    hessian, drawn = _drawn_hessians(net, loss, data, False, field, generator)
+    hessian, drawn = _drawn_hessians(_Question(net, loss, data, False), field, generator)
     outer, functional = hessian("outer_product"), hessian("functional")
     matrices = dict(zip(PARTS, (outer, functional, outer + functional), strict=True))
     about = f"{net}, {loss}, {drawn}"
@@ -124,31 +125,31 @@ def _certificate(
     return RankCertificate(rank.value, part, prime, rank.failure_bound, len(matrix), 0, rank.method, origin)
 
 
+class _Question(NamedTuple):
+    """The network and the data that are drawn."""
+
+    net: object
+    loss: str
+    data: dict[str, int | None]
+    mean_residual_is_zero: bool
+
+
 def _drawn_hessians(
-    net: object,
-    loss: str,
-    data: dict[str, int | None],
-    mean_residual_is_zero: bool,
-    field: PrimeField,
-    generator: np.random.Generator,
+    asked: _Question, field: PrimeField, generator: np.random.Generator
 ) -> tuple[Callable[[Part], FieldArray], str]:
     """The Hessians of a drawn network, by their part, and what was drawn, in words."""
+    loss, is_zero = asked.loss, asked.mean_residual_is_zero
     if not isinstance(loss, str) or loss not in LOSSES:
         raise unknown_name("loss", loss, LOSSES)
-    is_bool = isinstance(mean_residual_is_zero, bool)
-    require(is_bool, "mean_residual_is_zero must be True or False", f"got {mean_residual_is_zero!r}")
-    make = _attention_hessians if isinstance(net, SelfAttention) else _chain_hessians
-    return make(net, loss, data, mean_residual_is_zero, field, generator)
+    require(isinstance(is_zero, bool), "mean_residual_is_zero must be True or False", f"got {is_zero!r}")
+    make = _attention_hessians if isinstance(asked.net, SelfAttention) else _chain_hessians
+    return make(asked, field, generator)
 
 
 def _attention_hessians(
-    net: object,
-    loss: str,
-    data: dict[str, int | None],
-    mean_residual_is_zero: bool,
-    field: PrimeField,
-    generator: np.random.Generator,
+    asked: _Question, field: PrimeField, generator: np.random.Generator
 ) -> tuple[Callable[[Part], FieldArray], str]:
+    net, loss, data, mean_residual_is_zero = asked
     assert isinstance(net, SelfAttention)
     given = [name for name in ("residual_rank", "centred_input_rank") if data[name] is not None]
     given += ["mean_residual_is_zero"] * mean_residual_is_zero
@@ -159,13 +160,9 @@ def _attention_hessians(
 
 
 def _chain_hessians(
-    net: object,
-    loss: str,
-    data: dict[str, int | None],
-    mean_residual_is_zero: bool,
-    field: PrimeField,
-    generator: np.random.Generator,
+    asked: _Question, field: PrimeField, generator: np.random.Generator
 ) -> tuple[Callable[[Part], FieldArray], str]:
+    net, loss, data, mean_residual_is_zero = asked
     require(data["num_tokens"] is None, "num_tokens is for self-attention", f"the network is {net}", "Leave it out")
     chain = drawn_network(net, field, generator)
     is_softmax = loss == "cross_entropy"
