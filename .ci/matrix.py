@@ -2,29 +2,32 @@
 
 ``portable`` runs the numeric tests with the kernels of older processors, on one and two threads, with three seeds of
 hypothesis. ``versions`` runs the whole suite on the oldest and newest dependencies and on every Python that is here.
-Each row is one run of pytest, one after the other; its output goes to ``.matrix/``, a line of it to the table.
+Each row is one run of pytest, one after the other; its output goes to ``.matrix/``, what it gave to the record
+(``portability_record.py``). ``page`` puts the tables of the record into ``docs/portability.md``.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import re
 import shutil
 import subprocess
 import sys
-import time
 import tomllib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import portability_record as record
+
 ROOT = Path(__file__).resolve().parent.parent
 OUTPUT = ROOT / ".matrix"
-NOT_NUMERIC = ("cli", "data_sets", "examples", "results", "studies", "views")
 MEMORY = ("curvature/test_memory.py", "layers/test_layer_memory.py")  # bytes, not numbers
 
 KERNELS = {
+    "native": {},
     "aten-default": {"ATEN_CPU_CAPABILITY": "default"},
     "aten-avx2": {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2"},
     "mkl-compatible": {"MKL_CBWR": "COMPATIBLE"},
@@ -33,69 +36,111 @@ KERNELS = {
         "ATEN_CPU_CAPABILITY": "default",
         "ONEDNN_MAX_CPU_ISA": "SSE41",
         "MKL_CBWR": "COMPATIBLE",
-        "OPENBLAS_CORETYPE": "Haswell",
+        "OPENBLAS_CORETYPE": "Prescott",
         "NPY_DISABLE_CPU_FEATURES": "X86_V3 X86_V4 AVX512_ICL AVX512_SPR",
     },
 }
 THREADS = (1, 2)
 SEEDS = (1, 2, 3)
 PYTHONS = ("3.11", "3.12", "3.13")
+PACKAGES = ("torch", "numpy", "scipy", "python-flint")
 
 
 @dataclass(frozen=True)
 class Run:
-    """One run of pytest: its name, the Python that runs it, what it runs, and the environment that is added."""
+    """One run of pytest: its row, the parts of the tests, the Python that runs them, the environment that is added."""
 
+    what: str
     name: str
+    parts: Sequence[str]
     python: Path
     arguments: Sequence[str]
     environment: dict[str, str] = field(default_factory=dict)
 
-    def carried_out(self) -> tuple[bool, str]:
-        """Whether all was green, and a line that says what was."""
-        log, started = OUTPUT / f"{self.name}.log", time.monotonic()
-        command = [self.python, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--basetemp={OUTPUT / 'tmp'}"]
+    def output_of(self, *command: str | Path) -> str:
+        """What the row's Python prints in the row's environment."""
+        environment = {**os.environ, **self.environment}
+        return subprocess.run(
+            [self.python, *command], env=environment, check=True, capture_output=True, text=True
+        ).stdout
+
+    def is_green(self) -> bool:
+        """Run it, keep what it gave, print a line for each part and the red tests."""
+        label = f"{self.name}.{'+'.join(self.parts)}"[:100]
+        log, report = OUTPUT / f"{label}.log", OUTPUT / f"{label}.xml"
+        report.unlink(missing_ok=True)
+        paths = [path for part in self.parts for path in record.paths_of(part)]
+        command = [self.python, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={report}", *paths]
+        where = {"commit": commit(), **self.place}  # before it: the tree may move while it runs
         with log.open("w") as file:
             code = subprocess.run(
-                [*command, *self.arguments],
+                [*command, f"--basetemp={OUTPUT / 'tmp' / label}", *self.arguments],
                 cwd=ROOT,
                 env={**os.environ, **self.environment},
                 stdout=file,
                 stderr=subprocess.STDOUT,
                 check=False,
             ).returncode
-        lines = log.read_text().splitlines()
-        counts = re.sub(r" in .*", "", lines[-1].strip("= ")) if lines else "no output"
-        red = [line for line in lines if line.startswith(("FAILED", "ERROR"))]
-        line = f"{self.name:22} {counts} ({time.monotonic() - started:.0f} s)"
-        return code == 0, "\n".join([line, *(f"    {one}" for one in red[:20])])
+        if not report.exists():
+            print(f"{self.name}: pytest ended with {code} and without a report, see {log}", flush=True)
+            return False
+        found = record.counts(report)
+        record.keep({**where, "part": part, **one} for part, one in found.items())
+        for part, one in found.items():
+            print(f"{self.name:24} {part:14} {one['passed']} passed, {one['failed']} failed ({one['seconds']:.0f} s)")
+            print(*(f"    {red}\n" for red in one["red"]), sep="", end="", flush=True)
+        return code == 0
+
+    @property
+    def place(self) -> record.Entry:
+        """Where it runs, as the record says it."""
+        code = f"import importlib.metadata as m, json; print(json.dumps({{p: m.version(p) for p in {PACKAGES}}}))"
+        version = self.output_of("-c", "import platform; print(platform.python_version())").strip()
+        versions = {"python": version, **json.loads(self.output_of("-c", code))}
+        return {"processor": processor(), "what": self.what, "row": self.name, "versions": versions}
 
 
-def portable_runs(processes: int, chosen: Sequence[str]) -> Iterator[Run]:
-    """Every kind of kernels on every number of threads; the seeds take turns."""
-    tests = ["tests", *(f"--ignore=tests/{one}" for one in (*NOT_NUMERIC, *MEMORY))]
-    combinations = [(kernels, threads) for threads in THREADS for kernels in KERNELS]
-    for place, (kernels, threads) in enumerate(combinations):
-        seed = SEEDS[place % len(SEEDS)]
-        name = f"{kernels}-{threads}-seed{seed}"
-        lanes = ["--numprocesses", str(max(1, processes // threads)), "--dist", "loadfile"]
-        added = {**KERNELS[kernels], "OMP_NUM_THREADS": str(threads)}
-        if is_chosen(name, chosen):
-            yield Run(name, Path(sys.executable), [*tests, *lanes, f"--hypothesis-seed={seed}"], added)
+def portable_runs(processes: int, chosen: Sequence[str], parts: Sequence[str]) -> Iterator[Run]:
+    """Every kind of kernels on every number of threads; the seeds take turns. Kernels that are this processor's own
+    need no run."""
+    for threads in THREADS:
+        own = ""
+        for place, (kernels, variables) in enumerate(KERNELS.items()):
+            seed = SEEDS[(place + threads) % len(SEEDS)]
+            name = f"{kernels}-{threads}-seed{seed}"
+            lanes = ["--numprocesses", str(max(1, processes // threads)), "--dist", "loadfile"]
+            left_out = [f"--ignore=tests/{one}" for one in MEMORY]
+            added = {**variables, "OMP_NUM_THREADS": str(threads)}
+            arguments = [*left_out, *lanes, f"--hypothesis-seed={seed}"]
+            run = Run("portable", name, parts or record.numeric_parts(), Path(sys.executable), arguments, added)
+            if kernels != "native" and not is_chosen(name, chosen):
+                continue
+            bits = run.output_of(Path(__file__).with_name("kernel_bits.py"))
+            if kernels == "native":
+                own = bits
+            elif bits == own:
+                print(f"{name:24} the same bits as native-{threads}: not run")
+                record.keep([{**run.place, "part": "", "commit": commit(), "same_bits_as": f"native-{threads}"}])
+                continue
+            if is_chosen(name, chosen):
+                yield run
 
 
-def version_runs(processes: int, chosen: Sequence[str]) -> Iterator[Run]:
+def version_runs(processes: int, chosen: Sequence[str], parts: Sequence[str]) -> Iterator[Run]:
     """The oldest versions on the oldest Python, the newest on all of them."""
     names = [f"{PYTHONS[0]}-oldest", *(f"{python}-newest" for python in PYTHONS)]
     for wanted in (name for name in names if is_chosen(name, chosen)):
-        python, kind = wanted.split("-")
-        if (interpreter := found_python(python)) is None:
-            print(f"{wanted:22} not run: there is no Python {python} here")
+        version, kind = wanted.split("-")
+        if (interpreter := found_python(version)) is None:
+            print(f"{wanted:24} not run: there is no Python {version} here")
             continue
         # An old package warns of what newer ones below it have deprecated since.
         warnings = ["-W", "ignore::DeprecationWarning"] if kind == "oldest" else []
         lanes = ["--numprocesses", str(processes), "--dist", "loadfile"]
-        yield Run(wanted, environment(wanted, interpreter, kind), [*lanes, *warnings], {"OMP_NUM_THREADS": "1"})
+        python = environment(wanted, interpreter, kind)
+        yield Run(
+            "versions", wanted, parts or record.all_parts(), python, [*lanes, *warnings], {"OMP_NUM_THREADS": "1"}
+        )
 
 
 def is_chosen(name: str, chosen: Sequence[str]) -> bool:
@@ -111,13 +156,16 @@ def found_python(version: str) -> Path | None:
 def environment(name: str, interpreter: Path, kind: str) -> Path:
     """The Python of an environment that holds this project with the oldest or the newest of what it needs."""
     folder = OUTPUT / f"venv-{name}"
-    python = folder / "bin" / "python"
-    if not python.exists():
-        subprocess.run([interpreter, "-m", "venv", folder], check=True)
+    python, installed = folder / "bin" / "python", folder / "installed"
+    project = (ROOT / "pyproject.toml").read_text()
+    if installed.exists() and installed.read_text() == project:
+        return python
+    subprocess.run([interpreter, "-m", "venv", folder], check=True)
     constraints = OUTPUT / f"constraints-{name}.txt"
     constraints.write_text("\n".join(oldest()) if kind == "oldest" else "")
     install = [python, "-m", "pip", "install", "--quiet", "--quiet", "--upgrade", "--upgrade-strategy", "eager"]
     subprocess.run([*install, "--constraint", constraints, "--editable", f"{ROOT}[dev]"], check=True)
+    installed.write_text(project)
     return python
 
 
@@ -128,20 +176,37 @@ def oldest() -> list[str]:
     return [re.sub(r"\[.*?\]", "", one).replace(">=", "==") for one in needed if ">=" in one]
 
 
+def processor() -> str:
+    """The model, and whether it has the two families of vector instructions by which kernels are chosen."""
+    text = Path("/proc/cpuinfo").read_text()
+    (name,) = re.findall(r"model name\s*: (.*)", text)[:1]
+    flags = re.findall(r"flags\s*: (.*)", text)[0].split()
+    has = [label for flag, label in (("avx2", "AVX2"), ("avx512f", "AVX-512")) if flag in flags]
+    return f"{name} ({', '.join(has) or 'without AVX2'})"
+
+
+def commit() -> str:
+    """What is run, with a plus where the sources or tests are not as committed."""
+    git = ["git", "-C", str(ROOT)]
+    said = subprocess.run([*git, "rev-parse", "--short=7", "HEAD"], capture_output=True, text=True, check=True).stdout
+    changed = subprocess.run([*git, "diff", "--quiet", "HEAD", "--", "src", "tests"], check=False).returncode
+    return said.strip() + "+" * bool(changed)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["portable", "versions"])
+    parser.add_argument("what", choices=["portable", "versions", "page"])
     parser.add_argument("names", nargs="*", help="rows to run, by a part of their names; all of them if none is given")
+    parser.add_argument("--parts", nargs="+", default=[], choices=record.all_parts(), help="folders of tests")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1, help="of pytest, for a row of one thread")
     given = parser.parse_args()
-    OUTPUT.mkdir(exist_ok=True)
+    if given.what == "page":
+        record.PAGE.write_text(record.page_with_tables(record.PAGE.read_text()))
+        return
+    (OUTPUT / "tmp").mkdir(parents=True, exist_ok=True)
     rows = portable_runs if given.what == "portable" else version_runs
-    all_green = True
-    for row in rows(given.processes, given.names):
-        is_green, line = row.carried_out()
-        all_green &= is_green
-        print(line, flush=True)
-    sys.exit(not all_green)
+    greens = [row.is_green() for row in rows(given.processes, given.names, given.parts)]
+    sys.exit(not all(greens))
 
 
 if __name__ == "__main__":

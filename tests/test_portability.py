@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+import doctest
 import random
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -69,3 +71,40 @@ OF_EXAMPLES: list[tuple[float, ...]] = []
 def test_every_example_of_hypothesis_starts_from_the_same_random_state(number: int) -> None:
     OF_EXAMPLES.append((random.random(), np.random.random(), float(torch.rand(()))))  # noqa: NPY002
     assert len(set(OF_EXAMPLES)) == 1
+
+
+sys.path.insert(0, str(HERE.parent / ".ci"))
+import portability_record as record  # noqa: E402
+
+
+def test_the_tables_of_the_page_are_those_of_the_record() -> None:
+    page = record.PAGE.read_text()
+    assert page == record.page_with_tables(page), "run python .ci/matrix.py page"
+
+
+REPORT = """<testsuites><testsuite name="pytest">
+<testcase classname="tests.layers.test_a" name="test_one" time="1.5"/>
+<testcase classname="tests.layers.test_a" name="test_two" time="0.5"><failure message="no"/></testcase>
+<testcase classname="tests.layers.test_a" name="test_three" time="0"><skipped/></testcase>
+<testcase classname="" name="tests.theory.test_broken" time="0"><error message="no"/></testcase>
+</testsuite></testsuites>"""
+
+
+def test_a_report_is_counted_by_parts_and_a_part_that_is_run_again_is_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert doctest.testmod(record).failed == 0
+    (tmp_path / "report.xml").write_text(REPORT)
+    found = record.counts(tmp_path / "report.xml")
+    red = ["tests.layers.test_a.test_two"]
+    assert found["layers"] == {"passed": 1, "failed": 1, "skipped": 1, "seconds": 2.0, "red": red}
+    assert found["theory"]["red"] == ["tests.theory.test_broken"]
+    monkeypatch.setattr(record, "FILE", tmp_path / "record.json")
+    row = {"processor": "one", "what": "portable", "row": "native-1", "commit": "abc"}
+    record.keep([{**row, "part": "layers", **found["layers"]}, {**row, "part": "theory", **found["theory"]}])
+    record.keep([{**row, "part": "layers", **found["layers"], "passed": 2, "failed": 0}])
+    assert [(one["part"], one["passed"]) for one in record.entries()] == [("layers", 2), ("theory", 0)]
+    table = record.tables()["processors"].splitlines()
+    assert "2 passed, 1 failed, 1 skipped" in table[-1]
+    assert "`measurement`" in table[-1]
+    assert "`layers`" not in table[-1]

@@ -1,0 +1,131 @@
+"""What the rows of the matrix gave, in ``benchmarks/results/portability.json``, and the tables that are made of it.
+
+One entry says what one part of the tests (a folder, the files beside the folders, the examples in docstrings) gave in
+one row on one processor. A part that is run again takes the place of what it gave before.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+ROOT = Path(__file__).resolve().parent.parent
+FILE = ROOT / "benchmarks" / "results" / "portability.json"
+PAGE = ROOT / "docs" / "portability.md"
+BESIDE, DOCTESTS = "beside", "doctests"  # the test files that are in no folder; the examples in docstrings of src
+NOT_NUMERIC = ("cli", "data_sets", "docs", "examples", "papers", "results", "views", "web")
+
+Entry = dict[str, Any]
+
+
+def all_parts() -> list[str]:
+    """Of the suite: its folders of tests, what stands beside them, the doctests."""
+    folders = {path.relative_to(ROOT / "tests").parts[0] for path in (ROOT / "tests").glob("*/**/test_*.py")}
+    return [*sorted(folders - {"models"}), BESIDE, DOCTESTS]  # models need an environment of their own
+
+
+def numeric_parts() -> list[str]:
+    return [part for part in all_parts() if part not in (*NOT_NUMERIC, DOCTESTS)]
+
+
+def paths_of(part: str) -> list[str]:
+    """What pytest is given to run a part."""
+    if part == BESIDE:
+        return [str(path.relative_to(ROOT)) for path in sorted((ROOT / "tests").glob("test_*.py"))]
+    return ["src"] if part == DOCTESTS else [f"tests/{part}"]
+
+
+def part_of(classname: str, name: str) -> str:
+    """
+    >>> part_of("tests.measurement.test_rank", "test_one"), part_of("tests.test_imports.TestAll", "test_one")
+    ('measurement', 'beside')
+    >>> part_of("src.hessmap.map", "hessmap.map.map"), part_of("", "tests.layers.test_broken")
+    ('doctests', 'layers')
+    """
+    words = (classname or name).split(".")
+    if words[0] != "tests":
+        return DOCTESTS
+    return BESIDE if words[1].startswith("test_") else words[1]
+
+
+def counts(report: Path) -> dict[str, Entry]:
+    """By parts, of the XML that pytest writes: how many passed, failed and were skipped, the seconds, the red ones."""
+    found: dict[str, Entry] = {}
+    for case in ElementTree.parse(report).iter("testcase"):
+        classname, name = case.get("classname", ""), case.get("name", "")
+        part = found.setdefault(
+            part_of(classname, name), {"passed": 0, "failed": 0, "skipped": 0, "seconds": 0, "red": []}
+        )
+        kinds = {child.tag for child in case}
+        kind = "failed" if kinds & {"failure", "error"} else "skipped" if "skipped" in kinds else "passed"
+        part[kind] += 1
+        part["seconds"] = round(part["seconds"] + float(case.get("time", 0)), 3)
+        if kind == "failed":
+            part["red"].append(f"{classname}.{name}".strip("."))
+    return found
+
+
+def entries() -> list[Entry]:
+    return json.loads(FILE.read_text()) if FILE.exists() else []
+
+
+def keep(new: Iterable[Entry]) -> None:
+    """Put entries into the file, in the place of those of the same row, part and processor."""
+    FILE.touch()
+    with FILE.open("r+") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)  # rows may run side by side
+        old = json.loads(file.read() or "[]")
+        kept = {tuple(one[key] for key in ("processor", "row", "part")): one for one in [*old, *new]}
+        lines = ",\n".join(json.dumps(kept[key]) for key in sorted(kept))
+        file.seek(0)
+        file.truncate()
+        file.write(f"[\n{lines}\n]\n")
+
+
+def row_of_table(found: Sequence[Entry], wanted: Sequence[str]) -> tuple[str, str]:
+    """What ran of the wanted parts with its counts, and what did not."""
+    if same := [one["same_bits_as"] for one in found if "same_bits_as" in one]:
+        return f"the same bits as `{same[0]}`: not run again", ""
+    sums = Counter({kind: sum(one[kind] for one in found) for kind in ("passed", "failed", "skipped")})
+    said = ", ".join(f"{number:,} {kind}" for kind, number in sums.items() if number or kind == "passed")
+    missing = [part for part in wanted if part not in {one["part"] for one in found}]
+    return said, ", ".join(f"`{part}`" for part in missing) or "nothing"
+
+
+def tables() -> dict[str, str]:
+    """Of the page: the rows of other processors, and those of other versions."""
+    by_row: dict[tuple[str, str], list[Entry]] = {}
+    for one in entries():
+        by_row.setdefault((one["processor"], one["row"]), []).append(one)
+    made: Mapping[str, list[str]] = {
+        "processors": ["| processor | row | result | not run | commits |", "| --- | --- | --- | --- | --- |"],
+        "versions": [
+            "| row | Python | torch | numpy | scipy | python-flint | result | not run | commits |",
+            "| --- | --- | --- | --- | --- | --- | --- | --- | --- |",
+        ],
+    }
+    for (processor, row), found in sorted(by_row.items()):
+        commits = ", ".join(dict.fromkeys(f"`{one['commit']}`" for one in found))
+        if found[0]["what"] == "portable":
+            cells = [processor, f"`{row}`", *row_of_table(found, numeric_parts()), commits]
+            made["processors"].append(f"| {' | '.join(cells)} |")
+        else:
+            versions = found[0]["versions"]
+            names = [versions[name] for name in ("python", "torch", "numpy", "scipy", "python-flint")]
+            cells = [f"`{row}`", *names, *row_of_table(found, all_parts()), commits]
+            made["versions"].append(f"| {' | '.join(cells)} |")
+    return {name: "\n".join(lines) for name, lines in made.items()}
+
+
+def page_with_tables(page: str) -> str:
+    """The page with its tables made anew, each between the comments that name it."""
+    for name, table in tables().items():
+        pattern = rf"(<!-- table: {name} -->\n).*?(<!-- end -->)"
+        page = re.sub(pattern, lambda match, table=table: f"{match[1]}{table}\n{match[2]}", page, flags=re.DOTALL)
+    return page
