@@ -125,6 +125,8 @@ def integer_or_none(value: object) -> int | None:
     >>> integer_or_none(3), integer_or_none(3.0), integer_or_none(True)
     (3, None, None)
     """
+    if type(value) is int:  # asking for the protocol takes 40 times as long
+        return value
     if isinstance(value, bool) or not isinstance(value, SupportsIndex):
         return None
     try:

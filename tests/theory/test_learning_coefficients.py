@@ -205,6 +205,14 @@ def test_very_many_layers_and_widths_of_a_billion():
     assert wide.value == Fraction(3 * 10**18, 8)
 
 
+@pytest.mark.parametrize("width", [10**6, 10**18])
+def test_sixty_layers_at_their_most_singular_weights_have_the_global_value(width):
+    network = hm.FullyConnected([width + 7 * vertex for vertex in range(61)])
+    table = [[*(1000 for _ in range(vertex)), size] for vertex, size in enumerate(network.widths)]
+    at_weights, whole = hm.learning_coefficient(network, product_ranks=table), hm.learning_coefficient(network, 1000)
+    assert (at_weights.value, at_weights.multiplicity, at_weights.kind) == (whole.value, whole.multiplicity, "exact")
+
+
 def test_it_is_kept_as_json_exactly():
     found = hm.learning_coefficient(hm.FullyConnected((3, 3, 3)), rank=0)
     assert found.to_dict()["value"] == {"fraction": "7/2"}

@@ -24,9 +24,17 @@ from hessmap.theory.conditions import checked_count
 RankTable = Sequence[Sequence[int]]
 
 
-def checked_product_ranks(product_ranks: RankTable) -> tuple[tuple[int, ...], ...]:
+class ProductRanks(tuple[tuple[int, ...], ...]):
+    """A table that has been checked once, so that one formula can call another without checking it again."""
+
+    __slots__ = ()
+
+
+def checked_product_ranks(product_ranks: RankTable) -> ProductRanks:
     """The table as plain integers; InvalidInput where no weights can have it."""
-    table = tuple(
+    if isinstance(product_ranks, ProductRanks):
+        return product_ranks
+    table = ProductRanks(
         tuple(checked_count(f"product_ranks[{j}][{i}]", rank) for i, rank in enumerate(row))
         for j, row in enumerate(product_ranks)
     )

@@ -86,9 +86,8 @@ def two_layer_coefficient(table: RankTable) -> Coefficient:
 
 
 def _from_inputs_alone(table: RankTable) -> RankTable:
-    """The table without its conditions on products that do not begin at the inputs."""
-    rank = table[-1][0]
-    return [[row[0], *(rank for _ in row[1:-1]), row[-1]] if len(row) > 1 else row for row in table]
+    """The table with no condition on products that do not begin at the inputs beyond those that they imply."""
+    return [[*(row[0] for _ in row[:-1]), row[-1]] for row in table]
 
 
 def _transposed_table(table: RankTable) -> RankTable:
