@@ -145,6 +145,9 @@ def test_gaussian_divergence_of_nearly_equal_laws_keeps_its_digits() -> None:
     st.lists(st.one_of(st.floats(1e-12, 1e3), st.floats(0.99, 1.01)), min_size=1, max_size=30),
     st.floats(1e-6, 10),
 )
+@example(5e-324, [1.0], 1.0)
+@example(5e-324, [10.0], 10.0)
+@example(1.5e-323, [1.0], 1.0)
 def test_gaussian_divergence_is_never_rounded_down(distance: float, variances: list[float], prior: float) -> None:
     with localcontext() as context:
         context.prec = 60

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import exp, inf, log, log1p, sqrt
+from math import exp, inf, log, log1p, nextafter, sqrt
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -79,7 +79,7 @@ def gaussian_kl(displacement_squared: float, variances: ArrayLike, prior_varianc
     """KL(N(w, diag s) || N(w_0, lambda I)) = 1/2 (sum (s / lambda - 1 - log(s / lambda)) + ||w - w_0||^2 / lambda).
 
     The divergence of the POSTERIOR from the prior; ``displacement_squared`` is ||w - w_0||^2 in any orthonormal basis.
-    Rounded up, by more than the terms and their sums can have lost.
+    Rounded up, by more than the terms and their sums can have lost, also where they underflow.
 
     >>> round(gaussian_kl(3.0, [2.0, 2.0, 2.0], 2.0), 12)
     0.75
@@ -97,7 +97,8 @@ def gaussian_kl(displacement_squared: float, variances: ArrayLike, prior_varianc
     above, logs = ratios - 1, np.log(ratios)
     lost = _ROUNDING * float(np.sum(np.abs(above) + np.abs(logs)))
     distance = displacement_squared / prior_variance * (1 + _ROUNDING)
-    return 0.5 * (max(0.0, float(np.sum(above - logs))) + lost + distance)
+    half = 0.5 * (max(0.0, float(np.sum(above - logs))) + lost + distance)
+    return nextafter(half, inf) if displacement_squared > 0 else half
 
 
 def probability(name: str, value: float) -> float:
