@@ -2,8 +2,8 @@
 
 ``portable`` runs the numeric tests with the kernels of older processors, on one and two threads, with three seeds of
 hypothesis. ``versions`` runs the whole suite on the oldest and newest dependencies and on every Python that is here.
-Each row is one run of pytest, one after the other; its output goes to ``.matrix/``, what it gave to the record
-(``portability_record.py``). ``page`` puts the tables of the record into ``docs/portability.md``.
+Each row is one run of pytest for each part of the tests, one after the other; their output goes to ``.matrix/``, what
+they gave to the record and to the tables of ``docs/portability.md`` (``portability_record.py``).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import portability_record as record
@@ -47,12 +47,11 @@ PACKAGES = ("torch", "numpy", "scipy", "python-flint")
 
 
 @dataclass(frozen=True)
-class Run:
-    """One run of pytest: its row, the parts of the tests, the Python that runs them, the environment that is added."""
+class Row:
+    """One kind of runs of pytest: the Python that runs it, its arguments, the environment that is added."""
 
     what: str
     name: str
-    parts: Sequence[str]
     python: Path
     arguments: Sequence[str]
     environment: dict[str, str] = field(default_factory=dict)
@@ -64,17 +63,16 @@ class Run:
             [self.python, *command], env=environment, check=True, capture_output=True, text=True
         ).stdout
 
-    def is_green(self) -> bool:
-        """Run it, keep what it gave, print a line for each part and the red tests."""
-        label = f"{self.name}.{'+'.join(self.parts)}"[:100]
+    def is_green(self, part: str) -> bool:
+        """Run a part of the tests, keep what it gave, print a line and the red tests."""
+        label = f"{self.name}.{part}"
         log, report = OUTPUT / f"{label}.log", OUTPUT / f"{label}.xml"
         report.unlink(missing_ok=True)
-        paths = [path for part in self.parts for path in record.paths_of(part)]
-        command = [self.python, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={report}", *paths]
+        command = [self.python, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={report}"]
         where = {"commit": commit(), **self.place}  # before it: the tree may move while it runs
         with log.open("w") as file:
             code = subprocess.run(
-                [*command, f"--basetemp={OUTPUT / 'tmp' / label}", *self.arguments],
+                [*command, f"--basetemp={OUTPUT / 'tmp' / label}", *self.arguments, *record.paths_of(part)],
                 cwd=ROOT,
                 env={**os.environ, **self.environment},
                 stdout=file,
@@ -82,14 +80,17 @@ class Run:
                 check=False,
             ).returncode
         if not report.exists():
-            print(f"{self.name}: pytest ended with {code} and without a report, see {log}", flush=True)
+            print(f"{label}: pytest ended with {code} and without a report, see {log}", flush=True)
             return False
         found = record.counts(report)
-        record.keep({**where, "part": part, **one} for part, one in found.items())
-        for part, one in found.items():
-            print(f"{self.name:24} {part:14} {one['passed']} passed, {one['failed']} failed ({one['seconds']:.0f} s)")
-            print(*(f"    {red}\n" for red in one["red"]), sep="", end="", flush=True)
+        record.keep([{**where, "part": part, **found}])
+        print(f"{label:36} {found['passed']} passed, {found['failed']} failed ({found['seconds']:.0f} s)")
+        print(*(f"    {red}\n" for red in found["red"]), sep="", end="", flush=True)
         return code == 0
+
+    @property
+    def bits(self) -> str:
+        return self.output_of(Path(__file__).with_name("kernel_bits.py"))
 
     @property
     def place(self) -> record.Entry:
@@ -100,33 +101,27 @@ class Run:
         return {"processor": processor(), "what": self.what, "row": self.name, "versions": versions}
 
 
-def portable_runs(processes: int, chosen: Sequence[str], parts: Sequence[str]) -> Iterator[Run]:
+def portable_rows(processes: int, chosen: Sequence[str]) -> Iterator[Row]:
     """Every kind of kernels on every number of threads; the seeds take turns. Kernels that are this processor's own
     need no run."""
     for threads in THREADS:
-        own = ""
         for place, (kernels, variables) in enumerate(KERNELS.items()):
             seed = SEEDS[(place + threads) % len(SEEDS)]
             name = f"{kernels}-{threads}-seed{seed}"
-            lanes = ["--numprocesses", str(max(1, processes // threads)), "--dist", "loadfile"]
-            left_out = [f"--ignore=tests/{one}" for one in MEMORY]
+            arguments = [*(f"--ignore=tests/{one}" for one in MEMORY), *lanes(processes // threads)]
             added = {**variables, "OMP_NUM_THREADS": str(threads)}
-            arguments = [*left_out, *lanes, f"--hypothesis-seed={seed}"]
-            run = Run("portable", name, parts or record.numeric_parts(), Path(sys.executable), arguments, added)
-            if kernels != "native" and not is_chosen(name, chosen):
+            row = Row("portable", name, Path(sys.executable), [*arguments, f"--hypothesis-seed={seed}"], added)
+            if not is_chosen(name, chosen):
                 continue
-            bits = run.output_of(Path(__file__).with_name("kernel_bits.py"))
-            if kernels == "native":
-                own = bits
-            elif bits == own:
-                print(f"{name:24} the same bits as native-{threads}: not run")
-                record.keep([{**run.place, "part": "", "commit": commit(), "same_bits_as": f"native-{threads}"}])
-                continue
-            if is_chosen(name, chosen):
-                yield run
+            own = replace(row, environment={"OMP_NUM_THREADS": str(threads)})
+            if kernels != "native" and row.bits == own.bits:
+                print(f"{name}: the same bits as native-{threads}, not run")
+                record.keep([{**row.place, "part": "", "commit": commit(), "same_bits_as": f"native-{threads}"}])
+            else:
+                yield row
 
 
-def version_runs(processes: int, chosen: Sequence[str], parts: Sequence[str]) -> Iterator[Run]:
+def version_rows(processes: int, chosen: Sequence[str]) -> Iterator[Row]:
     """The oldest versions on the oldest Python, the newest on all of them."""
     names = [f"{PYTHONS[0]}-oldest", *(f"{python}-newest" for python in PYTHONS)]
     for wanted in (name for name in names if is_chosen(name, chosen)):
@@ -136,11 +131,12 @@ def version_runs(processes: int, chosen: Sequence[str], parts: Sequence[str]) ->
             continue
         # An old package warns of what newer ones below it have deprecated since.
         warnings = ["-W", "ignore::DeprecationWarning"] if kind == "oldest" else []
-        lanes = ["--numprocesses", str(processes), "--dist", "loadfile"]
         python = environment(wanted, interpreter, kind)
-        yield Run(
-            "versions", wanted, parts or record.all_parts(), python, [*lanes, *warnings], {"OMP_NUM_THREADS": "1"}
-        )
+        yield Row("versions", wanted, python, [*lanes(processes), *warnings], {"OMP_NUM_THREADS": "1"})
+
+
+def lanes(processes: int) -> list[str]:
+    return ["--numprocesses", str(processes), "--dist", "loadfile"] if processes > 1 else []
 
 
 def is_chosen(name: str, chosen: Sequence[str]) -> bool:
@@ -195,18 +191,22 @@ def commit() -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["portable", "versions", "page"])
+    parser.add_argument("what", choices=["portable", "versions"])
     parser.add_argument("names", nargs="*", help="rows to run, by a part of their names; all of them if none is given")
     parser.add_argument("--parts", nargs="+", default=[], choices=record.all_parts(), help="folders of tests")
+    parser.add_argument("--missing", action="store_true", help="only the parts that the record does not have as green")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1, help="of pytest, for a row of one thread")
     given = parser.parse_args()
-    if given.what == "page":
-        record.PAGE.write_text(record.page_with_tables(record.PAGE.read_text()))
-        return
     (OUTPUT / "tmp").mkdir(parents=True, exist_ok=True)
-    rows = portable_runs if given.what == "portable" else version_runs
-    greens = [row.is_green() for row in rows(given.processes, given.names, given.parts)]
-    sys.exit(not all(greens))
+    is_portable = given.what == "portable"
+    rows = portable_rows(given.processes, given.names) if is_portable else version_rows(given.processes, given.names)
+    parts = given.parts or (record.numeric_parts() if is_portable else record.all_parts())
+    all_green = True
+    for row in rows:
+        green = record.green_parts(processor(), row.name) if given.missing else set()
+        for part in (part for part in parts if part not in green):
+            all_green &= row.is_green(part)
+    sys.exit(not all_green)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,7 @@
 """What the rows of the matrix gave, in ``benchmarks/results/portability.json``, and the tables that are made of it.
 
+Run as a program, it makes the tables of the page anew.
+
 One entry says what one part of the tests (a folder, the files beside the folders, the examples in docstrings) gave in
 one row on one processor. A part that is run again takes the place of what it gave before.
 """
@@ -41,33 +43,16 @@ def paths_of(part: str) -> list[str]:
     return ["src"] if part == DOCTESTS else [f"tests/{part}"]
 
 
-def part_of(classname: str, name: str) -> str:
-    """
-    >>> part_of("tests.measurement.test_rank", "test_one"), part_of("tests.test_imports.TestAll", "test_one")
-    ('measurement', 'beside')
-    >>> part_of("src.hessmap.map", "hessmap.map.map"), part_of("", "tests.layers.test_broken")
-    ('doctests', 'layers')
-    """
-    words = (classname or name).split(".")
-    if words[0] != "tests":
-        return DOCTESTS
-    return BESIDE if words[1].startswith("test_") else words[1]
-
-
-def counts(report: Path) -> dict[str, Entry]:
-    """By parts, of the XML that pytest writes: how many passed, failed and were skipped, the seconds, the red ones."""
-    found: dict[str, Entry] = {}
+def counts(report: Path) -> Entry:
+    """Of the XML that pytest writes: how many passed, failed and were skipped, the seconds, the red ones."""
+    found: Entry = {"passed": 0, "failed": 0, "skipped": 0, "seconds": 0, "red": []}
     for case in ElementTree.parse(report).iter("testcase"):
-        classname, name = case.get("classname", ""), case.get("name", "")
-        part = found.setdefault(
-            part_of(classname, name), {"passed": 0, "failed": 0, "skipped": 0, "seconds": 0, "red": []}
-        )
         kinds = {child.tag for child in case}
         kind = "failed" if kinds & {"failure", "error"} else "skipped" if "skipped" in kinds else "passed"
-        part[kind] += 1
-        part["seconds"] = round(part["seconds"] + float(case.get("time", 0)), 3)
+        found[kind] += 1
+        found["seconds"] = round(found["seconds"] + float(case.get("time", 0)), 3)
         if kind == "failed":
-            part["red"].append(f"{classname}.{name}".strip("."))
+            found["red"].append(f"{case.get('classname')}.{case.get('name')}".strip("."))
     return found
 
 
@@ -75,8 +60,13 @@ def entries() -> list[Entry]:
     return json.loads(FILE.read_text()) if FILE.exists() else []
 
 
+def green_parts(processor: str, row: str) -> set[str]:
+    found = [one for one in entries() if (one["processor"], one["row"]) == (processor, row)]
+    return {one["part"] for one in found if one.get("passed") and not one["failed"]}
+
+
 def keep(new: Iterable[Entry]) -> None:
-    """Put entries into the file, in the place of those of the same row, part and processor."""
+    """Put entries into the file, in the place of those of the same row, part and processor, and into the page."""
     FILE.touch()
     with FILE.open("r+") as file:
         fcntl.flock(file, fcntl.LOCK_EX)  # rows may run side by side
@@ -86,6 +76,8 @@ def keep(new: Iterable[Entry]) -> None:
         file.seek(0)
         file.truncate()
         file.write(f"[\n{lines}\n]\n")
+        file.flush()
+        write_page()
 
 
 def row_of_table(found: Sequence[Entry], wanted: Sequence[str]) -> tuple[str, str]:
@@ -129,3 +121,11 @@ def page_with_tables(page: str) -> str:
         pattern = rf"(<!-- table: {name} -->\n).*?(<!-- end -->)"
         page = re.sub(pattern, lambda match, table=table: f"{match[1]}{table}\n{match[2]}", page, flags=re.DOTALL)
     return page
+
+
+def write_page() -> None:
+    PAGE.write_text(page_with_tables(PAGE.read_text()))
+
+
+if __name__ == "__main__":
+    write_page()
