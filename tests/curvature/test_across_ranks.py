@@ -16,7 +16,7 @@ import hessmap as hm
 from hessmap.errors import InvalidInput, RankLost
 
 WIDTH = 43
-TIMEOUT = 30.0  # a process that is slow on a busy machine is not lost
+TIMEOUT = 300.0  # a process that is slow on a busy machine is not lost; one that died is seen at once
 
 
 def problem(rank: int | None) -> hm.Problem:
@@ -69,7 +69,7 @@ def test_two_processes_give_the_result_of_one(tmp_path):
 def test_a_process_that_dies_is_an_error_and_no_hang(tmp_path):
     run(tmp_path, dies=True)
     message = torch.load(f"{tmp_path}/answer-0", weights_only=False)
-    assert message.startswith("every process must answer within 30 s; process 0 of 2 got:")
+    assert message.startswith("every process must answer within 300 s; process 0 of 2 got:")
 
 
 def test_without_a_process_group_it_is_refused():

@@ -260,7 +260,7 @@ def test_sparse_gradients_are_those_of_the_dense_format() -> None:
     for is_sparse in (True, False):
         problem = hm.Problem(built(lambda s=is_sparse: Table(sparse=s)), "cross_entropy", NUMBERS, LABELS)
         matrices.append(hm.loss_hessian(problem) @ torch.eye(problem.num_parameters, dtype=torch.float64))
-    assert torch.equal(*matrices)
+    torch.testing.assert_close(*matrices, rtol=1e-13, atol=1e-15)
 
 
 def test_values_in_float32_inside_of_a_float64_model_are_noted() -> None:
