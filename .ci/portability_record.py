@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parent.parent
 FILE = ROOT / "benchmarks" / "results" / "portability.json"
 PAGE = ROOT / "docs" / "portability.md"
 BESIDE, DOCTESTS = "beside", "doctests"  # the test files that are in no folder; the examples in docstrings of src
-NOT_NUMERIC = ("cli", "data_sets", "docs", "examples", "papers", "results", "views", "web")
+NOT_NUMERIC = ("cli", "data_sets", "examples", "papers", "results", "views", "web")
 
 Entry = dict[str, Any]
 
@@ -33,7 +33,7 @@ def all_parts() -> list[str]:
 
 
 def numeric_parts() -> list[str]:
-    return [part for part in all_parts() if part not in (*NOT_NUMERIC, DOCTESTS)]
+    return [part for part in all_parts() if part not in NOT_NUMERIC]
 
 
 def paths_of(part: str) -> list[str]:

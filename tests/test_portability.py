@@ -53,6 +53,25 @@ def test_hypothesis_has_no_deadline() -> None:
     assert timed == []
 
 
+def waits_of_its_own(source: str) -> Iterator[int]:
+    """The lines on which something is waited for with a number that was written there."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Call):
+            is_wait = isinstance(node.func, ast.Attribute) and node.func.attr in ("wait", "join", "communicate")
+            limits = [one.value for one in node.keywords if one.arg == "timeout"] + (node.args if is_wait else [])
+            if any(isinstance(one, ast.Constant) and isinstance(one.value, int | float) for one in limits):
+                yield node.lineno
+
+
+def test_what_is_waited_for_has_the_patience_of_a_loaded_machine() -> None:
+    assert [f"{path}:{line}" for path in FILES for line in waits_of_its_own(path.read_text())] == []
+
+
+@pytest.mark.parametrize("source", ["process.wait(60)", "subprocess.run(['x'], timeout=5.0)", "it.join(timeout=1)"])
+def test_the_guard_bites_on_a_short_wait(source: str) -> None:
+    assert list(waits_of_its_own(source))
+
+
 DRAWN: list[tuple[float, ...]] = []
 
 

@@ -22,6 +22,7 @@ from hessmap.errors import DataFileError
 from hessmap.networks import FullyConnected
 from hessmap.runs.model_cache import cached_model, model_key, models_folder, use_models_folder
 from hessmap.studies.trained_networks import trained_network
+from patience import PATIENCE
 
 SETTINGS = {"architecture": "4-3-2", "seed": 0, "learning_rate": 0.1}
 
@@ -151,7 +152,7 @@ def test_a_killed_training_goes_on_to_the_same_bits(
     command = [sys.executable, "-c", textwrap.dedent(program), str(models)]
     # As many threads and the same kernels as here: the bits of a training belong to both.
     environment = {**os.environ, "PYTHONPATH": SEARCH_PATH, "OMP_NUM_THREADS": str(torch.get_num_threads())}
-    done = subprocess.run(command, env=environment, check=False, timeout=300)
+    done = subprocess.run(command, env=environment, check=False, timeout=PATIENCE)
     assert done.returncode == 9
     (checkpoint,) = models.glob("*/checkpoints/training.pt")
     epochs: list[int] = []

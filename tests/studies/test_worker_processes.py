@@ -16,8 +16,8 @@ from hessmap.runs.encoding import case_of_key
 from hessmap.runs.engines.processes import WorkerError
 from hessmap.runs.run import run
 from hessmap.runs.store import Store
+from patience import PATIENCE
 
-PATIENCE = 300  # seconds after which a program hangs, on a machine however busy
 NEEDS_PRCTL = pytest.mark.skipif(sys.platform != "linux", reason="only Linux kills a worker that is stuck in C code")
 
 

@@ -10,9 +10,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from patience import PATIENCE
+
 HERE = Path(__file__).parent
 # Where programs of their own find the toy studies, and hessmap where these tests found it.
-SEARCH_PATH = os.pathsep.join(filter(None, (str(HERE), os.environ.get("PYTHONPATH"))))
+SEARCH_PATH = os.pathsep.join(filter(None, (str(HERE), str(HERE.parent), os.environ.get("PYTHONPATH"))))
 
 
 def study_program(*words: str, **options: Any) -> subprocess.Popen[str]:
@@ -50,7 +52,7 @@ def is_running(pid: int) -> bool:
         return False
 
 
-def until(condition: Callable[[], object], seconds: float = 300.0) -> None:
+def until(condition: Callable[[], object], seconds: float = PATIENCE) -> None:
     """Wait for a condition; the limit only ends a test that would hang, however busy the machine is."""
     end = time.monotonic() + seconds
     while not condition():

@@ -15,9 +15,8 @@ from pathlib import Path
 import pytest
 
 from hessmap.views.web.settings import Explorer
+from patience import PATIENCE
 from web.explorers import RESULTS, filled_store, keep_results
-
-PATIENCE = 120_000  # milliseconds until a condition that is waited for has failed: for loaded machines
 
 
 @dataclass
@@ -74,7 +73,7 @@ def served(chromium: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
             yield Served(found[0], store)
         finally:
             process.send_signal(signal.SIGINT)
-            process.wait(60)
+            process.wait(PATIENCE)
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +91,7 @@ def visit(served: Served, browser: object, request: pytest.FixtureRequest) -> It
     """A signed-in page; whatever went wrong on it fails the test that used it."""
     options = {"viewport": {"width": 1400, "height": 900}, "color_scheme": "light", **getattr(request, "param", {})}
     context = browser.new_context(**options)  # type: ignore[attr-defined]
-    context.set_default_timeout(PATIENCE)
+    context.set_default_timeout(1000 * PATIENCE)
     faults: list[str] = []
 
     def only_this_server(route: object) -> None:

@@ -11,13 +11,14 @@ import pytest
 
 import hessmap as hm
 from hessmap.runs.store import Store, add_point, load_map
+from patience import PATIENCE
 from web.conftest import Served
 from web.explorers import point
 
 pytest.importorskip("playwright.sync_api", reason="the package playwright drives the browser")
 from playwright.sync_api import expect
 
-expect.set_options(timeout=120_000)
+expect.set_options(timeout=1000 * PATIENCE)
 SCREENS = ("predict", "maps", "maps/before", "training", "compare", "studies", "papers", "function", "jobs")
 
 

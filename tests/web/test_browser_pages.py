@@ -10,12 +10,13 @@ import pytest
 
 from hessmap.runs.store import Store, load_map
 from hessmap.views.map_page import map_page
+from patience import PATIENCE
 from web.conftest import Served
 
 pytest.importorskip("playwright.sync_api", reason="the package playwright drives the browser")
 from playwright.sync_api import expect
 
-expect.set_options(timeout=120_000)
+expect.set_options(timeout=1000 * PATIENCE)
 
 
 def test_function_and_certificate_show_what_was_kept(visit: Any) -> None:
