@@ -259,6 +259,8 @@ mpmath.mp.dps = 60
 
 
 def kl_in_many_digits(q: mpmath.mpf, p: mpmath.mpf) -> mpmath.mpf:
+    if p == 1 != q:  # to 60 digits
+        return mpmath.inf
     heads = q * mpmath.log(q / p) if q else mpmath.mpf(0)
     return heads + ((1 - q) * mpmath.log((1 - q) / (1 - p)) if q != 1 else 0)
 
@@ -286,6 +288,7 @@ def test_complexity_is_never_rounded_down(kl: float, num_samples: int, index: in
 
 @settings(deadline=None, max_examples=60)
 @given(st.integers(1, 10**6), st.floats(0, 1), st.floats(1e-9, 0.49), st.integers(1, 100))
+@example(123, 0.9999999999999999, 0.25, 100)  # 1e-94 from 1
 def test_bounds_on_the_sampled_error_are_rounded_apart(count: int, share: float, delta: float, each: int) -> None:
     num_errors = int(share * count * each)
     rate, divergence = mpmath.mpf(num_errors) / (count * each), mpmath.log(2 / mpmath.mpf(delta)) / count
