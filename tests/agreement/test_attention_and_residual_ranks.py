@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from hessmap.curvature.finite_field import generic_rank
 from hessmap.networks import FullyConnected, Residual, SelfAttention
-from hessmap.results import PARTS
+from hessmap.results import PARTS, Part
 from hessmap.theory import predict_ranks
 from hessmap.theory.attention import causal, heads, last_token, single_head, subspace_products
 from hessmap.theory.residual import linear, prediction
@@ -121,6 +121,7 @@ def test_residual_networks_are_as_predicted(drawn: tuple[Residual, Question], se
     require_agreement(*drawn, seed)
 
 
+ONE: Question = {"num_samples": 1, "num_tokens": 6}
 FEW: Question = {"num_samples": 3, "num_tokens": 4}
 MANY: Question = {"num_tokens": 2}
 # A formula of the theory, a network that it decides, and what is asked; one more or less must be seen.
@@ -135,6 +136,22 @@ DECIDED: dict[str, tuple[Any, str, SelfAttention | Residual, Question]] = {
     "loss of the last token": (last_token, "loss_rank", SelfAttention(4, 5, 4, read="last"), FEW),
     "causal outer product": (causal, "outer_product_rank_bound", SelfAttention(3, 2, 2, causal=True), FEW),
     "causal functional": (causal, "functional_rank_bound", SelfAttention(3, 1, 2, causal=True), FEW),
+    "causal staircase": (causal, "staircase_dimension", SelfAttention(5, 4, 5, causal=True), ONE),
+    "causal pairs of tokens": (causal, "attended_score_dimension", SelfAttention(3, 3, 3, causal=True), ONE),
+    "causal loss, merged": (causal, "loss_rank_bound", SelfAttention(4, 1, 2, merged_query_key=True, causal=True), ONE),
+    "frozen last token": (last_token, "loss_rank", SelfAttention(4, 3, 3, read="last", frozen_value=True), FEW),
+    "merged last token": (
+        last_token,
+        "_merged_loss_rank",
+        SelfAttention(4, 1, 2, merged_query_key=True, read="last"),
+        FEW,
+    ),
+    "frozen value, few samples": (
+        single_head,
+        "_value_frozen_keys",
+        SelfAttention(4, 2, 1, frozen_value=True),
+        {"num_samples": 2, "num_tokens": 3},
+    ),
     "heads, outer product": (heads, "outer_product_upper_bound", SelfAttention(2, 1, 2, heads=2, outputs=2), MANY),
     "heads, functional": (heads, "functional_rank", SelfAttention(2, 1, 2, heads=2, outputs=3), MANY),
     "heads, loss": (heads, "loss_rank", SelfAttention(1, 2, 2, heads=3, outputs=3), MANY),
@@ -192,6 +209,26 @@ def test_no_prediction_passes_the_limits(drawn: tuple[SelfAttention | Residual, 
     if question.get("num_samples") and question.get("num_tokens"):
         outputs = net.output_dim - (question["loss"] == "cross_entropy")
         assert outer <= question["num_samples"] * question["num_tokens"] * outputs
+
+
+@pytest.mark.parametrize(
+    ("layer", "samples", "tokens", "ranks"),
+    [
+        (SelfAttention(6, 5, 2, causal=True), 12, 2, {"outer_product": 44}),
+        (SelfAttention(5, 4, 5, causal=True), 1, 6, {"functional": 59}),
+        (SelfAttention(7, 2, 8, causal=True), 1, 7, {"functional": 50}),
+        (SelfAttention(7, 1, 3, causal=True, merged_query_key=True), 1, 8, {"loss": 53}),
+        (SelfAttention(5, 5, 3, causal=True, frozen_value=True), 8, 2, {"outer_product": 23}),
+    ],
+    ids=str,
+)
+def test_layers_that_earlier_formulas_missed(
+    layer: SelfAttention, samples: int, tokens: int, ranks: dict[Part, int]
+) -> None:
+    prediction = predict_ranks(layer, num_samples=samples, num_tokens=tokens)
+    for part, rank in ranks.items():
+        exact = generic_rank(layer, part, num_samples=samples, num_tokens=tokens).value
+        assert exact == rank == getattr(prediction, part).value
 
 
 @pytest.mark.parametrize("num_blocks", [1, 2, 4])

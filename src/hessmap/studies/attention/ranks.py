@@ -26,13 +26,18 @@ _FAMILIES: dict[str, dict[str, Any]] = {
     "query and key merged, value frozen": {"merged_query_key": True, "frozen_value": True},
     "last token": {"read": "last", "tokens": "two"},
     "last token, fewer samples than the width": {"read": "last", "tokens": "two", "samples": "few"},
+    "last token, value frozen": {"read": "last", "tokens": "two", "frozen_value": True},
+    "last token, query and key merged": {"read": "last", "tokens": "two", "merged_query_key": True},
     "causal": {"causal": True, "tokens": "two"},
+    "causal, value frozen": {"causal": True, "tokens": "two", "frozen_value": True},
+    "causal, query and key merged": {"causal": True, "tokens": "two", "merged_query_key": True},
     "heads side by side": {"heads": 3},
     "projection": {"heads": 5, "outputs": 6, "samples": "many"},
     "projection, more outputs than the width": {"heads": 8, "outputs": 8, "samples": "many", "is_wide": True},
     "projection, query and key merged": {"heads": 4, "outputs": 6, "samples": "many", "merged_query_key": True},
     "projection, value frozen": {"heads": 4, "outputs": 5, "frozen_value": True},
     "projection, few samples": {"heads": 4, "outputs": 5},
+    "any kind, sizes at the edges": {"is_at_edges": True},
 }
 _COUNTS = (1, 1, 2, 2, 3, 3, 4, 5, 6, 8, 12, 30)
 _OPTIONS = ("frozen_value", "merged_query_key", "causal", "read")
@@ -50,9 +55,29 @@ def _drawn(draw: random.Random, family: dict[str, Any]) -> tuple[SelfAttention, 
             return net, {"num_samples": samples, "num_tokens": tokens}
 
 
+def _edge_sizes(draw: random.Random) -> tuple[SelfAttention, int, int]:
+    """A layer of any kind whose sizes are one, the width, one less or more, or twice as much."""
+    from hessmap.networks import SelfAttention
+
+    width = draw.choice((1, 1, 2, 2, 3, 4, 5))
+
+    def near(*others: int) -> int:
+        return max(1, draw.choice((1, 2, width - 1, width, width + 1, 2 * width, *others)))
+
+    options: dict[str, Any] = {name: True for name in _OPTIONS[:3] if draw.random() < 0.3}
+    if draw.random() < 0.3:
+        options["read"] = "last"
+    if draw.random() < 0.3:
+        options["heads"] = draw.randint(1, 4)
+        options["outputs"] = draw.choice((None, near()))
+    return SelfAttention(width, near(), near(), **options), near(1, width**2), near(20)
+
+
 def _any_size(draw: random.Random, family: dict[str, Any]) -> tuple[SelfAttention, int | None, int]:
     from hessmap.networks import SelfAttention
 
+    if "is_at_edges" in family:
+        return _edge_sizes(draw)
     is_many, is_few = (family.get("samples") == which for which in ("many", "few"))
     few_tokens = family.get("tokens") == "few"
     largest = 3 if "outputs" in family else 4 if is_many else 6

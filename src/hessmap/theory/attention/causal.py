@@ -1,16 +1,66 @@
-"""Ranks of one head of linear self-attention under a causal mask, for few samples: every token is a sample of its own.
+"""Bounds of the ranks of one head of linear self-attention under a causal mask, for few samples.
 
-Token i of a sample attends to the i tokens up to itself, so that it reads x_i and its own G_i, of rank i: N n rows
-x_i^T Q K^T G_i V, as of N n last tokens that see 1, 2, .., n tokens.
+Token t of a sample attends to the t tokens up to itself: it reads x_t and its own G_t, whose image W_t is spanned by
+them. In a basis e_1, e_2, .. of these nested spaces e_i meets the tokens from i on, n - i + 1 of them. So a sum over
+the tokens of one sample of u_t (x) W_t is a staircase: column i has the span of u_i, .., u_n, of dimension
+min(size of u, n - i + 1).
 """
 
 from __future__ import annotations
 
+from math import comb
+
 from hessmap.theory.attention.single_head import HeadSizes
 
 
+def staircase_dimension(width: int, rows: int, num_samples: int, num_tokens: int, rank: int | None = None) -> int:
+    """At most the dimension of the sum over all tokens of u_t (x) W_t, u_t in R^rows, W_t in R^width.
+
+    The least of rows * width; of N times the staircase of one sample; and of the tokens that see all of R^width, each
+    with width of its own, and all the others. ``rank``: what is seen of the tangent space of the matrices of a rank:
+    an entry beyond column ``rank`` and row ``rank`` of a staircase is fixed by those before it.
+
+    By hand for one sample of two tokens in the plane: 2 rows for e_1, one for e_2.
+
+    >>> staircase_dimension(2, 2, num_samples=1, num_tokens=2)
+    3
+    >>> staircase_dimension(5, 5, num_samples=1, num_tokens=5, rank=2)    # of 15 entries one minor fixes one
+    14
+    """
+    if min(width, rows, num_tokens) <= 0:
+        return 0
+    columns = min(width, num_tokens)
+    most = columns if rank is None else min(columns, rank)
+    narrow = min(rows, num_tokens) if rank is None else min(rows, num_tokens, rank)
+    each = _column_sum(rows, num_tokens, 0, most) + _column_sum(narrow, num_tokens, most, columns)
+    seeing_all = num_samples * max(0, num_tokens - width + 1)
+    others = num_samples * comb(min(num_tokens, width - 1) + 1, 2)
+    by_tokens = width * min(rows, seeing_all) + min(width * max(0, rows - seeing_all), others)
+    return min(width * rows, num_samples * each, by_tokens)
+
+
+def _column_sum(rows: int, num_tokens: int, start: int, stop: int) -> int:
+    """sum of min(rows, num_tokens - i) for i = start .. stop - 1, i < num_tokens."""
+    full = min(max(num_tokens - rows + 1, start), stop)  # the columns before it have all rows
+    rest = stop - full
+    return rows * (full - start) + rest * num_tokens - (comb(stop, 2) - comb(full, 2))
+
+
+def attended_score_dimension(sizes: HeadSizes) -> int:
+    """At most what the pairs of a token and one that it sees, x_t (x) W_t, see of S.
+
+    D; the staircase of x_t; and the skew part, a pair of tokens each, with the whole symmetric part.
+
+    >>> attended_score_dimension(HeadSizes(5, 5, 2, num_samples=8, num_tokens=2))    # not 3 * 8
+    23
+    """
+    d, n, samples = sizes.width, sizes.num_tokens, sizes.num_samples
+    parts = min(samples * comb(n, 2), comb(d, 2)) + comb(d + 1, 2)
+    return min(sizes.score_dimension, staircase_dimension(d, d, samples, n, sizes.score_rank), parts)
+
+
 def seen_score_dimension(sizes: HeadSizes) -> int:
-    """What the data see of S: token i sees x_i (x) G_i V, of dimension min(i, w); min(D, N sum_i min(i, w)).
+    """At most what the data see of S: token t sees x_t (x) G_t V, of dimension min(t, w), inside x_t (x) W_t.
 
     By hand for one sample of two tokens in the plane, w = 2: 1 + 2 of the 4 entries of S.
 
@@ -19,14 +69,14 @@ def seen_score_dimension(sizes: HeadSizes) -> int:
     """
     n, w = sizes.num_tokens, min(sizes.value_width, sizes.width)
     few = min(n, w)
-    return min(sizes.score_dimension, sizes.num_samples * (few * (few + 1) // 2 + (n - few) * w))
+    tokens = sizes.num_samples * (comb(few + 1, 2) + (n - few) * w)
+    return min(attended_score_dimension(sizes), tokens)
 
 
 def outer_product_rank_bound(sizes: HeadSizes) -> int:
     """min((v-w) d + min(N n w, D + d w - 1), v d + s - 1), with s the ``seen_score_dimension``; s if V is frozen.
 
-    Assumptions: two or more tokens, which span the width d. Reference: docs/conjectures.md, conjectured as a bound; one
-    layer below it is known (d = 6, key_width = 5, v = 2, 12 samples of 2 tokens: 44, not 46).
+    Assumptions: two or more tokens, which span the width d. Reference: proof in docs/conjectures.md.
 
     >>> outer_product_rank_bound(HeadSizes(2, 2, 2, num_samples=1, num_tokens=2))    # two tokens of two outputs
     4
@@ -40,9 +90,27 @@ def outer_product_rank_bound(sizes: HeadSizes) -> int:
 
 
 def functional_rank_bound(sizes: HeadSizes) -> int:
-    """2 d key_width + min(d v, s). One sample can have less: d = 5, key_width = 4, v = 5, n = 6 has 59, not 60.
+    """2 d key_width + m, m the least of the ``attended_score_dimension`` and of the staircase of the residuals; of one
+    matrix S 2 m.
 
-    >>> functional_rank_bound(HeadSizes(2, 1, 1, num_samples=1, num_tokens=2))
-    6
+    >>> functional_rank_bound(HeadSizes(5, 4, 5, num_samples=1, num_tokens=6))    # not 60
+    59
     """
-    return 2 * sizes.width * sizes.key_width + min(sizes.width * sizes.value_width, seen_score_dimension(sizes))
+    d, v = sizes.width, sizes.value_width
+    residuals = staircase_dimension(d, v, sizes.num_samples, sizes.num_tokens)
+    met = min(residuals, attended_score_dimension(sizes))
+    return 2 * met if sizes.is_merged else 2 * d * sizes.key_width + met
+
+
+def loss_rank_bound(sizes: HeadSizes) -> int:
+    """All parameters; of one matrix S d v + min(a, s + m): a and s the attended and the seen dimension of S, m what
+    residuals see of directions that outputs do not see, the staircase of the residuals across V.
+
+    >>> loss_rank_bound(HeadSizes(5, 1, 2, num_samples=1, num_tokens=5, is_merged=True))
+    24
+    """
+    d, v, n = sizes.width, sizes.value_width, sizes.num_tokens
+    if not sizes.is_merged:
+        return sizes.num_parameters
+    across = staircase_dimension(d - v, v, sizes.num_samples, n - v)
+    return d * v + min(attended_score_dimension(sizes), seen_score_dimension(sizes) + across)

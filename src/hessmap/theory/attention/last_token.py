@@ -35,32 +35,38 @@ def outer_product_rank(sizes: HeadSizes) -> int:
     return min((v - w) * seen_value + by_columns, v * seen_value + seen - 1)
 
 
-def functional_rank(sizes: HeadSizes) -> int | None:
+def functional_rank(sizes: HeadSizes) -> int:
     """2 d key_width + min(d v, s) for N >= d; for fewer samples 2 N key_width + rho + min(tau, R(N, d, k)).
 
     tau is what residuals and tokens span together, the sum of N products of a line of R^v and W_s (the span of a
     sample's tokens, of dimension y); rho pairs the directions of K that no residual meets, of dimension d - N, with
-    those of V (``_paired_keys``). With V frozen 2 key_width min(N, d) for any N. None with one matrix for Q K^T.
+    those of V (``_paired_keys``). With V frozen 2 key_width min(N, d) for any N. One matrix S: 2 min(tau, d^2).
+
+    Kind of truth: never above (proof in docs/conjectures.md); equality conjectured but where V is frozen.
 
     >>> functional_rank(HeadSizes(2, 1, 1, num_samples=2, num_tokens=2))
     6
     >>> functional_rank(HeadSizes(2, 1, 2, num_samples=1, num_tokens=2))
     5
+    >>> functional_rank(HeadSizes(3, 1, 2, num_samples=1, num_tokens=2, is_merged=True))
+    4
     """
     d, samples = sizes.width, sizes.num_samples
     if sizes.is_value_frozen:
         return 0 if sizes.is_merged else 2 * sizes.key_width * min(samples, d)
     if sizes.is_merged:
-        return None
+        return 2 * min(_residual_products(sizes), d**2)
     if samples >= d:
         return 2 * d * sizes.key_width + min(d * sizes.value_width, seen_score_dimension(sizes))
     return 2 * samples * sizes.key_width + _paired_keys(sizes) + min(_residual_products(sizes), _low_rank(sizes))
 
 
-def loss_rank(sizes: HeadSizes) -> int | None:
+def loss_rank(sizes: HeadSizes) -> int:
     """All parameters for N >= d. For fewer samples Q counts N key_width, and of the d - N directions that no residual
     meets K loses all but what samples see of it, q_s (x) W_s, and V all but r_s (x) W_s or, of low key width,
-    R(N, d, k) - N. None where it is open.
+    R(N, d, k) - N. V frozen: 2 N key_width and what outputs see of K. One matrix S: ``_merged_loss_rank``.
+
+    Kind of truth: as ``functional_rank``.
 
     >>> loss_rank(HeadSizes(2, 1, 1, num_samples=2, num_tokens=2))
     6
@@ -69,18 +75,39 @@ def loss_rank(sizes: HeadSizes) -> int | None:
     """
     d, keys, values, samples = sizes.width, sizes.key_width, sizes.value_width, sizes.num_samples
     if sizes.is_merged:
-        return seen_score_dimension(sizes) if sizes.is_value_frozen else None
+        return seen_score_dimension(sizes) if sizes.is_value_frozen else _merged_loss_rank(sizes)
     if samples >= d:
         return sizes.num_parameters
-    if sizes.is_value_frozen:
-        return None
     tokens = min(sizes.num_tokens, d)
     unmet = d - samples
-    by_keys, by_values = (equal_products_dimension(unmet, size, samples, (tokens - 1, 1)) for size in (keys, values))
     by_jacobian = equal_products_dimension(unmet, keys, samples, (min(tokens, values) - 1, 1))
+    if sizes.is_value_frozen:
+        return 2 * samples * keys + by_jacobian
+    by_keys = equal_products_dimension(unmet, keys, samples, (tokens - 1, 1))
     met_keys = min(by_keys, by_jacobian + _paired_keys(sizes))
-    met_values = min(by_values, _low_rank(sizes) - samples)
+    met_values = min(_met_values(sizes), _low_rank(sizes) - samples)
     return (samples + d) * keys + d * values - unmet * (keys + values) + met_keys + met_values
+
+
+def _merged_loss_rank(sizes: HeadSizes) -> int:
+    """d v, less what no residual meets of V for N < d, and of S what pairs of tokens see, or outputs and residuals.
+
+    By hand for d = 2, v = 1 and two samples: both rows of S are free, outputs see 2 and residuals 1 of their 4 entries.
+
+    >>> _merged_loss_rank(HeadSizes(2, 1, 1, num_samples=2, num_tokens=2, is_merged=True))
+    5
+    """
+    d, v, samples = sizes.width, sizes.value_width, sizes.num_samples
+    attended = min(samples * min(sizes.num_tokens, d), min(samples, d) * d)
+    lost = max(0, d - samples) * v - _met_values(sizes)
+    return d * v - lost + min(attended, seen_score_dimension(sizes) + max(0, v * (d - v)))
+
+
+def _met_values(sizes: HeadSizes) -> int:
+    """What residuals see of V across the d - N directions that outputs do not see: the sum of r_s (x) W_s there."""
+    d, samples = sizes.width, sizes.num_samples
+    arm = (min(sizes.num_tokens, d) - 1, 1)
+    return equal_products_dimension(d - samples, sizes.value_width, samples, arm)
 
 
 def _low_rank(sizes: HeadSizes) -> int:
