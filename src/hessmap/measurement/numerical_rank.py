@@ -9,6 +9,7 @@ import scipy.linalg
 
 from hessmap.curvature.operator import SymmetricOperator
 from hessmap.errors import checked_number, require
+from hessmap.measurement.block_compression import spectra_by_blocks
 from hessmap.measurement.dense_spectrum import spectrum, whole_spectrum
 from hessmap.measurement.matrices import (
     EPS,
@@ -46,7 +47,9 @@ def numerical_rank(
     is ``decidable`` when every dropped singular value is below a tenth of the threshold, the gap is at least 1000, and
     the kept ones exceed the error bound of the singular values, so that none of them can be zero.
 
-    A Spectrum is used as it is. Arrays that are not symmetric (data matrices) go through their singular values.
+    Operators of 1,000 parameters and more are made smaller where their parameter tensors allow it
+    (``spectra_by_blocks``); ``largest_dropped`` is then at least the bound of what that took for zeros. A Spectrum is
+    used as it is. Arrays that are not symmetric (data matrices) go through their singular values.
 
     >>> numerical_rank(np.diag([3.0, 1.0, 1e-17])).value
     2
@@ -77,6 +80,7 @@ class _SingularValues:
     method: str
     provenance: Provenance | None
     entries: str = "float64"
+    largest_removed: float = 0.0  # a bound of what a reduction took for zeros
 
 
 def _of_spectrum(given: Spectrum) -> _SingularValues:
@@ -84,12 +88,13 @@ def _of_spectrum(given: Spectrum) -> _SingularValues:
     values = np.abs(found.eigenvalues)
     shape = len(values), len(values)
     error, origin = found.eigenvalue_error, found.provenance
-    return _SingularValues(values, found.scale, error, shape, found.method, origin, found.entries)
+    removed = found.kernel_residual * found.norm
+    return _SingularValues(values, found.scale, error, shape, found.method, origin, found.entries, removed)
 
 
 def _of_matrix(matrix: Matrix) -> _SingularValues:
     if isinstance(matrix, SymmetricOperator):
-        return _of_spectrum(spectrum(matrix))
+        return _of_spectrum(spectra_by_blocks([matrix])[0])
     array = dense_array(matrix)
     rows, columns = array.shape
     if rows == columns and asymmetry(array) <= asymmetry_tolerance(matrix):
@@ -104,7 +109,7 @@ def _rank_measurement(found: _SingularValues, threshold: float, scale: float) ->
     values = found.values
     kept, dropped = values[values > threshold], values[values <= threshold]
     smallest_kept = float(kept.min()) if kept.size else 0.0
-    largest_dropped = float(dropped.max(initial=0.0))
+    largest_dropped = float(dropped.max(initial=found.largest_removed))
     gap = smallest_kept / largest_dropped if kept.size and largest_dropped > 0 else float("inf")
     is_resolved = found.error is None or not kept.size or found.error < smallest_kept
     return RankMeasurement(

@@ -23,7 +23,7 @@ class Spectrum(Record):
     ``num_zeros`` counts exact zeros that a reduction removed and that ``eigenvalues`` holds as 0.0.
     ``scale`` is the norm that thresholds are relative to (of the loss Hessian, for all three Hessians).
     ``eigenvalue_error`` bounds, in absolute terms, how far any eigenvalue is from the matrix's own (None: unknown).
-    ``kernel_residual`` is ||H K|| / ||H|| of the kernel K that a reduction took out (0 without one).
+    ``kernel_residual`` bounds ||H K|| / ||H|| of the kernel K that a reduction took out (0 without one).
     ``size`` is that of the matrix, where only some of its eigenvalues are held (None: all are). ``entries`` is the
     number format of the matrix, whose rounding the eigenvalues have.
     """

@@ -47,10 +47,10 @@ def claims_view(
 def hessian_spectra(problem: Problem) -> dict[Part, Spectrum]:
     """All eigenvalues of H_o, H_f and H_L; their ranks are relative to the norm of H_L."""
     from hessmap.curvature import functional_hessian, loss_hessian, outer_product_hessian
-    from hessmap.measurement import spectrum
+    from hessmap.measurement.block_compression import spectra_by_blocks
 
-    hessians = (outer_product_hessian, functional_hessian, loss_hessian)
-    return {part: spectrum(hessian(problem)) for part, hessian in zip(PARTS, hessians, strict=True)}
+    hessians = [hessian(problem) for hessian in (outer_product_hessian, functional_hessian, loss_hessian)]
+    return dict(zip(PARTS, spectra_by_blocks(hessians), strict=True))
 
 
 def measured_ranks(problem: Problem) -> dict[Part, RankMeasurement]:

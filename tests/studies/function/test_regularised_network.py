@@ -55,6 +55,15 @@ def test_training_nears_a_stationary_point_of_the_penalised_objective() -> None:
     assert net.objectives[-1] == pytest.approx(0.2, abs=1e-3)
 
 
+def test_a_penalty_that_is_stronger_at_first_ends_at_the_same_minimum() -> None:
+    """Where there is one minimum only: what is minimised in the end does not depend on how the penalty began."""
+    data = Data(torch.ones(2, 1, dtype=torch.float64), torch.ones(2, 1, dtype=torch.float64))
+    options: dict[str, Any] = {"ridge": 0.5, "learning_rate": 0.05, "num_steps": 2000}
+    plain, strong = (regularised_network((1, 1), data, first_penalty=first, **options) for first in (1.0, 20.0))
+    assert strong.objectives[-1] == pytest.approx(plain.objectives[-1], abs=1e-6)
+    assert strong.objectives[1] > plain.objectives[1]  # it was another training
+
+
 def test_unpenalised_biases_carry_the_whole_mean() -> None:
     data = Data(torch.ones(2, 1, dtype=torch.float64), torch.ones(2, 1, dtype=torch.float64))
     net = regularised_network((1, 1), data, ridge=0.5, bias_ridge=0.0, learning_rate=0.05, num_steps=2000)

@@ -1,4 +1,8 @@
-"""Figure 1 of the paper at its own size: fifty inputs, fifty outputs, thirteen layers of a hundred units."""
+"""Figure 1 of the paper at its own size: fifty inputs, fifty outputs, thirteen layers of a hundred units.
+
+The minimum is not reached by descent alone: the norm falls slowly once the data are fitted, as the paper says too.
+Trainings differ in how strong the penalty is at first, and what is said of minima is said of the one that ends lowest.
+"""
 
 from __future__ import annotations
 
@@ -17,13 +21,22 @@ _NUM_LATENT, _SIZE, _WIDTH, _NUM_LAYERS, _NUM_SAMPLES = 15, 50, 100, 13, 500
 # The paper's lambda = 0.05 / L beside a mean squared error: a mean over samples of the sum over the fifty outputs, or a
 # mean over both, as torch has it. The latter weighs the penalty fifty times as much.
 _RIDGES = {"samples": 0.05 / _NUM_LAYERS, "samples and outputs": _SIZE * 0.05 / _NUM_LAYERS}
-_NUM_STEPS = 4000
+_NUM_STEPS = 6000
+_FIRST_PENALTIES = (1.0, 10.0, 30.0, 100.0)
 _PUBLISHED_COST = 6.0
 _AT_MINIMUM = 0.05  # gradient norm of the objective
 _TRUE_RANK = 4
 _PLACES = range(1, _TRUE_RANK + 4)  # of singular values that are drawn
 _SCALES = (1.0, 0.3)
 _NUM_SHOWN = 10
+
+
+def cases() -> tuple[Case, ...]:
+    samples, both = _RIDGES
+    return (
+        *grid(mean_over=[samples], scale=_SCALES, first_penalty=_FIRST_PENALTIES, seed=range(1)),
+        *grid(mean_over=[both], scale=_SCALES, first_penalty=_FIRST_PENALTIES[:1], seed=range(1)),
+    )
 
 
 def latent_data(true_rank: int, scale: float, seed: int) -> Data:
@@ -60,7 +73,13 @@ def measure(case: Case) -> dict[str, Any]:
     data = latent_data(_TRUE_RANK, case["scale"], case["seed"])
     widths = (_SIZE, *[_WIDTH] * (_NUM_LAYERS - 1), _SIZE)
     net = regularised_network(
-        widths, data, ridge=_RIDGES[case["mean_over"]], learning_rate=1e-3, num_steps=_NUM_STEPS, seed=case["seed"]
+        widths,
+        data,
+        ridge=_RIDGES[case["mean_over"]],
+        learning_rate=2e-3,
+        num_steps=_NUM_STEPS,
+        seed=case["seed"],
+        first_penalty=case["first_penalty"],
     )
     view = bottleneck_view(net.model, data.inputs)
     hidden = view.layers[:-1]
@@ -112,7 +131,8 @@ def _split(model: Any, ranks: Sequence[int]) -> dict[str, Any]:
 
 def findings(rows: Sequence[Row]) -> Iterator[Finding]:
     for mean_over, scale in product(_RIDGES, _SCALES):
-        chosen = [row for row in rows if (row["mean_over"], row["scale"]) == (mean_over, scale)]
+        tried = [row for row in rows if (row["mean_over"], row["scale"]) == (mean_over, scale)]
+        chosen = _lowest(tried)
         if not chosen:
             continue
         where = f"Mean over {mean_over}, inputs of deviation {scale:g}"
@@ -121,16 +141,39 @@ def findings(rows: Sequence[Row]) -> Iterator[Finding]:
             f"{where}: ReLU changes the middle layer by at most 5 %", chosen, "middle.nonlinearity", _is_small
         )
         yield _of_all(f"{where}: ||W||^2 / L is within 1 of the paper's 6", chosen, "cost_per_layer", _is_published)
-        inside = [row for row in chosen if row["split.end"] > row["split.start"]]
-        detail = ", ".join(
-            f"{row['split.inside_per_layer']:.2f} at rank {row['split.rank']}, layers {row['split.start']} to "
-            f"{row['split.end']}"
-            for row in inside
-        )
-        near = [abs(row.number("split.inside_per_layer") / row.number("split.rank") - 1) <= 0.1 for row in inside]
-        claim = f"{where}: a layer inside the bottleneck costs its rank, to a tenth"
-        is_decided = len(inside) == len(chosen) and (all(near) or _are_minima(chosen))
-        yield Finding(claim, all(near) if is_decided else None, detail)
+        yield _split_finding(where, chosen)
+        if len(tried) > len(chosen):
+            yield _plain_finding(where, tried)
+
+
+def _lowest(rows: Sequence[Row]) -> list[Row]:
+    """Of the trainings on the same data the one that ends lowest."""
+    seeds = dict.fromkeys(row["seed"] for row in rows)
+    return [
+        min((row for row in rows if row["seed"] == seed), key=lambda row: row.number("objective")) for seed in seeds
+    ]
+
+
+def _split_finding(where: str, rows: Sequence[Row]) -> Finding:
+    inside = [row for row in rows if row["split.end"] > row["split.start"]]
+    detail = ", ".join(
+        f"{row['split.inside_per_layer']:.2f} at rank {row['split.rank']}, layers {row['split.start']} to "
+        f"{row['split.end']}"
+        for row in inside
+    )
+    near = [abs(row.number("split.inside_per_layer") / row.number("split.rank") - 1) <= 0.1 for row in inside]
+    is_decided = len(inside) == len(rows) and (all(near) or _are_minima(rows))
+    return Finding(
+        f"{where}: a layer inside the bottleneck costs its rank, to a tenth", all(near) if is_decided else None, detail
+    )
+
+
+def _plain_finding(where: str, rows: Sequence[Row]) -> Finding:
+    """Whether descent with a penalty that is stronger at first ends lower than with the same penalty all along."""
+    plain = [row for row in _lowest(rows) if row["first_penalty"] == _FIRST_PENALTIES[0]]
+    ends = (f"{row.number('objective'):.3g} ({row['first_penalty']:g}, rank {row['middle.rank']})" for row in rows)
+    claim = f"{where}: the lowest end has a penalty that is stronger at first"
+    return Finding(claim, not plain, f"objective by first penalty: {', '.join(ends)}")
 
 
 def _is_true_rank(value: float) -> bool:
@@ -178,10 +221,11 @@ STUDY = Study(
     name="function/published-setting",
     question="Does a network of the paper's size find the rank of its function, at the cost that the paper prints?",
     reference="Jacot 2023, Figure 1 and the split of the norm in section 4",
-    cases=grid(mean_over=list(_RIDGES), scale=_SCALES, seed=range(1)),
+    cases=cases(),
+    version=2,
     measure=measure,
     findings=findings,
-    seconds=lambda case: 110.0,
+    seconds=lambda case: 70.0,
     view=View(
         figures=tuple(
             _panel(title, group, label, mean_over)

@@ -32,7 +32,7 @@ def cases() -> tuple[Case, ...]:
     return (
         *grid(shape=list(_SHAPES), ridge=[_RIDGE], seed=range(3), num_layers=depths),
         *grid(shape=_MANY, ridge=[_RIDGE], seed=range(3, _NUM_MANY), num_layers=depths),
-        *grid(shape=[_FIRST], ridge=[0.0], seed=range(3), num_layers=depths),
+        *grid(shape=_MANY, ridge=[0.0], seed=range(_NUM_MANY), num_layers=depths),
     )
 
 
@@ -96,21 +96,25 @@ def _box(data: Data, margin: float) -> tuple[float, float, float, float]:
 def findings(rows: Sequence[Row]) -> Iterator[Finding]:
     penalised = [row for row in rows if row["ridge"] == _RIDGE]
     for shape in _SHAPES:
-        pairs = _pairs([row for row in penalised if row["shape"] == shape])
-        if pairs:
-            claim = f"{shape}: tripoints in every shallow network and in no deep one"
-            yield Finding(claim, all(shallow > 0 and deep == 0 for shallow, deep in pairs), _detail(pairs))
-        if len(pairs) >= _NUM_MANY:
-            yield _sign_test(f"{shape}, {len(pairs)} seeds: fewer deep than shallow networks have a tripoint", pairs)
-    free = _pairs([row for row in rows if row["ridge"] == 0.0])
-    if free:
-        claim = f"{_FIRST} without penalty: the same as with it"
-        yield Finding(claim, all(shallow > 0 and deep == 0 for shallow, deep in free), _detail(free))
+        yield from _contrast(shape, [row for row in penalised if row["shape"] == shape])
+    for shape in _MANY:
+        chosen = [row for row in rows if row["ridge"] == 0.0 and row["shape"] == shape]
+        yield from _contrast(f"{shape} without penalty", chosen)
     ratios = {depth: [row.number("slope_ratio") for row in penalised if row["num_layers"] == depth] for depth in (2, 9)}
     if all(ratios.values()):
         claim = "Deep networks have Jacobians nearer to rank 1: every s2 / s1 below every one of a shallow network"
         detail = ", ".join(f"{min(found):.2f} to {max(found):.2f} (L = {depth})" for depth, found in ratios.items())
         yield Finding(claim, max(ratios[9]) < min(ratios[2]), detail)
+
+
+def _contrast(where: str, rows: Sequence[Row]) -> Iterator[Finding]:
+    """The figure's contrast in every pair of networks; of twenty pairs also as a tendency."""
+    pairs = _pairs(rows)
+    if pairs:
+        claim = f"{where}: tripoints in every shallow network and in no deep one"
+        yield Finding(claim, all(shallow > 0 and deep == 0 for shallow, deep in pairs), _detail(pairs))
+    if len(pairs) >= _NUM_MANY:
+        yield _sign_test(f"{where}, {len(pairs)} seeds: fewer deep than shallow networks have a tripoint", pairs)
 
 
 def _sign_test(claim: str, pairs: Sequence[tuple[int, int]]) -> Finding:
