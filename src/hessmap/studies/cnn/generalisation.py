@@ -161,7 +161,7 @@ def _outcome(lead: Interval, share: float) -> tuple[str, bool | None]:
 def _clouds(activation: str) -> tuple[Cloud, ...]:
     return tuple(
         Cloud(
-            title=f"{activation}: {label}",
+            title=f"{'linear' if activation == 'identity' else 'ReLU'}: {label}",
             where={"activation": activation},
             facet="data",
             x=name,
@@ -188,6 +188,7 @@ STUDY = Study(
     seconds=lambda case: 2.0 if case["data"] == "digits" else 5.0,
     view=View(
         figures=tuple(cloud for activation in ACTIVATIONS for cloud in _clouds(activation)),
+        panels_in_a_row=2,
         table=(
             "data",
             "activation",

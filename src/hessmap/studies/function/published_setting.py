@@ -202,10 +202,12 @@ def _are_minima(rows: Sequence[Row]) -> bool:
     return all(row.number("gradient_norm") < _AT_MINIMUM for row in rows)
 
 
-def _panel(title: str, group: str, label: str, mean_over: str) -> Lines:
+def _panel(title: str, group: str, label: str) -> Lines:
+    """Of inputs of deviation 1, a panel for each strength of the first penalty."""
     return Lines(
-        title=f"{title}, mean over {mean_over}",
-        where={"mean_over": mean_over, "scale": _SCALES[-1]},
+        title=title,
+        where={"mean_over": next(iter(_RIDGES)), "scale": _SCALES[0]},
+        facet="first_penalty",
         x=INDEX,
         series=tuple(
             Series(f"$s_{place}$", line=f"{group}.s_{place}", points=f"{group}.s_{place}") for place in _PLACES
@@ -228,16 +230,17 @@ STUDY = Study(
     seconds=lambda case: 70.0,
     view=View(
         figures=tuple(
-            _panel(title, group, label, mean_over)
-            for mean_over in _RIDGES
+            _panel(title, group, label)
             for title, group, label in (
                 ("activations", "activation", "singular value, centred"),
                 ("weights", "weight", "singular value"),
             )
         ),
+        panels_in_a_row=2,
         table=(
             "mean_over",
             Column("scale", "deviation of inputs"),
+            Column("first_penalty", "penalty at first"),
             Column("middle.rank", "rank, middle", ".3g"),
             Column("middle.uncentred", "uncentred", ".3g"),
             Column("middle.next_over_last", "s_5 / s_4", ".3f"),
@@ -248,6 +251,7 @@ STUDY = Study(
             Column("split.above_rank", "||W||^2 - kL", ".1f"),
             Column("cost_per_layer", "||W||^2 / L", ".2f"),
             Column("risk", "", ".3f"),
+            Column("objective", "", ".3f"),
         ),
     ),
 )
