@@ -1,8 +1,11 @@
 """predict_ranks for convolutional and locally connected networks: values, kinds of truth, references, refusals."""
 
+from dataclasses import replace
+
 import pytest
 from golden_cases import golden, stored_ranks
 
+from hessmap.curvature.finite_field import generic_rank
 from hessmap.errors import InvalidInput
 from hessmap.networks import Convolutional, FullyConnected, LocallyConnected
 from hessmap.results import PARTS
@@ -170,3 +173,35 @@ def test_the_deep_loss_bound_is_sharper_than_both_parts_added():
     outer = deep_convolutional.outer_product_upper_bound(sizes, parameters)
     columns = sum(deep_convolutional.functional_column_upper_bounds(sizes, parameters))
     assert deep_convolutional.loss_upper_bound(sizes, parameters) == outer + columns - 1 < sum(parameters)
+
+
+BIASED = [
+    Convolutional(7, (1, 2), (3,), outputs=3, bias=True),
+    Convolutional(6, (2, 1), (2,), outputs=4, bias=(False, True)),
+    Convolutional(8, (1, 2, 2), (3, 2), outputs=3, bias=True),
+    Convolutional(8, (1, 2, 2), (3, 2), outputs=2, bias=(True, False, True)),
+]
+
+
+@pytest.mark.parametrize("net", BIASED, ids=str)
+@pytest.mark.parametrize("loss", ["squared", "cross_entropy"])
+def test_a_last_bias_adds_the_outputs_to_the_rank_without_bias(net, loss):
+    outputs = net.outputs - (loss == "cross_entropy")
+    plain, biased = (predict_ranks(one, loss) for one in (replace(net, bias=False), net))
+    assert biased.outer_product.value == plain.outer_product.value + outputs
+    assert biased.outer_product.kind == plain.outer_product.kind
+    for is_zero in (False, True):
+        known = {"loss": loss, "mean_residual_is_zero": is_zero}
+        prediction = predict_ranks(net, **known)
+        for part in PARTS:
+            exact, claim = generic_rank(net, part, **known).value, getattr(prediction, part)
+            assert exact == claim.value if claim.relation == "equal" else exact <= claim.value
+    without_bias = generic_rank(replace(net, bias=False), "loss", loss).value
+    assert generic_rank(net, "loss", loss, mean_residual_is_zero=True).value == without_bias + outputs
+
+
+def test_without_a_last_bias_the_outputs_are_only_a_bound():
+    net = Convolutional(7, (1, 2), (3,), outputs=3, bias=(True, False))
+    claim = predict_ranks(net).outer_product
+    assert claim.kind == "upper_bound"
+    assert generic_rank(net, "outer_product").value <= claim.value

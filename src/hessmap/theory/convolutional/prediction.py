@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hessmap.networks import Convolutional, ImageConvolutional
 from hessmap.networks.convolutions import Convolutions
 from hessmap.results import RankPrediction, RankValue
-from hessmap.theory.claims import Claims, Conjecture, rank_prediction
+from hessmap.theory.claims import Claims, Conjecture, claims_as_bounds, rank_prediction
 from hessmap.theory.convolutional import deep_bounds, deep_columns, deep_law, one_layer
 from hessmap.theory.convolutional.channel_mixing import channel_mixing_upper_bound
 from hessmap.theory.convolutional.deep_bounds import loss_column_upper_bounds
@@ -38,6 +40,7 @@ _LAYERS = Conjecture(f"{_CHAIN}, what the other layers tell of each", 4_452)
 _IMAGES = "products of polynomial matrices in two variables, not in print; study cnn/images"
 _MIXING = "mixing the channels of a hidden layer changes no output"
 _UNITWISE = f"{_PAPER}, Theorem 8, filter by filter: what its taps and its outputs can tell of each other"
+_CONSTANTS = "the outputs, for the last bias, and the rank without bias on centred inputs (docs/convolutional.md)"
 _NUM_IMAGES = 1_200
 
 
@@ -110,7 +113,14 @@ def _linear_claims(network: Convolutions, seen: tuple[int, ...], facts: DataFact
     if facts.effective_output_dim == 0:
         return NO_OUTPUTS
     if network.has_bias:
-        outer, functional, loss = claims_with_bias(network.widths, network.biases, seen, facts)
+        outer, functional, loss = (
+            [*claims, *more]
+            for claims, more in zip(
+                claims_with_bias(network.widths, network.biases, seen, facts),
+                _claims_from_weights_alone(network, facts),
+                strict=True,
+            )
+        )
     elif network.num_layers == 2 and isinstance(network, Convolutional):
         outer, functional, loss = _one_hidden_claims(network, seen, facts)
     else:
@@ -124,6 +134,25 @@ def _linear_claims(network: Convolutions, seen: tuple[int, ...], facts: DataFact
     unitwise = _unitwise_bound(network, facts)
     by_filters = [] if unitwise is None else [_rank_bound(unitwise, _UNITWISE)]
     return [*outer, _rank_bound(mixing, _MIXING)], [*functional, *by_filters], loss
+
+
+def _claims_from_weights_alone(network: Convolutions, facts: DataFacts) -> Claims:
+    """A last bias moves the outputs by any constant, and up to constants the outputs move as without bias, on centred
+    inputs: outputs are added to the rank. So of H_L if the residuals sum to zero, and H_f is then that without bias.
+    Without a last bias these are bounds."""
+    outputs = facts.effective_output_dim
+    residual = min(facts.residual_rank, facts.entering_rank, outputs)
+    plain = replace(network, bias=False)
+    centred = replace(facts, residual_rank=residual, input_rank=facts.entering_rank)
+    outer, functional, loss = _linear_claims(plain, _visible_parameters(plain, centred), centred)
+    outer, loss = ([_with_constants(claim, outputs) for claim in claims] for claims in (outer, loss))
+    if not network.biases[-1]:
+        outer, loss = claims_as_bounds(outer), claims_as_bounds(loss)
+    return outer, functional if facts.mean_residual_is_zero else [], loss if facts.mean_residual_is_zero else []
+
+
+def _with_constants(claim: RankValue, outputs: int) -> RankValue:
+    return replace(claim, value=claim.value + outputs, reference=f"{_CONSTANTS}; {claim.reference}")
 
 
 def _deep_claims(network: Convolutions, seen: tuple[int, ...], facts: DataFacts) -> Claims:
