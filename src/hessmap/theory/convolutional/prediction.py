@@ -112,19 +112,7 @@ def _unitwise_bound(network: Convolutions, facts: DataFacts) -> int | None:
 def _linear_claims(network: Convolutions, seen: tuple[int, ...], facts: DataFacts) -> Claims:
     if facts.effective_output_dim == 0:
         return NO_OUTPUTS
-    if network.has_bias:
-        outer, functional, loss = (
-            [*claims, *more]
-            for claims, more in zip(
-                claims_with_bias(network.widths, network.biases, seen, facts),
-                _claims_from_weights_alone(network, facts),
-                strict=True,
-            )
-        )
-    elif network.num_layers == 2 and isinstance(network, Convolutional):
-        outer, functional, loss = _one_hidden_claims(network, seen, facts)
-    else:
-        outer, functional, loss = _deep_claims(network, seen, facts)
+    outer, functional, loss = _claims_of_kind(network, seen, facts)
     mixing = channel_mixing_upper_bound(
         (*network.channels, facts.effective_output_dim),
         seen,
@@ -136,19 +124,31 @@ def _linear_claims(network: Convolutions, seen: tuple[int, ...], facts: DataFact
     return [*outer, _rank_bound(mixing, _MIXING)], [*functional, *by_filters], loss
 
 
+def _claims_of_kind(network: Convolutions, seen: tuple[int, ...], facts: DataFacts) -> Claims:
+    if network.has_bias:
+        dense = claims_with_bias(network.widths, network.biases, seen, facts)
+        pairs = zip(dense, _claims_from_weights_alone(network, facts), strict=True)
+        outer, functional, loss = ([*claims, *more] for claims, more in pairs)
+        return outer, functional, loss
+    if network.num_layers == 2 and isinstance(network, Convolutional):
+        return _one_hidden_claims(network, seen, facts)
+    return _deep_claims(network, seen, facts)
+
+
 def _claims_from_weights_alone(network: Convolutions, facts: DataFacts) -> Claims:
     """A last bias moves the outputs by any constant, and up to constants the outputs move as without bias, on centred
     inputs: outputs are added to the rank. So of H_L if the residuals sum to zero, and H_f is then that without bias.
     Without a last bias these are bounds."""
     outputs = facts.effective_output_dim
     residual = min(facts.residual_rank, facts.entering_rank, outputs)
+    assert isinstance(network, Convolutional | ImageConvolutional)
     plain = replace(network, bias=False)
     centred = replace(facts, residual_rank=residual, input_rank=facts.entering_rank)
-    outer, functional, loss = _linear_claims(plain, _visible_parameters(plain, centred), centred)
-    outer, loss = ([_with_constants(claim, outputs) for claim in claims] for claims in (outer, loss))
+    without, functional, of_loss = _linear_claims(plain, _visible_parameters(plain, centred), centred)
+    outer, loss = ([_with_constants(claim, outputs) for claim in claims] for claims in (without, of_loss))
     if not network.biases[-1]:
         outer, loss = claims_as_bounds(outer), claims_as_bounds(loss)
-    return outer, functional if facts.mean_residual_is_zero else [], loss if facts.mean_residual_is_zero else []
+    return (outer, functional, loss) if facts.mean_residual_is_zero else (outer, [], [])
 
 
 def _with_constants(claim: RankValue, outputs: int) -> RankValue:
