@@ -72,6 +72,10 @@ def test_the_guard_bites_on_a_short_wait(source: str) -> None:
     assert list(waits_of_its_own(source))
 
 
+def test_examples_are_the_same_in_every_run_unless_a_seed_is_given(request: pytest.FixtureRequest) -> None:
+    assert settings().derandomize == (request.config.getoption("--hypothesis-seed") is None)
+
+
 DRAWN: list[tuple[float, ...]] = []
 
 
