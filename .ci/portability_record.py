@@ -86,6 +86,7 @@ def row_of_table(found: Sequence[Entry], wanted: Sequence[str]) -> tuple[str, st
         return f"the same bits as `{same[0]}`: not run again", ""
     sums = Counter({kind: sum(one[kind] for one in found) for kind in ("passed", "failed", "skipped")})
     said = ", ".join(f"{number:,} {kind}" for kind, number in sums.items() if number or kind == "passed")
+    said += "; of each: " + ", ".join(f"`{one['part']}` {one['passed']:,}" for one in found)
     missing = [part for part in wanted if part not in {one["part"] for one in found}]
     return said, ", ".join(f"`{part}`" for part in missing) or "nothing"
 
