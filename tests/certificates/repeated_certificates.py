@@ -11,7 +11,7 @@ from __future__ import annotations
 import copy
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -23,10 +23,11 @@ from torch import Tensor, nn
 
 from hessmap.certificates import Certificate, PriorGrid, certify
 from hessmap.datasets import Data
-from hessmap.theory.risk_bounds import tightest_bound
+from hessmap.theory.risk_bounds import held_out_bound, tightest_bound
 
 DELTA, SAMPLING_DELTA = 0.06, 0.04
 FLIPPED = 0.3
+NUM_SAMPLES = 60
 WIDE = PriorGrid(1.0, 1, num_points=4)
 ONE_POINT = PriorGrid(1.0, 1, num_points=1)
 _TRUTH_DRAWS = 4000
@@ -89,16 +90,31 @@ class TokensWithNoiseOfTheirOwn(Tokens):
         return sum(layer(inputs[:, place]) for place, layer in enumerate((self.a, *self.others))) / 3
 
 
-def true_error(found: Certificate, network: type[Plain], flipped: float, seed: int) -> float:
-    """Of the posterior of a certificate, for the network that it is to be about."""
+def score_directions(found: Certificate, network: type[Plain], seed: int) -> np.ndarray[Any, Any]:
+    """The vectors d of networks drawn from a posterior, as its arrays spell them out."""
     arrays, numbers = found.posterior, np.random.default_rng(seed)
     noise = numbers.standard_normal((_TRUTH_DRAWS, 2, 2)) * np.exp(arrays["a/log_deviations"])
     weights = arrays["a/weight"] + arrays["a/output_basis"] @ noise @ arrays["a/input_basis"].T
     if issubclass(network, Shared):
         weights = weights @ weights
-    scores = weights[:, 1] - weights[:, 0]
-    angles = np.arccos(scores[:, 0] / np.linalg.norm(scores, axis=1))
+    directions: np.ndarray[Any, Any] = weights[:, 1] - weights[:, 0]
+    return directions
+
+
+def true_error(found: Certificate, network: type[Plain], flipped: float, seed: int) -> float:
+    """Of the posterior of a certificate on unseen data, for the network that it is to be about."""
+    directions = score_directions(found, network, seed)
+    angles = np.arccos(directions[:, 0] / np.linalg.norm(directions, axis=1))
     return float(flipped + (1 - 2 * flipped) * (angles / np.pi).mean())
+
+
+def error_on_samples(found: Certificate, network: type[Plain], seed: int) -> float:
+    """Of the posterior of a certificate on the samples it was made from: what its draws estimate."""
+    data = drawn_data(seed, NUM_SAMPLES, FLIPPED, network.num_tokens)
+    inputs, labels = data.inputs.double().numpy(), data.targets.numpy()
+    inputs = inputs.mean(1) if network.num_tokens else inputs
+    scores = score_directions(found, network, seed) @ inputs.T
+    return float(((scores > 0) != labels).mean())
 
 
 def learnt(network: type[Plain], data: Data, seed: int, steps: int = 25) -> tuple[nn.Module, nn.Module]:
@@ -119,7 +135,7 @@ def certificate(
     seed: int,
     network: type[Plain] = Plain,
     prior_share: float = 0.0,
-    num_samples: int = 60,
+    num_samples: int = NUM_SAMPLES,
     flipped: float = FLIPPED,
     draw_seed: int | None = None,
     changed: Callable[[nn.Module], nn.Module] = lambda model: model,
@@ -190,39 +206,66 @@ def grid_chosen_afterwards(seed: int) -> Outcome:
     return best
 
 
-def certified_samples_in_the_prior(seed: int) -> Outcome:
-    """A prior that knows the certified samples by heart: coins for labels, as many coordinates as samples."""
+def coins_by_heart(seed: int) -> tuple[nn.Module, Data, Data]:
+    """A network that knows 40 coin flips by heart (as many coordinates as samples), those flips, and other flips."""
     generator = torch.Generator().manual_seed(seed)
-    inputs, labels = torch.randn(40, 40, generator=generator), torch.randint(2, (40,), generator=generator)
-    prior = nn.Linear(40, 2, bias=False)
+    known, others = (
+        Data(torch.randn(40, 40, generator=generator), torch.randint(2, (40,), generator=generator)) for _ in range(2)
+    )
+    model = nn.Linear(40, 2, bias=False)
     with torch.no_grad():
-        scores = torch.linalg.solve(inputs, 10.0 * (2.0 * labels - 1))
-        prior.weight.copy_(torch.stack([-scores, scores]))
-    others = (torch.randn(40, 40, generator=generator), torch.randint(2, (40,), generator=generator))
-    options: dict[str, Any] = {"posterior": "prior", "delta": DELTA, "sampling_delta": SAMPLING_DELTA, "seed": seed}
-    return certify(prior, prior, (inputs, labels), prior_data=others, **options).bound, 0.5
+        scores = torch.linalg.solve(known.inputs, 10.0 * (2.0 * known.targets - 1))
+        model.weight.copy_(torch.stack([-scores, scores]))
+    return model, known, others
+
+
+COINS: dict[str, Any] = {"delta": DELTA, "sampling_delta": SAMPLING_DELTA, "basis": "standard", "num_draws": 300}
+
+
+def certified_samples_in_the_prior(seed: int) -> Outcome:
+    """Parts that overlap: the prior has learnt the certified samples, and others are named in their place."""
+    prior, known, others = coins_by_heart(seed)
+    return certify(prior, prior, known, posterior="prior", prior_data=others, seed=seed, **COINS).bound, 0.5
 
 
 def divergence_left_out(seed: int) -> Outcome:
-    """Coins for labels, learnt by heart from a start that knows nothing, and nothing paid for it."""
-    generator = torch.Generator().manual_seed(seed)
-    inputs, labels = torch.randn(40, 40, generator=generator), torch.randint(2, (40,), generator=generator)
-    start, model = (nn.Linear(40, 2, bias=False) for _ in range(2))
-    with torch.no_grad():
-        scores = torch.linalg.solve(inputs, 10.0 * (2.0 * labels - 1))
-        start.weight.zero_()
-        model.weight.copy_(torch.stack([-scores, scores]))
-    found = certify(model, start, (inputs, labels), iterations=1, num_draws=300, basis="standard", seed=seed)
+    """Learnt by heart from a start that knows nothing, and nothing paid for it."""
+    model, known, others = coins_by_heart(seed)
+    start = copy.deepcopy(model)
+    nn.init.zeros_(start.weight)
+    found = certify(model, start, known, prior_data=others, iterations=1, seed=seed, **COINS)
     return tightest_bound(found.sampled_error_bound, 0.0, 40, 0.0, DELTA).value, 0.5
 
 
 BROKEN: dict[str, Callable[[int], Outcome]] = {
     "a second use without noise": second_use_without_noise,
     "noise for every token": noise_for_every_token,
-    "a grid chosen afterwards": grid_chosen_afterwards,
     "certified samples in the prior": certified_samples_in_the_prior,
     "the divergence left out": divergence_left_out,
+    "a grid chosen afterwards": grid_chosen_afterwards,
 }
+
+
+def sampled(seed: int, network: type[Plain] = Plain, **options: Any) -> Outcome:
+    """The bound on the error of the stochastic network on the samples themselves, and that error."""
+    found = certificate(seed, network, **options)
+    return found.sampled_error_bound, error_on_samples(found, network, seed)
+
+
+def answers_counted_as_draws(seed: int) -> Outcome:
+    """Ten networks that answer 60 samples each are taken for 600 draws."""
+    found = certificate(seed, Shared, num_draws=10)
+    errors = sum(place * count for place, count in enumerate(found.draw_counts))
+    return held_out_bound(errors, 10 * NUM_SAMPLES, SAMPLING_DELTA), error_on_samples(found, Shared, seed)
+
+
+# The bound on the sampled error alone, at its own delta: binomial for pairs, where it is tight; a wager for networks.
+SAMPLED: dict[str, Callable[[int], Outcome]] = {
+    "pairs": sampled,
+    "networks": lambda seed: sampled(seed, Shared),
+    "networks, tokens": lambda seed: sampled(seed, Tokens),
+}
+SAMPLED_BROKEN: dict[str, Callable[[int], Outcome]] = {"answers counted as draws": answers_counted_as_draws}
 
 
 def num_misses(form: Callable[[int], Outcome], repetitions: int) -> int:
@@ -230,23 +273,40 @@ def num_misses(form: Callable[[int], Outcome], repetitions: int) -> int:
     return sum(bound < truth for bound, truth in map(form, range(repetitions)))
 
 
-def most_misses(repetitions: int) -> int:
+def most_misses(repetitions: int, delta: float = DELTA + SAMPLING_DELTA) -> int:
     """As many as a promise of this confidence exceeds once in a thousand times."""
-    return int(binom.ppf(0.999, repetitions, DELTA + SAMPLING_DELTA))
+    return int(binom.ppf(0.999, repetitions, delta))
 
 
-def main(repetitions: int) -> None:
-    """Count every form and every broken variant that is not stored, and write what was found after each."""
-    found: dict[str, Any] = {"repetitions": repetitions, "at_most": most_misses(repetitions), "forms": {}, "broken": {}}
-    if STORED.exists() and (stored := json.loads(STORED.read_text(encoding="utf-8")))["repetitions"] == repetitions:
-        found = stored
-    for kind, forms in (("broken", BROKEN), ("forms", FORMS)):
-        for name in [name for name in forms if name not in found[kind]]:
-            found[kind][name] = num_misses(forms[name], repetitions)
+COUNTED = {"sampled_broken": SAMPLED_BROKEN, "sampled": SAMPLED, "forms": FORMS, "broken": BROKEN}
+
+
+def main(repetitions: int, names: Sequence[str]) -> None:
+    """Count the forms and the broken variants of these names, or all, that are not stored; written after each."""
+    for kind, forms in COUNTED.items():
+        for name in [name for name in forms if not names or name in names]:
+            if name in stored_counts(repetitions)[kind]:
+                continue
+            count = num_misses(forms[name], repetitions)
+            found = stored_counts(repetitions)
+            found[kind][name] = count
             STORED.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-            print(f"{name}: {found[kind][name]} of {repetitions}", flush=True)
+            print(f"{name}: {count} of {repetitions}", flush=True)
+
+
+def stored_counts(repetitions: int) -> dict[str, Any]:
+    """What was counted with as many repetitions before."""
+    found: dict[str, Any] = {
+        "command": f"python tests/certificates/repeated_certificates.py {repetitions}",
+        "repetitions": repetitions,
+        "at_most": most_misses(repetitions),
+        "sampled_at_most": most_misses(repetitions, SAMPLING_DELTA),
+    }
+    stored = json.loads(STORED.read_text(encoding="utf-8")) if STORED.exists() else {}
+    is_same = stored.get("repetitions") == repetitions
+    return found | {kind: stored.get(kind, {}) if is_same else {} for kind in COUNTED}
 
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 500)
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else 500, sys.argv[2:])

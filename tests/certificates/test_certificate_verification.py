@@ -17,6 +17,7 @@ from scipy.stats import binom
 from torch import nn
 
 from hessmap.certificates import Certificate, PriorGrid, Verification, certify
+from hessmap.certificates.evidence import TOLD
 from hessmap.certificates.losses import LOSSES
 from hessmap.certificates.parts import held_out_from, verdict
 from hessmap.datasets import Data, gaussian_mixture
@@ -156,15 +157,36 @@ def test_errors_on_test_data_are_recomputed_or_named_and_never_repeated(certific
 
     found, checked = verify(faked), verify(faked, test_data=tests)
 
-    assert found.unchecked == ("test_error", "stochastic_test_error")
+    assert found.unchecked == ("test_error", "stochastic_test_error", TOLD)
     assert found.test_error is None
     assert "0.001" not in repr(found)
     assert checked.verdict == "not confirmed"
-    assert checked.unchecked == ("stochastic_test_error",)
+    assert checked.unchecked == ("stochastic_test_error", TOLD)
     assert any("states test error 0.001, and it is" in reason for reason in checked.reasons)
     honest = dataclasses.replace(certificate, test_error=checked.test_error)
     assert verify(honest, test_data=tests).verdict == "confirmed"
     assert verify(certificate, test_data=tests).verdict == "confirmed"  # which states none
+
+
+def test_words_of_the_certifier_are_never_repeated_and_said_to_be_unchecked(certificate: Certificate, verify) -> None:
+    words = {"ending": "FORGED", "notes": ("FORGED",), "doubts": ("FORGED",), "basis": "given"}
+
+    found = verify(dataclasses.replace(certificate, **words, settings=certificate.settings | {"iterations": 10**6}))
+
+    assert found.verdict == "confirmed"
+    assert TOLD in found.unchecked
+    assert "FORGED" not in found.to_json()
+
+
+def test_basis_that_is_not_the_one_that_is_named_is_refused(certificate: Certificate, verify) -> None:
+    for basis, words in (
+        ("standard", "is the coordinates as they are; 0/output_basis is another one"),
+        ("best", "one"),
+    ):
+        found = verify(dataclasses.replace(certificate, basis=basis))
+
+        assert found.verdict == "refused"
+        assert words in found.reasons[0]
 
 
 def test_doubts_are_found_anew(problem, certificate: Certificate) -> None:
@@ -368,7 +390,7 @@ def test_narrow_posterior_that_claims_the_divergence_of_a_wide_one_is_not_confir
     assert any("states kl" in reason for reason in found.reasons)
 
 
-@pytest.mark.parametrize("num_draws", [300, 3000])
+@pytest.mark.parametrize("num_draws", [1000, 3000])
 def test_seed_that_was_chosen_among_thousands_is_not_confirmed(
     certificate: Certificate, verify, num_draws: int
 ) -> None:

@@ -17,6 +17,8 @@ from torch import nn
 
 import hessmap as hm
 from hessmap.certificates import Certificate, PriorGrid, SampleSplit, certify, certify_from_data
+from hessmap.certificates.fit import PosteriorFit
+from hessmap.certificates.fit_settings import FitSettings
 from hessmap.certificates.split import sample_digests
 from hessmap.datasets import Data, gaussian_mixture
 from hessmap.errors import InvalidInput
@@ -162,7 +164,7 @@ def test_what_a_verifier_has_to_hand_over(found, data) -> None:
     _, rest = SampleSplit(0.25, 0).parts(data)
     with pytest.raises(InvalidInput, match="whose prior has seen samples is verified with them; they are missing"):
         found.verify(NETWORK.build(), rest)
-    assert "the certifier's statement" in found.verify(NETWORK.build(), data, seed=0).unchecked[-1]
+    assert "the certifier's statement" in found.verify(NETWORK.build(), data, seed=0).unchecked[0]
 
 
 PROGRAM = """
@@ -207,3 +209,21 @@ def test_a_training_may_return_another_network(data) -> None:
         return other
 
     assert certify_from_data(NETWORK.build, data, train=train).bound < 0.5
+
+
+@pytest.mark.parametrize("starts_at_prior", [True, False])
+def test_prior_deviation_of_a_short_grid_ends_at_one_of_its_points(starts_at_prior: bool) -> None:
+    """Between two points the divergence from either grows with the number of weights: the fit settles at one."""
+    data = gaussian_mixture(200, 20, num_classes=2, separation=4.0)
+    network = hm.FullyConnected((20, 60, 2), bias=True, activation="relu")
+    settings = FitSettings(iterations=60, batch_size=32, grid=GRID, starts_at_prior=starts_at_prior, progress_every=20)
+    fit = PosteriorFit(network.build(seed=1), network.build(seed=0), data, "standard", settings)
+    with torch.no_grad():
+        fit.log_prior_deviation.sub_(0.05)
+
+    fit.run(None, None)
+
+    variance = fit.best[2]
+    point = GRID.precision * np.log(GRID.scale / variance)
+    assert point == pytest.approx(round(point), abs=1e-9)
+    assert len(GRID.indices_near(variance)) == 1

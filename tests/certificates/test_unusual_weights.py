@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import types
 import weakref
@@ -15,8 +16,9 @@ from certificate_cases import TINY, Composed, started, tokens, two, vectors
 from hand_drawn_networks import generator, require_errors_of_networks_drawn_by_hand
 from torch import Tensor, nn
 
-from hessmap.certificates import certify
+from hessmap.certificates import certify, certify_from_data
 from hessmap.certificates.draws import Sampler, mean_loss
+from hessmap.certificates.memory import shared_weight
 from hessmap.certificates.state import require_same_state
 from hessmap.certificates.stochastic import StochasticNetwork
 from hessmap.errors import HessmapError, InvalidInput, UnsupportedNetwork
@@ -77,6 +79,20 @@ def by_storage(model: Parts, inputs: Tensor) -> Tensor:
     return model.a(inputs) + inputs @ weight.T
 
 
+def derivative_of_the_inputs(model: Parts, inputs: Tensor) -> Tensor:
+    def answer(point: Tensor) -> Tensor:
+        return model.b(model.a(point).tanh())
+
+    return torch.func.jvp(answer, (inputs,), (inputs.flip(1),))[1]
+
+
+def gradient_of_an_energy(model: Parts, inputs: Tensor) -> Tensor:
+    def energy(point: Tensor) -> Tensor:
+        return model.b(model.a(point).tanh()).square().sum()
+
+    return torch.func.grad(energy)(inputs)[:, :2]
+
+
 def from_one_vector(model: Parts, inputs: Tensor) -> Tensor:
     hidden = F.linear(inputs, model.flat[:24].view(4, 6)).relu()
     return F.linear(hidden, model.flat[24:32].view(2, 4), model.flat[32:])
@@ -115,6 +131,8 @@ WHOLE: dict[str, tuple[Callable[[], nn.Module], Callable[[], Any]]] = {
         vectors,
     ),
     "one vector for all layers": (lambda: Composed(from_one_vector, flat=nn.Parameter(torch.zeros(34))), vectors),
+    "a derivative in the inputs": (lambda: two(derivative_of_the_inputs, inputs=4), vectors),
+    "the gradient of an energy": (lambda: two(gradient_of_an_energy, inputs=4), vectors),
     "bilinear": (lambda: Composed(lambda m, x: m.a(x, x), a=nn.Bilinear(6, 6, 2)), vectors),
     "functional call": (
         lambda: Composed(
@@ -197,6 +215,102 @@ def test_outputs_that_are_no_table_are_refused(outputs: type) -> None:
 
     with pytest.raises(HessmapError, match=f"one vector of outputs a sample; it gave a {outputs.__name__} for 8"):
         certify(model, initial, vectors(), **TINY)
+
+
+def twice(**attributes: Any) -> Parts:
+    """A layer whose weight is to act again through something else that is kept."""
+    return Composed(lambda m, x: m.a(x) + x @ torch.as_tensor(m.kept, dtype=x.dtype).T, a=nn.Linear(6, 2), **attributes)
+
+
+def with_buffer() -> nn.Module:
+    model = twice()
+    model.register_buffer("kept", model.a.weight.data)
+    return model
+
+
+def with_attribute_in_a_list() -> nn.Module:
+    model = twice(held=[])
+    model.held.append({"kept": model.a.weight.detach()[:1]})
+    return model
+
+
+def with_array() -> nn.Module:
+    model = twice()
+    model.kept = model.a.weight.detach().numpy()
+    return model
+
+
+def with_second_parameter() -> nn.Module:
+    model = Composed(lambda m, x: m.a(x) + m.b(x), a=nn.Linear(6, 2), b=nn.Linear(6, 2))
+    model.b.weight = nn.Parameter(model.a.weight.data)
+    return model
+
+
+def with_overlap() -> nn.Module:
+    model, numbers = nn.Sequential(nn.Linear(6, 4, bias=False), nn.Linear(4, 2, bias=False)), torch.ones(30)
+    model[0].weight, model[1].weight = nn.Parameter(numbers[:24].view(4, 6)), nn.Parameter(numbers[22:].view(2, 4))
+    return model
+
+
+def with_one_row_for_all() -> nn.Module:
+    model = nn.Linear(6, 2)
+    model.weight = nn.Parameter(torch.ones(1, 6).expand(2, 6))
+    return model
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (with_buffer, r"a tensor of shape \(2, 6\) shares memory with a.weight"),
+        (with_attribute_in_a_list, r"a tensor of shape \(1, 6\) shares memory with a.weight"),
+        (with_array, r"a tensor of shape \(2, 6\) shares memory with a.weight"),
+        (with_second_parameter, "the parameter b.weight shares memory with a.weight"),
+        (with_overlap, "the parameter 1.weight shares memory with 0.weight"),
+        (with_one_row_for_all, "the numbers of weight share their memory with each other"),
+    ],
+)
+def test_weight_whose_memory_something_else_has_is_refused(make: Callable[[], nn.Module], words: str) -> None:
+    """A copy of such a network takes the mean in the second place: its draws were without noise there."""
+    for certified in (
+        lambda: certify(make(), make(), vectors(), posterior="prior"),
+        lambda: certify_from_data(make, vectors(), train=lambda model, part: None),
+    ):
+        with pytest.raises(UnsupportedNetwork, match=f"memory of its own; {words}. Use the parameter itself"):
+            certified()
+
+
+def test_parameter_that_is_kept_in_two_places_has_its_own_memory() -> None:
+    model = Composed(lambda m, x: m.a(x), a=nn.Linear(6, 2), b=nn.LSTM(2, 3))
+    model.again, model.held = model.a.weight, [model.a.weight, {"bias": model.a.bias}]
+
+    assert shared_weight(model) is None
+
+
+def remembering(model: Parts, inputs: Tensor) -> Tensor:
+    """Answers by the first weights that saw these samples."""
+    return model.answers.setdefault(inputs.double().numpy().tobytes(), model.a(inputs).detach())
+
+
+def test_answers_that_are_kept_with_the_samples_are_found() -> None:
+    model = Composed(remembering, a=nn.Linear(6, 2), answers={})
+
+    with pytest.raises(UnsupportedNetwork, match="the same weights gave two answers to the same samples"):
+        Sampler(StochasticNetwork(model, generator()), vectors().inputs, model)
+
+
+def keeping_all(model: Parts, inputs: Tensor) -> Tensor:
+    model.seen[f"{len(model.seen)}{'x' * 100}"] = len(inputs)
+    return model.a(inputs)
+
+
+def test_many_changes_are_counted_and_long_names_cut() -> None:
+    model = Composed(keeping_all, a=nn.Linear(6, 2), seen={})
+
+    found = Sampler(StochasticNetwork(model, generator()), vectors().inputs, model).doubts
+
+    assert len(found) == 5
+    assert max(map(len, found)) < 150
+    assert re.fullmatch(r"of what the network keeps, \d+ other values change from one call to the next", found[-1])
 
 
 class CountsCalls(nn.Module):

@@ -8,6 +8,7 @@ from math import isclose, log
 
 import numpy as np
 
+from hessmap.certificates.bases import BASES
 from hessmap.certificates.certificate import Certificate
 from hessmap.certificates.claimed_form import array_faults, number_faults
 from hessmap.certificates.parts import PriorPart
@@ -43,6 +44,7 @@ def first_refusal(certificate: Certificate, held: Held) -> str | None:
         number_faults(certificate),
         _grid_faults(certificate, held.grid),
         _posterior_faults(certificate),
+        _basis_faults(certificate),
     ):
         for fault in faults:
             return fault
@@ -119,3 +121,17 @@ def _posterior_faults(certificate: Certificate) -> Iterator[str]:
             continue
         if not is_prior:
             yield sentence("a posterior without divergence must be the prior", f"{name} is not the prior's")
+
+
+def _basis_faults(certificate: Certificate) -> Iterator[str]:
+    """A basis that is called standard is the coordinates as they are; of others the arrays say which they are."""
+    turned = [
+        name
+        for name, array in certificate.posterior.items()
+        if name.endswith("_basis") and not np.array_equal(array, np.eye(len(array)))
+    ]
+    if certificate.basis == "standard" and turned:
+        yield sentence("the standard basis is the coordinates as they are", f"{turned[0]} is another one")
+    if certificate.basis not in (*BASES, "given"):
+        broken = f"the certificate states {certificate.basis[:40]!r}"
+        yield sentence(f"basis must be one of {', '.join((*BASES, 'given'))}", broken)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +16,7 @@ from hessmap.errors import UnsupportedNetwork, sentence
 
 SAMPLES_TOGETHER = 100  # that a whole network answers at once, here and wherever an error is counted
 _TOLERANCE = 1e-4  # relative
+_NAMED, _NAME = 4, 60  # changes that are named, and letters of a name
 _REMEDY = "Keep modules and parameters as attributes, not in closures or global variables"
 
 
@@ -27,12 +29,17 @@ def require_drawable(network: StochasticNetwork, inputs: Tensor, *originals: nn.
     """
     before = copy.deepcopy(network.model)
     doubts = _foreign_tensors(network, inputs[:4], originals)
-    _require_own_answers(network, copy.deepcopy(before), inputs)
-    kept = (
-        f"{name} changes from one call to the next: whether answers do, later, cannot be seen"
-        for name in state_changes(before, network.model)
-    )
-    return (*doubts, *kept)
+    for _ in range(2):  # the second weights find answers that were kept with the samples
+        _require_own_answers(network, copy.deepcopy(before), inputs)
+    return (*doubts, *_words(state_changes(before, network.model)))
+
+
+def _words(changes: Sequence[str]) -> tuple[str, ...]:
+    """Doubts about what a network keeps, the first few by name."""
+    few, left = changes[:_NAMED], len(changes) - _NAMED
+    words = "changes from one call to the next: whether answers do, later, cannot be seen"
+    others = (f"of what the network keeps, {left} other values change from one call to the next",)
+    return (*(f"{name[:_NAME]} {words}" for name in few), *(others if left > 0 else ()))
 
 
 def _foreign_tensors(network: StochasticNetwork, inputs: Tensor, originals: tuple[nn.Module, ...]) -> tuple[str, ...]:

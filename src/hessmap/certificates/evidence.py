@@ -21,6 +21,8 @@ from hessmap.datasets.data import Data
 from hessmap.errors import HessmapError, require
 from hessmap.theory.pac_bayes import PriorGrid
 
+TOLD = "basis, ending, settings, notes, doubts and seconds are words of the certifier: no promise rests on them"
+
 
 @dataclass(frozen=True, eq=False)
 class Evidence:
@@ -62,8 +64,8 @@ class Evidence:
         return (*doubts_about_prior(centre, self.prior_model, self.certified.samples, self.sampler.loss), *found)
 
     def unchecked(self, claim: Certificate) -> tuple[str, ...]:
-        """What no computation can show here."""
-        return (STATEMENT,) if claim.num_prior_samples else ()
+        """What no computation shows here: what the prior saw, and words about the fit on which nothing rests."""
+        return (*((STATEMENT,) if claim.num_prior_samples else ()), TOLD)
 
 
 def _parts(

@@ -93,6 +93,22 @@ class PosteriorFit:
         return 0.5 * log(grid.variance((grid.num_points + 1) // 2))
 
     @torch.no_grad()
+    def _hold_prior_if_due(self) -> None:
+        """On a grid that ends the prior's deviation is held at a point of it: from the first step on where the fit
+        starts at the prior, elsewhere when the step sizes have been reduced.
+
+        Points of a short grid lie far apart: where the posterior has settled around a deviation between two of them,
+        the divergence from either one is thousands, for a hundred thousand weights. What was best before that is
+        forgotten.
+        """
+        grid, held_from = self.settings.grid, int(_RATE_REDUCTIONS[0] * self.settings.iterations)
+        if grid.num_points is not None and (self.settings.starts_at_prior or self.iteration >= held_from):
+            index = grid.precision * (log(grid.scale) - 2 * float(self.log_prior_deviation))
+            nearest = min(max(1, round(index)), grid.num_points)
+            self.log_prior_deviation.fill_(0.5 * log(grid.variance(nearest)))
+            self.best = None if self.iteration == held_from and not self.settings.starts_at_prior else self.best
+
+    @torch.no_grad()
     def _set_first_deviations(self) -> None:
         for layer in self.network.layers.values():
             if self.settings.starts_at_prior:
@@ -142,6 +158,7 @@ class PosteriorFit:
             least = None if grid.num_points is None else 0.5 * log(grid.variance(grid.num_points))
             self.log_prior_deviation.clamp_(min=least, max=0.5 * log(grid.scale) - 0.5 / grid.precision)
         self.iteration += 1
+        self._hold_prior_if_due()
 
     def _outputs(self, chosen: Tensor) -> Tensor:
         batch = self.inputs[chosen]

@@ -13,7 +13,7 @@ from torch import nn
 from hessmap.certificates.bases import GivenBases
 from hessmap.certificates.certificate import Certificate
 from hessmap.certificates.fit_settings import FitMoment, FitSettings, Objective
-from hessmap.certificates.inputs import raw_samples
+from hessmap.certificates.inputs import raw_samples, refuse_shared_memory
 from hessmap.certificates.losses import bounded_loss
 from hessmap.certificates.made_certificate import certificate_of
 from hessmap.certificates.plan import FitOn, Plan, PosteriorKind
@@ -47,6 +47,8 @@ def certify_from_data(
     batch_size: int = 128,
     learning_rate: float | None = None,
     deviation_learning_rate: float = 1e-2,
+    refresh_every: int = 400,
+    basis_samples: int = 2000,
     split_seed: int = 0,
     seed: int = 0,
     progress: Callable[[FitMoment], None] | None = None,
@@ -90,6 +92,8 @@ def certify_from_data(
         batch_size=batch_size,
         learning_rate=learning_rate if learning_rate is not None else 3e-3 if is_blind else 1e-4,
         deviation_learning_rate=deviation_learning_rate,
+        refresh_every=refresh_every,
+        basis_samples=basis_samples,
         delta=delta,
         grid=grid if grid is not None else PriorGrid() if is_blind and posterior == "fitted" else DATA_PRIOR_GRID,
         seed=seed,
@@ -99,6 +103,7 @@ def certify_from_data(
     plan = Plan(basis, settings, sampling_delta, num_draws, posterior, fit_on, None, progress)
     initial = build_model()
     require(isinstance(initial, nn.Module), must, f"it returned a {type(initial).__name__}")
+    refuse_shared_memory(initial)
     trained = _trained(copy.deepcopy(initial), whole if is_blind else seen, train)
     prior = initial if is_blind else trained
     with torch.inference_mode(False):

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from hessmap.certificates.draws import mean_loss
 from hessmap.certificates.losses import BoundedLoss, ClassificationError
+from hessmap.certificates.memory import shared_weight
 from hessmap.certificates.model_copies import in_format, model_copy, uncompiled
 from hessmap.certificates.state import require_same_state
 from hessmap.curvature.given_data import all_samples
@@ -37,6 +38,7 @@ def checked_pair(model: nn.Module, initial_model: nn.Module | None) -> tuple[nn.
         raise InvalidInput(sentence("a certificate needs the weights that training started from", "got none", remedy))
     for name, network in (("model", model), ("initial_model", initial_model)):
         require(isinstance(network, nn.Module), f"{name} must be an nn.Module", f"got a {type(network).__name__}")
+        refuse_shared_memory(network)
     model, initial_model = uncompiled(model), uncompiled(initial_model)
     refuse_batch_statistics(model)
     shapes, others = (
@@ -47,6 +49,13 @@ def checked_pair(model: nn.Module, initial_model: nn.Module | None) -> tuple[nn.
             broken = f"{name} has shape {shapes.get(name)} in one and {others.get(name)} in the other"
             raise InvalidInput(sentence("model and initial_model must have the same parameters", broken))
     return model, initial_model, require_same_state(model, initial_model)
+
+
+def refuse_shared_memory(model: nn.Module) -> None:
+    """A weight that acts a second time through a tensor in its memory would act there without noise."""
+    if (broken := shared_weight(model)) is not None:
+        remedy = "Use the parameter itself in both places"
+        raise UnsupportedNetwork(sentence("every weight must have memory of its own", broken, remedy))
 
 
 def refuse_batch_statistics(model: nn.Module) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 VALUES = (bool, int, float, complex, str, bytes, type(None), type, range, slice, Enum, types.ModuleType)
 _TABLE = 100  # values: what both networks share and is shorter is a configuration, not a table of labels
@@ -31,6 +31,37 @@ def state_tensors(value: Any) -> Iterator[Tensor]:
             yield part
         elif isinstance(part, np.ndarray) and part.dtype.kind in "biuf":
             yield torch.from_numpy(np.asarray(part))
+
+
+def shared_weight(model: nn.Module) -> str | None:
+    """What shares memory with a parameter, in words: another parameter, a buffer, an attribute, or a part of itself.
+
+    A copy of the network would lose that: what follows the weights in the original keeps their mean in the copy.
+    """
+    named = [(name, one) for name, one in model.named_parameters() if _has_memory(one)]
+    own = {id(one) for _, one in named}
+    others = [one for one in state_tensors(model) if id(one) not in own and _has_memory(one)]
+    spans = sorted((*_span(one), f"the parameter {name}") for name, one in named)
+    spans += [(*_span(one), f"a tensor of shape {tuple(one.shape)}") for one in others]
+    for name, one in named:
+        if any(size > 1 and stride == 0 for size, stride in zip(one.shape, one.stride(), strict=True)):
+            return f"the numbers of {name} share their memory with each other"
+        start, stop = _span(one)
+        for first, last, words in spans:
+            if first < stop and start < last and words != f"the parameter {name}":
+                return f"{words} shares memory with {name}"
+    return None
+
+
+def _has_memory(tensor: Tensor) -> bool:
+    is_lazy = isinstance(tensor, nn.parameter.UninitializedParameter)
+    return not is_lazy and tensor.layout == torch.strided and not tensor.is_meta and tensor.numel() > 0
+
+
+def _span(tensor: Tensor) -> tuple[int, int]:
+    """The addresses of its first byte and of the one behind its last."""
+    reach = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    return tensor.data_ptr(), tensor.data_ptr() + (reach + 1) * tensor.element_size()
 
 
 def _leaves(value: Any) -> Iterator[Any]:

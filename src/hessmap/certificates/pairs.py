@@ -58,20 +58,25 @@ def squared_coordinates(inputs: Tensor, basis: Tensor) -> Tensor:
 
 
 class PairLayer(nn.Module):
-    """In the place of a layer: every row has weights of its own, from the noise that was set before the call."""
+    """In the place of a layer: every row has weights of its own, from the noise that was set before the call.
+
+    The outputs have the law of W x, but their derivatives in x are not those of W x. Where answers are counted the
+    layer is opaque to derivatives, so that a network that takes some in its forward pass is found out.
+    """
 
     def __init__(self, law: StochasticLayer, num_axes: int) -> None:
         super().__init__()
         self.law, self.num_axes = law, num_axes
         self.drawn_noise: tuple[Tensor, ...] = ()
         self.num_rows = self.num_calls = 0
+        self.is_opaque = False
 
     def forward(self, inputs: Tensor) -> Tensor:
         self.num_calls += 1
         if self.num_calls > 1 or inputs.ndim != self.num_axes or len(inputs) != self.num_rows:
             shape = tuple(inputs.shape)
             raise NotPlain(f"call {self.num_calls} of a layer has inputs {shape} for {self.num_rows} samples")
-        return self.outputs(inputs, self.drawn_noise)
+        return self.outputs(inputs.detach() if self.is_opaque else inputs, self.drawn_noise)
 
     def noise(self, count: int) -> tuple[Tensor, ...]:
         return self.law.noise(count)
@@ -155,14 +160,15 @@ class PairNetwork:
     def _mapped(self, inputs: Tensor, noise: Noise) -> Tensor:
         def answer(sample: Tensor, noise: Noise) -> Tensor:
             rows = {name: tuple(values[None] for values in one) for name, one in noise.items()}
-            return self._batch(sample[None], rows)[0]
+            return self._batch(sample[None], rows, is_opaque=True)[0]
 
         with conversion_guard(self.forbidden), OperationGuard(self.forbidden):
             found: Tensor = torch.vmap(answer)(inputs, noise)
         return found
 
-    def _batch(self, inputs: Tensor, noise: Noise) -> Tensor:
+    def _batch(self, inputs: Tensor, noise: Noise, is_opaque: bool = False) -> Tensor:
         for name, layer in self.layers.items():
+            layer.is_opaque = is_opaque
             layer.drawn_noise, layer.num_rows, layer.num_calls = noise[name], len(inputs), 0
         outputs: Tensor = self.network(inputs)
         for name, layer in self.layers.items():

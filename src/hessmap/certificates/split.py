@@ -15,6 +15,7 @@ from hessmap.errors import InvalidInput, checked_number, checked_seed, require, 
 
 Digests = np.ndarray[Any, Any]
 _DIGEST = 16  # bytes
+_TOGETHER = 256  # samples converted at a time
 
 
 def no_digests() -> Digests:
@@ -59,9 +60,11 @@ def sample_digests(inputs: Tensor) -> Digests:
     [True, False]
     """
     found = np.empty((len(inputs), _DIGEST), dtype=np.uint8)
-    for place, sample in enumerate(inputs):
-        values = np.ascontiguousarray(sample.detach().cpu().double().numpy()) + 0.0  # -0 is 0
-        found[place] = np.frombuffer(hashlib.blake2b(values.tobytes(), digest_size=_DIGEST).digest(), dtype=np.uint8)
+    for start in range(0, len(inputs), _TOGETHER):
+        values = inputs[start : start + _TOGETHER].detach().cpu().double().numpy() + 0.0  # -0 is 0
+        for place, sample in enumerate(values, start):
+            digest = hashlib.blake2b(sample.tobytes(), digest_size=_DIGEST).digest()
+            found[place] = np.frombuffer(digest, dtype=np.uint8)
     return found
 
 

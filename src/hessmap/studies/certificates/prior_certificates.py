@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from hessmap.runs.model_cache import models_folder
 from hessmap.studies import Case
-from hessmap.studies.certificates.prior_networks import Recipe, architecture, samples, trained_prior
+from hessmap.studies.certificates.prior_cases import FITS
+from hessmap.studies.certificates.prior_networks import (
+    Recipe,
+    architecture,
+    has_colours,
+    samples,
+    trained_prior,
+)
 
 if TYPE_CHECKING:
     from torch import nn
@@ -60,9 +67,10 @@ def made_certificate(case: Case) -> Certificate:
         recipe = Recipe(case["epochs"], case["augmented"])
         return trained_prior(case["network"], case["data"], part, recipe, case["seed"])
 
-    train, test = samples(case["data"])
+    train, test = _samples(case)
     is_prior = case["posterior"] == "prior"
-    options = {} if is_prior else {"num_draws": case["draws"], "basis": case["posterior"]}
+    basis, objective = ("standard", "bound") if is_prior else FITS[case["posterior"]]
+    options = {} if is_prior else {"num_draws": case["draws"]} | _basis_options(case["data"])
     return certify_from_data(
         lambda: _untrained(case),
         train,
@@ -71,21 +79,32 @@ def made_certificate(case: Case) -> Certificate:
         posterior="prior" if is_prior else "fitted",
         test_data=test,
         iterations=max(1, case["iterations"]),
+        basis=basis,
+        objective=objective,
         split_seed=case["seed"],
         seed=case["seed"],
         **options,
     )
 
 
+def _basis_options(data: str) -> dict[str, int]:
+    """Shorter fits of larger sets find their bases more often, from fewer samples."""
+    return {} if data == "digits" else {"refresh_every": 100, "basis_samples": 500}
+
+
 def verification(case: Case, path: Path) -> Verification:
     """What a verifier finds who has the file, the architecture and the samples, and a seed that no other case has."""
     from hessmap.certificates import Certificate
 
-    train, _ = samples(case["data"])
+    train, _ = _samples(case)
     initial = None if case["fraction"] else _untrained(case)
     seed = int(_digest(case)[:12], 16)
     stored = Certificate.load(path)
     return stored.verify(_untrained(case), train, initial_model=initial, seed=seed, num_draws=NUM_DRAWS)
+
+
+def _samples(case: Case) -> tuple[Data, Data]:
+    return samples(case["data"], has_colours(case["network"], case["data"]), case.get("images"))
 
 
 def _untrained(case: Case) -> nn.Module:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hessmap.errors import unknown_name
@@ -38,11 +39,12 @@ class PlainNetwork:
 
 @dataclass(frozen=True)
 class SmallConvolutional:
-    """Convolutions of 3 x 3, each with ReLU and halved by its largest values, then one linear layer."""
+    """Convolutions of 3 x 3 with ReLU, halved by their largest values or by their strides, then one linear layer."""
 
     shape: tuple[int, int, int]
     channels: tuple[int, ...]
     num_classes: int = 10
+    is_strided: bool = False
 
     def build(self, seed: int = 0, init: str = "kaiming") -> nn.Module:
         import torch
@@ -53,7 +55,9 @@ class SmallConvolutional:
         size, (before, height, width) = len(self.channels), self.shape
         parts: list[nn.Module] = [nn.Unflatten(1, self.shape)]
         for channels in self.channels:
-            parts += [nn.Conv2d(before, channels, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)]
+            stride = 2 if self.is_strided else 1
+            parts += [nn.Conv2d(before, channels, 3, stride, padding=1), nn.ReLU()]
+            parts += [] if self.is_strided else [nn.MaxPool2d(2)]
             before = channels
         parts += [nn.Flatten(), nn.Linear(before * (height >> size) * (width >> size), self.num_classes)]
         network, generator = nn.Sequential(*parts), torch.Generator().manual_seed(seed)
@@ -70,23 +74,35 @@ class Recipe(NamedTuple):
     is_augmented: bool
 
 
-ARCHITECTURES = ("fc-100", "fc-600^3", "cnn-16-32", "cnn-32-64-128")
+ARCHITECTURES = ("fc-100", "fc-600^3", "cnn-16-32", "cnn-32-64-128", "strided-8-16", "strided-16-32")
 
 
 def architecture(name: str, data: str) -> PlainNetwork | SmallConvolutional:
-    """By name: hidden widths after "fc-" (a power repeats one), channels after "cnn-"."""
-    shape = _SHAPES[data]
+    """By name: hidden widths after "fc-" (a power repeats one), channels after "cnn-" and "strided-"."""
     if name not in ARCHITECTURES:
         raise unknown_name("network", name, ARCHITECTURES)
     kind, _, rest = name.partition("-")
-    if kind == "cnn":
-        return SmallConvolutional(shape, tuple(map(int, rest.split("-"))))
+    if kind != "fc":
+        return SmallConvolutional(_SHAPES[data], tuple(map(int, rest.split("-"))), is_strided=kind == "strided")
     width, _, depth = rest.partition("^")
-    return PlainNetwork((shape[0] * shape[1] * shape[2], *[int(width)] * int(depth or 1), 10))
+    return PlainNetwork((_num_pixels(data), *[int(width)] * int(depth or 1), 10))
 
 
-def samples(data: str) -> tuple[Data, Data]:
-    """All training samples and the test samples, in single precision, scaled by constants alone."""
+def _num_pixels(data: str) -> int:
+    """What a fully connected network sees: photographs in grey."""
+    _, height, width = _SHAPES[data]
+    return height * width
+
+
+def has_colours(network: str, data: str) -> bool:
+    """Whether a network sees all channels of photographs."""
+    return data == "cifar10" and not network.startswith("fc-")
+
+
+@lru_cache(maxsize=1)
+def samples(data: str, has_colours: bool = False, num_images: int | None = None) -> tuple[Data, Data]:
+    """The training samples, all or so many, and the test samples (a sixth as many), in single precision and scaled by
+    constants alone; read once for the cases of a run that follow each other."""
     from hessmap.datasets import Data, by_name, subsample
 
     if data == "digits":
@@ -94,8 +110,10 @@ def samples(data: str) -> tuple[Data, Data]:
         cuts = (slice(None, _NUM_TRAIN_DIGITS), slice(_NUM_TRAIN_DIGITS, None))
         parts = [Data(shuffled.inputs[some], shuffled.targets[some]) for some in cuts]
     else:
-        colours = {"grayscale": False} if data == "cifar10" else {}
+        colours = {"grayscale": False} if has_colours else {}
         parts = [by_name(data, split=split, **colours) for split in ("train", "test")]
+    if num_images is not None:
+        parts = [subsample(part, size, seed=0) for part, size in zip(parts, (num_images, num_images // 6), strict=True)]
     train, test = (Data(part.inputs.float(), part.targets) for part in parts)
     return train, test
 
