@@ -55,6 +55,9 @@ def test_own_model_is_certified_and_the_file_verifies(folder: Path) -> None:
     assert done.exit_code == 0, done.stderr
     for shown in ("With confidence 96.5%", "divergence of posterior", "error on test data", "Assumed"):
         assert shown in done.stdout
+    lines = done.stdout.splitlines()
+    answer = next(place for place, line in enumerate(lines) if line.startswith("Better than a plain held-out bound: "))
+    assert answer < next(place for place, line in enumerate(lines) if line.startswith("held-out bound, prior's mean"))
     command = "hessmap certify own_certificate:trained --initial own_certificate:untrained --data own_certificate:data"
     assert f"{command} --verify certificate.npz" in done.stderr
 

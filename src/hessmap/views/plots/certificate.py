@@ -23,13 +23,16 @@ def gauge_figure(certificate: Certificate) -> Figure:
     marks = error_marks(certificate)
     axes.set_xlim(0, gauge_end(certificate))
     axes.barh([0], [certificate.bound], height=0.5, color=_PROMISED, zorder=1)
-    axes.text(certificate.bound, 0.3, f"bound {certificate.bound:.4f}", fontsize=9, color=INK, ha="right", va="bottom")
+    is_near = (certificate.held_out_bound or 0.0) > 0.5 * certificate.bound  # the line would cross the words
+    place = (0.0, "left") if is_near else (certificate.bound, "right")
+    words = f" bound {certificate.bound:.4f} "
+    axes.text(place[0], 0.3, words, fontsize=9, color=INK, ha=place[1], va="bottom")
     if certificate.held_out_bound is not None:
         axes.axvline(certificate.held_out_bound, color=INK, linestyle="--", linewidth=1.2, label=_held_out(certificate))
-    for place, (label, value) in enumerate(marks):
-        height = 0.12 - 0.24 * (place % 2)
-        words = f"{label} {value:.4f}"
-        axes.plot([value], [height], "o", color=SERIES_COLOURS[place], markersize=7, label=words, zorder=3)
+    for rank, (label, value) in enumerate(marks):
+        height = 0.12 - 0.24 * (rank % 2)
+        named = f"{label} {value:.4f}"
+        axes.plot([value], [height], "o", color=SERIES_COLOURS[rank], markersize=7, label=named, zorder=3)
     _finish(axes, certificate)
     return figure
 

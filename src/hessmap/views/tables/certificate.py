@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def certificate_view(certificate: Certificate) -> RenderableType:
-    """The promise in one sentence, the numbers behind it, then what it assumes and what speaks against it."""
+    """The promise in one sentence, whether it beats a held-out bound, the numbers behind it, then what it assumes."""
     before, bound, after = promise(certificate)
     text = Text.assemble(
         "With confidence ",
@@ -25,8 +25,13 @@ def certificate_view(certificate: Certificate) -> RenderableType:
         (bound, "bold green" if certificate.bound < 0.5 else "bold yellow"),
         f"{after}.",
     )
+    if certificate.verdict and certificate.held_out_bound is not None:
+        is_better = certificate.bound < certificate.held_out_bound
+        text.append("\nBetter than a plain held-out bound: ")
+        text.append("yes" if is_better else "no", "bold green" if is_better else "bold yellow")
+        text.append(f"; {certificate.verdict}.")
     styles = {"Doubts": "yellow"}
-    heads = [(head, lines, styles.get(head, "")) for head, lines in remarks(certificate).items()]
+    heads = [(head, lines, styles.get(head, "")) for head, lines in remarks(certificate).items() if head != "Verdict"]
     return _page(text, numbers(certificate), heads)
 
 
