@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from hessmap.studies import Case, grid
 
 FRACTIONS = (0.0, 0.1, 0.25, 0.5, 0.7, 0.9)
 # Posteriors by name: the basis of a fit and what it lowers; "prior" is no posterior but the prior itself, without
 # divergence. "moved": at a larger divergence than the slope of the bound leads to.
-FITS = {
+FITS: dict[str, tuple[str, Literal["bound", "pinsker"]]] = {
+    "prior": ("standard", "bound"),
     "standard": ("standard", "bound"),
     "approximate": ("approximate", "bound"),
     "iterative": ("iterative", "bound"),

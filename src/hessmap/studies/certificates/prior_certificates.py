@@ -69,7 +69,7 @@ def made_certificate(case: Case) -> Certificate:
 
     train, test = _samples(case)
     is_prior = case["posterior"] == "prior"
-    basis, objective = ("standard", "bound") if is_prior else FITS[case["posterior"]]
+    basis, objective = FITS[case["posterior"]]
     options = {} if is_prior else {"num_draws": case["draws"]} | _basis_options(case["data"])
     return certify_from_data(
         lambda: _untrained(case),
