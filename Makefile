@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: run serve test install lint format types unit papers pictures test-slow test-models test-portable test-versions coverage docs docs-serve wheel bench bench-peers bench-learning clean
+.PHONY: run serve test install lint format types unit papers pictures test-slow test-models test-portable test-versions test-mutations coverage docs docs-serve wheel bench bench-peers bench-learning clean
 
 run: install
 	$(BIN)/hessmap map
@@ -62,6 +62,10 @@ test-portable: install
 # The suite on the oldest and newest dependencies and on every Python from 3.11 on that is here (6 GB for each).
 test-versions: install
 	$(BIN)/python .ci/matrix.py versions $(ROWS)
+
+# Small faults of the source that no test notices; FAULTS="theory --count 20 --seconds 600" says where and how many.
+test-mutations: install
+	OMP_NUM_THREADS=1 $(BIN)/python .ci/mutations.py $(FAULTS)
 
 # Lines and branches that the tests of `make test` run; the report is in htmlcov/.
 coverage: install
