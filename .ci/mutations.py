@@ -22,6 +22,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -50,16 +51,17 @@ FIRST, PATIENCE = 8, 30.0  # tests that are tried alone first; processor seconds
 
 
 def project_copy(folder: Path) -> Path:
-    """The files that git knows or would take, without documents and benchmarks."""
+    """The files that git knows or would take, without documents."""
     command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
     listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     for name in listed.stdout.splitlines():
-        if not name.startswith(("docs/", "benchmarks/")) and (ROOT / name).is_file():
+        if not name.startswith("docs/") and (ROOT / name).is_file():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / name, folder / name)
     return folder
 
 
+@cache
 def measured_once(copy: Path, folder: str) -> Measured:
     """Folders with the same tests are measured together."""
     together = [one for one, tests in TESTS.items() if tests == TESTS[folder]]
@@ -167,7 +169,7 @@ def run(given: argparse.Namespace) -> None:
     with tempfile.TemporaryDirectory() as temporary:
         copy = project_copy(Path(temporary).resolve())
         while left and time.monotonic() < end:
-            for folder in list(left):
+            for folder in [one for one in left if time.monotonic() < end]:
                 fault = next(left[folder], None)
                 if fault is None:
                     del left[folder]

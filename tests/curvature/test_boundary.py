@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -14,6 +15,15 @@ from hessmap.errors import InvalidInput
 
 INPUTS = torch.randn(10, 4, generator=torch.Generator().manual_seed(0))
 LABELS = torch.arange(10) % 3
+
+
+NESTED = torch.nested.nested_tensor([INPUTS[0], INPUTS[1]], layout=torch.jagged)
+
+
+def spoiled_in_eight_bits() -> torch.Tensor:
+    values = INPUTS.clone()
+    values[3] = torch.nan
+    return values.to(torch.float8_e4m3fn)
 
 
 def network() -> nn.Module:
@@ -33,6 +43,9 @@ def problem(**options: object) -> hm.Problem:
         ({"data": "mnist", "targets": None}, "data must be tensors with targets, a data set.*; got a str"),
         ({"targets": "labels"}, "targets must be a tensor or an array; got a str"),
         ({"data": INPUTS.to_sparse()}, "inputs must be plain dense tensors; got torch.sparse_coo"),
+        ({"data": NESTED}, "inputs must be plain dense tensors; got a nested tensor"),
+        ({"data": np.ma.masked_array(INPUTS.numpy(), INPUTS.numpy() > 0)}, "inputs must have a value in every place"),
+        ({"data": spoiled_in_eight_bits()}, "inputs must be finite; sample 3 has NaN or inf"),
         ({"data": INPUTS.to(torch.complex64)}, "the inputs must fit the model; inputs of shape .* type complex64"),
         ({"data": INPUTS > 0}, "the inputs must fit the model; inputs of shape .* type bool"),
         (

@@ -19,7 +19,7 @@ from hessmap.curvature.finite_field.field_array import FieldArray, concatenate, 
 from hessmap.curvature.finite_field.generic_data import drawn_derivatives, drawn_inputs, drawn_residuals, generic_ranks
 from hessmap.curvature.finite_field.prime_field import PrimeField
 from hessmap.curvature.finite_field.rank import field_rank
-from hessmap.errors import InvalidInput, UnknownName, UnsupportedNetwork
+from hessmap.errors import InvalidInput, TooLarge, UnknownName, UnsupportedNetwork
 from hessmap.networks import FullyConnected, Polynomial
 from hessmap.results import PARTS, Part
 
@@ -191,3 +191,9 @@ def test_what_has_no_generic_rank_is_refused_with_what_to_use_instead() -> None:
         generic_rank(FullyConnected((4, 3, 2)), loss="sqared")
     with pytest.raises(UnknownName, match="part must be one of outer_product, functional, loss; got 'all'"):
         generic_rank(FullyConnected((4, 3, 2)), "all")  # type: ignore[arg-type]
+
+
+def test_a_network_that_does_not_fit_the_memory_is_refused_before_it_is_drawn() -> None:
+    net = FullyConnected((10**6, 10**6, 10**6))
+    with pytest.raises(TooLarge, match="2000000000000 drawn parameters .* Use a smaller network"):
+        generic_rank(net, "loss")

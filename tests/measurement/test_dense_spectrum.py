@@ -13,7 +13,7 @@ from known_spectra import KNOWN_MATRICES, NAMES, KnownMatrix, rotated
 from hessmap.curvature.operator import DenseOperator
 from hessmap.errors import InvalidInput, TooLarge
 from hessmap.measurement import spectrum
-from hessmap.measurement.matrices import asymmetry
+from hessmap.measurement.array_norms import asymmetry
 from hessmap.results import Spectrum
 
 each_known_matrix = pytest.mark.parametrize("case", KNOWN_MATRICES, ids=NAMES)
@@ -142,6 +142,15 @@ def test_what_is_no_square_float64_matrix_is_refused() -> None:
         spectrum([[1.0]])  # type: ignore[arg-type]
     with pytest.raises(InvalidInput, match="scale must be finite and not negative; got -1"):
         spectrum(np.eye(2), scale=-1.0)
+
+
+def test_places_without_a_value_are_not_taken_for_the_values_below_the_mask() -> None:
+    matrix = np.ma.masked_array(np.eye(3), mask=np.eye(3, dtype=bool))
+    with pytest.raises(
+        InvalidInput, match=r"must have a value in every place; .*masked array.* Use its filled\(value\)"
+    ):
+        spectrum(matrix)
+    assert spectrum(np.ma.masked_array(np.eye(3), mask=False)).eigenvalues.tolist() == [1.0, 1.0, 1.0]
 
 
 def test_a_spectrum_that_does_not_fit_the_memory_is_refused_before_it_starts(monkeypatch: pytest.MonkeyPatch) -> None:

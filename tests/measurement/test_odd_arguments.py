@@ -244,6 +244,7 @@ def odd_values() -> dict[str, Any]:
         "dates": np.zeros((SIZE, SIZE), dtype="datetime64[s]"),
         "structured": np.zeros((SIZE, SIZE), dtype=[("a", float)]),
         "masked": np.ma.masked_array(MATRIX, MATRIX > 100),
+        "masked in places": np.ma.masked_array(MATRIX, mask=np.eye(SIZE, dtype=bool)),
         "reversed": MATRIX[::-1, ::-1],
         "read only": np.broadcast_to(np.float64(1.0), (SIZE, SIZE)),
         "scipy sparse": scipy.sparse.csr_matrix(MATRIX),

@@ -63,18 +63,20 @@ def batch_pair(batch: Any) -> Pair:
 
 def checked_pair(inputs: Inputs, targets: Tensor, start: int) -> Pair:
     """As many finite inputs as targets; ``start`` is the number of the first sample, for messages."""
+    named = [(f"inputs{path}", tensor) for path, tensor in tensors_with_paths(inputs)] + [("targets", targets)]
+    for name, tensor in named:
+        kind = "a nested tensor" if tensor.is_nested else tensor.layout
+        is_plain = tensor.layout == torch.strided and not tensor.is_meta and not tensor.is_nested
+        require(is_plain, f"{name} must be plain dense tensors", f"got {kind} on {tensor.device}")
     count = num_rows(inputs)
     rows = len(targets) if targets.ndim else "a number of"
     must = "inputs and targets must have the same number of samples"
     require(targets.ndim > 0 and len(targets) == count, must, f"there are {count} inputs and {rows} targets")
     require(count > 0, "the data must hold at least one sample", "it is empty")
-    for name, tensor in [(f"inputs{path}", tensor) for path, tensor in tensors_with_paths(inputs)] + [
-        ("targets", targets)
-    ]:
-        must = f"{name} must be plain dense tensors"
-        require(tensor.layout == torch.strided and not tensor.is_meta, must, f"got {tensor.layout} on {tensor.device}")
-        if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
-            bad = start + int((~torch.isfinite(tensor)).reshape(count, -1).any(1).nonzero()[0])
+    for name, tensor in named:
+        numbers = tensor.float() if tensor.is_floating_point() and tensor.itemsize == 1 else tensor  # of eight bits
+        if tensor.is_floating_point() and not bool(torch.isfinite(numbers).all()):
+            bad = start + int((~torch.isfinite(numbers)).reshape(count, -1).any(1).nonzero()[0])
             raise InvalidInput(sentence(f"{name} must be finite", f"sample {bad} has NaN or inf"))
     return inputs, targets.detach()
 
@@ -84,6 +86,9 @@ def tensor_or_same(data: Any) -> Any:
 
 
 def as_tensor(values: Any, name: str) -> Tensor:
+    has_gaps = isinstance(values, np.ma.MaskedArray) and bool(np.ma.getmaskarray(values).any())
+    must, remedy = f"{name} must have a value in every place", "Use its filled(value)"
+    require(not has_gaps, must, "some places of the masked array have none", remedy)
     try:
         return torch.as_tensor(values)
     except (TypeError, ValueError, RuntimeError) as error:

@@ -11,7 +11,8 @@ import torch
 from hessmap.curvature.deep_linear import Reduction
 from hessmap.curvature.memory import require_memory
 from hessmap.errors import checked_number, require, short_text
-from hessmap.measurement.matrices import Floats, Matrix, carried_scale, is_narrow, rounding_unit, symmetric_array
+from hessmap.measurement.array_norms import Floats, column_norms
+from hessmap.measurement.matrices import SMALLEST, Matrix, carried_scale, is_narrow, rounding_unit, symmetric_array
 from hessmap.results import Provenance, Spectrum, provenance
 
 _REDUCTION = "Use reduce_deep_linear of hessmap.curvature.deep_linear"
@@ -25,8 +26,9 @@ def spectrum(matrix: Matrix, vectors: bool = False, scale: float | None = None) 
     vectors it makes no difference.
 
     ``scale`` is the norm that ranks will be relative to; by default what the operator carries, else its own norm.
-    ``eigenvalue_error`` is n eps ||H||, the usual bound of the backward error, plus the asymmetry that was dropped. The
-    matrix of an operator in float32 is decomposed in float64; eps is that of float32 then, and the notes say so.
+    ``eigenvalue_error`` is n eps ||H||, the usual bound of the backward error, plus the asymmetry that was dropped and
+    n times the smallest number, to which entries near zero are known. The matrix of an operator in float32 is
+    decomposed in float64; eps is that of float32 then, and the notes say so.
 
     >>> spectrum(np.array([[0.0, 2.0], [2.0, 0.0]])).eigenvalues
     array([ 2., -2.])
@@ -39,7 +41,7 @@ def spectrum(matrix: Matrix, vectors: bool = False, scale: float | None = None) 
     eigenvalues, eigenvectors = _eigenpairs(array) if vectors else (_eigenvalues(array), None)
     residuals = np.zeros(0)
     if eigenvectors is not None:
-        residuals = np.linalg.norm(array @ eigenvectors - eigenvectors * eigenvalues, axis=0)
+        residuals = column_norms(array @ eigenvectors - eigenvectors * eigenvalues)
     norm = float(np.abs(eigenvalues).max(initial=0.0))
     carried = carried_scale(matrix) if scale is None else checked_number("scale", scale)
     require(carried is None or 0 <= carried < np.inf, "scale must be finite and not negative", f"got {carried}")
@@ -51,7 +53,7 @@ def spectrum(matrix: Matrix, vectors: bool = False, scale: float | None = None) 
         scale=norm if carried is None else carried,
         eigenvectors=eigenvectors,
         provenance=_origin(matrix),
-        eigenvalue_error=len(array) * rounding_unit(matrix) * norm + asymmetry,
+        eigenvalue_error=len(array) * (rounding_unit(matrix) * norm + (SMALLEST if norm else 0.0)) + asymmetry,
         entries="float32" if is_narrow(matrix) else "float64",
     )
 

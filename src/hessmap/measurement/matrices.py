@@ -17,6 +17,7 @@ from hessmap.curvature.lanczos import ScaledProduct
 from hessmap.curvature.operator import LinearOperator
 from hessmap.curvature.operator_blocks import SymmetricBlock
 from hessmap.errors import InvalidInput, checked_count, noting_errors, require, sentence
+from hessmap.measurement.array_norms import asymmetry, frobenius_norm, largest_entry
 
 Floats = NDArray[np.float64]
 Matrix = LinearOperator | Tensor | NDArray[Any]
@@ -24,12 +25,12 @@ Matrix = LinearOperator | Tensor | NDArray[Any]
 ASYMMETRY_TOLERANCE = 1e-10
 NARROW_TOLERANCE = 1e-5
 EPS = float(np.finfo(np.float64).eps)
+SMALLEST = float(np.finfo(np.float64).smallest_subnormal)
 NARROW_EPS = float(np.finfo(np.float32).eps)
 _TINY = float(np.finfo(np.float32).tiny)  # of the narrowest format in which an operator may compute
 LINEARITY_TOLERANCE = 0.03  # the rounding of bfloat16 passes
 _ABOVE_ROUNDING = 10  # an asymmetry is one if it is so much larger than the rounding of the products that show it
 _MIXTURES = 4  # of two vectors, whose products show the rounding of products
-_TILE = 256
 # Operators that were found to be symmetric, by their identity: each is asked once.
 _SYMMETRIC: WeakValueDictionary[tuple[int, str], Any] = WeakValueDictionary()
 
@@ -45,6 +46,9 @@ def float_array(values: Tensor | NDArray[Any], name: str = "a measured matrix") 
         remedy = "Use its toarray()" if hasattr(values, "toarray") else ""
         remedy = "Use loss_hessian(problem) for a problem" if hasattr(values, "num_parameters") else remedy
         raise InvalidInput(sentence(f"{name} must be a tensor or an array", f"got {type(values).__name__}", remedy))
+    has_gaps = isinstance(values, np.ma.MaskedArray) and bool(np.ma.getmaskarray(values).any())
+    got = "some places of the masked array have none"
+    require(not has_gaps, f"{name} must have a value in every place", got, "Use its filled(value)")
     values = np.asarray(values)
     require(values.dtype.kind != "c", f"{name} must be real", f"got {values.dtype}")
     if values.dtype.kind in "iub":
@@ -220,32 +224,3 @@ def reachable_tolerance(matrix: object, default: float) -> float:
     is reached with residuals that can be believed.
     """
     return max(default, NARROW_TOLERANCE) if is_narrow(matrix) else default
-
-
-def largest_entry(array: Floats) -> float:
-    """The largest magnitude of an entry; NaN or inf if one of them is."""
-    return float(np.maximum(array.max(), -array.min())) if array.size else 0.0
-
-
-def frobenius_norm(array: Floats) -> float:
-    """The Frobenius norm, scaled so that squares neither overflow nor vanish."""
-    largest = largest_entry(array)
-    return largest * float(np.linalg.norm(array / largest)) if largest else 0.0
-
-
-def asymmetry(array: Floats) -> float:
-    """||(H - H^T) / 2|| / ||H|| of a square array, in the Frobenius norm.
-
-    >>> asymmetry(np.array([[1.0, 2.0], [2.0, 5.0]])), asymmetry(np.array([[0.0, 1.0], [-1.0, 0.0]]))
-    (0.0, 1.0)
-    """
-    parts = []
-    # Tile by tile, because a transposed read of a large array is slow.
-    for row in range(0, len(array), _TILE):
-        for column in range(0, row + 1, _TILE):
-            rows, columns = slice(row, row + _TILE), slice(column, column + _TILE)
-            tile, mirrored = array[rows, columns], array[columns, rows].T
-            if not np.array_equal(tile, mirrored):
-                # An off-diagonal tile stands for its mirror image as well.
-                parts.append(frobenius_norm(tile - mirrored) / (2.0 if row == column else 2.0**0.5))
-    return frobenius_norm(np.array(parts)) / frobenius_norm(array) if parts else 0.0

@@ -9,15 +9,14 @@ import scipy.linalg
 
 from hessmap.curvature.operator import SymmetricOperator
 from hessmap.errors import checked_number, require
+from hessmap.measurement.array_norms import Floats, asymmetry
 from hessmap.measurement.block_compression import spectra_by_blocks
 from hessmap.measurement.dense_spectrum import spectrum, whole_spectrum
 from hessmap.measurement.matrices import (
     EPS,
     NARROW_EPS,
     NARROW_TOLERANCE,
-    Floats,
     Matrix,
-    asymmetry,
     asymmetry_tolerance,
     carried_scale,
     dense_array,

@@ -10,8 +10,9 @@ from scipy.linalg import lapack
 from torch import Tensor
 
 from hessmap.errors import InvalidInput, checked_number, require, sentence
+from hessmap.measurement.array_norms import Floats, frobenius_norm
 from hessmap.measurement.krylov_solve import right_side_array
-from hessmap.measurement.matrices import EPS, NARROW_EPS, Floats, Matrix, frobenius_norm, is_narrow, symmetric_array
+from hessmap.measurement.matrices import EPS, NARROW_EPS, Matrix, is_narrow, symmetric_array
 from hessmap.results import LinearSolution
 
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from hessmap.errors import InvalidInput, checked_count, checked_number, checked_seed, require, require_name, sentence
+from hessmap.measurement.eigenpair_checks import change_of_operator, disagreement, doubts_of, with_true_residuals
 from hessmap.measurement.eigenpair_cost import default_basis, default_block, expected_products
 from hessmap.measurement.eigenpair_iteration import (
     ENDS,
@@ -59,6 +60,8 @@ def top_eigenpairs(
     vectors never sees more than b copies of a repeated eigenvalue: so once all pairs have converged a random block and
     its images join the basis, and only if no value appears beyond the last wanted one is the result ``converged``;
     else the iteration goes on with what was found. Residuals are those of the recurrence, right to 1e-12 of the norm.
+    Where one more product with the vectors, or the first one made once more, shows another operator than that of the
+    iteration, the result is not ``converged``, and its notes say why.
 
     The default tolerance is 1e-8, and 1e-5 for an operator in float32, whose products are no better than 1e-6 of the
     norm: the recurrence then promises more than is true, so residuals are those of one more product with each vector,
@@ -81,6 +84,7 @@ def top_eigenpairs(
     (array([3., 3.]), True)
     """
     product = measured_product(matrix)
+    product.keeps_first = True
     size = product.size
     accuracy = reachable_tolerance(matrix, _TOLERANCE) if tolerance is None else tolerance
     wanted = _wanted_pairs(which, count, accuracy, relative_to, size)
@@ -104,11 +108,12 @@ def top_eigenpairs(
         return _measurement(matrix, plan, tried.pairs, product.num_products, tried)
     left = replace(plan, max_products=plan.max_products - tried.num_single_products - product.num_products)
     pairs = left.run(product, rows if tried.start is None else tried.start)
+    change = change_of_operator(pairs, product)
     if is_narrow(matrix):
-        pairs, check = _with_true_residuals(wanted, pairs)
+        pairs, check = with_true_residuals(wanted, pairs)
     else:
-        check = _disagreement(pairs)
-    return _measurement(matrix, plan, pairs, product.num_products, replace(tried, check=check))
+        check = disagreement(pairs)
+    return _measurement(matrix, plan, pairs, product.num_products, replace(tried, check=check), change)
 
 
 @shown_work("sharpness")
@@ -155,19 +160,10 @@ def _stored_precision(matrix: object) -> torch.dtype:
     return stored
 
 
-def _with_true_residuals(wanted: WantedPairs, pairs: RitzPairs) -> tuple[RitzPairs, float]:
-    """The pairs with the residuals of one more product with each vector, and the norm of a random combination."""
-    vectors = pairs.vectors()
-    misfits = pairs.process.product(vectors) - vectors * pairs.values
-    residuals = misfits.norm(dim=0)
-    is_met = wanted.are_met(pairs.values, residuals, pairs.norm)
-    check = float((misfits @ pairs.random_signs(1)).norm()) if len(residuals) else 0.0
-    return replace(pairs, residuals=residuals, converged=pairs.converged and is_met), check
-
-
 def _measurement(
-    matrix: object, plan: EigenpairIteration, pairs: RitzPairs, num_products: int, tried: Attempt
+    matrix: object, plan: EigenpairIteration, pairs: RitzPairs, num_products: int, tried: Attempt, change: float = 0.0
 ) -> EigenpairsMeasurement:
+    doubts = doubts_of(matrix, plan.wanted, pairs, change, tried.check)
     order = pairs.values.argsort(descending=True, stable=True)
     process, wanted = pairs.process, plan.wanted
     unit = process.product.scale
@@ -179,10 +175,11 @@ def _measurement(
         num_products += tried.num_single_products
         note = f"{tried.num_single_products} of {num_products} products were made in float32"
         origin = replace(origin, notes=(*origin.notes, note))
+    origin = replace(origin, notes=(*origin.notes, *doubts)) if doubts else origin
     return EigenpairsMeasurement(
         eigenvalues=(unit * pairs.values[order]).numpy(),
         residuals=(unit * pairs.residuals[order]).numpy(),
-        converged=pairs.converged,
+        converged=pairs.converged and not doubts,
         which=wanted.which,
         tolerance=wanted.tolerance,
         relative_to=wanted.relative_to,
@@ -205,16 +202,6 @@ def _orthonormalise(vectors: Tensor) -> None:
     for start in range(0, len(vectors), 4096):
         piece = vectors[start : start + 4096]
         piece.copy_(piece @ step)
-
-
-def _disagreement(pairs: RitzPairs) -> float:
-    """||A V c - V L c|| for random signs c, by one product: about the root of the sum of squared residuals, if those
-    that the recurrence claims are true."""
-    if not len(pairs.values):
-        return 0.0
-    signs = pairs.random_signs(1)
-    mixed = pairs.vectors(torch.cat([signs, pairs.values[:, None] * signs], 1))
-    return float((pairs.process.product(mixed[:, :1]) - mixed[:, 1:]).norm())
 
 
 def _start_rows(start: Tensor | NDArray[Any], size: int) -> Tensor:

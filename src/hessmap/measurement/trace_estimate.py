@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from hessmap.errors import require, require_name
+from hessmap.measurement.array_norms import Floats, frobenius_norm
 from hessmap.measurement.diagonal_estimate import SKETCH, exact_diagonal, rounding_errors
-from hessmap.measurement.matrices import Floats, Matrix, frobenius_norm
+from hessmap.measurement.matrices import Matrix
 from hessmap.measurement.random_probes import (
     BLOCK,
     CONFIDENCE,

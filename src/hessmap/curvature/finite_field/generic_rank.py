@@ -164,6 +164,8 @@ def _chain_hessians(
 ) -> tuple[Callable[[Part], FieldArray], str]:
     net, loss, data, mean_residual_is_zero = asked
     require(data["num_tokens"] is None, "num_tokens is for self-attention", f"the network is {net}", "Leave it out")
+    num_parameters = getattr(net, "num_parameters", 0)
+    require_memory(f"{num_parameters} drawn parameters", 24 * num_parameters, "Use a smaller network")
     chain = drawn_network(net, field, generator)
     is_softmax = loss == "cross_entropy"
     known = {name: count for name, count in data.items() if name != "num_tokens"}

@@ -12,14 +12,16 @@ from hessmap.errors import InvalidInput, noting_errors, require, sentence
 from hessmap.progress import report_products
 
 Product = Callable[[Tensor], Tensor]
+_ROOMY = 1e30  # the largest number of a format in which vectors can be lifted; float16 ends before
 
 
 class ScaledProduct:
     """Products with the columns of blocks of vectors, counted, in units of a power of two near the first one that is
-    not zero: squares then neither overflow nor vanish.
+    not zero: squares then neither overflow nor vanish. Where that one is so small that its numbers have few digits, the
+    vectors are multiplied by ``lift`` before: a linear operator then has products with all digits.
 
     They are in ``dtype``: float64, unless who iterates can do with less. ``check`` is called once, before the first
-    product.
+    product. With ``keeps_first`` a first product is kept, for ``change``.
     """
 
     def __init__(self, product: Product, size: int, check: Callable[[ScaledProduct], None] | None = None) -> None:
@@ -27,6 +29,9 @@ class ScaledProduct:
         self.dtype = torch.float64
         self.num_products = 0
         self.unit = 0.0  # 0 until a product was not zero
+        self.lift = 1.0
+        self.keeps_first = False
+        self._first: tuple[Tensor, Tensor] | None = None  # a vector whose product was not zero, and that product
         self._product = product
         self._check = check
 
@@ -42,16 +47,38 @@ class ScaledProduct:
             check(self)
         if not vectors.numel():
             return torch.zeros_like(vectors)
-        returned = self._images(vectors)
-        images = returned.to("cpu", self.dtype)
+        images, largest = self._lifted_images(vectors)
+        if self.unit == 0.0 and largest > 0:
+            self.lift = _needed_lift(largest, images.dtype)
+            if self.lift != 1:
+                images, largest = self._lifted_images(vectors)
+            self.unit = 2.0 ** floor(log2(largest)) / self.lift
+        own, divisor = images.to("cpu", self.dtype), self.scale * self.lift
+        scaled = own / divisor if own.data_ptr() == images.data_ptr() else own.div_(divisor)
+        if self.keeps_first and self._first is None and self.unit:
+            place = int(scaled.abs().amax(0).argmax())
+            self._first = vectors[:, place : place + 1].clone(), scaled[:, place : place + 1].clone()
+        return scaled
+
+    def change(self) -> float:
+        """How far the first product is from what it was when it is made once more, relative to its size.
+
+        An operator whose products change from call to call has no eigenpairs. 0.0 where all products were zero.
+        """
+        if self._first is None:
+            return 0.0
+        vector, image = self._first
+        return float((self(vector) - image).norm() / image.norm())
+
+    def _lifted_images(self, vectors: Tensor) -> tuple[Tensor, float]:
+        """The products of lifted vectors, and their largest entry."""
+        images = self._images(vectors if self.lift == 1 else vectors * self.lift)
         self.num_products += vectors.shape[1]
         report_products(vectors.shape[1])
         low, high = torch.aminmax(images)
         largest = float(torch.maximum(-low, high))
         require(isfinite(largest), "the products of an operator must be finite", "there is NaN or inf in one")
-        if self.unit == 0.0 and largest > 0:
-            self.unit = 2.0 ** floor(log2(largest))
-        return images / self.scale if images.data_ptr() == returned.data_ptr() else images.div_(self.scale)
+        return images, largest
 
     def _images(self, vectors: Tensor) -> Tensor:
         """What the operator returns, if it is what a product must be. Its own exceptions pass through with a note."""
@@ -62,3 +89,12 @@ class ScaledProduct:
             kind = f"{tuple(images.shape)} of {images.dtype}" if isinstance(images, Tensor) else type(images).__name__
             raise InvalidInput(sentence(must, f"got {kind} for {tuple(vectors.shape)}"))
         return images.detach()
+
+
+def _needed_lift(largest: float, dtype: torch.dtype) -> float:
+    """A power of two that lifts products of this size to where even their rounding has all of its digits; 1 where they
+    are, or in a format that has no room for it."""
+    numbers = torch.finfo(dtype if dtype.is_floating_point else torch.float64)
+    if largest >= numbers.tiny / numbers.eps or numbers.max < _ROOMY:
+        return 1.0
+    return 2.0 ** (floor(log2(numbers.tiny / numbers.eps**2)) - floor(log2(largest)))

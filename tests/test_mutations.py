@@ -1,0 +1,67 @@
+"""The faults that `make test-mutations` puts into a copy of the source: each is one change that still is Python."""
+
+from __future__ import annotations
+
+import ast
+import runpy
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+mutants_of = runpy.run_path(str(ROOT / ".ci" / "mutants.py"))["mutants_of"]
+
+SOURCE = '''"""A docstring, 1 < 2."""
+
+
+def f(a: "1 + 2", b):
+    """Another, 3 < 4."""
+    require(a > 0, "a must be positive")
+    if a < 2 and not b:
+        return None
+    value = 2 * g(a, b) + max(a, -b)
+    if value == 7:
+        raise ValueError(f"{a + 1} < 2")
+    return value.T
+'''
+
+
+@pytest.fixture(scope="module")
+def found() -> list[Any]:
+    return mutants_of(SOURCE)
+
+
+@pytest.mark.parametrize(
+    ("kind", "before", "after"),
+    [
+        ("comparison", "a < 2", "(a <= 2)"),
+        ("comparison", "value == 7", "(value != 7)"),
+        ("and, or", "a < 2 and not b", "(a < 2 or not b)"),
+        ("not", "not b", "(b)"),
+        ("off by one", "7", "(8)"),
+        ("sign", "2 * g(a, b) + max(a, -b)", "(2 * g(a, b) - max(a, -b))"),
+        ("sign", "-b", "(b)"),
+        ("dropped factor", "2 * g(a, b)", "(g(a, b))"),
+        ("transposed", "g(a, b)", "(g(b, a))"),
+        ("transposed", "value.T", "(value)"),
+        ("min, max", "max(a, -b)", "(min(a, -b))"),
+        ("removed guard", 'require(a > 0, "a must be positive")', "pass"),
+        ("removed guard", "if a < 2 and not b:\n        return None", "pass"),
+    ],
+)
+def test_every_kind_of_fault_is_made(found: list[Any], kind: str, before: str, after: str) -> None:
+    assert (kind, before, after) in {(one.kind, one.before, one.after) for one in found}
+
+
+def test_what_is_for_readers_is_left_alone(found: list[Any]) -> None:
+    assert not [one for one in found if one.line in (1, 4, 5, 11)]
+
+
+@pytest.mark.parametrize("name", ["theory/claims.py", "measurement/matrices.py", "runs/plan.py"])
+def test_every_fault_of_a_file_is_python_and_another_program(name: str) -> None:
+    source = (ROOT / "src" / "hessmap" / name).read_text()
+    tree = ast.dump(ast.parse(source))
+    faults = mutants_of(source)
+    assert len(faults) > 30
+    assert all(ast.dump(ast.parse(one.applied_to(source))) != tree for one in faults)
