@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
 from hessmap.curvature import Problem, functional_hessian, loss_hessian, outer_product_hessian
 from hessmap.curvature.finite_field import certified_rank, generic_rank
+from hessmap.curvature.finite_field.attention import MATRICES, attention_hessian, attention_rows
+from hessmap.curvature.finite_field.field_array import from_floats
+from hessmap.curvature.finite_field.hessian import OutputDerivatives
+from hessmap.curvature.finite_field.prime_field import random_prime_field
 from hessmap.errors import InvalidInput, UnsupportedNetwork
 from hessmap.measurement import numerical_rank
 from hessmap.networks import Residual, SelfAttention
@@ -114,3 +119,50 @@ def test_a_block_with_an_activation_is_refused():
     model = Residual(3, 1, activation="relu").build(seed=0)
     with pytest.raises(UnsupportedNetwork, match="ResidualBlock with activation ReLU"):
         certified_rank(Problem(model, "squared", dyadic(5, 3), dyadic(5, 3)))
+
+
+@pytest.mark.parametrize(
+    "net", [SelfAttention(3, 2, 2, outputs=2), SelfAttention(2, 2, 2, outputs=2, causal=True)], ids=str
+)
+def test_every_entry_of_the_exact_hessians_is_that_of_autograd(net):
+    """Of small integers, whose derivatives are integers: equal ranks of wrong blocks would be chance."""
+    generator = np.random.default_rng(0)
+    field = random_prime_field(generator)
+    shapes = [(net.width, net.key_width)] * 2 + [(net.width, net.value_width), (net.value_width, net.outputs)]
+    matrices = [generator.integers(-3, 4, shape).astype(float) for shape in shapes]
+    rows = attention_rows(net, from_floats(field, generator.integers(-3, 4, (3, 2, net.width)).astype(float)))
+    residuals = generator.integers(-3, 4, (6, net.outputs)).astype(float)
+    tokens, moments = (torch.from_numpy(signed(values)) for values in (rows.tokens, rows.moments))
+
+    def outputs(flat):
+        query, key, value, output = (
+            part.view(shape) for part, shape in zip(flat.split([np.prod(one) for one in shapes]), shapes, strict=True)
+        )
+        return torch.einsum("ta,ak,bk,tbc,cv,vo->to", tokens, query, key, moments, value, output)
+
+    flat = torch.cat([torch.from_numpy(matrix).flatten() for matrix in matrices])
+    jacobian = torch.func.jacrev(outputs)(flat).flatten(0, 1)
+    expected = {
+        "outer_product": jacobian.T @ jacobian,
+        "functional": torch.func.hessian(lambda flat: (outputs(flat) * torch.from_numpy(residuals)).sum())(flat),
+    }
+    expected["loss"] = expected["outer_product"] + expected["functional"]
+    head = {name: from_floats(field, matrix) for name, matrix in zip(MATRICES, matrices, strict=True)}
+    derivatives = OutputDerivatives(from_floats(field, residuals), None, None)
+    for part, matrix in expected.items():
+        exact = signed(attention_hessian([head], MATRICES, rows, derivatives, part))
+        assert exact == pytest.approx(matrix.numpy(), abs=1e-6)
+
+
+def signed(values):
+    """Small integers of the field as floats, negative ones among them."""
+    prime = values.field.prime
+    return np.where(values.residues > prime // 2, values.residues - prime, values.residues).astype(float)
+
+
+def test_one_token_has_as_many_samples_as_its_polynomials_need():
+    """Cubic polynomials of two numbers: more samples than that say no more."""
+    net = SelfAttention(2, value_width=2, merged_query_key=True)
+    default = generic_rank(net, "outer_product", num_tokens=1).value
+    assert default == generic_rank(net, "outer_product", num_tokens=1, num_samples=20).value == 6
+    assert generic_rank(net, "outer_product", num_tokens=1, num_samples=2).value == 4

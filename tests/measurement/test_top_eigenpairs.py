@@ -261,6 +261,13 @@ def test_any_spectrum_is_found(data: st.DataObject) -> None:
     check(found, matrix, eigenvalues * scale)
 
 
+def test_a_basis_must_hold_what_is_wanted_and_two_blocks() -> None:
+    matrix = rotated(np.linspace(0, 1, 60))
+    with pytest.raises(InvalidInput, match="max_basis must be at least 13; got 12"):
+        top_eigenpairs(matrix, 5, block_size=4, max_basis=12)
+    assert top_eigenpairs(matrix, 5, block_size=4, max_basis=13, max_products=200).num_products <= 220
+
+
 def test_bad_questions_get_a_sentence() -> None:
     matrix = np.eye(5)
     with pytest.raises(InvalidInput, match="count must lie between 1 and the size 5 of the operator; got 6"):

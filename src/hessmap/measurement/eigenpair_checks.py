@@ -10,7 +10,7 @@ from hessmap.curvature.lanczos import ScaledProduct
 from hessmap.measurement.eigenpair_iteration import RitzPairs, WantedPairs
 from hessmap.measurement.matrices import ASYMMETRY_TOLERANCE, asymmetry_tolerance
 
-_ROUNDING_OF_RECURRENCE = 1e-12  # of the norm, in float64
+_ROUNDING_IN_FLOAT64 = 1e-12  # of the norm
 
 
 def with_true_residuals(wanted: WantedPairs, pairs: RitzPairs) -> tuple[RitzPairs, float]:
@@ -33,9 +33,9 @@ def disagreement(pairs: RitzPairs) -> float:
     return float((pairs.process.product(mixed[:, :1]) - mixed[:, 1:]).norm())
 
 
-def change_of_operator(pairs: RitzPairs, product: ScaledProduct) -> float:
+def change_of_operator(matrix: object, pairs: RitzPairs, product: ScaledProduct) -> float:
     """How far the operator is another one than at the beginning, by one product; 0 where nothing has converged."""
-    return product.change() if pairs.converged else 0.0
+    return product.change(_rounding(matrix) * pairs.norm) if pairs.converged else 0.0
 
 
 def doubts_of(matrix: object, wanted: WantedPairs, pairs: RitzPairs, change: float, check: float) -> list[str]:
@@ -43,10 +43,10 @@ def doubts_of(matrix: object, wanted: WantedPairs, pairs: RitzPairs, change: flo
     digits are above the tolerance."""
     if not pairs.converged:
         return []
-    found, slack = [], asymmetry_tolerance(matrix)
-    if change > max(wanted.tolerance, slack):
+    found = []
+    if change > max(wanted.tolerance, asymmetry_tolerance(matrix)):
         found.append(f"not converged: the first product, made once more, differs by {change:.2g} of its size")
-    slack = max(wanted.tolerance, slack if slack > ASYMMETRY_TOLERANCE else _ROUNDING_OF_RECURRENCE)
+    slack = max(wanted.tolerance, _rounding(matrix))
     allowed = float(pairs.residuals.sum()) + len(pairs.values) ** 0.5 * slack * pairs.norm
     if check > allowed:
         apart = check / (pairs.norm or 1.0)
@@ -54,3 +54,9 @@ def doubts_of(matrix: object, wanted: WantedPairs, pairs: RitzPairs, change: flo
     if pairs.norm and not pairs.process.product.scale * pairs.norm * wanted.tolerance:
         found.append("not converged: numbers so close to zero have fewer digits than the tolerance asks for")
     return found
+
+
+def _rounding(matrix: object) -> float:
+    """Of the recurrence, relative to the norm."""
+    slack = asymmetry_tolerance(matrix)
+    return slack if slack > ASYMMETRY_TOLERANCE else _ROUNDING_IN_FLOAT64

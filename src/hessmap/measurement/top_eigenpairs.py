@@ -108,7 +108,7 @@ def top_eigenpairs(
         return _measurement(matrix, plan, tried.pairs, product.num_products, tried)
     left = replace(plan, max_products=plan.max_products - tried.num_single_products - product.num_products)
     pairs = left.run(product, rows if tried.start is None else tried.start)
-    change = change_of_operator(pairs, product)
+    change = change_of_operator(matrix, pairs, product)
     if is_narrow(matrix):
         pairs, check = with_true_residuals(wanted, pairs)
     else:

@@ -60,15 +60,18 @@ class ScaledProduct:
             self._first = vectors[:, place : place + 1].clone(), scaled[:, place : place + 1].clone()
         return scaled
 
-    def change(self) -> float:
+    def change(self, rounding: float) -> float:
         """How far the first product is from what it was when it is made once more, relative to its size.
 
-        An operator whose products change from call to call has no eigenpairs. 0.0 where all products were zero.
+        An operator whose products change from call to call has no eigenpairs. Up to ``rounding``, in the unit of the
+        product and for a vector of length one, a difference is none: products with vectors of the kernel are rounding.
+        0.0 where all products were zero.
         """
         if self._first is None:
             return 0.0
         vector, image = self._first
-        return float((self(vector) - image).norm() / image.norm())
+        beyond = float((self(vector) - image).norm()) - rounding * float(vector.norm())
+        return max(0.0, beyond) / float(image.norm())
 
     def _lifted_images(self, vectors: Tensor) -> tuple[Tensor, float]:
         """The products of lifted vectors, and their largest entry."""
