@@ -34,7 +34,16 @@ STATE, OUTCOME = ROOT / ".matrix" / "mutations", ROOT / ".ci" / "mutations.json"
 LOG = STATE / f"log-{os.getpid()}.txt"
 SOURCE = "src/hessmap"
 CURVATURE = ["tests/curvature", "tests/layers/test_kinds_of_layers.py"]
-RUNS = ["rows_and_verdicts", "store", "study_encoding", "study_registry", "study_run", "study_source", "model_cache"]
+RUNS = [
+    "worker_processes",
+    "rows_and_verdicts",
+    "store",
+    "study_encoding",
+    "study_registry",
+    "study_run",
+    "study_source",
+    "model_cache",
+]
 # Where the faults are made -> the tests that should notice; the doctests of the folder join them.
 TESTS = {
     "theory": ["tests/theory"],
