@@ -80,7 +80,7 @@ def test_an_epoch_visits_every_sample_once_in_an_order_of_the_seed():
 
 @pytest.mark.parametrize("loss", ["squared", "cross_entropy", "log_cosh"])
 def test_the_record_holds_mean_loss_accuracy_and_gradient_norm_of_all_samples(loss, monkeypatch):
-    monkeypatch.setattr(objective_module, "_CHUNK", 7)
+    monkeypatch.setattr(objective_module, "_RECORDED", 7)
     model = small(bias=True)
     run = train(model, MIXTURE, loss, epochs=3, batch_size=16, learning_rate=0.02, weight_decay=0.1)
     one_hot = torch.eye(3, dtype=torch.float64)[MIXTURE.targets]
@@ -265,3 +265,19 @@ def test_labels_that_do_not_fit_the_outputs_are_refused():
 def test_arrays_are_refused():
     with pytest.raises(InvalidInput, match="training needs tensors; got ndarray and Tensor"):
         train(small(), (MIXTURE.inputs.numpy(), MIXTURE.targets), epochs=1)
+
+
+def test_a_record_runs_the_model_once_on_every_sample_a_few_at_a_time():
+    seen = []
+
+    class Watched(nn.Linear):
+        def forward(self, inputs):
+            seen.append(len(inputs))
+            return super().forward(inputs)
+
+    data = Data(torch.ones(1200, 2, dtype=torch.float64), torch.arange(1200) % 3)
+    goal = objective_module.objective(Watched(2, 3, dtype=torch.float64), data, "cross_entropy")
+    seen.clear()
+
+    assert goal.evaluate().accuracy == pytest.approx(1 / 3)
+    assert seen == [512, 512, 176]  # loss, gradient and accuracy from the same outputs

@@ -139,16 +139,36 @@ def test_correspondence_matrices_are_shares_and_drawn_for_one_seed() -> None:
     assert set(np.unique(first["matrices.input_of_product"])) <= {0.0, 1.0}
 
 
-def test_batch_norm_takes_the_mean_out_of_the_inputs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batch_norm, "_MANY", 24)  # twice the outputs, as for the network of the study
+def test_batch_norm_takes_the_mean_out_of_the_inputs() -> None:
     plain, normal = (measured(batch_norm.STUDY, network=name, layer="fc2") for name in ("F-12", "F-12-BN"))
 
     assert normal["eigenvalue_ratio"] < plain["eigenvalue_ratio"]
     assert (plain["is_normalised"], normal["is_normalised"]) == (False, True)
     first = measured(batch_norm.STUDY, network="F-12-BN")
-    for hidden in (first, normal):  # of the digits' hidden layers the curves go beyond the outputs
-        assert hidden["peak.value"] == hidden["between_models"].max()
+    assert first["peak.value"] == first["between_models"].max()
+    assert first["between_models"].size == 24  # of hidden layers the curves go to twice the outputs
+    assert "peak" not in normal
     assert 1 <= first["peak.growth_end"] <= 12
+
+
+@pytest.mark.parametrize(
+    ("network", "layer", "outputs", "at", "holds"),
+    [
+        ("F-100^2-BN", "fc1", 100, 95, True),
+        ("F-100^2-BN", "fc1", 100, 60, False),
+        ("LeNet5-BN", "conv1", 6, 7, True),
+        ("LeNet5-BN", "conv1", 6, 9, False),
+        ("LeNet5-BN", "fc1", 120, 120, False),
+        ("LeNet5-BN", "fc1", 120, 240, True),
+    ],
+)
+def test_peak_at_the_outputs_is_expected_of_the_first_layer_alone(
+    network: str, layer: str, outputs: int, at: int, holds: bool
+) -> None:
+    curve = np.zeros(2 * outputs)
+    curve[at - 1] = 0.4
+    peak = {"peak": {"at": at, "value": 0.4}, "between_models": curve, "is_normalised": True, "are_all_found": True}
+    assert finding(batch_norm.STUDY, [row(layer, peak, network=network)], "the mean overlap of models") is holds
 
 
 @pytest.mark.parametrize(
@@ -210,14 +230,6 @@ def test_curves_that_end_below_the_outputs_say_nothing_of_their_peak() -> None:
     ]
     assert found.outcome == "inconclusive"
     assert found.detail == "the curves end at k = 40 or before, below the outputs; 1 of 1 still rise there"
-
-
-def test_peak_far_from_the_outputs_is_held_against_the_study() -> None:
-    for at, holds in ((95, True), (60, False)):
-        curve = np.zeros(200)
-        curve[at - 1] = 0.4
-        peak = {"peak": {"at": at, "value": 0.4}, "between_models": curve, "is_normalised": True, "are_all_found": True}
-        assert finding(batch_norm.STUDY, [row("fc1", peak, network="F-100^2")], "peaks within 10") is holds
 
 
 def test_other_claims_can_fail() -> None:

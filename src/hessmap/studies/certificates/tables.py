@@ -18,10 +18,10 @@ from hessmap.studies.paired_claims import paired_finding
 
 # T-100 is not in the paper: small enough for anybody to try. T-600 has the longest fit, to see what patience buys.
 _ITERATIONS = {"T-100": 6000, "T-600": 12_000, "T-300^2": 6000, "T-1200": 6000, "T-600^2": 6000, "R-600": 6000}
-_ITERATIONS_OF_TEN = {"T-600_10": 6000, "T-200^2_10": 6000}
+_ITERATIONS_OF_TEN = {"T-600_10": 6000, "T-200^2_10": 6000, "T-600^2_10": 6000}
 _SECONDS = {
     **{"T-100": 45, "T-600": 300, "T-300^2": 100, "T-1200": 230, "T-600^2": 220, "R-600": 130},
-    **{"T-600_10": 150, "T-200^2_10": 90},
+    **{"T-600_10": 150, "T-200^2_10": 90, "T-600^2_10": 250},
 }
 _DRAWS = 600_000
 
@@ -97,7 +97,7 @@ TABLE_1 = Study(
 TABLE_10 = Study(
     name="certificates/table-10",
     question="How tight are certificates for ten classes?",
-    reference="Wu et al. 2022, Table 10, rows T-600_10 and T-200^2_10",
+    reference="Wu et al. 2022, Table 10, rows T-600_10, T-200^2_10 and T-600^2_10",
     cases=cases(_ITERATIONS_OF_TEN),
     measure=measure,
     data=("mnist",),
