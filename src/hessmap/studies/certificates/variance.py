@@ -59,15 +59,17 @@ STUDY = Study(
     seconds=lambda case: 5.0 if case["data"] == "digits" else 150.0,
     version=2,
     view=View(
-        figures=(
+        figures=tuple(
             Lines(
-                title="variance of the posterior, by decreasing eigenvalue",
+                title=f"{network} on {data}: variance by decreasing eigenvalue",
+                where={"data": data},
                 x=INDEX,
                 series=(Series("{basis}", line="log_variance", points="log_variance"),),
                 split="basis",
-                x_label="directions, a window at a time",
+                x_label="directions, a sixtieth of them at a time",
                 y_label="mean log variance",
-            ),
+            )
+            for data, network in (("digits", "T-20"), ("mnist", "T-600"))
         ),
         table=("network", "basis", "seed", Column("correlation", "Spearman", ".3f")),
         group_by=("network", "basis"),

@@ -120,6 +120,7 @@ def _figures(network: str, epochs: int) -> tuple[Lines, Lines]:
             ),
             x_label="dimension k",
             y_label="overlap",
+            y_limits=(0.0, 1.0),
             marks=(Mark(NUM_OUTLIERS, "c - 1"),),
         ),
         Lines(
@@ -151,7 +152,7 @@ STUDY = Study(
     view=View(
         figures=tuple(
             figure
-            for shown in (*grid(network=["F-32^2", "F-100^2"], epochs=[100, 300]), {"network": "F-200^2", "epochs": 60})
+            for shown in (*grid(network=["F-32^2", "F-100^2"], epochs=[300]), {"network": "F-200^2", "epochs": 60})
             for figure in _figures(**shown)
         ),
         table=(

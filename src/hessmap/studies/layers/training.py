@@ -140,12 +140,12 @@ def _figures(data: str) -> tuple[Lines, ...]:
     network, hidden = [name for name in _LAYERS[data] if name[1] != "fc3"][-1]
     eigenvalues = (("gamma", "E[x x$^T$]", (1, 2, 3)), ("tau", "E[M]", _SHOWN))
     numbers = (
-        ("with_final", "overlap with the last top space", "linear"),
-        ("kronecker_overlap", "overlap of H and its factors", "linear"),
-        ("with_other", "overlap of two trainings", "log"),
-        ("largest", "largest eigenvalue of H", "log"),
-        ("eigenvalue_ratio", "$\\lambda_1 / \\lambda_2$ of E[x x$^T$]", "log"),
-        ("gap", "$\\tau_9 / \\tau_{10}$ of E[M]", "log"),
+        ("with_final", "overlap with the last top space"),
+        ("kronecker_overlap", "overlap of H and its factors"),
+        ("with_other", "overlap of two trainings"),
+        ("largest", "largest eigenvalue of H"),
+        ("eigenvalue_ratio", "$\\lambda_1 / \\lambda_2$ of E[x x$^T$]"),
+        ("gap", "$\\tau_9 / \\tau_{10}$ of E[M]"),
     )
     spectra = (
         Lines(
@@ -168,11 +168,11 @@ def _figures(data: str) -> tuple[Lines, ...]:
             x="moments",
             series=(_measured("{layer}", f"course.{name}"),),
             x_scale="symlog",
-            y_scale="log" if scale == "log" else "linear",
+            y_limits=(0.0, None),
             x_label="epoch",
             y_label="overlap, k = 9" if "overlap" in words else "ratio" if "/" in words else "eigenvalue",
         )
-        for name, words, scale in numbers
+        for name, words in numbers
     )
     return (*spectra, *over_epochs)
 
