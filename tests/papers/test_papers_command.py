@@ -31,8 +31,8 @@ def test_one_paper_and_what_is_missing_of_it() -> None:
     whole, missing = printed("2"), printed("2", "--missing")
     assert "Table 8" in whole
     assert "Table 8" in missing
-    assert "Figure 21" in whole
-    assert "Figure 21" not in missing
+    assert "Figure 23" in whole
+    assert "Figure 23" not in missing
     assert all(len(line) <= 80 and "…" not in line for line in whole.splitlines())
 
 
