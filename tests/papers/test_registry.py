@@ -24,6 +24,7 @@ ITEMS = [item for paper in papers() for item in paper.items]
 STUDIES = {study.name for study in listing()}
 # Of a theory docstring: what it refers to in a paper.
 REFERENCE = re.compile(r"Reference:|Singh, |Jacot 2023|Wu et al|teacher-student paper")
+DATA_SETS = {"mnist": r"(?<!Fashion-)\bMNIST", "fashion_mnist": "Fashion-MNIST", "cifar10": "CIFAR-10"}
 # What hessmap has on subjects that none of the five papers treats.
 OTHER_THEORY = ("theory.attention.", "theory.residual.", "theory.learning.")
 OTHER_STUDIES = ("attention/", "residual/", "learning/", "certificates/data-priors")
@@ -87,6 +88,16 @@ def test_statuses_follow_from_the_verdicts() -> None:
             assert item.verdicts or item.tests, name
         assert item.evidence or item.status == "not run", name
         assert item.claim.endswith("."), name
+
+
+def test_what_is_verified_on_a_data_set_has_results_on_it() -> None:
+    """Of every study that the item names, for every set that its claim names."""
+    for item in ITEMS:
+        if item.status == "verified":
+            named = {name for name, spelled in DATA_SETS.items() if re.search(spelled, item.claim)}
+            held = {study: set(stored_verdicts()[study].num_cases) for study in item.studies}
+            missing = {study: named - data for study, data in held.items() if data != {""} and named - data}
+            assert not missing, f"{item.paper}: {item.item}: {missing}"
 
 
 def test_what_remains_to_be_run_says_how_long_it_would_take() -> None:
