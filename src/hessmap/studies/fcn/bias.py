@@ -81,14 +81,15 @@ def _with_stationary_last_bias(case: Case, network: FullyConnected, problem: Pro
 
 def findings(rows: Sequence[Row]) -> Iterator[Finding]:
     yield from decidability_findings(rows)
-    covered, others = ([row for row in rows if _is_covered(row) is wanted] for wanted in (True, False))
+    decided = [row for row in rows if all(row[f"measured.{part}.decidable"] for part in PARTS)]
+    covered, others = ([row for row in decided if _is_covered(row) is wanted] for wanted in (True, False))
     if covered:
         claim = "The printed formulas hold for hidden layers without bottleneck and inputs that centring costs no rank"
         num_right = sum(map(_is_printed_right, covered))
-        yield Finding(claim, num_right == len(covered), f"in {num_right} of {len(covered)} cases")
+        yield Finding(claim, num_right == len(covered), f"in {num_right} of {len(covered)} decidable cases")
     if others:
         num_wrong = len(others) - sum(map(_is_printed_right, others))
-        detail = f"in {num_wrong} of {len(others)} cases"
+        detail = f"in {num_wrong} of {len(others)} decidable cases"
         yield Finding("Elsewhere they miss the rank of at least one Hessian", num_wrong == len(others), detail)
     yield from _places(rows)
 
