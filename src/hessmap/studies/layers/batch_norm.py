@@ -190,6 +190,14 @@ def _lines(data: str, network: str, epochs: int) -> tuple[Lines, ...]:
     )
 
 
+def _figures(data: str) -> tuple[Lines, ...]:
+    """All of the smallest data and of the paper's own network, one panel of the others; the table has the rest."""
+    if data in ("digits", "cifar10"):
+        networks = (_plain(data), *shared.NORMALISED[data])
+        return tuple(figure for network in networks for figure in _lines(data, *network))
+    return tuple(_lines(data, *network)[1] for network in shared.NORMALISED[data])
+
+
 STUDY = Study(
     name="layers/batch-norm",
     question="What is left of the structure of layers when their inputs have mean zero?",
@@ -200,12 +208,7 @@ STUDY = Study(
     findings=findings,
     seconds=shared.seconds_of,
     view=View(
-        figures=tuple(
-            figure
-            for data in ("digits", "cifar10")  # the smallest, and the paper's own network; the table has the others
-            for network in (_plain(data), *shared.NORMALISED[data])
-            for figure in _lines(data, *network)
-        ),
+        figures=tuple(figure for data in shared.DATA for figure in _figures(data)),
         table=(
             *shared.LAYER,
             Column("squared_cosine", "(v1.Ex)^2", ".4f"),
