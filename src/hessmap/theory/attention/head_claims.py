@@ -19,7 +19,7 @@ _SUBSPACES = f"a sum of products of subspaces: {PROOF}"
 _DATA = "what tokens and residuals see of the weights: proof in docs/conjectures.md"
 _SINGLE = Conjecture("one head of linear attention, not in print; study attention/ranks", 2_000)
 _LAST = Conjecture("the last token of linear attention, not in print; study attention/ranks", 600)
-_CAUSAL = Conjecture("a causal mask over linear attention, not in print; study attention/ranks", 600)
+_CAUSAL = Conjecture("a causal mask over linear attention, not in print; study attention/ranks", 1_200)
 
 
 def head_claims(network: SelfAttention, sizes: HeadSizes) -> Claims:

@@ -22,7 +22,7 @@ _HEADS_BOUND = f"several heads: {PROOF}"
 _PRODUCTS = "V O in place of V, and its second derivative: proof in docs/conjectures.md"
 _PARAMETERS = "parameters that the tokens and the loss can reach"
 _NO_OUTPUTS = "softmax of one output is constant"
-_HEADS = Conjecture("several heads of linear attention, not in print; study attention/ranks", 600)
+_HEADS = Conjecture("several heads of linear attention, not in print; study attention/ranks", 1_200)
 
 
 @rank_rule.register
