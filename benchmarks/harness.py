@@ -69,6 +69,7 @@ def environment() -> dict[str, Any]:
         "num_cores": os.cpu_count(),
         "torch_threads": torch.get_num_threads(),
         "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "not set"),
+        "GLIBC_TUNABLES": os.environ.get("GLIBC_TUNABLES", "not set"),
         "load_before": [round(load, 2) for load in os.getloadavg()],
         "system": platform.platform(),
         "versions": provenance().versions,

@@ -145,6 +145,13 @@ class Eigenthings:
     def block(self, vectors: Tensor) -> Tensor:
         return torch.stack([self.operator.matvec(vector) for vector in vectors.T.contiguous()], 1)
 
+    def remover(self, vector: Tensor) -> Callable[[Tensor], Any]:
+        """What its Lanczos does with each earlier vector."""
+        from hessian_eigenthings.linalg import SingleDeviceBackend
+
+        backend = SingleDeviceBackend()
+        return lambda other: backend.axpy(-backend.dot(vector, other).item(), vector, other)
+
 
 class PyHessian:
     name = "PyHessian"
@@ -159,11 +166,20 @@ class PyHessian:
         self._product = hessian_vector_product
 
     def product(self, vector: Tensor) -> Tensor:
+        image = self._product(self.operator.gradsH, self.operator.params, self._split(vector))
+        return torch.cat([part.reshape(-1) for part in image])
+
+    def _split(self, vector: Tensor) -> list[Tensor]:
         parameters = self.operator.params
         split = torch.split(vector, [parameter.numel() for parameter in parameters])
-        parts = [part.reshape(parameter.shape) for part, parameter in zip(split, parameters, strict=True)]
-        image = self._product(self.operator.gradsH, parameters, parts)
-        return torch.cat([part.reshape(-1) for part in image])
+        return [part.reshape(parameter.shape) for part, parameter in zip(split, parameters, strict=True)]
+
+    def remover(self, vector: Tensor) -> Callable[[Tensor], Any]:
+        """What its density does with each earlier vector."""
+        from pyhessian.utils import group_add, group_product
+
+        own = self._split(vector)
+        return lambda other: group_add(list(self._split(other)), own, alpha=-group_product(self._split(other), own))
 
     def block(self, vectors: Tensor) -> Tensor:
         return torch.stack([self.product(vector) for vector in vectors.T.contiguous()], 1)

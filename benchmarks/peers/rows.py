@@ -50,6 +50,7 @@ from hessmap.results.provenance import data_hash
 FOLDER = RESULTS / "peers"
 SMALL = Sizes(count=5, steps=8, probes=2, standard_error=0.2, block=4)
 SMALL_SAMPLES = 60
+SHORT, TURNS = 5.0, 4  # seconds of a road up to which all take so many turns
 PRODUCT_ERRORS = {torch.float64: 1e-10, torch.float32: 1e-3}
 SETTINGS = {"lanczos": ("hessian-eigenthings", lanczos_setting), "eigsh": ("curvlinops", scipy_setting)}
 # Least speedup over every peer that is asked for, by network and question; anything else: not slower.
@@ -106,7 +107,20 @@ def known_reference(made: Case, sizes: Sizes, folder: Path) -> Reference:
 
 
 def measured(question: str, made: Case, sizes: Sizes, known: Reference) -> dict[str, Any]:
-    """One row: every road's answer, with why it is wrong where it is."""
+    """One row. Where no road takes more than a few seconds, all take their turn again, and the best counts."""
+    row = _measured_once(question, made, sizes, known)
+    roads = row["roads"]
+    if max((road.get("seconds", 0.0) for road in roads.values()), default=0.0) > SHORT or "product" in question:
+        return row
+    for _ in range(TURNS - 1):
+        for name, road in _measured_once(question, made, sizes, known)["roads"].items():
+            if "seconds" in road and road["seconds"] < roads[name].get("seconds", 0.0):
+                roads[name] = road
+    return _judged(question, made, sizes, roads) | {"turns": TURNS}
+
+
+def _measured_once(question: str, made: Case, sizes: Sizes, known: Reference) -> dict[str, Any]:
+    """Every road's answer, with why it is wrong where it is."""
     roads: dict[str, Any] = {}
     expected = _expected(question, made, sizes)
     off_products = {} if "product" in question else _product_errors(made)

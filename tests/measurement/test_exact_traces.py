@@ -79,13 +79,13 @@ def test_known_eigenpairs_are_not_needed_where_the_trace_is_exact() -> None:
 def test_probes_where_the_structure_does_not_tell_or_costs_more() -> None:
     inputs, labels = samples(30, 5)
     residual = hm.loss_hessian(hm.Problem(Residual().double().eval(), "cross_entropy", inputs, labels))
-    assert hm.trace_estimate(residual, relative_error=0.2).method == "hutch++"
+    assert hm.trace_estimate(residual, relative_error=0.2).method != "exact"
     assert hm.diagonal_estimate(residual, relative_error=0.5).method == "hutch++"
     wide = hm.loss_hessian(hm.Problem(network(nn.Tanh, width=400), "cross_entropy", *samples()))
     found = hm.trace_estimate(
         wide, relative_error=0.5
     )  # 400 pull-backs of a second derivative are more than 80 products
-    assert found.method == "hutch++"
+    assert found.method != "exact"
     exact = hm.trace_estimate(wide, method="exact")
     assert (exact.method, exact.num_products) == ("exact", 0)
     assert abs(found.value - exact.value) < 5 * found.standard_error

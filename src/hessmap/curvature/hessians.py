@@ -25,6 +25,8 @@ _PRODUCTS_OF_A_MATRIX = 1 / 3
 class Hessian(SymmetricOperator):
     """One of the three Hessians. Products are matrix-free until ``to_dense`` was called, then they use the matrix."""
 
+    makes_new_images = True
+
     def __init__(self, problem: Problem, part: Part) -> None:
         require_problem(problem)
         if part != "loss":

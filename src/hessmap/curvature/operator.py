@@ -26,6 +26,7 @@ class LinearOperator(ABC):
     """A real matrix known by its products; dense form and ``@``, of tensors and of numpy arrays, come free."""
 
     dtype: torch.dtype = torch.float64
+    makes_new_images: bool = False  # whether a product never shares memory with its vectors or with what is kept
 
     @property
     def block_size(self) -> int:

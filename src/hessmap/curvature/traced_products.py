@@ -185,10 +185,14 @@ def _compiled(problem: Problem, graph: FoldedGraph) -> tuple[Callable[..., Any] 
 def _product(graph: FoldedGraph, function: Callable[..., Any] | None) -> RowProduct:
     run = graph.module if function is None else function
     constants = graph.constants
+    kept = {constant.untyped_storage().data_ptr() for constant in constants}
 
     @torch.no_grad()
     def product(rows: Tensor) -> Tensor:
-        images = (run(row[None], *constants) for row in rows)
-        return torch.cat([image[0] if isinstance(image, list | tuple) else image for image in images])
+        images = [run(row[None], *constants) for row in rows]
+        images = [image[0] if isinstance(image, list | tuple) else image for image in images]
+        place = images[0].untyped_storage().data_ptr() if len(images) == 1 else None
+        is_new = place is not None and place not in kept and place != rows.untyped_storage().data_ptr()
+        return images[0] if is_new else torch.cat(images)  # a copy of ten million entries takes its time
 
     return product

@@ -61,6 +61,7 @@ def probe_rules(
     together = memory_budget // (8 * operator.size * (steps + 6))
     keep = together >= 1
     if not keep:
+        operator.use_narrow_vectors()
         together = max(1, memory_budget // (8 * operator.size * 6))
     rules: GaussRules | None = None
     for start in range(0, num_probes, together):

@@ -110,7 +110,7 @@ def measured_product(matrix: Matrix) -> ScaledProduct:
     shape = _operator_shape(matrix)
     _require_square(shape)
     check = None if is_known_symmetric(matrix) else partial(_require_symmetric, matrix)
-    return ScaledProduct(partial(_product, matrix), shape[0], check)
+    return ScaledProduct(partial(_product, matrix), shape[0], check, is_new=matrix.makes_new_images)
 
 
 def announce_products(matrix: Matrix, count: int) -> None:

@@ -67,7 +67,7 @@ def attempt(
     single = ScaledProduct(narrow.matmat, plan.size)
     verify, to_come = _one_by_one, plan.wanted.total(plan.size)
     if precision == "single":
-        verify, to_come = _by_mixtures, _NUM_MIXTURES
+        verify, to_come = with_rounding, _NUM_MIXTURES
     rough = replace(plan.wanted, tolerance=_SHARE * plan.wanted.tolerance, floor=_FLOOR)
     vector, expected = _random_product(double, plan.seed)
     allowed = max(1, plan.max_products - double.num_products - to_come - 1)
@@ -133,18 +133,20 @@ def _one_by_one(pairs: RitzPairs, double: ScaledProduct) -> tuple[RitzPairs, flo
     return found, float((misfits @ pairs.random_signs(1)).norm())
 
 
-def _by_mixtures(pairs: RitzPairs, double: ScaledProduct) -> tuple[RitzPairs, float]:
-    """The pairs as they are, with the rounding of their products added to their residuals.
+def with_rounding(pairs: RitzPairs, double: ScaledProduct) -> tuple[RitzPairs, float]:
+    """The pairs as they are, with the rounding of their products added to their residuals; beside them the norm of a
+    random combination of these.
 
-    With A = S + E, S the operator in float32 and S V = V L + R that the recurrence knows, E V c = A V c - V L c - R c
-    for random signs c: its square is about the sum of the ||E v||^2. Rounding goes with the size of a product, so each
-    pair gets of it in proportion to its eigenvalue.
+    With A = S + E, S what the iteration made of the operator and S V = V L + R that the recurrence knows,
+    E V c = A V c - V L c - R c for random signs c: its square is about the sum of the ||E v||^2. Rounding goes with the
+    size of a product, so each pair gets of it in proportion to its eigenvalue.
     """
     signs = pairs.random_signs(_NUM_MIXTURES)
     _, images = _images(pairs, double, signs)
     misfits = images - pairs.vectors(pairs.values[:, None] * signs)
     process = pairs.process
-    known = process.block.T @ (process.coupling @ (pairs.coordinates @ signs))
+    coefficients = process.coupling @ (pairs.coordinates @ signs)
+    known = process.block.T @ coefficients.to(process.block.dtype)
     rounding = float((misfits - known).norm(dim=0).max())
     sizes = pairs.values.abs()
     shares = sizes / sizes.norm() if float(sizes.max()) > 0 else torch.ones_like(sizes)

@@ -10,14 +10,16 @@ import torch
 from scipy import stats
 from torch import Tensor
 
+from hessmap.curvature.lanczos import orthonormal_columns
 from hessmap.errors import checked_count, checked_number, checked_seed, require
-from hessmap.measurement.matrices import Floats, Matrix, announce_products, measured_product
+from hessmap.measurement.matrices import Floats, Matrix, announce_products, is_narrow, measured_product
 from hessmap.progress import expect_products
 from hessmap.results import Provenance, provenance
 
 BLOCK = 16
 CONFIDENCE = 0.95
 _RANK_TOLERANCE = 1e-13
+_PIECE = 2**18  # numbers that are drawn at a time
 
 
 class ProbedOperator:
@@ -51,8 +53,15 @@ class ProbedOperator:
 
     def signs(self, count: int) -> Tensor:
         """Random vectors of ones and minus ones, the least noisy for traces and diagonals."""
-        drawn = torch.randint(0, 2, (self.size, count), generator=self.generator)
-        return drawn.to(torch.float64) * 2 - 1
+        signs = torch.empty(self.size, count, dtype=self.product.dtype)
+        for rows in torch.split(signs, max(1, _PIECE // max(1, count))):  # integers take eight bytes
+            rows.copy_(torch.randint(0, 2, rows.shape, generator=self.generator)).mul_(2).sub_(1)
+        return signs
+
+    def use_narrow_vectors(self) -> None:
+        """Probes and images of an operator in float32 in float32: they are no better in float64, and twice as long."""
+        if is_narrow(self._matrix):
+            self.product.dtype = torch.float32
 
     def normals(self, count: int) -> Tensor:
         return torch.randn(self.size, count, generator=self.generator, dtype=torch.float64)
@@ -95,9 +104,18 @@ def orthonormal_range(images: Tensor) -> Tensor:
     """An orthonormal basis of the columns, without the directions that are rounding."""
     if not images.numel() or not float(images.abs().max()):
         return images[:, :0]
-    left, values, _ = torch.linalg.svd(images, full_matrices=False)
-    kept: Tensor = left[:, values > _RANK_TOLERANCE * max(images.shape) * float(values.max())]
-    return kept
+    columns, triangle = orthonormal_columns(images)
+    left, values, _ = torch.linalg.svd(triangle)
+    kept = values > _RANK_TOLERANCE * max(images.shape) * float(values.max())
+    found: Tensor = columns @ left[:, kept].to(columns.dtype)
+    return found
+
+
+def column_products(left: Tensor, right: Tensor) -> Floats:
+    """The inner product of each column with its partner, added up in float64."""
+    pieces = zip(*(torch.split(part, _PIECE // max(1, left.shape[1]) + 1) for part in (left, right)), strict=True)
+    found: Floats = torch.stack([(one * other).sum(0, dtype=torch.float64) for one, other in pieces]).sum(0).numpy()
+    return found
 
 
 def standard_error(values: Floats) -> float:

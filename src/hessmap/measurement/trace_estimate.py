@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from math import hypot, inf
-from typing import Literal, NamedTuple, get_args
+from math import inf
+from typing import Literal, get_args
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from hessmap.errors import require, require_name
-from hessmap.measurement.array_norms import Floats, frobenius_norm
+from hessmap.measurement.array_norms import Floats
 from hessmap.measurement.diagonal_estimate import SKETCH, exact_diagonal, rounding_errors
 from hessmap.measurement.matrices import Matrix
 from hessmap.measurement.random_probes import (
@@ -23,6 +23,7 @@ from hessmap.measurement.random_probes import (
     orthonormal_range,
     standard_error,
 )
+from hessmap.measurement.sketched_trace import SignProbes, range_sketch, sketched_trace
 from hessmap.progress import shown_work
 from hessmap.results import EigenpairsMeasurement, SpectralEstimate
 
@@ -49,7 +50,9 @@ def trace_estimate(
     probe takes its turn at being the one left out of the sketch (Epperly, Tropp & Webber 2024). "exact": the diagonal,
     from the structure of the operator where that tells it (a Hessian whose parameters are weights and biases of linear
     and convolutional layers, a Kronecker product, a matrix that was written down), without a product; else by one
-    product a dimension. "auto" is "exact" where that costs no more than the fewest products of "hutch++", else that.
+    product a dimension. "auto" is "exact" where that costs no more than the fewest products of "hutch++"; else it makes
+    16 probes, goes on with "hutchinson" if their spread asks for no more than those 80 products, and with "hutch++"
+    otherwise, to whose sketch the 16 images belong.
 
     An exact trace has no standard error but that of its rounding, which is given for operators in float32.
 
@@ -73,13 +76,19 @@ def trace_estimate(
     if diagonal is not None:
         value, error = (operator.scale * float(terms.sum()) for terms in (diagonal, rounding_errors(matrix, diagonal)))
         return _record("trace", operator, "exact", value, error, operator.size, target)
-    method = "hutch++" if method == "auto" else method
     operator.expect_products(min(fewest, target.max_products), target.max_products)
     if method == "xtrace":
         inside, values, norm = _left_out(operator, target)
     else:
-        sketch = _sketch(operator, SKETCH if method == "hutch++" else 0, known)
-        inside, values, norm = _sketched_trace(operator, target, sketch)
+        operator.use_narrow_vectors()
+        first = SignProbes(operator).more() if method == "auto" and known is None else None
+        if first is not None and first.expected_number(target) <= fewest:
+            method, sketch = "hutchinson", range_sketch(operator, 0, None)
+        else:
+            method = "hutch++" if method == "auto" else method
+            sketch = range_sketch(operator, SKETCH if method == "hutch++" else 0, known, first)
+            first = None
+        inside, values, norm = sketched_trace(operator, target, sketch, first)
     value, error = operator.scale * (inside + float(values.mean())), operator.scale * standard_error(values)
     return _record("trace", operator, method, value, error, len(values), target, norm=norm)
 
@@ -115,40 +124,6 @@ def frobenius_norm_estimate(
         if target.is_met(value, error) or operator.num_products + BLOCK > target.max_products:
             found = operator.scale * value, operator.scale * error
             return _record("frobenius_norm", operator, "hutch++", *found, len(values), target, least=0.0)
-
-
-class _Sketch(NamedTuple):
-    """Orthonormal columns, the trace of the matrix in their space, and the Frobenius norm of their images."""
-
-    basis: Tensor
-    trace: float
-    norm: float
-
-
-def _sketch(operator: ProbedOperator, width: int, known: EigenpairsMeasurement | None) -> _Sketch:
-    if known is not None:
-        assert known.eigenvectors is not None
-        values = known.eigenvalues
-        return _Sketch(torch.from_numpy(known.eigenvectors), float(values.sum()), frobenius_norm(values))
-    basis = orthonormal_range(operator.product(operator.signs(min(width, operator.size))))
-    images = operator.product(basis)
-    return _Sketch(basis, operator.scale * float((basis * images).sum()), operator.scale * float(images.norm()))
-
-
-def _sketched_trace(operator: ProbedOperator, target: ErrorTarget, sketch: _Sketch) -> tuple[float, Floats, float]:
-    """The trace inside the sketch, and the values of the probes outside of it, both in the unit of the products; the
-    Frobenius norm of the matrix, whose square is that of the images of the sketch and the mean of those of probes."""
-    values, squares = np.zeros(0), np.zeros(0)
-    while True:
-        probes = operator.signs(BLOCK)
-        probes = probes - sketch.basis @ (sketch.basis.T @ probes)
-        images = operator.product(probes)
-        values = np.append(values, (probes * images).sum(0).numpy())
-        squares = np.append(squares, images.square().sum(0).numpy())
-        value, error = sketch.trace + operator.scale * values.mean(), operator.scale * standard_error(values)
-        norm = hypot(sketch.norm, operator.scale * float(squares.mean()) ** 0.5)
-        if target.is_met(value, error, norm) or operator.num_products + BLOCK > target.max_products:
-            return sketch.trace / operator.scale, values, norm
 
 
 def _left_out(operator: ProbedOperator, target: ErrorTarget) -> tuple[float, Floats, float]:

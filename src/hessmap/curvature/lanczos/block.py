@@ -7,7 +7,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from hessmap.curvature.lanczos.orthogonalisation import orthonormal_directions, remove_basis
+from hessmap.curvature.lanczos.orthogonalisation import (
+    orthonormal_directions,
+    remove_basis,
+    row_lengths,
+)
 from hessmap.curvature.lanczos.process import LanczosProcess
 from hessmap.curvature.lanczos.scaled_product import ScaledProduct
 
@@ -79,8 +83,9 @@ class BlockLanczos(LanczosProcess):
     def restrict(self, values: Tensor, vectors: Tensor) -> None:
         """A thick restart: keep some Ritz vectors alone; the block and its coupling stay."""
         kept = vectors.shape[1]
+        mixture = vectors.T.to(self.precision)
         for part in _pieces(self.size):  # in place, a few entries of every vector at a time
-            self._vectors[:kept, part] = (vectors.T @ self.basis[:, part].double()).to(self.precision)
+            self._vectors[:kept, part] = mixture @ self.basis[:, part]
         self.coupling = self.coupling @ vectors
         self.dimension = kept
         self._projected[:kept, :kept] = torch.diag(values)
@@ -119,10 +124,10 @@ class BlockLanczos(LanczosProcess):
     def _beside(self, rows: Tensor, block: Tensor, most: int) -> Tensor:
         """Directions of rows, random or of length one, without their parts in the basis and in the block."""
         basis, rest = self.basis, rows.to(self.product.dtype, copy=True)
-        reference = float(torch.linalg.vector_norm(rows, dim=1).max()) if len(rows) else 0.0
+        reference = float(row_lengths(rest).max()) if len(rows) else 0.0
         for _ in range(2):
             remove_basis(rest, basis)
-            rest -= (rest @ block.T) @ block
+            remove_basis(rest, block)
         most = min(most, self.size - self.dimension - len(block))
         return orthonormal_directions(rest, basis, reference, most, _NEGLIGIBLE)[0]
 

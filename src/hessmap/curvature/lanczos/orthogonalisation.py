@@ -20,6 +20,29 @@ _ROUNDING = 10 * _EPS  # of the norm, in a step of the recurrence
 _SEMI = _EPS**0.5
 _VISIBLE = 1e-9  # in an inner product with the mixture of earlier vectors
 _MIXED = 8  # vectors that join the mixture at a time; the first ones are always cleared
+_PIECE = 2**15  # entries that float32 adds up by itself; sums of ten million were seen to lose a hundredth
+
+
+def inner_matrix(left: Tensor, right: Tensor) -> Tensor:
+    """left right^T of rows, in float64. Rows in float32 are multiplied piece by piece and the pieces added in float64:
+    a matrix product adds up all entries in the format of its factors."""
+    if left.dtype == torch.float64:
+        return left @ right.to(left.dtype).T
+    found = torch.zeros(len(left), len(right), dtype=torch.float64)
+    for start in range(0, left.shape[1], _PIECE):
+        piece = slice(start, start + _PIECE)
+        found += left[:, piece] @ right[:, piece].to(left.dtype).T
+    return found
+
+
+def row_lengths(rows: Tensor) -> Tensor:
+    """The lengths of the last axis, in float64, adding up float32 piece by piece as well."""
+    if rows.dtype == torch.float64:
+        return torch.linalg.vector_norm(rows, dim=-1)
+    whole = rows.shape[-1] // _PIECE * _PIECE
+    pieces = torch.linalg.vector_norm(rows[..., :whole].unflatten(-1, (-1, _PIECE)), dim=-1)
+    last = torch.linalg.vector_norm(rows[..., whole:], dim=-1, keepdim=True)
+    return torch.linalg.vector_norm(torch.cat([pieces, last], -1).double(), dim=-1)
 
 
 def remove_basis(rows: Tensor, basis: Tensor, num_near: int = 0) -> Tensor:
@@ -30,54 +53,53 @@ def remove_basis(rows: Tensor, basis: Tensor, num_near: int = 0) -> Tensor:
     much longer ("twice is enough": Parlett 1980, The Symmetric Eigenvalue Problem, section 6-9).
     """
     if not basis.shape[0] or not rows.shape[0]:
-        return rows.new_zeros(basis.shape[0], rows.shape[0])
-    taken: Tensor | float = 0.0
+        return torch.zeros(basis.shape[0], rows.shape[0], dtype=torch.float64)
+    taken = torch.zeros(basis.shape[0], rows.shape[0], dtype=torch.float64)
     if 0 < num_near < basis.shape[0]:
         near = basis[-num_near:].to(rows.dtype)
-        taken = rows.new_zeros(basis.shape[0], rows.shape[0])
-        taken[-num_near:] = near @ rows.T
-        rows.addmm_(taken[-num_near:].T, near, alpha=-1)
+        taken[-num_near:] = inner_matrix(near, rows)
+        rows.addmm_(taken[-num_near:].T.to(rows.dtype), near, alpha=-1)
     for _ in range(3):
-        inside = basis @ rows.to(basis.dtype).T
+        inside = inner_matrix(basis, rows)
         if basis.dtype == rows.dtype:
-            rows.addmm_(inside.T, basis, alpha=-1)
+            rows.addmm_(inside.T.to(rows.dtype), basis, alpha=-1)
         else:
-            rows -= inside.T @ basis
-        taken = inside + taken
-        excess = torch.linalg.vector_norm(inside, dim=0) - _SETTLED * torch.linalg.vector_norm(rows, dim=1)
+            rows -= inside.T.to(basis.dtype) @ basis
+        taken += inside
+        excess = torch.linalg.vector_norm(inside, dim=0) - _SETTLED * row_lengths(rows)
         if float(excess.max()) <= 0:
             break
-    assert isinstance(taken, Tensor)
-    return taken.double()
+    return taken
 
 
 def orthonormal_directions(
     rows: Tensor, basis: Tensor, reference: float, most: int, negligible: float
 ) -> tuple[Tensor, Tensor]:
     """Orthonormal directions of rows without a part in the basis; coefficients with coefficients^T directions = rows.
+    A single row may be divided in place.
 
     Directions that are ``negligible`` beside the reference, or beside the largest of them, are dropped, and those
     beyond the ``most`` that there can be: in a basis of float32 the rounding of rows that are dependent is far above
     any bound for float64.
     """
     if not len(rows) or most <= 0:
-        return rows[:0], rows.new_zeros(0, len(rows))
-    length = float(torch.linalg.vector_norm(rows)) if len(rows) == 1 else 0.0
+        return rows[:0], torch.zeros(0, len(rows), dtype=torch.float64)
+    length = float(row_lengths(rows)) if len(rows) == 1 else 0.0
     if length >= _SHORT * reference and length > 0:
-        return rows / length, rows.new_full((1, 1), length)
-    found, triangle = _qr_factors(rows)
+        return rows.div_(length), torch.full((1, 1), length, dtype=torch.float64)
+    found, triangle = orthonormal_columns(rows.T)
     left, sizes, right = torch.linalg.svd(triangle, full_matrices=False)
     reference = max(reference, float(sizes[0]))
     kept = sizes > negligible * reference
     kept[most:] = False
     if not kept.all():
-        found, triangle = found @ left[:, kept], sizes[kept, None] * right[kept]
+        found, triangle = found @ left[:, kept].to(found.dtype), sizes[kept, None] * right[kept]
     found = found.T.contiguous()
     short = max(_SHORT * reference, 0.0 if basis.dtype == torch.float64 else _UNEVEN * float(sizes[0]))
     if len(found) and float(sizes[kept].min()) < short:
         remove_basis(found, basis)
         found = _surviving_directions(found)
-        triangle = found @ rows.T
+        triangle = inner_matrix(found, rows)
     return found, triangle
 
 
@@ -90,16 +112,17 @@ def _surviving_directions(directions: Tensor) -> Tensor:
     return found
 
 
-def _qr_factors(rows: Tensor) -> tuple[Tensor, Tensor]:
-    """Q (columns) and R with Q R = rows^T: Cholesky twice where the rows are far from dependent, else Householder."""
-    found, triangle = rows, torch.eye(len(rows), dtype=rows.dtype)
+def orthonormal_columns(columns: Tensor) -> tuple[Tensor, Tensor]:
+    """Q and R, in float64, with Q R = columns: Cholesky twice where these are far from dependent, else Householder."""
+    rows = columns.T
+    found, triangle = rows, torch.eye(len(rows), dtype=torch.float64)
     for _ in range(2):
-        factor, info = torch.linalg.cholesky_ex(found @ found.T)
+        factor, info = torch.linalg.cholesky_ex(inner_matrix(found, found))
         sizes = factor.diagonal()
         if int(info) or float(sizes.min()) < _SHORT * float(sizes.max()):
-            columns, upper = torch.linalg.qr(rows.T)
-            return columns, upper
-        found = torch.linalg.solve_triangular(factor, found, upper=False)
+            found, upper = torch.linalg.qr(columns)
+            return found, upper.double()
+        found = torch.linalg.solve_triangular(factor.to(found.dtype), found, upper=False)
         triangle = factor.T @ triangle
     return found.T, triangle
 
@@ -163,5 +186,10 @@ class OrthogonalityEstimate:
 
 
 def inner_products(left: Tensor, right: Tensor) -> Tensor:
-    """Of rows with rows, without a copy of either."""
-    return torch.bmm(left[:, None, :], right[:, :, None])[:, 0, 0]
+    """Of rows with rows, without a copy of either, in float64 (see ``inner_matrix``)."""
+    step = left.shape[1] if left.dtype == torch.float64 else _PIECE
+    found = torch.zeros(len(left), dtype=torch.float64)
+    for start in range(0, left.shape[1], step):
+        piece = slice(start, start + step)
+        found += torch.bmm(left[:, None, piece], right[:, piece, None])[:, 0, 0]
+    return found

@@ -7,7 +7,12 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from hessmap.curvature.lanczos.orthogonalisation import OrthogonalityEstimate, remove_basis
+from hessmap.curvature.lanczos.orthogonalisation import (
+    OrthogonalityEstimate,
+    inner_products,
+    remove_basis,
+    row_lengths,
+)
 from hessmap.curvature.lanczos.process import LanczosProcess
 from hessmap.curvature.lanczos.scaled_product import Product, ScaledProduct
 
@@ -30,7 +35,7 @@ class ParallelLanczos(LanczosProcess):
         self.has_ended = torch.zeros(count, dtype=torch.bool)
         self.estimate = None if is_local else OrthogonalityEstimate(count, capacity, self.size)
         self._before: Tensor | None = None
-        self._normalise(starts[:, None].clone(), torch.linalg.vector_norm(starts, dim=1))
+        self._normalise(starts[:, None].to(product.dtype, copy=True), row_lengths(starts))
 
     def _store_block(self) -> None:
         self.num_vectors += ~self.has_ended if self._some_ended else 1
@@ -53,21 +58,21 @@ class ParallelLanczos(LanczosProcess):
         taken = []
         if self._before is not None:
             taken.append(self.coupling[:, :, -1:])
-            rest.addcmul_(taken[0], self._before, value=-1)
-        taken.append(torch.bmm(self.block, rest.mT))
-        rest.addcmul_(taken[-1], self.block, value=-1)
+            rest.addcmul_(taken[0].to(rest.dtype), self._before, value=-1)
+        taken.append(inner_products(self.block[:, 0], rest[:, 0])[:, None, None])
+        rest.addcmul_(taken[-1].to(rest.dtype), self.block, value=-1)
         self._before = self.block
         return torch.cat(taken, 1)
 
     def _make_block(self, rest: Tensor, width: int) -> Tensor:
-        lengths = torch.linalg.vector_norm(rest[:, 0], dim=1)
+        lengths = row_lengths(rest[:, 0])
         diagonal, beside = self.projection.diagonal(0, 1, 2), self.projection.diagonal(1, 1, 2)
         self.norms = torch.maximum(torch.maximum(self.norms, diagonal[:, -1].abs()), lengths)
         if self.estimate is not None:
             known = lengths, self.norms, diagonal, beside
             for space in self.estimate.spaces_to_clear(self.basis, rest[:, 0], *known):
                 remove_basis(rest[space], self.basis[space])
-                lengths[space] = torch.linalg.vector_norm(rest[space])
+                lengths[space] = row_lengths(rest[space, 0])
         return self._normalise(rest, lengths)
 
     def _normalise(self, rest: Tensor, lengths: Tensor) -> Tensor:
@@ -75,11 +80,12 @@ class ParallelLanczos(LanczosProcess):
         self.has_ended = lengths <= _NEGLIGIBLE * self.norms
         self._some_ended = bool(self.has_ended.any())
         if not self._some_ended:
-            self.block = rest.div_(lengths[:, None, None])
+            self.block = rest.div_(lengths[:, None, None].to(rest.dtype))
             return lengths[:, None, None]
         rest[self.has_ended] = 0.0
         kept = 0 if self.has_ended.all() else 1
-        self.block = rest.div_(torch.where(self.has_ended, 1.0, lengths)[:, None, None])[:, :kept]
+        lengths_or_one = torch.where(self.has_ended, 1.0, lengths)[:, None, None].to(rest.dtype)
+        self.block = rest.div_(lengths_or_one)[:, :kept]
         return torch.where(self.has_ended, 0.0, lengths)[:, None, None][:, :kept]
 
 

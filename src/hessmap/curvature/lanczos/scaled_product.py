@@ -21,10 +21,17 @@ class ScaledProduct:
     vectors are multiplied by ``lift`` before: a linear operator then has products with all digits.
 
     They are in ``dtype``: float64, unless who iterates can do with less. ``check`` is called once, before the first
-    product. With ``keeps_first`` a first product is kept, for ``change``.
+    product. With ``keeps_first`` a first product is kept, for ``change``. Images of a product that ``is_new``, in memory
+    that nobody else holds, are scaled where they are.
     """
 
-    def __init__(self, product: Product, size: int, check: Callable[[ScaledProduct], None] | None = None) -> None:
+    def __init__(
+        self,
+        product: Product,
+        size: int,
+        check: Callable[[ScaledProduct], None] | None = None,
+        is_new: bool = False,
+    ) -> None:
         self.size = size
         self.dtype = torch.float64
         self.num_products = 0
@@ -34,6 +41,7 @@ class ScaledProduct:
         self._first: tuple[Tensor, Tensor] | None = None  # a vector whose product was not zero, and that product
         self._product = product
         self._check = check
+        self._is_new = is_new
 
     @property
     def scale(self) -> float:
@@ -54,7 +62,8 @@ class ScaledProduct:
                 images, largest = self._lifted_images(vectors)
             self.unit = 2.0 ** floor(log2(largest)) / self.lift
         own, divisor = images.to("cpu", self.dtype), self.scale * self.lift
-        scaled = own / divisor if own.data_ptr() == images.data_ptr() else own.div_(divisor)
+        is_new = self._is_new or own.data_ptr() != images.data_ptr()
+        scaled = own.div_(divisor) if is_new else own / divisor
         if self.keeps_first and self._first is None and self.unit:
             place = int(scaled.abs().amax(0).argmax())
             self._first = vectors[:, place : place + 1].clone(), scaled[:, place : place + 1].clone()
