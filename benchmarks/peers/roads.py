@@ -6,7 +6,6 @@ the seconds are scaled up: the row then says ``part``, the share that was run.
 
 from __future__ import annotations
 
-import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -15,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from harness import forget_peak, peak_bytes
+from harness import forget_peak, now, peak_bytes, processor_now
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
@@ -43,9 +42,9 @@ class Answer:
 
 def clocked(work: Callable[[], Any], products: int = 0, part: float = 1.0, notes: str = "") -> Answer:
     before = forget_peak(give_back=False)  # pages that a clock must fetch again would be its own
-    start, processor = time.perf_counter(), time.process_time()
+    start, processor = now(), processor_now()
     value = work()
-    elapsed = time.perf_counter() - start, time.process_time() - processor
+    elapsed = now() - start, processor_now() - processor
     peak = peak_bytes() - before
     return Answer(elapsed[0] / part, elapsed[1] / part, products, value, part, notes, peak_bytes=peak)
 

@@ -10,8 +10,9 @@ from torch.utils.data import DataLoader, TensorDataset
 import hessmap as hm
 from cases import CASES, Case, Tokens, averaged_and_normalised, chain, max_pooled, strided_convolutions
 from hessmap.curvature import Problem, empirical_fisher, fisher
+from hessmap.curvature.batch_graph import BatchGraph
 from hessmap.curvature.layers import diagonal as road
-from hessmap.curvature.layers import exact_diagonal, kronecker_approximation, layer_hessian
+from hessmap.curvature.layers import diagonal_check, exact_diagonal, kronecker_approximation, layer_hessian
 from hessmap.curvature.layers.layer_graph import GraphUse
 from hessmap.curvature.operator import DenseOperator
 
@@ -230,3 +231,23 @@ def test_operators_that_know_their_diagonal() -> None:
     for operator in operators:
         found, expected = operator.exact_diagonal(), operator.to_dense().diagonal()
         assert torch.allclose(found, expected, rtol=1e-12, atol=1e-14), operator
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in UNTOLD][:4])
+def test_entries_by_their_own_parameter_are_those_of_whole_products(name: str) -> None:
+    problem = CASES[NAMES.index(name)].problem()
+    batch = next(iter(problem.batches(4)))
+    entries = torch.arange(0, problem.num_parameters, max(1, problem.num_parameters // 9))
+    own = diagonal_check._autograd_entries(BatchGraph(problem, batch, together=False), "loss", entries)
+    whole = diagonal_check._autograd_entries(BatchGraph(problem, batch, together=True), "loss", entries)
+    assert torch.allclose(own, whole, atol=1e-13)
+
+
+@pytest.mark.parametrize("positions", [1, 2, 4, 5])
+@pytest.mark.parametrize("loss", ["cross_entropy", "squared"])
+def test_squares_over_few_positions_are_multiplied_out(positions: int, loss: str) -> None:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        layers = nn.Conv1d(2, 3, 3), nn.ReLU(), nn.Conv1d(3, 4, 2), nn.Tanh(), nn.Flatten(), nn.Linear(4 * positions, 3)
+        model = nn.Sequential(nn.Unflatten(1, (2, positions + 3)), *layers).double()
+    assert_right(Problem(model, loss, *data(40, 2 * (positions + 3))))

@@ -26,6 +26,7 @@ from hessmap.curvature.traced_products import least_seconds, pays, traced_produc
 
 _BLOCK = 64
 _SMALL_CHAIN = 20_000  # parameters up to which a product is so short that its calls cost more than its numbers
+_CHAIN_BLOCK = 8  # vectors of such a chain: more of them gain less than the products that wider blocks need
 _FEW_SAMPLES = 8  # that products by hand are checked on
 _SMALL_OUTPUT = 64  # outputs up to which the Hessian of the loss in them is written down
 _COPIES = 6  # of a block of vectors that a product holds at once
@@ -137,7 +138,8 @@ class BlockProducts:
     def block_size(self) -> int:
         """Vectors that are worth a product together: many of a small graph, hardly any of a large one."""
         if self._chain:
-            return chain_columns(self.problem, self._chain) if self.problem.num_parameters <= _SMALL_CHAIN else 1
+            few = min(_CHAIN_BLOCK, chain_columns(self.problem, self._chain))
+            return few if self.problem.num_parameters <= _SMALL_CHAIN else 1
         held = self.problem.num_samples * bytes_per_sample(self.problem)
         return 16 if held <= _SMALL_GRAPH // 8 else 4 if held <= _SMALL_GRAPH // 2 else 1
 

@@ -28,6 +28,7 @@ _LIMIT = 2**24  # bytes of the rows of a batch
 _SMALL = 2**18  # bytes of a batch up to which the products of its rows are made together
 _CACHED = 2**18  # entries of the matrices J that are formed at once
 _ROWS = 16
+_FEW_POSITIONS = 4
 
 
 @twice_differentiable()
@@ -112,6 +113,8 @@ def _squares(use: GraphUse, rows: Tensor, signs: Tensor | None) -> Tensor:
         squares = rows[..., 0].square()
         curved = squares.sum(1) if signs is None else (squares * signs[:, :, None]).sum(1)
         return curved.T @ use.inputs(slice(None))[0, :, 0].square()
+    if positions <= _FEW_POSITIONS and groups == 1:
+        return _squares_by_pairs(use, rows, signs)
     total = rows.new_zeros(outputs, use.num_columns)
     step = max(1, _CACHED // max(rank * outputs * use.num_columns, groups * positions * use.num_columns))
     for start in range(0, samples, step):
@@ -121,6 +124,18 @@ def _squares(use: GraphUse, rows: Tensor, signs: Tensor | None) -> Tensor:
         squares = matrices.square_().reshape(groups, -1, rank, outputs // groups, use.num_columns)
         signed = squares if signs is None else squares * signs[chosen][None, :, :, None, None]
         total += signed.sum((1, 2)).flatten(0, 1)
+    return total
+
+
+def _squares_by_pairs(use: GraphUse, rows: Tensor, signs: Tensor | None) -> Tensor:
+    """The same, multiplied out: (sum_p row_p x_p)^2 = sum_pq (row_p row_q) (x_p x_q), a matrix product for each pair of
+    positions instead of a matrix for each row."""
+    inputs, given = use.inputs(slice(None))[0], rows if signs is None else rows * signs[:, :, None, None]
+    total = rows.new_zeros(rows.shape[2], use.num_columns)
+    for one in range(rows.shape[3]):
+        for other in range(one + 1):
+            curved = (given[..., one] * rows[..., other]).sum(1)
+            total.addmm_(curved.T, inputs[:, one] * inputs[:, other], alpha=1 if one == other else 2)
     return total
 
 

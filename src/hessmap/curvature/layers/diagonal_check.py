@@ -69,6 +69,8 @@ def _same_gradient(problem: Problem, graph: BatchGraph, layers: LayerGraph, allo
 
 def _autograd_entries(graph: BatchGraph, kind: str, entries: Tensor) -> Tensor:
     """Some entries of a diagonal, from products with unit vectors."""
+    if kind == "loss" and not graph.together:
+        return _own_derivatives(graph, entries)
     problem, product, found = graph.problem, PRODUCTS[kind](graph), []
     for some in torch.split(entries, columns_at_once(problem)):
         numbers = torch.arange(len(some))
@@ -76,3 +78,19 @@ def _autograd_entries(graph: BatchGraph, kind: str, entries: Tensor) -> Tensor:
         units[numbers, some] = 1.0
         found.append(product(units.to(problem.parameters)).to(units)[numbers, some])
     return torch.cat(found)
+
+
+def _own_derivatives(graph: BatchGraph, entries: Tensor) -> Tensor:
+    """The same from the second derivative of the risk in each entry's own parameter: vectors of all parameters, and
+    derivatives in them, would take most of the time of a large network."""
+    with torch.enable_grad():
+        gradient = graph.gradient(graph.problem.loss.risk(graph.outputs, graph.targets, graph.weights))
+    places = [place for _, place in graph.problem.layout]
+    found = torch.zeros(len(entries), dtype=torch.float64)
+    for number, entry in enumerate(entries.tolist()):
+        owner = next(n for n, place in enumerate(places) if place.start <= entry < place.stop)
+        slope, leaf, inside = gradient[owner], graph.leaves[owner], entry - places[owner].start
+        if slope is not None and slope.grad_fn is not None:
+            own = torch.autograd.grad(slope.flatten()[inside], leaf, retain_graph=True, allow_unused=True)[0]
+            found[number] = 0.0 if own is None else own.flatten()[inside]
+    return found
