@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 import torch
 from torch import Tensor
 from torch.autograd.graph import GradientEdge, get_gradient_edge
+from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 from hessmap.curvature.agreement import disagreement, random_vector, tolerance
+from hessmap.curvature.memory import unwritten
 from hessmap.errors import HessmapError
 
 if TYPE_CHECKING:
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 
 RowProduct = Callable[[Tensor], Tensor]
 Root = Tensor | GradientEdge  # an edge is the place of a tensor in the graph, without its values
+_LONG = 2**20  # entries of a vector from which on new memory costs as much as what is written into it
 _FEW = 2  # vectors that are not worth the batching
 
 
@@ -76,7 +79,12 @@ class BatchGraph:
         return [part.reshape(-1, *leaf.shape) for part, leaf in zip(parts, self.leaves, strict=True)]
 
     def flat_rows(self, parts: Sequence[Tensor]) -> Tensor:
-        return torch.cat([part.reshape(len(part), -1) for part in parts], 1)
+        rows = [part.reshape(len(part), -1) for part in parts]
+        size = sum(row.shape[1] for row in rows)
+        if size < _LONG or rows[0].device.type != "cpu" or _get_current_dispatch_mode() is not None:
+            return torch.cat(rows, 1)  # also while a graph is traced
+        with torch.no_grad():
+            return torch.cat(rows, 1, out=unwritten((len(rows[0]), size), rows[0].dtype))
 
     def vjp(self, roots: Sequence[Root | None], places: Sequence[Tensor], cotangents: Sequence[Tensor]) -> list[Tensor]:
         """Cotangents (first axis: rows) of the roots, in the places; what does not depend on a place gives zero."""

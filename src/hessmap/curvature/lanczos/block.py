@@ -14,6 +14,7 @@ from hessmap.curvature.lanczos.orthogonalisation import (
 )
 from hessmap.curvature.lanczos.process import LanczosProcess
 from hessmap.curvature.lanczos.scaled_product import ScaledProduct
+from hessmap.curvature.memory import unwritten
 
 _NEGLIGIBLE = 1e-13  # of the norm: what is left of a direction that the basis already holds is rounding
 _PIECE = 4096  # entries of every vector that are combined at a time
@@ -92,7 +93,7 @@ class BlockLanczos(LanczosProcess):
 
     def combine(self, vectors: Tensor) -> Tensor:
         """Vectors of the basis as vectors of the whole space, one a column."""
-        whole = torch.empty(vectors.shape[1], self.size, dtype=torch.float64)
+        whole = unwritten((vectors.shape[1], self.size), torch.float64)
         for part in _pieces(self.size):
             whole[:, part] = vectors.T @ self.basis[:, part].double()
         return whole.T

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from hessmap.curvature.lanczos.scaled_product import ScaledProduct
+from hessmap.curvature.memory import unwritten
 
 
 class LanczosProcess(ABC):
@@ -32,7 +33,7 @@ class LanczosProcess(ABC):
         self.dimension = 0
         self.block = torch.zeros(*spaces, 0, self.size, dtype=product.dtype)
         self.coupling = torch.zeros(*spaces, 0, 0, dtype=torch.float64)
-        self._vectors = torch.empty(*spaces, num_stored, self.size, dtype=precision)
+        self._vectors = unwritten((*spaces, num_stored, self.size), precision)
         self._projected = torch.zeros(*spaces, capacity, capacity, dtype=torch.float64)
 
     @property

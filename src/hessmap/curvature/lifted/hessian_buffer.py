@@ -1,7 +1,7 @@
 """The matrix that blocks are written into, and the scratch memory they are formed in.
 
-First touching a page costs as much as several flops per entry, so the matrix starts unwritten (huge pages, through
-numpy), the first batch of samples copies and only later ones add, and scratch memory is taken once and used again.
+First touching a page costs as much as several flops per entry, so the matrix starts unwritten (in huge
+pages), the first batch of samples copies and only later ones add, and scratch memory is taken once and used again.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from collections import Counter
 from collections.abc import Iterable
 from math import prod
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from hessmap.curvature.layout import Layout
+from hessmap.curvature.memory import unwritten
 
 
 class HessianBuffer:
@@ -25,7 +25,7 @@ class HessianBuffer:
     def __init__(self, layout: Layout, uses: Iterable[str], dtype: torch.dtype) -> None:
         self._places = dict(layout)
         self._dtype = dtype
-        self.matrix = self._fresh(layout.size * layout.size).view(layout.size, layout.size)
+        self.matrix = unwritten((layout.size, layout.size), dtype)
         self.is_first_batch = True
         self._scratch: dict[str, Tensor] = {}
         counts = Counter(uses)
@@ -40,7 +40,7 @@ class HessianBuffer:
         size = prod(shape)
         buffer = self._scratch.get(name)
         if buffer is None or buffer.numel() < size:
-            buffer = self._scratch[name] = self._fresh(size)
+            buffer = self._scratch[name] = unwritten((size,), self._dtype)
         return buffer[:size].view(shape)
 
     def block(self, row: str, row_outputs: int, column: str, column_outputs: int) -> Tensor:
@@ -57,6 +57,3 @@ class HessianBuffer:
         """Rows of the matrix at some places of a flat parameter."""
         rows: Tensor = self._places[name].start + entries
         return rows
-
-    def _fresh(self, count: int) -> Tensor:
-        return torch.from_numpy(np.empty(count, dtype=np.float64 if self._dtype == torch.float64 else np.float32))
