@@ -147,7 +147,7 @@ def _our_top(road_of: type, case: Case, sizes: Sizes, known: Reference) -> Answe
         return found.eigenvalues, found.num_products, f"tolerance={tolerance:g}{single}"
 
     settings = ((1e-3, "auto"), (1e-4, "single"), (1e-4, "auto"), (1e-5, "auto"), (1e-6, "auto"))
-    for setting in settings if case.dtype == torch.float64 else ((1e-2, "auto"), (1e-3, "auto"), (1e-4, "auto")):
+    for setting in settings if case.dtype == torch.float64 else ((5e-2, "auto"), (1e-2, "auto"), (1e-3, "auto")):
         answer = clocked(lambda setting=setting: run(*setting))
         answer.value, answer.products, answer.notes = answer.value
         if eigenvalue_error(answer.value, known) <= accuracy:
@@ -188,7 +188,7 @@ def lanczos_setting(case: Case, sizes: Sizes, known: Reference) -> dict[str, Any
     """The fewest steps of Lanczos with full orthogonality, from the peer's start, that reach the accuracy."""
     ours = Ours(case)
     start = torch.randn(case.num_parameters, dtype=case.dtype, generator=torch.Generator().manual_seed(0))
-    most = min(case.num_parameters, 4 * sizes.count)
+    most = min(case.num_parameters, (8 if case.num_parameters > LARGE else 4) * sizes.count)
     product = ScaledProduct(ours.operator.matmat, case.num_parameters, is_new=True)
     product.dtype = case.dtype
     process = BlockLanczos(product, most, precision=case.dtype)

@@ -51,8 +51,8 @@ def readable_bytes(count: float) -> str:
 def unwritten(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
     """Memory for a large matrix or long vectors, not set to anything.
 
-    numpy asks the system for huge pages from 4 MiB on (Linux), torch does not. The first touch of 45 MB was seen to take
-    64 to 85 ms in small pages and 18 to 29 in huge ones, as much as the product that the memory was for.
+    numpy asks the system for huge pages from 4 MiB on (Linux), torch does not. The first touch of 45 MB was seen to
+    take 64 to 85 ms in small pages and 18 to 29 in huge ones, as much as the product that the memory was for.
     """
     if dtype not in (torch.float32, torch.float64):
         return torch.empty(shape, dtype=dtype)
