@@ -147,7 +147,7 @@ def _our_top(road_of: type, case: Case, sizes: Sizes, known: Reference) -> Answe
         return found.eigenvalues, found.num_products, f"tolerance={tolerance:g}{single}"
 
     settings = ((1e-3, "auto"), (1e-4, "single"), (1e-4, "auto"), (1e-5, "auto"), (1e-6, "auto"))
-    for setting in settings if case.dtype == torch.float64 else ((5e-2, "auto"), (1e-2, "auto"), (1e-3, "auto")):
+    for setting in settings if case.dtype == torch.float64 else ((1e-3, "auto"), (1e-4, "auto")):
         answer = clocked(lambda setting=setting: run(*setting))
         answer.value, answer.products, answer.notes = answer.value
         if eigenvalue_error(answer.value, known) <= accuracy:
