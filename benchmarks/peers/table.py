@@ -43,8 +43,10 @@ def speed_table() -> list[str]:
     rows.sort(key=lambda row: (row["num_parameters"], row["network"], QUESTIONS.index(row["question"])))
     names = ("hessmap", COMPILED, *PEERS)
     lines = [
-        "| network | question | " + " | ".join(names) + " | to trace and compile | floor | least speedup | wanted |",
-        "| --- " * (len(names) + 6) + "|",
+        "| network | question | "
+        + " | ".join(names)
+        + " | to trace and compile | floor | least speedup | wanted | processor |",
+        "| --- " * (len(names) + 7) + "|",
     ]
     for row in rows:
         least = min(row["speedups"].values(), default=float("nan"))
@@ -52,8 +54,14 @@ def speed_table() -> list[str]:
         cells = [row["network"], row["question"], *(answer(row["roads"].get(name)) for name in names)]
         cells.append(seconds_to_compile(row["network"]) if COMPILED in row["roads"] else "")
         cells += [number(products * row["floor_seconds_per_product"]), f"{least:.1f}x", f"{row['wanted_speedup']:g}x"]
+        cells.append(processor(row))
         lines.append("| " + " | ".join(cells) + " |")
     return lines
+
+
+def processor(row: dict[str, Any]) -> str:
+    """A speedup is within one row: those of two processors cannot be set side by side."""
+    return re.sub(r"\((R|TM)\)| Processor", "", row["environment"]["processor"])
 
 
 def seconds_to_compile(network: str) -> str:
