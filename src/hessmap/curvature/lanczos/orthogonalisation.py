@@ -37,12 +37,10 @@ def inner_matrix(left: Tensor, right: Tensor) -> Tensor:
 
 def row_lengths(rows: Tensor) -> Tensor:
     """The lengths of the last axis, in float64, adding up float32 piece by piece as well."""
-    if rows.dtype == torch.float64:
-        return torch.linalg.vector_norm(rows, dim=-1)
-    whole = rows.shape[-1] // _PIECE * _PIECE
-    pieces = torch.linalg.vector_norm(rows[..., :whole].unflatten(-1, (-1, _PIECE)), dim=-1)
-    last = torch.linalg.vector_norm(rows[..., whole:], dim=-1, keepdim=True)
-    return torch.linalg.vector_norm(torch.cat([pieces, last], -1).double(), dim=-1)
+    pieces = torch.split(rows, _PIECE if rows.dtype == torch.float32 else max(1, rows.shape[-1]), dim=-1)
+    lengths = torch.stack([torch.linalg.vector_norm(piece, dim=-1).double() for piece in pieces], -1)
+    found: Tensor = torch.linalg.vector_norm(lengths, dim=-1) if len(pieces) > 1 else lengths[..., 0]
+    return found
 
 
 def remove_basis(rows: Tensor, basis: Tensor, num_near: int = 0) -> Tensor:
