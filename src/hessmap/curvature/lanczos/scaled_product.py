@@ -21,8 +21,8 @@ class ScaledProduct:
     vectors are multiplied by ``lift`` before: a linear operator then has products with all digits.
 
     They are in ``dtype``: float64, unless who iterates can do with less. ``check`` is called once, before the first
-    product. With ``keeps_first`` a first product is kept, for ``change``. Images of a product that ``is_new``, in memory
-    that nobody else holds, are scaled where they are.
+    product. With ``keeps_first`` a first product is kept, for ``change``. Images of a product that ``is_new``, which
+    nobody else holds, are scaled where they are.
     """
 
     def __init__(
