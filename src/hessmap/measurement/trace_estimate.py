@@ -47,12 +47,13 @@ def trace_estimate(
 
     "hutchinson": the mean of z^T A z over random signs z (Girard 1989, Hutchinson 1990). "hutch++": the trace in the
     range of a random sketch exactly, Hutchinson on what is left (Meyer, Musco, Musco & Woodruff 2021). "xtrace": every
-    probe takes its turn at being the one left out of the sketch (Epperly, Tropp & Webber 2024). "exact": the diagonal,
-    from the structure of the operator where that tells it (a Hessian whose parameters are weights and biases of linear
-    and convolutional layers, a Kronecker product, a matrix that was written down), without a product; else by one
-    product a dimension. "auto" is "exact" where that costs no more than the fewest products of "hutch++"; else it makes
-    16 probes, goes on with "hutchinson" if their spread asks for no more than those 80 products, and with "hutch++"
-    otherwise, to whose sketch the 16 images belong.
+    probe takes its turn at being the one left out of the sketch (Epperly, Tropp & Webber 2024); the values share their
+    probes, so its standard error is too small (it takes them for independent) and its interval too narrow. "exact":
+    the diagonal, from the structure of the operator where that tells it (a Hessian whose parameters are weights and
+    biases of linear and convolutional layers, a Kronecker product, a matrix that was written down), without a product;
+    else by one product a dimension. "auto" is "exact" where that costs no more than the fewest products of "hutch++";
+    else it makes 16 probes, goes on with "hutchinson" if their spread asks for no more than those 80 products, and
+    with "hutch++" otherwise, to whose sketch the 16 images belong.
 
     An exact trace has no standard error but that of its rounding, which is given for operators in float32.
 
