@@ -136,7 +136,7 @@ def test_with_bias_the_printed_formulas_hold_where_they_are_meant_for() -> None:
     rows = measured(bias.STUDY, sweep="depth", num_hidden=2) + measured(bias.STUDY, sweep="samples", num_samples=5)
     verdict = bias.STUDY.verdict(rows)
     assert verdict.holds
-    assert [finding.detail for finding in verdict.findings[2:]] == ["in 1 of 1 cases"] * 2
+    assert [finding.detail for finding in verdict.findings[2:]] == ["in 1 of 1 decidable cases"] * 2
     assert rows[0]["beyond_print.measured"] == dict.fromkeys(PARTS, 0)
     assert rows[1]["data_ranks.input_rank"] == rows[1]["data_ranks.centred_input_rank"] + 1
 
