@@ -7,7 +7,7 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from hessmap.networks import Architecture, Convolutional, FullyConnected, LocallyConnected
+from hessmap.networks import Architecture, Convolutional, FullyConnected, LocallyConnected, parse_network
 from hessmap.results import RankPrediction
 from hessmap.theory import predict_ranks
 from hessmap.views.cli import app
@@ -115,3 +115,33 @@ def test_attention_and_residual_networks_are_predicted_and_taught() -> None:
     shown = runner.invoke(app, ["predict", "--help"]).stdout
     for taught in ("attention-WIDTH-KEYS-VALUES", "residual-WIDTHxBLOCKS", "--num-tokens"):
         assert taught in shown
+
+
+@pytest.mark.parametrize("columns", [80, 50, 40])
+def test_no_number_is_cut_on_any_terminal(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    network = "conv-3x320000-1600000x3-1600000x3-1000000"
+    shown = runner.invoke(app, ["predict", network]).stdout
+    found = predict_ranks(parse_network(network))
+    numbers = (found.outer_product.value, found.functional.value, found.loss.value, found.num_parameters)
+    assert all(f"{number:,}" in shown for number in numbers)
+    assert "…" not in shown
+    assert max(map(len, shown.splitlines())) <= columns
+
+
+@pytest.mark.parametrize(
+    ("network", "sentence"),
+    [
+        ("residual-8x3/2 trained_foo", "got 'trained_foo'. Did you mean 'trained_output' or 'trained_input'?"),
+        ("residual-8x3/2 relu trained_foo", "got 'trained_foo'. Did you mean 'trained_output' or 'trained_input'?"),
+        ("64-30-10 biass", "got 'biass'. Did you mean 'bias'?"),
+        ("local-5x4-3-10 sharing", "got 'sharing'. Did you mean 'shared'?"),
+        ("conv-1x20-8x3-10 foo", "must be one of bias, identity, relu"),
+    ],
+)
+def test_a_word_that_nobody_knows_is_answered_with_all_that_may_stand_there(network: str, sentence: str) -> None:
+    done = runner.invoke(app, ["predict", network])
+    assert done.exit_code == 2
+    said = " ".join(done.stderr.split())
+    assert "a word behind the sizes must be one of" in said
+    assert sentence in said

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from hessmap.errors import checked_count, require
+from hessmap.errors import checked_count, require, unknown_name
+from hessmap.networks.activations import ACTIVATIONS
 
 
 def checked_counts(name: str, values: object, at_least: int = 1) -> tuple[int, ...]:
@@ -55,10 +56,19 @@ def read_words(text: str, flags: Sequence[str]) -> tuple[str, str, frozenset[str
 
     >>> read_words("64-30-10 relu bias", flags=("bias",))
     ('64-30-10', 'relu', frozenset({'bias'}))
+    >>> read_words("64-30-10 biass", flags=("bias",))
+    Traceback (most recent call last):
+        ...
+    hessmap.errors.UnknownName: a word behind the sizes must be one of bias, identity, relu, leaky_relu, tanh, elu, \
+erf, gelu, polynomial(...); got 'biass'. Did you mean 'bias'?
     """
     require(isinstance(text, str), "a network is written as a text, as '64-30-10 relu'", f"got {text!r}")
     first, *rest = text.replace(", ", ",").split() or [""]
     others = [word for word in rest if word not in flags]
+    has_sizes = any(sign.isdigit() for sign in first)  # else the text names no network, and its caller says so
+    for word in others:
+        if has_sizes and word not in ACTIVATIONS and not word.startswith("polynomial"):
+            raise unknown_name("a word behind the sizes", word, (*flags, *ACTIVATIONS, "polynomial(...)"))
     require(len(others) <= 1, "a network has at most one activation", f"got {' and '.join(others)}")
     return first, others[0] if others else "identity", frozenset(rest) & frozenset(flags)
 

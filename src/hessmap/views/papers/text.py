@@ -28,7 +28,7 @@ def overview(papers: Sequence[Paper]) -> RenderableType:
     table = new_table()
     table.add_column("status")
     for paper in papers:
-        table.add_column(f"paper {paper.number}", justify="right")
+        table.add_column(f"paper {paper.number}", justify="right", overflow="fold")
     counts = [paper.counts() for paper in papers]
     for status in STATUSES:
         found = [count.get(status, 0) for count in counts]

@@ -131,5 +131,5 @@ def _table(*labels: str, numbers: Sequence[str] = ()) -> RichTable:
     for place, label in enumerate(labels):
         table.add_column(label, overflow="fold", no_wrap=place == 0)
     for label in numbers:
-        table.add_column(label, justify="right")
+        table.add_column(label, justify="right", overflow="fold")
     return table

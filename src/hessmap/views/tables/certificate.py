@@ -101,7 +101,7 @@ def _page(sentence: Text, rows: list[tuple[str, str]], heads: Iterable[tuple[str
     if rows:
         table = new_table()
         table.add_column("")
-        table.add_column("", justify="right")
+        table.add_column("", justify="right", overflow="fold")
         for label, value in rows:
             table.add_row(label, value)
         parts.append(Padding(table, (0, 0, 1, 0)))

@@ -18,7 +18,7 @@ def data_view(statuses: Sequence[DataSetStatus], folders: Sequence[str]) -> Rend
     table.add_column("data set")
     table.add_column("here")
     for head in ("training", "test", "image", "classes"):
-        table.add_column(head, justify="right")
+        table.add_column(head, justify="right", overflow="fold")
     table.add_column("folder", overflow="fold")
     for status in statuses:
         table.add_row(

@@ -8,7 +8,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from hessmap.results import BottleneckView, FunctionRank, RankRange, RepresentationCost
-from hessmap.views.tables.contents import Table, new_table
+from hessmap.views.tables.contents import FittingTable, Table, new_table
 
 _SIGNS = {"value": "=", "lower_bound": ">=", "upper_bound": "<="}
 
@@ -18,8 +18,8 @@ def function_view(rank: FunctionRank, view: BottleneckView, cost: Representation
     parts: list[RenderableType] = [Text(function_verdict(rank, view, cost), style="bold")]
     for head, part in (
         ("Jacobians", _pairs(jacobian_rows(rank))),
-        ("Layers", _rich_table(layers(view))),
-        ("Squared norm of the weights", _rich_table(costs(cost))),
+        ("Layers", FittingTable(layers(view))),
+        ("Squared norm of the weights", FittingTable(costs(cost))),
     ):
         parts += [Padding(Text(head, style="bold"), (1, 0, 0, 0)), part]
     parts += [Text(line, style="dim") for line in ("", *small_print(rank, view, cost))]
@@ -30,18 +30,9 @@ def _pairs(rows: list[tuple[str, str]]) -> RichTable:
     table = new_table()
     table.show_header = False
     table.add_column("")
-    table.add_column("")
+    table.add_column("", overflow="fold")
     for row in rows:
         table.add_row(*row)
-    return table
-
-
-def _rich_table(contents: Table) -> RichTable:
-    table = new_table()
-    for label, is_number in zip(contents.labels, contents.is_number, strict=True):
-        table.add_column(label, justify="right" if is_number else "left")
-    for line in contents.lines:
-        table.add_row(*map(Text, line))
     return table
 
 

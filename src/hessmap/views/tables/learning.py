@@ -7,29 +7,27 @@ from rich.padding import Padding
 from rich.text import Text
 
 from hessmap.results import LearningCoefficient, LearningCoefficientEstimate
-from hessmap.views.tables.contents import new_table, number
+from hessmap.views.tables.contents import FittingTable, Table, new_table, number
 
 _STYLES = {"passed": "", "failed": "bold", "inconclusive": "italic", "not run": "dim"}
 
 
 def coefficient_view(found: LearningCoefficient, title: str = "") -> RenderableType:
     """The coefficient between half the rank of the Hessian and half the parameters, with its kind of truth."""
-    table = new_table(title)
-    table.add_column("count")
-    table.add_column("value", justify="right")
-    table.add_column("as a number", justify="right")
     where = "at these weights" if found.is_local else "at generic weights"
-    for name, value in (
+    counts = (
         ("learning coefficient", found.value),
         (f"half the rank of H_o {where}", found.hessian_rank / 2),
         ("half the parameters", found.num_parameters / 2),
-    ):
-        table.add_row(name, str(value) if name == "learning coefficient" else "", f"{float(value):,.10g}")
+    )
+    shown = tuple((name, str(value) if value is found.value else "", f"{float(value):,.10g}") for name, value in counts)
+    table = FittingTable(Table(("count", "value", "as a number"), shown, (False, True, True)))
+    head = [Text(title, style="italic")] if title else []
     multiplicity = "not known" if found.multiplicity is None else f"{found.multiplicity:,}"
     lines = [f"multiplicity {multiplicity}, rank of the truth {found.rank:,}", f"{found.kind}: {found.reference}"]
     if found.kind == "conjecture":
         lines.append(f"proved: at least {found.lower_bound}, at most {found.value}")
-    return Group(table, *_lines(lines), Text("Assumed", style="bold"), *_lines(found.assumptions))
+    return Group(*head, table, *_lines(lines), Text("Assumed", style="bold"), *_lines(found.assumptions))
 
 
 def estimate_view(found: LearningCoefficientEstimate, title: str = "") -> RenderableType:

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from hessmap.results import PARTS, Part, RankPrediction, RankValue
 from hessmap.results.maps import HESSIAN_SYMBOLS
-from hessmap.views.tables.contents import HESSIAN_NAMES, new_table
+from hessmap.views.tables.contents import HESSIAN_NAMES, FittingTable, Table
 
 _IN_THE_TITLE = {"widths", "bias", "activation", "loss"}
 
@@ -18,25 +18,30 @@ _IN_THE_TITLE = {"widths", "bias", "activation", "loss"}
 def prediction_view(prediction: RankPrediction, title: str = "") -> RenderableType:
     """The three ranks with their kind of truth, then their sources, the integers behind them, the assumptions."""
     ranks: dict[Part, RankValue] = {part: getattr(prediction, part) for part in PARTS}
-    table = new_table(title)
-    table.add_column("Hessian", no_wrap=True)
-    for head in ("rank", "of", "share"):
-        table.add_column(head, justify="right")
-    table.add_column("kind of truth")
-    for part, rank in ranks.items():
-        table.add_row(
+    head = [Text(title, style="italic")] if title else []
+    return Group(
+        *head,
+        FittingTable(rank_table(prediction)),
+        *_section("Sources", (f"{HESSIAN_SYMBOLS[part]}: {_source(rank)}" for part, rank in ranks.items())),
+        *_section("Made from", _integers(prediction)),
+        *_section("Assumed", prediction.assumptions),
+    )
+
+
+def rank_table(prediction: RankPrediction) -> Table:
+    """A line for each Hessian; numbers keep all their digits on any terminal."""
+    lines = tuple(
+        (
             HESSIAN_NAMES[part],
             f"{rank.value:,}",
             f"{prediction.num_parameters:,}",
             f"{rank.value / prediction.num_parameters:.1%}",
             rank.truth,
         )
-    return Group(
-        table,
-        *_section("Sources", (f"{HESSIAN_SYMBOLS[part]}: {_source(rank)}" for part, rank in ranks.items())),
-        *_section("Made from", _integers(prediction)),
-        *_section("Assumed", prediction.assumptions),
+        for part, rank in ((part, getattr(prediction, part)) for part in PARTS)
     )
+    is_number, is_key = (False, True, True, True, False), (True, False, False, False, False)
+    return Table(("Hessian", "rank", "of", "share", "kind of truth"), lines, is_number, is_key)
 
 
 def _source(rank: RankValue) -> str:
