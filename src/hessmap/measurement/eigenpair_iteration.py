@@ -13,6 +13,7 @@ from hessmap.curvature.lanczos import BlockLanczos, ScaledProduct
 End = Literal["largest", "smallest", "both_ends", "magnitude"]
 Reference = Literal["norm", "eigenvalue"]
 ENDS: tuple[End, ...] = get_args(End)
+LOOSE = 1e-4  # a tolerance far above what float32 leaves of orthogonality
 _ROUNDING = 1e-14  # of the norm: no product is better
 _PROBE_WIDTH, _PROBE_STEPS, _MIN_PROBE_STEPS = 4, 12, 6
 _ENOUGH_PROBES = 3  # that ran out of room before they had an answer, and showed nothing
@@ -143,6 +144,11 @@ class EigenpairIteration:
     seed: int
     precision: torch.dtype = torch.float64  # of the vectors that are stored
 
+    @property
+    def is_semi(self) -> bool:
+        """Whether half of the digits of float32 are enough orthogonality."""
+        return self.precision == torch.float32 and self.wanted.tolerance >= LOOSE
+
     def run(self, product: ScaledProduct, start: Tensor | None) -> RitzPairs:
         """From approximate eigenvectors (rows); random mixtures of them if they are more than a block."""
         generator = torch.Generator().manual_seed(self.seed)
@@ -150,7 +156,7 @@ class EigenpairIteration:
         if len(rows) > self.width:
             rows = torch.randn(self.width, len(rows), generator=generator, dtype=torch.float64) @ rows
         stored = num_stored(self.size, self.capacity)
-        process = BlockLanczos(product, stored, generator, self.precision)
+        process = BlockLanczos(product, stored, generator, self.precision, self.is_semi)
         process.start(rows, self.width)
         return self._iterated_pairs(process)
 

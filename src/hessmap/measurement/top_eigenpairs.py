@@ -16,6 +16,7 @@ from hessmap.measurement.eigenpair_checks import change_of_operator, disagreemen
 from hessmap.measurement.eigenpair_cost import default_basis, default_block, expected_products
 from hessmap.measurement.eigenpair_iteration import (
     ENDS,
+    LOOSE,
     EigenpairIteration,
     End,
     Reference,
@@ -35,7 +36,6 @@ from hessmap.progress import shown_work
 from hessmap.results import EigenpairsMeasurement, Provenance, SharpnessMeasurement, provenance
 
 _TOLERANCE, _SHARPNESS_TOLERANCE = 1e-8, 1e-6
-_LOOSE = 1e-4  # a tolerance far above what float32 leaves of orthogonality
 
 
 @shown_work("eigenpairs")
@@ -66,9 +66,10 @@ def top_eigenpairs(
     The default tolerance is 1e-8, and 1e-5 for an operator in float32, whose products are no better than 1e-6 of the
     norm: the recurrence then promises more than is true, so residuals are those of one more product with each vector,
     and ``converged`` holds only if these meet the tolerance. From a tolerance of 1e-4 on, the vectors of such an
-    operator are kept and made orthogonal in float32 as well, and two products with random mixtures of the vectors found
-    tell how far the recurrence is off, which is added to its residuals; products with each of them follow where these
-    then miss the tolerance.
+    operator are kept in float32 as well, new ones are cleared of earlier ones only where they are seen to have lost their
+    orthogonality to them (they keep half of the digits, which such a tolerance does not see), and two products with
+    random mixtures of the vectors found tell how far the recurrence is off, which is added to its residuals; products
+    with each of them follow where these then miss the tolerance.
 
     ``precision``: where the operator offers products in float32 (the Hessian of a problem does) and the tolerance is at
     least 1e-5, the iteration can use these. "mixed" then makes one product in float64 with each vector found, for
@@ -100,7 +101,7 @@ def top_eigenpairs(
     most = 20 * size + 1000 if max_products is None else checked_count("max_products", max_products, 1)
     require_name("precision", precision, get_args(Precision))
     stored = _stored_precision(matrix)
-    if is_narrow(matrix) and wanted.tolerance >= _LOOSE:
+    if is_narrow(matrix) and wanted.tolerance >= LOOSE:
         stored = product.dtype = torch.float32
     plan = EigenpairIteration(size, wanted, width, capacity, most, checked_seed(seed), stored)
     rows = None if start is None else _start_rows(start, size)

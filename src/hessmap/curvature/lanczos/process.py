@@ -90,6 +90,7 @@ class LanczosProcess(ABC):
     def _project(self, old: int, inside: Tensor) -> None:
         """Write the columns of the new vectors into T: what was taken of the last vectors, the earlier ones being 0."""
         new, rows = slice(old, self.dimension), slice(self.dimension - inside.shape[-2], self.dimension)
+        self._projected[..., new], self._projected[..., new, :] = 0.0, 0.0
         self._projected[..., rows, new] = inside
         self._projected[..., new, rows] = inside.mT
         if inside.shape[-1] > 1:
