@@ -66,10 +66,10 @@ def top_eigenpairs(
     The default tolerance is 1e-8, and 1e-5 for an operator in float32, whose products are no better than 1e-6 of the
     norm: the recurrence then promises more than is true, so residuals are those of one more product with each vector,
     and ``converged`` holds only if these meet the tolerance. From a tolerance of 1e-4 on, the vectors of such an
-    operator are kept in float32 as well, new ones are cleared of earlier ones only where they are seen to have lost their
-    orthogonality to them (they keep half of the digits, which such a tolerance does not see), and two products with
-    random mixtures of the vectors found tell how far the recurrence is off, which is added to its residuals; products
-    with each of them follow where these then miss the tolerance.
+    operator are kept in float32 as well, new ones are cleared of earlier ones only where they are seen to have lost
+    their orthogonality to them (they keep half of the digits, which such a tolerance does not see), and two products
+    with random mixtures of the vectors found tell how far the recurrence is off, which is added to its residuals;
+    products with each of them follow where these then miss the tolerance.
 
     ``precision``: where the operator offers products in float32 (the Hessian of a problem does) and the tolerance is at
     least 1e-5, the iteration can use these. "mixed" then makes one product in float64 with each vector found, for

@@ -19,10 +19,13 @@ class Row:
     """A case and its record under one roof of names.
 
     A dotted name walks into records; a record that has a ``value`` (a predicted or measured rank) counts as a number.
+    Two names with " / " between them are the quotient of their numbers.
 
     >>> row = Row({"width": 3}, {"measured": {"record": "RankMeasurement", "value": 7, "decidable": True}})
     >>> row["width"], row["measured.decidable"], row.number("measured")
     (3, True, 7.0)
+    >>> row["measured / width"]
+    2.3333333333333335
     """
 
     case: Mapping[str, Any]
@@ -39,6 +42,9 @@ class Row:
 
     def get(self, name: str, default: Any = None) -> Any:
         """The value under a dotted name, of the record first, or the default where there is none."""
+        if " / " in name:
+            above, below = name.split(" / ")
+            return self.number(above) / self.number(below) if above in self and below in self else default
         first, *rest = name.split(".")
         value: Any = self.record.get(first, _MISSING)
         if value is _MISSING:
