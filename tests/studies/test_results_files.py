@@ -56,6 +56,18 @@ def test_the_same_records_give_the_same_bytes_in_whatever_order_they_came(store_
     assert [item["case"]["width"] for item in json.loads(one)["records"]] == list(range(8))
 
 
+def test_a_run_leaves_out_what_exported_results_have(store_path: Path, tmp_path: Path) -> None:
+    for width in (1, 5):
+        run("toy_studies:SQUARE", tmp_path / "other.sqlite", engine="inline", case={"width": width})
+    folder = exported(tmp_path / "other.sqlite", tmp_path / "results").parent
+    rest = run("toy_studies:SQUARE", store_path, engine="inline", results=folder)
+    assert (rest.num_done, rest.num_skipped, rest.num_left) == (6, 2, 0)
+    rows = collection_from_store(toy_studies.SQUARE, store_path).stored.rows
+    assert [row["width"] for row in rows] == [0, 2, 3, 4, 6, 7]
+    with pytest.raises(DataFileError, match="toy-square"):
+        run("toy_studies:SQUARE", store_path, engine="inline", results=tmp_path / "nowhere")
+
+
 def test_a_change_of_one_record_changes_one_line(
     store_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

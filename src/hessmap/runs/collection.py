@@ -125,6 +125,11 @@ def joined_records(study: Study, stored: StoredRecords, folder: Path = DEFAULT_R
     return StoredRecords(tuple(rows[key] for key in keys), stored.failures, tuple(described.values()))
 
 
+def exported_keys(study: Study, folder: Path = DEFAULT_RESULTS) -> frozenset[str]:
+    """The keys of the cases that the results file of a study has, on any data set."""
+    return frozenset(case_key(row.case) for row in read_results(study, folder).rows)
+
+
 def write_results(study: Study, stored: StoredRecords, folder: Path = DEFAULT_RESULTS) -> Path:
     """Write the results file of a study; equal records give equal bytes, whenever and in whatever order they came."""
     path = results_path(study, folder)

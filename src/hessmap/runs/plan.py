@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,17 +37,27 @@ class Plan:
         return {key: self.study.seconds_of(case_of_key(key)) for key in self.pending}
 
 
-def run_plan(study: Study, store: Store, data: str | None, case: Case | None, retry_failed: bool, again: bool) -> Plan:
-    """The plan of a run into a store; see `hessmap.runs.run.run` for the choices."""
+def run_plan(
+    study: Study,
+    store: Store,
+    data: str | None,
+    case: Case | None,
+    retry_failed: bool,
+    again: bool,
+    elsewhere: Collection[str] = (),
+) -> Plan:
+    """The plan of a run into a store; see `hessmap.runs.run.run` for the choices. ``elsewhere`` holds the keys of cases
+    whose records are in another place."""
     chosen = study.data_choice(data)
     keys = keys_on(study, chosen)
     wanted = (_key_in(keys, {"data": chosen, **case} if chosen else case, study),) if case is not None else keys
     content_hash = hash_of_data(chosen)
     stored = store.statuses(study.name, study.version, content_hash)
     skip = {"done"} if retry_failed or case is not None else {"done", "failed"}
-    pending = wanted if again else tuple(key for key in wanted if stored.get(key) not in skip)
+    pending = wanted if again else tuple(key for key in wanted if stored.get(key) not in skip and key not in elsewhere)
     skipped = set(wanted) - set(pending)
-    notes = (*_notes_on_failures(sum(stored[key] == "failed" for key in skipped)), *_notes_on_source(study, store))
+    num_failed = sum(stored.get(key) == "failed" for key in skipped)
+    notes = (*_notes_on_failures(num_failed), *_notes_on_source(study, store))
     return Plan(study, chosen, content_hash, keys, pending, len(skipped), notes)
 
 

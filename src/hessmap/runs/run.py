@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 
 from hessmap.progress import Progress, new_progress
 from hessmap.results import Record
+from hessmap.runs.collection import exported_keys
 from hessmap.runs.encoding import case_of_key
 from hessmap.runs.engines import Engine, EngineName, engine_for
 from hessmap.runs.plan import Plan, RemainingTime, run_plan, time_left
@@ -69,19 +70,22 @@ def run(
     case: Case | None = None,
     retry_failed: bool = False,
     again: bool = False,
+    results: Path | None = None,
     progress: Progress | None = None,
 ) -> RunSummary:
     """Run the cases of a study that are not stored yet; ``address`` is its name or its "package.module:attribute".
 
     ``case`` runs that one alone (also when it failed before), ``retry_failed`` takes the failed ones again, ``again``
-    takes all of them again and replaces their records.
+    takes all of them again and replaces their records. ``results`` is a folder of exported results whose cases are not
+    run again.
     """
     study = find(address)
     shown = new_progress() if progress is None else progress
     started = time.monotonic()
     with Store(store, create=True) as opened, run_lock(store, study.name):
         opened.require_sound()
-        plan = run_plan(study, opened, data, case, retry_failed, again)
+        exported = () if results is None else exported_keys(study, results)
+        plan = run_plan(study, opened, data, case, retry_failed, again, exported)
         remaining = RemainingTime(plan.predicted_seconds)
         failed: list[Outcome] = []
         is_interrupted = False

@@ -53,8 +53,9 @@ def row_lengths(rows: Tensor) -> Tensor:
 
 def _in_pieces(rows: Tensor) -> tuple[Tensor, Tensor]:
     """The last axis as (pieces, entries), without a copy, and what is left of it as one more piece."""
-    whole = rows.shape[-1] // _PIECE * _PIECE
-    return rows[..., :whole].unflatten(-1, (-1, _PIECE)), rows[..., None, whole:]
+    count = rows.shape[-1] // _PIECE
+    whole = rows[..., : count * _PIECE]
+    return whole.view(*rows.shape[:-1], count, _PIECE), rows[..., None, count * _PIECE :]
 
 
 def remove_basis(rows: Tensor, basis: Tensor, num_near: int = 0) -> Tensor:

@@ -106,12 +106,16 @@ def run(
     case: Annotated[str | None, typer.Option(help="Run one case alone, spelled as JSON.")] = None,
     retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Take failed cases again.")] = False,
     again: Annotated[bool, typer.Option("--again", help="Take all cases again and replace their records.")] = False,
+    results: Annotated[
+        Path | None, typer.Option(help="Leave out the cases that the results of this folder have.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Run the cases of a study that are not stored yet.
 
     Ctrl-C finishes the cases under way and leaves; a second one leaves at
-    once. The same command continues where it stopped.
+    once. The same command continues where it stopped. With --results results
+    only what nobody has run yet is run; `hessmap study export --keep` adds it.
     """
     from hessmap.views.progress import TerminalProgress
 
@@ -131,6 +135,7 @@ def run(
             case=case_of_key(case) if case is not None else None,
             retry_failed=retry_failed,
             again=again,
+            results=results,
             progress=shown,
         )
     if as_json:
