@@ -24,6 +24,12 @@ def study(question: str, **fields: Any) -> Study:
     [
         (verdict(agree=3), "Yes.", "All that is claimed holds."),
         (verdict(agree=3, claims=(True, None)), "Yes as far as it is decided.", "All that is decided holds."),
+        (
+            verdict(claims=(True, None, None)),
+            "Open but for 1 of 3 claims, which hold.",
+            "Open but for 1 of 3 claims, which hold.",
+        ),
+        (verdict(claims=(True, True, None)), "Yes as far as it is decided.", "All that is decided holds."),
         (verdict(agree=3, claims=(None,)), "Open.", "Open."),
         (verdict(), "Open.", "Open."),
         (verdict(disagree=2), "No.", "Nothing of what is claimed holds."),

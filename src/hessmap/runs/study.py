@@ -105,6 +105,9 @@ class Study:
             return "No." if is_yes_or_no else "Nothing of what is claimed holds."
         if self.depends_on:
             return f"It depends: {self.depends_on}."
-        if any(finding.holds is None for finding in verdict.findings):
+        num_decided = sum(finding.holds is not None for finding in verdict.findings)
+        if 2 * num_decided < len(verdict.findings) and not verdict.num_agree:
+            return f"Open but for {num_decided} of {len(verdict.findings)} claims, which hold."
+        if num_decided < len(verdict.findings):
             return "Yes as far as it is decided." if is_yes_or_no else "All that is decided holds."
         return "Yes." if is_yes_or_no else "All that is claimed holds."
