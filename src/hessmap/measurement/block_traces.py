@@ -18,6 +18,7 @@ from hessmap.measurement.random_probes import (
     interval,
     standard_error,
 )
+from hessmap.measurement.sketched_trace import EntryMoments
 from hessmap.progress import expect_products, shown_work
 from hessmap.results import EigenpairsMeasurement, SpectralEstimate
 
@@ -64,14 +65,15 @@ def block_traces(
     vectors, curvatures = _known_part(known, operator.size)
     inside = _sums(vectors.square() @ curvatures, block_of, num_blocks)
     width = max(1, min(16, _TOGETHER // (8 * max(1, operator.size))))
-    values = np.zeros((0, num_blocks))
+    values, entries = np.zeros((0, num_blocks)), EntryMoments(operator.size)
     while True:
         probes = operator.signs(width)
         images = operator.product(probes) - vectors @ ((curvatures / operator.scale)[:, None] * (vectors.T @ probes))
         found = torch.stack([_sums(column, block_of, num_blocks) for column in (probes * images).T])
         values = np.concatenate([values, operator.scale * found.numpy()])
         means, errors = inside.numpy() + values.mean(0), np.array([standard_error(column) for column in values.T])
-        total, total_error = float(means.sum()), standard_error(values.sum(1))
+        entries.add(probes, images, vectors[:, :0], vectors.new_zeros(0, width))
+        total, total_error = float(means.sum()), operator.scale * entries.standard_error
         are_met = target.is_met(total, total_error) and target.is_met(_norm(means), _norm(errors))
         is_enough = len(values) >= _FEWEST and are_met
         if is_enough or operator.num_products + width > max(2, target.max_products):

@@ -8,7 +8,7 @@ from scipy import stats
 from hessmap.errors import checked_count, checked_number, require
 from hessmap.measurement.matrices import Matrix
 from hessmap.measurement.quadrature import GaussRules, gauss_rules
-from hessmap.measurement.random_probes import CONFIDENCE, ProbedOperator
+from hessmap.measurement.random_probes import CONFIDENCE, ProbedOperator, form_errors
 from hessmap.progress import shown_work
 from hessmap.results import DensityEstimate
 from hessmap.results.whole_curvature import smoothed_density
@@ -31,9 +31,9 @@ def density_estimate(
 
     A probe z of random signs makes a Gauss rule of the measure sum (z . v_i)^2 / n at the eigenvalues: exact for
     polynomials of degree 2 num_steps - 1 (Ubaru, Chen & Saad 2017; Ghorbani, Krishnan & Xiao 2019). The band is
-    Student's over the probes; it does not know what is narrower than the steps resolve: ``width`` is by default the
-    range of the spectrum over ``num_steps``. Lanczos keeps its vectors orthogonal while they fit into
-    ``memory_budget``, and ``reorthogonalised`` says whether it did.
+    Student's over the probes, at each point by itself, with the standard error of ``form_error``; it does not know what
+    is narrower than the steps resolve: ``width`` is by default the range of the spectrum over ``num_steps``. Lanczos
+    keeps its vectors orthogonal while they fit into ``memory_budget``, and ``reorthogonalised`` says whether it did.
 
     >>> found = density_estimate(np.diag([1.0, 1.0, 3.0]), num_probes=4)
     >>> round(float((found.density * np.gradient(found.grid)).sum()), 3)
@@ -91,8 +91,10 @@ def density_record(
     grid = np.linspace(*ends, num_points)
     curves = np.stack([smoothed_density(grid, *rule, smoothing) for rule in zip(nodes, weights, strict=True)])
     mean = curves.mean(0)
-    largest = float(mean.max()) or 1.0
-    error = largest * np.std(curves / largest, axis=0, ddof=1) / len(curves) ** 0.5
+    squares = np.stack([smoothed_density(grid, *rule, smoothing / 2**0.5) for rule in zip(nodes, weights, strict=True)])
+    # The square of a Gaussian of standard deviation s is one of s / sqrt(2), times 1 / (2 sqrt(pi) s).
+    mean_squares = smoothing * squares.mean(0) / (2 * np.pi**0.5)
+    error = form_errors(smoothing * curves, mean_squares, operator.size) / smoothing
     half = error * float(stats.t.ppf((1 + CONFIDENCE) / 2, len(curves) - 1))
     return DensityEstimate(
         nodes=nodes,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from hessmap.measurement.matrices import Floats
-from hessmap.measurement.random_probes import CONFIDENCE, interval, standard_error
+from hessmap.measurement.random_probes import CONFIDENCE, form_error, interval
 from hessmap.results import DensityEstimate, SpectralEstimate
 
 
@@ -22,7 +22,10 @@ def negative_share(found: DensityEstimate) -> SpectralEstimate:
     negative, whole = _sums(found.nodes, found.weights)
     value = _share(float(negative.mean()), float(whole.mean()))
     half = _share(*(float(part.mean()) for part in _sums(found.half_nodes, found.half_weights)))
-    error = standard_error(negative - value * whole) / float(whole.mean()) if whole.mean() > 0 else 0.0
+    magnitudes = np.abs(found.nodes) / (float(np.abs(found.nodes).max()) or 1.0)
+    terms = magnitudes * ((found.nodes < 0) - value)
+    values, squares, mean = ((found.weights * part).sum(-1) for part in (terms, np.square(terms), magnitudes))
+    error = form_error(values, float(squares.mean()), found.size) / float(mean.mean()) if mean.any() else 0.0
     method_error = 0.0 if found.is_exact.all() else abs(value - half)
     low, high = interval(value, error, found.num_probes, method_error)
     return SpectralEstimate(

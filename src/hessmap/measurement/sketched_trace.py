@@ -3,7 +3,7 @@ signs alone (Hutchinson)."""
 
 from __future__ import annotations
 
-from math import hypot, inf
+from math import hypot, inf, sqrt
 from typing import NamedTuple
 
 import numpy as np
@@ -11,14 +11,14 @@ import torch
 from torch import Tensor
 
 from hessmap.curvature.lanczos import inner_matrix
-from hessmap.measurement.array_norms import Floats, frobenius_norm
+from hessmap.measurement.array_norms import frobenius_norm
 from hessmap.measurement.random_probes import (
     BLOCK,
+    PIECE,
     ErrorTarget,
     ProbedOperator,
     column_products,
     orthonormal_range,
-    standard_error,
 )
 from hessmap.results import EigenpairsMeasurement
 
@@ -31,24 +31,73 @@ class Sketch(NamedTuple):
     norm: float
 
 
+class EntryMoments:
+    """Of the vectors z * (B z), with B the matrix outside of a basis: their mean, and the sum of the variances of their
+    entries. Blocks are joined by the rule of Chan, Golub & LeVeque (1983), which keeps the digits of a small spread."""
+
+    def __init__(self, size: int) -> None:
+        self.mean, self.centred, self.count = torch.zeros(size), 0.0, 0
+
+    def add(self, probes: Tensor, images: Tensor, basis: Tensor, inside: Tensor) -> None:
+        """Those of another block: ``probes`` are without their part ``basis @ inside``, ``images`` still have one."""
+        if not self.count:
+            self.mean = self.mean.to(images.dtype)
+        mirrored = inner_matrix(basis.T, images.T).to(images.dtype)
+        added, joint = probes.shape[1], self.count + probes.shape[1]
+        for start in range(0, len(probes), PIECE // added):
+            part = slice(start, start + PIECE // added)
+            entries = probes[part] + basis[part] @ inside
+            entries *= images[part] - basis[part] @ mirrored
+            mean = entries.mean(1)
+            self.centred += float(entries.sub_(mean[:, None]).square_().sum(dtype=torch.float64))
+            apart = mean - self.mean[part]
+            self.centred += float(apart.square().sum(dtype=torch.float64)) * self.count * added / joint
+            self.mean[part] += apart * (added / joint)
+        self.count = joint
+
+    @property
+    def variance(self) -> float:
+        return self.centred / (self.count - 1) if self.count > 1 else inf
+
+    @property
+    def standard_error(self) -> float:
+        """Of the mean of z^T B z, whose variance is twice that of the entries."""
+        return sqrt(2 * self.variance / self.count)
+
+
 class SignProbes:
-    """Random signs without their part in a basis: z^T A z and ||A z||^2 of each, and the last images."""
+    """Random signs without their part in a basis: z^T A z and ||A z||^2 of each, and the last images.
+
+    For random signs z and a symmetric B the variance of z^T B z is 2 sum_{i != j} B_ij^2: twice the sum of the
+    variances of the entries z_i (B z)_i, from which it is measured here. That is steadier than the spread of the few
+    values z^T B z, which is small where no large value was drawn. There the mean is too small as well, and an interval
+    from the spread covers less often than it says.
+    """
 
     def __init__(self, operator: ProbedOperator, sketch: Sketch | None = None) -> None:
         self.operator = operator
         self.sketch = sketch or Sketch(torch.zeros(operator.size, 0, dtype=operator.product.dtype), 0.0, 0.0)
         self.values, self.squares = np.zeros(0), np.zeros(0)
         self.images = self.sketch.basis[:, :0]
+        self.entries = EntryMoments(operator.size)
 
     def more(self) -> SignProbes:
         """With another block of them."""
         basis, probes = self.sketch.basis, self.operator.signs(BLOCK)
+        inside = inner_matrix(basis.T, probes.T).to(probes.dtype)
         if basis.shape[1]:
-            probes.addmm_(basis, inner_matrix(basis.T, probes.T).to(probes.dtype), alpha=-1)
+            probes.addmm_(basis, inside, alpha=-1)
         self.images = self.operator.product(probes)
+        self.entries.add(probes, self.images, basis, inside)
         self.values = np.append(self.values, column_products(probes, self.images))
         self.squares = np.append(self.squares, column_products(self.images, self.images))
         return self
+
+    def until(self, target: ErrorTarget) -> tuple[float, float, float]:
+        """What is ``found`` by as many as the error asked for takes, or as there are products."""
+        while not target.is_met(*self.found) and self.operator.num_products + BLOCK <= target.max_products:
+            self.more()
+        return self.found
 
     @property
     def found(self) -> tuple[float, float, float]:
@@ -56,7 +105,7 @@ class SignProbes:
         the sketch and the mean of those of probes."""
         scale, sketch = self.operator.scale, self.sketch
         norm = hypot(sketch.norm, scale * float(self.squares.mean()) ** 0.5)
-        return sketch.trace + scale * float(self.values.mean()), scale * standard_error(self.values), norm
+        return sketch.trace + scale * float(self.values.mean()), scale * self.entries.standard_error, norm
 
     def expected_number(self, target: ErrorTarget) -> float:
         """How many probes of this spread have the standard error that is asked for."""
@@ -80,16 +129,3 @@ def range_sketch(
     images = operator.product(basis)
     trace, squares = (float(column_products(one, images).sum()) for one in (basis, images))
     return Sketch(basis, operator.scale * trace, operator.scale * squares**0.5)
-
-
-def sketched_trace(
-    operator: ProbedOperator, target: ErrorTarget, sketch: Sketch, probes: SignProbes | None
-) -> tuple[float, Floats, float]:
-    """The trace inside the sketch, and the values of the probes outside of it, both in the unit of the products; the
-    Frobenius norm of the matrix."""
-    probes = probes or SignProbes(operator, sketch).more()
-    while True:
-        value, error, norm = probes.found
-        if target.is_met(value, error, norm) or operator.num_products + BLOCK > target.max_products:
-            return sketch.trace / operator.scale, probes.values, norm
-        probes.more()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -16,14 +17,21 @@ from hessmap.measurement.random_probes import (
     ErrorTarget,
     ProbedOperator,
     error_target,
+    form_error,
     interval,
-    standard_error,
 )
 from hessmap.progress import shown_work
 from hessmap.results import DensityEstimate, SpectralEstimate
 
 _PROBES = 8  # to begin with; as many again join at a time
-Sums = tuple[Floats, Floats]  # per probe: the sum, and what the rule may be off by
+
+
+class Sums(NamedTuple):
+    """Of a function over the eigenvalues, per probe: the sum, what the rule may be off by, the sum of squares."""
+
+    values: Floats
+    doubts: Floats
+    squares: Floats
 
 
 @shown_work("log determinant")
@@ -121,9 +129,11 @@ def rank_estimate(
 
 
 def _smooth_sums(density: DensityEstimate, function: Callable[[Floats], Floats]) -> Sums:
-    whole = density.size * (density.weights * function(density.nodes)).sum(1)
+    terms = function(density.nodes)
+    whole = density.size * (density.weights * terms).sum(1)
     half = density.size * (density.half_weights * function(density.half_nodes)).sum(1)
-    return whole, np.where(density.is_exact, 0.0, np.abs(whole - half))
+    doubts = np.where(density.is_exact, 0.0, np.abs(whole - half))
+    return Sums(whole, doubts, density.size * (density.weights * np.square(terms)).sum(1))
 
 
 def _counts(density: DensityEstimate, threshold: float) -> Sums:
@@ -137,7 +147,8 @@ def _counts(density: DensityEstimate, threshold: float) -> Sums:
         for cut in (-threshold, threshold):
             place = int(np.searchsorted(nodes, cut))
             doubts[i] += weights[max(0, place - 1) : place + 1].sum()
-    return density.size * counted, density.size * np.minimum(1.0, doubts)
+    counts = density.size * counted
+    return Sums(counts, density.size * np.minimum(1.0, doubts), counts)
 
 
 def _sum_estimate(
@@ -151,21 +162,21 @@ def _sum_estimate(
 ) -> SpectralEstimate:
     """From a density as it is, or from more and more probes until the standard error asked for."""
     if isinstance(matrix, DensityEstimate):
-        return _record(quantity, matrix, *sums(matrix), None)
+        return _record(quantity, matrix, sums(matrix), None)
     num_steps = checked_count("num_steps", num_steps, 1)
     memory_budget = checked_count("memory_budget", memory_budget, 0)
     operator = ProbedOperator(matrix, seed)
     require(operator.size > 0, "an estimate needs at least one dimension", "the operator has size 0")
     if operator.size <= num_steps:
         whole = _whole_density(operator)
-        return _record(quantity, whole, *sums(whole), target)
+        return _record(quantity, whole, sums(whole), target)
     rules, kept = probe_rules(operator, _PROBES, num_steps, memory_budget)
     while True:
         density = density_record(operator, rules, num_steps, kept, num_points=2)
-        values, doubts = sums(density)
-        more = min(len(values), (target.max_products - operator.num_products) // num_steps)
-        if target.is_met(float(values.mean()), standard_error(values)) or more < 1:
-            return _record(quantity, density, values, doubts, target)
+        found = sums(density)
+        more = min(len(found.values), (target.max_products - operator.num_products) // num_steps)
+        if target.is_met(float(found.values.mean()), _error(found, operator.size)) or more < 1:
+            return _record(quantity, density, found, target)
         rules = rules.joined_with(probe_rules(operator, more, num_steps, memory_budget)[0])
 
 
@@ -178,16 +189,18 @@ def _whole_density(operator: ProbedOperator) -> DensityEstimate:
     return density_record(operator, rules, operator.size, True, num_points=2)
 
 
-def _record(
-    quantity: str, density: DensityEstimate, values: Floats, doubts: Floats, target: ErrorTarget | None
-) -> SpectralEstimate:
-    value, error, doubt = float(values.mean()), standard_error(values), float(doubts.mean())
+def _error(sums: Sums, size: int) -> float:
+    return size * form_error(sums.values / size, float(sums.squares.mean()) / size, size)
+
+
+def _record(quantity: str, density: DensityEstimate, sums: Sums, target: ErrorTarget | None) -> SpectralEstimate:
+    value, error, doubt = float(sums.values.mean()), _error(sums, density.size), float(sums.doubts.mean())
     is_whole = target is not None and density.num_steps == density.size
     return SpectralEstimate(
         quantity=quantity,
         value=value,
         standard_error=error,
-        interval=interval(value, error, len(values), doubt),
+        interval=interval(value, error, len(sums.values), doubt),
         confidence=CONFIDENCE,
         method_error=doubt,
         asked=None if target is None else target.standard_error(value),

@@ -6,12 +6,10 @@ from math import inf
 from typing import Literal, get_args
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from hessmap.errors import require, require_name
-from hessmap.measurement.array_norms import Floats
 from hessmap.measurement.diagonal_estimate import SKETCH, exact_diagonal, rounding_errors
+from hessmap.measurement.left_out_trace import left_out_trace
 from hessmap.measurement.matrices import Matrix
 from hessmap.measurement.random_probes import (
     BLOCK,
@@ -19,11 +17,11 @@ from hessmap.measurement.random_probes import (
     ErrorTarget,
     ProbedOperator,
     error_target,
+    form_error,
     interval,
     orthonormal_range,
-    standard_error,
 )
-from hessmap.measurement.sketched_trace import SignProbes, range_sketch, sketched_trace
+from hessmap.measurement.sketched_trace import SignProbes, range_sketch
 from hessmap.progress import shown_work
 from hessmap.results import EigenpairsMeasurement, SpectralEstimate
 
@@ -47,13 +45,12 @@ def trace_estimate(
 
     "hutchinson": the mean of z^T A z over random signs z (Girard 1989, Hutchinson 1990). "hutch++": the trace in the
     range of a random sketch exactly, Hutchinson on what is left (Meyer, Musco, Musco & Woodruff 2021). "xtrace": every
-    probe takes its turn at being the one left out of the sketch (Epperly, Tropp & Webber 2024); the values share their
-    probes, so its standard error is too small (it takes them for independent) and its interval too narrow. "exact":
-    the diagonal, from the structure of the operator where that tells it (a Hessian whose parameters are weights and
-    biases of linear and convolutional layers, a Kronecker product, a matrix that was written down), without a product;
-    else by one product a dimension. "auto" is "exact" where that costs no more than the fewest products of "hutch++";
-    else it makes 16 probes, goes on with "hutchinson" if their spread asks for no more than those 80 products, and
-    with "hutch++" otherwise, to whose sketch the 16 images belong.
+    probe takes its turn at being the one left out of the sketch (Epperly, Tropp & Webber 2024); its standard error
+    knows that the values share their probes. "exact": the diagonal, from the structure of the operator where that tells
+    it (a Hessian whose parameters are weights and biases of linear and convolutional layers, a Kronecker product, a
+    matrix that was written down), without a product; else by one product a dimension. "auto" is "exact" where that
+    costs no more than the fewest products of "hutch++"; else it makes 16 probes, goes on with "hutchinson" if their
+    spread asks for no more than those 80 products, and with "hutch++" otherwise, to whose sketch the 16 images belong.
 
     An exact trace has no standard error but that of its rounding, which is given for operators in float32.
 
@@ -79,19 +76,18 @@ def trace_estimate(
         return _record("trace", operator, "exact", value, error, operator.size, target)
     operator.expect_products(min(fewest, target.max_products), target.max_products)
     if method == "xtrace":
-        inside, values, norm = _left_out(operator, target)
+        value, error, norm, count = left_out_trace(operator, target)
+        return _record("trace", operator, method, value, error, count, target, norm=norm)
+    operator.use_narrow_vectors()
+    probes = SignProbes(operator).more() if method == "auto" and known is None else None
+    if probes is not None and probes.expected_number(target) <= fewest:
+        method = "hutchinson"
     else:
-        operator.use_narrow_vectors()
-        first = SignProbes(operator).more() if method == "auto" and known is None else None
-        if first is not None and first.expected_number(target) <= fewest:
-            method, sketch = "hutchinson", range_sketch(operator, 0, None)
-        else:
-            method = "hutch++" if method == "auto" else method
-            sketch = range_sketch(operator, SKETCH if method == "hutch++" else 0, known, first)
-            first = None
-        inside, values, norm = sketched_trace(operator, target, sketch, first)
-    value, error = operator.scale * (inside + float(values.mean())), operator.scale * standard_error(values)
-    return _record("trace", operator, method, value, error, len(values), target, norm=norm)
+        method = "hutch++" if method == "auto" else method
+        sketch = range_sketch(operator, SKETCH if method == "hutch++" else 0, known, probes)
+        probes = SignProbes(operator, sketch).more()
+    value, error, norm = probes.until(target)
+    return _record("trace", operator, method, value, error, len(probes.values), target, norm=norm)
 
 
 @shown_work("Frobenius norm")
@@ -101,7 +97,8 @@ def frobenius_norm_estimate(
     """||A||_F, with probes until its standard error is ``relative_error`` of it.
 
     ||A||^2 = ||A Q||^2 + E ||A (I - Q Q^T) z||^2 for random signs z and the range Q of a sketch: one product a probe.
-    The standard error of the root is that of the square over twice the root.
+    The standard error of the root is that of the square over twice the root. With B = (I - Q Q^T) A^2 (I - Q Q^T) the
+    square of z^T B w is on average tr(B^2) for two probes z, w, which ``form_error`` asks for.
 
     >>> round(frobenius_norm_estimate(np.diag([3.0, -4.0])).value, 12)
     5.0
@@ -115,57 +112,18 @@ def frobenius_norm_estimate(
         return _record("frobenius_norm", operator, "exact", value, 0.0, 0, target)
     basis = orthonormal_range(operator.product(operator.signs(SKETCH)))
     known = float(operator.product(basis).square().sum())
-    values = np.zeros(0)
+    values, products, size = np.zeros(0), np.zeros(0), operator.size
     while True:
         probes = operator.signs(BLOCK)
-        probes = probes - basis @ (basis.T @ probes)
-        values = np.append(values, operator.product(probes).square().sum(0).numpy())
+        images = operator.product(probes - basis @ (basis.T @ probes))
+        inner = (images.T @ images).numpy()
+        values, products = np.append(values, inner.diagonal()), np.append(products, inner[np.triu_indices(BLOCK, 1)])
         value = float(np.sqrt(known + values.mean()))
-        error = standard_error(values) / (2 * value) if value else 0.0
+        spread = size * form_error(values / size, float(np.square(products).mean()) / size, size)
+        error = spread / (2 * value) if value else 0.0
         if target.is_met(value, error) or operator.num_products + BLOCK > target.max_products:
             found = operator.scale * value, operator.scale * error
             return _record("frobenius_norm", operator, "hutch++", *found, len(values), target, least=0.0)
-
-
-def _left_out(operator: ProbedOperator, target: ErrorTarget) -> tuple[float, Floats, float]:
-    """One value per probe, from the sketch without it, and the Frobenius norm; wider sketches until the error asked
-    for."""
-    probes = images = basis = curved = torch.zeros(operator.size, 0, dtype=torch.float64)
-    while True:
-        width = min(BLOCK, operator.size - probes.shape[1])
-        fresh = operator.normals(width)
-        fresh = fresh * (operator.size**0.5 / fresh.norm(dim=0))
-        probes, images = torch.cat([probes, fresh], 1), torch.cat([images, operator.product(fresh)], 1)
-        basis = orthonormal_range(images)
-        if basis.shape[1] < images.shape[1] or probes.shape[1] == operator.size:
-            # The range is exhausted: all of the trace lies in it.
-            return float((basis * operator.product(basis)).sum()), np.zeros(2), 0.0
-        basis = torch.linalg.qr(images).Q
-        curved = torch.cat([curved, operator.product(basis[:, curved.shape[1] :])], 1)
-        values = _leave_one_out(probes, images, basis, curved)
-        value, error = operator.scale * float(values.mean()), operator.scale * standard_error(values)
-        norm = operator.scale * float(images.square().sum(0).mean()) ** 0.5
-        if target.is_met(value, error, norm) or operator.num_products + 2 * BLOCK > target.max_products:
-            return 0.0, values, norm
-
-
-def _leave_one_out(probes: Tensor, images: Tensor, basis: Tensor, curved: Tensor) -> Floats:
-    """Q_i, the sketch without probe i, spans Q without the direction s_i; with x_i the probe's part in Q_i,
-
-    tr(Q_i^T A Q_i) = tr H - s_i^T H s_i,   (w_i - Q x_i)^T A (w_i - Q x_i) = w_i^T y_i - 2 x_i^T R_i + x_i^T H x_i,
-
-    where H = Q^T A Q, Y = A W = Q R, and the second is scaled to what is left of the space.
-    """
-    size, count = probes.shape
-    inner, triangle = basis.T @ curved, basis.T @ images
-    turned = torch.linalg.inv(triangle).T
-    turned = turned / turned.norm(dim=0)
-    inside = basis.T @ probes
-    inside = inside - turned * (turned * inside).sum(0)
-    left = (probes * images).sum(0) - 2 * (inside * triangle).sum(0) + (inside * (inner @ inside)).sum(0)
-    scale = (size - count + 1) / (size - inside.square().sum(0)).clamp(min=1e-12 * size)
-    found: Floats = (inner.trace() - (turned * (inner @ turned)).sum(0) + scale * left).numpy()
-    return found
 
 
 def _record(
