@@ -51,8 +51,9 @@ class BottleneckView(Record):
 
     ``num_distinct`` counts the samples that differ by more than a tenth of the tolerance of their spread (None in
     records that are older than the count; no further than is needed for the ranks, at least to 2,000). A centred rank
-    of ``num_distinct`` - 1 is that of the samples, not of the layer: such layers are no bottlenecks. ``is_chain`` says
-    whether the function passes through every layer alone; otherwise a narrow layer does not bound its rank.
+    that half of few samples do not show, or could not exceed, may be theirs: such layers are no bottlenecks.
+    ``is_chain`` says whether the function passes through every layer alone; otherwise a narrow layer does not bound
+    its rank.
     """
 
     layers: tuple[LayerRepresentation, ...]

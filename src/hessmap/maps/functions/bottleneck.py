@@ -6,13 +6,18 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import scipy.linalg
-import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from hessmap.curvature.input_output import NetworkFunction, Representation, is_chain, representations
 from hessmap.errors import require
+from hessmap.maps.functions.enough_samples import (
+    centred_singular_values,
+    count_above,
+    distinct_samples,
+    is_rank_of_samples,
+    singular_values,
+)
 from hessmap.measurement.matrices import EPS, Floats
 from hessmap.results import BottleneckView, LayerRepresentation, RankRange
 from hessmap.results.functions import robust_rank
@@ -29,8 +34,8 @@ def bottleneck_view(
 
     Centred and uncentred ranks differ by the mean direction: a representation that varies in k dimensions around a
     mean has uncentred rank k + 1. The default tolerance, a tenth of the largest singular value, is coarse: it finds
-    bottlenecks of trained networks, in which nothing is exactly zero. A centred rank of one less than the number of
-    different samples is theirs, not the layer's: such a layer is marked and is no bottleneck.
+    bottlenecks of trained networks, in which nothing is exactly zero. A centred rank that may be that of a few samples
+    (``is_rank_of_samples``) is not the layer's: such a layer is marked and is no bottleneck.
 
     >>> view = bottleneck_view(nn.Sequential(nn.Linear(3, 1), nn.Tanh(), nn.Linear(1, 4)), np.eye(3))
     >>> [layer.centred_rank for layer in view.layers], view.bottlenecks
@@ -40,10 +45,14 @@ def bottleneck_view(
     function = NetworkFunction(model, inputs)
     found = representations(function)
     measured = [_layer(item, relative_tolerance, is_last=place == len(found) - 1) for place, item in enumerate(found)]
-    most = max(layer.centred_rank for layer in measured) + 2
-    distinct = num_distinct(function.inputs, relative_tolerance, at_most=max(_COUNTED_SAMPLES, most))
+    most = max(_COUNTED_SAMPLES, 2 * max(layer.width for layer in measured) + 2)
+    distinct = distinct_samples(function.inputs, relative_tolerance, most).cpu()
+    are_limited = (
+        is_rank_of_samples(item.after.numpy(), layer.centred_rank, distinct, relative_tolerance)
+        for item, layer in zip(found, measured, strict=True)
+    )
     layers = tuple(
-        replace(layer, is_limited_by_samples=distinct - 1 <= layer.centred_rank < layer.width) for layer in measured
+        replace(layer, is_limited_by_samples=limited) for layer, limited in zip(measured, are_limited, strict=True)
     )
     telling = [layer for layer in layers[:-1] or layers if not layer.is_limited_by_samples]
     least = min((layer.centred_rank for layer in telling), default=0)
@@ -54,60 +63,15 @@ def bottleneck_view(
         relative_tolerance=relative_tolerance,
         num_samples=function.num_samples,
         is_chain=is_chain(function),
-        num_distinct=distinct,
+        num_distinct=len(distinct),
         provenance=function.provenance,
     )
-
-
-def singular_values(matrix: Floats) -> Floats:
-    return np.asarray(scipy.linalg.svdvals(matrix, check_finite=False))
-
-
-def centred_singular_values(matrix: Floats) -> Floats:
-    return singular_values(matrix - matrix.mean(axis=0))
-
-
-def count_above(values: Floats, relative_tolerance: float) -> int:
-    """How many values exceed the tolerance times the largest.
-
-    >>> count_above(np.array([2.0, 1.0, 0.1]), 0.1)
-    2
-    """
-    return int((values > relative_tolerance * values.max(initial=0.0)).sum())
 
 
 def robust_rank_of(values: Floats, relative_tolerance: float, shape: tuple[int, ...]) -> RankRange | None:
     """The rank by these singular values of a matrix that holds over a range of tolerances near the given one."""
     largest = float(values.max(initial=0.0))
     return robust_rank(values / largest, relative_tolerance, max(shape) * EPS) if largest else None
-
-
-def num_distinct(samples: Tensor, relative_tolerance: float, at_most: int) -> int:
-    """How many samples differ by more than a tenth of the tolerance, of the root mean square distance from their mean;
-    counted up to ``at_most``.
-
-    >>> num_distinct(torch.eye(3).double().repeat(50, 1), 0.1, at_most=100)
-    3
-    """
-    rows = torch.unique(samples.flatten(1), dim=0)
-    rows = rows[torch.randperm(len(rows), generator=torch.Generator().manual_seed(0))]  # sorted ones lie together
-    radius = 0.1 * relative_tolerance * float((rows - rows.mean(0)).square().sum(1).mean().sqrt())
-    kept = rows[:0]
-    for part in torch.split(rows, 256):
-        new = part[(_distances(part, kept) > radius).all(dim=1)]
-        is_near = torch.triu(_distances(new, new) <= radius, diagonal=1)
-        for place in range(len(new)):  # whoever lies near one that counts does not count
-            if is_near[:place, place].any():
-                is_near[place] = False
-        kept = torch.cat([kept, new[~is_near.any(dim=0)]])
-        if len(kept) >= at_most:
-            break
-    return min(len(kept), at_most)
-
-
-def _distances(one: Tensor, other: Tensor) -> Tensor:
-    """By differences: inner products lose half of the digits between near points."""
-    return torch.cdist(one, other, compute_mode="donot_use_mm_for_euclid_dist")
 
 
 def effective_rank(values: Floats) -> float:

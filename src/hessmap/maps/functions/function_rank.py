@@ -25,7 +25,8 @@ from hessmap.curvature.input_output import (
     representations,
 )
 from hessmap.errors import UnsupportedNetwork, require
-from hessmap.maps.functions.bottleneck import centred_singular_values, num_distinct, robust_rank_of
+from hessmap.maps.functions.bottleneck import robust_rank_of
+from hessmap.maps.functions.enough_samples import centred_singular_values, distinct_samples, is_rank_of_samples
 from hessmap.measurement.matrices import EPS, Floats
 from hessmap.measurement.numerical_rank import RELATIVE_TOLERANCE
 from hessmap.measurement.top_eigenpairs import top_eigenpairs
@@ -174,8 +175,8 @@ def _rank_interval(function: NetworkFunction, found: FunctionRank) -> RankInterv
 
     Below: the certified rank, else the robust rank of the Jacobians, else that at the tolerance. Above: the narrowest
     width of the architecture, or the affine dimension of a representation over the data where that is smaller, robust,
-    and the samples are enough to tell: more different ones than it by two, and not less than the Jacobian spans at one
-    of them, as where units are active on few samples. Only sequences of layers pass through each.
+    and the samples are enough to tell (``is_rank_of_samples``), and not less than the Jacobian spans at one of them,
+    as as where units are active on few samples. Only sequences of layers pass through each.
     Reference: Jacot 2023, Proposition 1.
     """
     robust, certificate, tolerance = found.robust_rank, found.certificate, found.relative_tolerance
@@ -184,16 +185,17 @@ def _rank_interval(function: NetworkFunction, found: FunctionRank) -> RankInterv
     lower = lower if certificate is None else certificate.value
     sizes = {"inputs": function.input_dim, "outputs": function.output_dim}
     measured: dict[str, int] = {}
-    for layer in _layers(function):
-        width = layer.after.shape[1]
+    layers = _layers(function)
+    most = 2 * max((layer.after.shape[1] for layer in layers), default=0) + 2
+    distinct = distinct_samples(function.inputs, tolerance, most).cpu()
+    for layer in layers:
+        after, width = layer.after.numpy(), layer.after.shape[1]
         sizes[layer.name] = min(width, sizes.get(layer.name, width))
-        dimension = robust_rank_of(centred_singular_values(layer.after.numpy()), tolerance, layer.after.shape)
-        if dimension is not None and dimension.value >= lower:
+        dimension = robust_rank_of(centred_singular_values(after), tolerance, after.shape)
+        if dimension is None or not lower <= dimension.value < width:
+            continue
+        if not is_rank_of_samples(after, dimension.value, distinct, tolerance):
             measured[layer.name] = min(dimension.value, measured.get(layer.name, dimension.value))
-    if measured:
-        most = max(measured.values()) + 3
-        distinct = num_distinct(function.inputs, tolerance, at_most=most)
-        measured = {name: value for name, value in measured.items() if value < distinct - 2}
     place = min(sizes, key=sizes.__getitem__)
     best = min(measured, key=measured.__getitem__) if measured else place
     if measured and measured[best] < sizes[place]:

@@ -114,7 +114,7 @@ def layers(view: BottleneckView) -> Table:
     lines = []
     for layer in view.layers:
         marks = [word for word, names in (("bottleneck", view.bottlenecks), ("identity", view.identities),
-                                          ("as many as samples", view.limited_by_samples))
+                                          ("limited by samples", view.limited_by_samples))
                  if layer.name in names]  # fmt: skip
         impact = "" if layer.nonlinearity is None else f"{layer.nonlinearity:.2f}"
         numbers = (layer.width, layer.rank, layer.centred_rank, f"{layer.effective_rank:.1f}", impact)
