@@ -3,7 +3,7 @@ divergence of all that from a prior around other means."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import inf, log
 from typing import TYPE_CHECKING, Any
@@ -97,19 +97,24 @@ class GridPoint:
 
 def divergence(posterior: Posterior, prior: Posterior, variance: float) -> float:
     """KL of the posterior from the normal law around the means of ``prior``, never rounded down."""
+    return divergences(posterior, prior, [variance])[0]
+
+
+def divergences(posterior: Posterior, prior: Posterior, variances: Iterable[float]) -> list[float]:
+    """The same for several variances of the prior, for which the posterior is read once."""
     means, centre = (torch.cat([layer.means for layer in one.values()]) for one in (posterior, prior))
-    variances = torch.cat([layer.variances for layer in posterior.values()])
+    squared_distance = float((means - centre).square().sum())
+    own = torch.cat([layer.variances for layer in posterior.values()]).numpy()
     skew = sum(layer.skew for layer in posterior.values())
-    return gaussian_kl(float((means - centre).square().sum()), variances.numpy(), variance) + skew
+    return [gaussian_kl(squared_distance, own, variance) + skew for variance in variances]
 
 
 def best_grid_point(
-    posterior: Posterior, prior: Posterior, indices: Iterable[int], num_samples: int, grid: PriorGrid, delta: float
+    posterior: Posterior, prior: Posterior, indices: Sequence[int], num_samples: int, grid: PriorGrid, delta: float
 ) -> GridPoint:
     """The point of the grid, among those of these indices, with the least B: the union bound holds for all at once."""
     found = []
-    for index in indices:
-        kl = divergence(posterior, prior, grid.variance(index))
+    for index, kl in zip(indices, divergences(posterior, prior, map(grid.variance, indices)), strict=True):
         bound = maurer_complexity(kl, num_samples, grid.log_cost(index), delta)
         found.append(GridPoint(index, grid.variance(index), kl, bound))
     return min(found, key=lambda point: point.complexity)
