@@ -41,8 +41,10 @@ def chain_checks(
     ]
 
 
-def setting_check(name: str, what: str, found: Measured, other: Measured | None, remedy: str) -> LearningCheck:
-    """Whether the value stays when one setting changes."""
+def setting_check(
+    name: str, what: str, found: Measured, other: Measured | None, remedy: str, is_settled: bool = True
+) -> LearningCheck:
+    """Whether the value stays when one setting changes; chains that have not settled cannot tell why it does not."""
     if other is None:
         return LearningCheck(name, "not run", None, CHANGE, f"{what} was not tried")
     scale = max(abs(found.value), 0.05)
@@ -53,6 +55,9 @@ def setting_check(name: str, what: str, found: Measured, other: Measured | None,
         return LearningCheck(name, "passed", change, CHANGE, text)
     if abs(change) <= max(noise, CHANGE):
         return LearningCheck(name, "inconclusive", change, CHANGE, f"{text}: more chains or draws would tell")
+    if not is_settled:
+        text += ": the chains have not settled, so it need not be the setting; more draws first"
+        return LearningCheck(name, "inconclusive", change, CHANGE, text)
     return LearningCheck(name, "failed", change, CHANGE, f"{text}: {remedy}")
 
 
@@ -121,6 +126,7 @@ def _length_check(settings: ChainSettings) -> LearningCheck:
     if measured < _TRAVEL:
         enough = _TRAVEL / (settings.step_size * settings.localisation)
         text += f", below {_TRAVEL}: short chains act like a stronger pull; num_draws={enough:.2g} or more"
+        text += ", or a larger localisation, which makes the value smaller"
     return LearningCheck("length", _outcome(measured >= _TRAVEL), measured, _TRAVEL, text)
 
 

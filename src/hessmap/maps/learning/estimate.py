@@ -100,7 +100,8 @@ def _estimate(
     found, by_chain = _mean_energy(drawn)
     sharpness = chains.largest_curvature(drawn.points)
     checks = chain_checks(drawn.kept_energies, found, used, sharpness, problem.num_parameters)
-    checks += _setting_checks(risk, drawn, found, deadline, shown, is_wanted=checks_settings)
+    is_settled = all(check.outcome != "failed" for check in checks if check.name in ("agreement", "trend"))
+    checks += _setting_checks(risk, drawn, found, deadline, shown, is_wanted=checks_settings, is_settled=is_settled)
     half = found.error * float(stats.t.ppf(0.975, max(1, len(by_chain) - 1)))
     return LearningCoefficientEstimate(
         value=found.value,
@@ -128,7 +129,13 @@ def _mean_energy(drawn: Draws) -> tuple[Measured, Floats]:
 
 
 def _setting_checks(
-    risk: ChainRisk, drawn: Draws, found: Measured, deadline: float, shown: Progress, is_wanted: bool
+    risk: ChainRisk,
+    drawn: Draws,
+    found: Measured,
+    deadline: float,
+    shown: Progress,
+    is_wanted: bool,
+    is_settled: bool,
 ) -> list[LearningCheck]:
     """The same chains, a little further with another setting."""
     goes_on = is_wanted and drawn.stopped_by == "draws"
@@ -143,10 +150,12 @@ def _setting_checks(
     if goes_on and settings.localisation:
         weaker = replace(shorter, localisation=settings.localisation / 10)
         tried["pull"] = _energy_with_settings(risk, drawn, weaker, deadline, shown)
-    checks = [setting_check("half step", "half the step", found, tried["step"], "take a smaller step_size")]
+    checks = [setting_check("half step", "half the step", found, tried["step"], "take a smaller step_size", is_settled)]
     if settings.localisation:
         what = "a tenth of the localisation"
-        checks.append(setting_check("weaker pull", what, found, tried["pull"], "take a smaller localisation"))
+        checks.append(
+            setting_check("weaker pull", what, found, tried["pull"], "take a smaller localisation", is_settled)
+        )
     return checks
 
 

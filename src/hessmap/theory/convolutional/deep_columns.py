@@ -29,7 +29,9 @@ from hessmap.theory.convolutional.deep_law import (
 )
 from hessmap.theory.convolutional.filter_chains import FilterChain
 from hessmap.theory.convolutional.image_chains import ImageChain
+from hessmap.theory.convolutional.layer_kernels import layer_kernel_dimensions
 from hessmap.theory.convolutional.one_hidden_convolution import sum_over_balanced
+from hessmap.theory.convolutional.shared_forms import gauge_forms, point_forms
 
 
 def functional_upper_bound(chain: FilterChain | ImageChain) -> int:
@@ -69,7 +71,8 @@ def layer_upper_bounds(chain: FilterChain | ImageChain) -> tuple[int, ...]:
 
     If vertex a has more channels than g = min over u < a of m_u t(u, a), the same with g of them is a bound too, each
     of the others adding min(g, min over w >= b of m_w t(a, w)); likewise vertex b. Of the first and the last layer no
-    more is seen than if all others were merged to one: ``one_layer.loss_rank`` less the other layer's column.
+    more is seen than if all others were merged to one: ``one_layer.loss_rank`` less the other layer's column. And of
+    every layer no more than ``layer_kernels`` leave, which is a theorem.
 
     Derivation: if D B_{a<-u} = 0, B_{a<-u} what leads from vertex u to a, then A D B = 0 and all that is left of a
     change B' is that of B_{a<-u}, of R(u, a) dimensions, the m_u^2 changes B_{a<-u} g not counted. Of more than g
@@ -85,7 +88,11 @@ def layer_upper_bounds(chain: FilterChain | ImageChain) -> tuple[int, ...]:
     is_rounded = chain.has_balanced_degrees
     seen = np.minimum(_layer_bounds(wide, is_rounded), _layer_bounds(narrow, is_rounded) + added)
     ends = {0: _end_bound(chain, 1), chain.num_layers - 1: _end_bound(chain, chain.num_layers - 1)}
-    return tuple(min(int(bound), ends.get(layer, NO_LIMIT)) for layer, bound in enumerate(seen))
+    found = (min(int(bound), ends.get(layer, NO_LIMIT)) for layer, bound in enumerate(seen))
+    if isinstance(chain, ImageChain):
+        return tuple(found)
+    unseen = zip(chain.layer_parameters, layer_kernel_dimensions(chain), strict=True)
+    return tuple(min(bound, weights - lost) for bound, (weights, lost) in zip(found, unseen, strict=True))
 
 
 @lru_cache(maxsize=64)
@@ -95,7 +102,8 @@ def functional_column_upper_bounds(chain: FilterChain | ImageChain) -> tuple[int
     Formula: at most out + in - shared, where with x(s) = min(m_n t(s, n), min over u <= a of m_u t(u, s)), s >= b,
         out = F(b), F(v) = min(m_v x(v), m_v m_w t(v, w) + F(w) - m_w^2 over free w > v), and at most R(b, n);
         in  = the same from the input's side, y(s) for x(s); there is no out for the last layer, no in for the first;
-        shared = 1; for one tap the square of min(m_a, m_b, x(b), y(a)); for two, if m_a = m_b, that number.
+        shared = 1; for one tap the square of min(m_a, m_b, x(b), y(a)); for two, if m_a = m_b, that number; for
+            stride 1 also the forms at points (``shared_forms``).
     Vertices a and b with too many channels are treated as there.
 
     Derivation: out counts the forms <Omega, A' D B>. For A' = dV C, V merged from all layers after a vertex s, row by
@@ -112,7 +120,7 @@ def functional_column_upper_bounds(chain: FilterChain | ImageChain) -> tuple[int
     """
     whole = layer_upper_bounds(chain)
     _, narrow, added = _layers(chain_tables(chain))
-    by_others = _bounds_by_others(narrow, np.array(chain.kernels)) + added
+    by_others = _bounds_by_others(narrow, np.array(chain.kernels), chain.has_balanced_degrees) + added
     return tuple(min(bound, int(others)) for bound, others in zip(whole, by_others, strict=True))
 
 
@@ -196,24 +204,18 @@ def _end_bound(chain: FilterChain | ImageChain, vertex: int) -> int:
     return one_layer.loss_rank(merged) - one_layer.functional_rank(merged) // 2
 
 
-def _bounds_by_others(layers: _Layers, kernels: Integers) -> Integers:
+def _bounds_by_others(layers: _Layers, kernels: Integers, has_points: bool) -> Integers:
     """By layer out + in - shared, and no more than its parameters; no out for the last layer, no in for the first."""
     outgoing, incoming = _outgoing_bounds(layers), _outgoing_bounds(layers.mirror_image)[::-1]
     met = np.minimum(_row_ranks(layers).diagonal(1), _row_ranks(layers.mirror_image).diagonal(1)[::-1])
     bounds = outgoing + incoming
-    bounds[1:-1] -= _common_forms(layers.start, layers.end, kernels, met)[1:-1]
+    shared = gauge_forms(layers.start, layers.end, kernels, met)
+    if has_points:
+        ends, tangents = (layers.start, layers.end), (layers.to, layers.out)
+        shared = np.maximum(shared, point_forms(layers.tables, ends, tangents, kernels))
+    bounds[1:-1] -= shared[1:-1]
     least: Integers = np.minimum(bounds, layers.start * layers.end * kernels)
     return least
-
-
-def _common_forms(before: Integers, after: Integers, kernels: Integers, met: Integers) -> Integers:
-    """The forms <Omega, A g D B> = <Omega, A D h B>: g Z = Z h, Z the ``after`` x ``before`` matrix <Omega, A . B>.
-
-    For one tap Z is a matrix of numbers, for two a pencil: a square one is diagonal in some basis. Else g = h = 1.
-    """
-    numbers = np.minimum(np.minimum(before, after), met) ** 2
-    pencils = np.where(before == after, before, 1)
-    return np.where(kernels == 1, numbers, np.where(kernels == 2, pencils, 1))
 
 
 def _row_ranks(layers: _Layers) -> Integers:
