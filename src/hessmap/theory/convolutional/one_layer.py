@@ -120,7 +120,7 @@ def loss_rank(net: OneHiddenConvolution, residual_rank: int | None = None) -> in
     balanced(s (dmax + 1) + sum_y (kmax - y), s + n) of min(m (kmax - x)+, s (dmax - x)+), where kmax is the most taps
     of a phase and dmax = d1 + kmax - 1. Known unless s < K, kt > s d1 and m d1 < D (``has_loss_rank``).
 
-    Kind of truth: conjecture, with an argument in docs/convolutional.md that awaits a second reading.
+    Kind of truth: a theorem, proof in docs/convolutional.md.
 
     Assumptions: generic weights, full input rank, generic residual of rank s (min(D, K) unless given).
 

@@ -13,6 +13,7 @@ from hessmap.theory.convolutional.channel_mixing import channel_mixing_upper_bou
 from hessmap.theory.convolutional.deep_bounds import loss_column_upper_bounds
 from hessmap.theory.convolutional.filter_chains import FilterChain, convolutional_chain
 from hessmap.theory.convolutional.image_chains import ImageChain
+from hessmap.theory.convolutional.layer_kernels import loss_kernel_upper_bound
 from hessmap.theory.convolutional.narrowest_vertices import proved_outer_product_rank
 from hessmap.theory.convolutional.one_hidden_convolution import OneHiddenConvolution
 from hessmap.theory.convolutional.patch_bounds import NO_OUTPUTS, claims_with_bias, non_linear_claims
@@ -24,7 +25,7 @@ _PROOF = "proof in docs/convolutional.md"
 _CORRECTED = "corrected (input 9, kernel 8, filters 3, outputs 5: 44, not 45)"
 _OUTER = f"{_PAPER}, Theorem 7, there a bound; {_CORRECTED}, {_PROOF}"
 _FUNCTIONAL = f"{_PAPER}, Theorem 8, an equality, with the residual rank for the outputs, {_PROOF}"
-_LOSS = Conjecture(f"{_PAPER}, Section 6, there the sum of Theorems 7 and 8; corrected, study cnn/claims", 3_000)
+_LOSS = f"{_PAPER}, Section 6, there the sum of Theorems 7 and 8; corrected, {_PROOF}"
 _LOW_OUTER = f"{_PAPER}, Theorems 5 and 7 with the input rank; not always reached"
 _GENERIC = "the rank for data in general position"
 _DEEP_OUTER = f"{_PAPER}, Theorem 5, with channels times positions and the input rank"
@@ -37,6 +38,8 @@ _NARROWEST = f"cut at the vertices of least width, not in print, {_PROOF}"
 _LAW = Conjecture(f"{_CHAIN}, the law of H_o", 4_452)
 _COLUMNS = Conjecture(f"{_CHAIN}, block columns layer by layer", 4_452)
 _LAYERS = Conjecture(f"{_CHAIN}, what the other layers tell of each", 4_452)
+_KERNELS = "directions of single layers that change no output and no gradient, not in print"
+_ADDED_KERNELS = Conjecture(f"{_KERNELS}; study cnn/layer-kernels", 2_100)
 _IMAGES = "products of polynomial matrices in two variables, not in print; study cnn/images"
 _MIXING = "mixing the channels of a hidden layer changes no output"
 _UNITWISE = f"{_PAPER}, Theorem 8, filter by filter: what its taps and its outputs can tell of each other"
@@ -46,9 +49,9 @@ _NUM_IMAGES = 1_200
 
 @rank_rule.register
 def convolutional_ranks(network: Convolutional, question: RankQuestion) -> RankPrediction:
-    """One linear convolution: exact for data in general position, but that of the loss Hessian is conjectured. Deeper
-    ones: a law of the outer-product rank, proved where vertices of least width leave at most two layers between them
-    and else conjectured, and bounds. Padded or biased ones: bounds.
+    """One linear convolution: exact for data in general position. Deeper ones: a law of the outer-product rank, proved
+    where vertices of least width leave at most two layers between them and else conjectured, for stride 1 a conjecture
+    of the loss rank, and bounds. Padded or biased ones: bounds.
 
     Assumptions: those of ``one_layer``, ``deep_bounds``, ``deep_law``, ``deep_columns`` and ``patch_bounds``. Under
     cross-entropy all formulas hold with one output less. Non-linear networks: the linear value as numerical rank, or
@@ -60,7 +63,7 @@ def convolutional_ranks(network: Convolutional, question: RankQuestion) -> RankP
     (44, 'exact')
     >>> deep = convolutional_ranks(Convolutional(9, channels=(1, 2, 2), kernels=(3, 3), outputs=4), RankQuestion())
     >>> [(rank.value, rank.truth) for rank in (deep.outer_product, deep.functional, deep.loss)]
-    [(36, 'conjecture'), (28, 'conjectured bound'), (58, 'upper bound')]
+    [(36, 'conjecture'), (28, 'conjectured bound'), (58, 'conjecture')]
     """
     return _ranks(network, question)
 
@@ -173,19 +176,23 @@ def _deep_claims(network: Convolutions, seen: tuple[int, ...], facts: DataFacts)
         proved = proved_outer_product_rank(chain) if is_exact and isinstance(chain, FilterChain) else None
         if proved is not None:
             outer.append(RankValue(proved, "exact", _NARROWEST))
-        functional.append(laws[1].bound(deep_columns.functional_upper_bound(chain)))
+        if residual:  # H_f sees the last layer through the residual alone: it is that of so many outputs
+            seen_by_residual = _chain(network, replace(facts, effective_output_dim=residual))
+            functional.append(laws[1].bound(deep_columns.functional_upper_bound(seen_by_residual)))
         loss.append(laws[2].bound(deep_columns.loss_upper_bound(chain)))
+        if isinstance(chain, FilterChain):
+            loss.append(_rank_bound(loss_kernel_upper_bound(chain), f"{_KERNELS}, {_PROOF}"))
+            if is_exact and max(chain.strides) == 1 and residual == min(rank, sizes[-1]):
+                loss.append(_ADDED_KERNELS.value(sum(deep_columns.layer_upper_bounds(chain))))
     return outer, functional, loss
 
 
 def _conjectures(chain: FilterChain | ImageChain) -> tuple[Conjecture, Conjecture, Conjecture]:
     if isinstance(chain, FilterChain):
         return _LAW, _COLUMNS, _LAYERS
-    return (
-        Conjecture(f"{_IMAGES}, products and gauge", _NUM_IMAGES),
-        Conjecture(f"{_IMAGES}, block columns layer by layer", _NUM_IMAGES),
-        Conjecture(f"{_IMAGES}, what the other layers tell of each", _NUM_IMAGES),
-    )
+    named = ("products and gauge", "block columns layer by layer", "what the other layers tell of each")
+    outer, functional, loss = (Conjecture(f"{_IMAGES}, {part}", _NUM_IMAGES) for part in named)
+    return outer, functional, loss
 
 
 def _chain(network: Convolutions, facts: DataFacts) -> FilterChain | ImageChain:
@@ -232,9 +239,9 @@ def _one_hidden_claims(network: Convolutional, seen: tuple[int, ...], facts: Dat
     moments = one_layer.functional_rank(net, residual)
     functional = [RankValue(moments, "upper_bound" if padding else "exact", _FUNCTIONAL)]
     if is_full and one_layer.has_loss_rank(net, residual):
-        loss = _LOSS.value(one_layer.loss_rank(net, residual))
+        loss = RankValue(one_layer.loss_rank(net, residual), "exact", _LOSS)
     else:
-        loss = _LOSS.bound(one_layer.loss_rank(net))
+        loss = _rank_bound(one_layer.loss_rank(net), _LOSS)
     return outer, functional, [loss, *_deep_loss_bounds((*network.widths[:-1], outputs), seen, facts)]
 
 

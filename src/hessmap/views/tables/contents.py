@@ -95,7 +95,7 @@ def column_widths(contents: Table, columns: Sequence[int], width: int) -> list[i
     widths = [_word_width(contents, place) for place in columns]
     room = width - sum(widths) - _GAP * (len(columns) - 1)
     numbers_first = sorted(enumerate(columns), key=lambda column: not contents.is_number[column[1]])
-    for wanted in (_least_width, _cell_width):
+    for wanted in (_least_width, _cell_width, _head_width):
         for position, place in numbers_first:
             more = max(0, min(wanted(contents, place) - widths[position], room))
             widths[position] += more
@@ -107,6 +107,11 @@ def _cell_width(contents: Table, place: int) -> int:
     """The longest cell of a column, or the longest word above it."""
     cells = [len(line[place]) for line in contents.lines]
     return max([*cells, *(len(word) for word in contents.labels[place].split())], default=0)
+
+
+def _head_width(contents: Table, place: int) -> int:
+    """The whole label of a column of words; of numbers the head may go on in the next line."""
+    return 0 if contents.is_number[place] else len(contents.labels[place])
 
 
 def _word_width(contents: Table, place: int) -> int:

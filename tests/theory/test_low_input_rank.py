@@ -1,0 +1,59 @@
+"""Inputs of low rank: fewer inputs of a dense layer, sums of products of subspaces for patches."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from hessmap.networks import FullyConnected, LocallyConnected
+from hessmap.results import PARTS
+from hessmap.studies.cnn import low_input_rank as study
+from hessmap.theory import predict_ranks
+from hessmap.theory.locally_connected.low_input_rank import loss_rank, outer_product_rank
+from hessmap.theory.locally_connected.one_layer import locally_connected_ranks
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_inputs_of_rank_r_are_r_inputs(seed):
+    """A dense first layer sees the span of its inputs alone, with a bias or without."""
+    draw = random.Random(seed)
+    hidden = tuple(draw.randint(1, 6) for _ in range(draw.randint(2, 4)))
+    inputs, bias = draw.randint(2, 7), draw.random() < 0.5
+    rank = draw.randint(1, inputs - 1)
+    low = predict_ranks(FullyConnected((inputs, *hidden), bias=bias), input_rank=rank)
+    small = predict_ranks(FullyConnected((rank, *hidden), bias=bias))
+    for part in PARTS:
+        one, other = getattr(low, part), getattr(small, part)
+        assert (one.value, one.kind) == (other.value, other.kind)
+        assert bias or one.kind == "exact"
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_full_rank_is_the_theorem_of_patches(seed):
+    draw = random.Random(seed)
+    sizes = tuple(draw.randint(1, 6) for _ in range(4))
+    full = locally_connected_ranks(*sizes)
+    rank = sizes[0] * sizes[1]
+    assert outer_product_rank(*sizes, rank).value == full.outer_product
+    found = loss_rank(*sizes, rank)
+    assert found.value == full.loss if found.is_exact else found.value >= full.loss
+
+
+def test_every_kind_of_claim_is_made():
+    few, many = LocallyConnected(3, 4, 2, 5), LocallyConnected(5, 4, 1, 5)
+    assert [getattr(predict_ranks(few, input_rank=7), part).kind for part in PARTS] == ["exact"] * 3
+    assert predict_ranks(few, input_rank=7, residual_rank=2).loss.kind == "upper_bound"
+    assert predict_ranks(many, input_rank=13).outer_product.kind == "upper_bound"
+
+
+@pytest.mark.parametrize("family", ["patches", "convolutions", "dense"])
+def test_the_study_finds_every_claim_right(family):
+    found = study.measure({"family": family, "num_networks": 8, "batch": 99})
+    assert found["held"] == 8
+
+
+def test_the_study_bites(monkeypatch):
+    right = study.predict_ranks
+    monkeypatch.setattr(study, "predict_ranks", lambda net, input_rank: right(net, input_rank=max(1, input_rank - 1)))
+    assert study.measure({"family": "dense", "num_networks": 5, "batch": 99})["held"] < 5
