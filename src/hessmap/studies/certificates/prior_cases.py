@@ -36,7 +36,7 @@ class Choice(NamedTuple):
 
 CHOICES = {
     "fashion_mnist": Choice("fc-100", (0.25, 0.5, 0.7, 0.9), (1,), 0.7),
-    "cifar10": Choice("strided-16-32", (0.25, 0.5, 0.7, 0.9), (1,), None),
+    "cifar10": Choice("strided-16-32", (0.25, 0.5, 0.7, 0.9), (1,), 0.9),
 }
 _CONVOLUTIONAL = {"mnist": "strided-8-16", "fashion_mnist": "strided-8-16", "cifar10": "strided-16-32"}
 
