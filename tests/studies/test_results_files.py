@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import toy_studies
 
-from hessmap.errors import DataFileError
+from hessmap.errors import DataFileError, HessmapError
 from hessmap.runs.collection import (
     NoRecords,
     collection_from_results,
@@ -134,3 +134,21 @@ def test_results_of_another_version_are_refused(store_path: Path, tmp_path: Path
         collection_from_results(replace(toy_studies.SQUARE, version=2), tmp_path)
     with pytest.raises(DataFileError, match="must have been exported; there is no"):
         collection_from_results(toy_studies.SQUARE, tmp_path / "elsewhere")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"", b"{", b"[]", b"3", b"\xff\xfe", b"{}", b"[" * 100_000, b'{"records": 3}',
+        b'{"records": [{"case": 3, "record": 1}], "failures": [], "version": 1, "provenance": []}',
+        b'{"records": [{"case": {"a": {"float": "x"}}, "record": {"a": {"float": "x"}}}], "failures": []}',
+        b'{"records": [{"case": {}, "record": {"array": [1], "shape": [9], "dtype": "int64"}}], "failures": []}',
+        b'{"records": [], "failures": [3], "version": 1, "provenance": []}',
+    ],
+)  # fmt: skip
+def test_a_file_with_odd_content_is_refused_in_a_sentence(content: bytes, tmp_path: Path) -> None:
+    path = results_path(toy_studies.SQUARE, tmp_path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+    with pytest.raises(HessmapError, match="must"):
+        collection_from_results(toy_studies.SQUARE, tmp_path)

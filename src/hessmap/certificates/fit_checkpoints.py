@@ -16,7 +16,7 @@ from hessmap.certificates.fit import PosteriorFit
 from hessmap.certificates.posterior import LayerPosterior
 from hessmap.certificates.subject import Subject
 from hessmap.results.provenance import data_hash
-from hessmap.training.checkpoints import check_same_settings, load_checkpoint, save_checkpoint
+from hessmap.training.checkpoints import check_same_settings, content_of, load_checkpoint, save_checkpoint
 
 
 def restored(fit: PosteriorFit, path: str | Path, basis: str | GivenBases, subject: Subject) -> Callable[[], None]:
@@ -27,7 +27,8 @@ def restored(fit: PosteriorFit, path: str | Path, basis: str | GivenBases, subje
     if Path(path).exists():
         state = load_checkpoint(path)
         check_same_settings(path, state.get("settings"), wanted)
-        _restore(fit, state["fit"])
+        with content_of(path, "a fit under way"):
+            _restore(fit, state["fit"])
     return lambda: save_checkpoint(path, {"settings": wanted, "fit": _state(fit)})
 
 

@@ -17,7 +17,9 @@ def largest_entry(array: Floats) -> float:
 def frobenius_norm(array: Floats) -> float:
     """The Frobenius norm, scaled so that squares neither overflow nor vanish."""
     largest = largest_entry(array)
-    return largest * float(np.linalg.norm(array / largest)) if largest else 0.0
+    if not largest or not np.isfinite(largest):
+        return largest
+    return largest * float(np.linalg.norm(array / largest))
 
 
 def column_norms(array: Floats) -> Floats:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
-from hessmap.errors import InvalidInput, sentence, unknown_name
+from hessmap.errors import HessmapError, InvalidInput, sentence, unknown_name
 from hessmap.results.frames import frame
 from hessmap.results.html_tables import html_facts
 from hessmap.results.pictures import plot
@@ -61,12 +61,15 @@ class Record:
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Self:
         name = data.get("record") if isinstance(data, dict) else None
-        if name not in _RECORDS:
+        if not isinstance(name, str) or name not in _RECORDS:
             raise unknown_name("record", name, sorted(_RECORDS))
         try:
             record = restored_value(data, _record_of)
-        except (TypeError, ValueError) as error:
-            raise InvalidInput(sentence(f"the JSON must hold the fields of a {name}", str(error))) from error
+        except HessmapError:
+            raise
+        except Exception as error:  # of the fields' own checks, which expect the values of a record
+            got = f"{type(error).__name__}: {error}"
+            raise InvalidInput(sentence(f"the JSON must hold the fields of a {name}", got)) from error
         if not isinstance(record, cls):
             raise InvalidInput(sentence(f"the JSON must hold a {cls.__name__}", f"it holds a {name}"))
         return record
@@ -75,7 +78,7 @@ class Record:
     def from_json(cls, text: str) -> Self:
         try:
             data = json.loads(text)
-        except json.JSONDecodeError as error:
+        except (ValueError, TypeError, RecursionError) as error:
             raise InvalidInput(sentence("a record is read from JSON", f"the text is not: {error}")) from error
         return cls.from_dict(data)
 

@@ -7,6 +7,7 @@ Python's own ``json`` writes ``Infinity``, which no other client reads; here it 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping
 from fractions import Fraction
 from typing import Any
@@ -15,6 +16,8 @@ import numpy as np
 
 from hessmap.errors import InvalidInput, sentence
 
+_DTYPES = ["bool", *(f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)), "float16", "float32"]
+_DTYPES += ["float64"]
 Expand = Callable[[object], Mapping[str, Any] | None]
 
 
@@ -55,6 +58,13 @@ def _plain_array(name: str, array: np.ndarray[Any, Any]) -> Any:
     return {"array": items, "shape": list(array.shape), "dtype": str(array.dtype)}
 
 
+def _restored_fraction(text: Any) -> Fraction:
+    """Of whole numbers alone: ``Fraction`` would write out 1e1000000000."""
+    if not re.fullmatch(r"-?\d+(/\d+)?", str(text)):
+        raise InvalidInput(sentence("a fraction must be of two whole numbers", f"got {str(text)[:40]!r}"))
+    return Fraction(text)
+
+
 def restored_value(value: Any, build: Callable[[dict[str, Any]], Any] | None = None) -> Any:
     """What ``plain`` made: arrays are arrays, inf is inf, lists are tuples; ``build`` may turn dictionaries into more.
 
@@ -68,8 +78,11 @@ def restored_value(value: Any, build: Callable[[dict[str, Any]], Any] | None = N
     if value.keys() == {"float"}:
         return float(value["float"])
     if value.keys() == {"fraction"}:
-        return Fraction(value["fraction"])
+        return _restored_fraction(value["fraction"])
     if value.keys() == {"array", "shape", "dtype"}:
+        if value["dtype"] not in _DTYPES:
+            must = "an array of a record must hold real numbers"
+            raise InvalidInput(sentence(must, f"its number format is {value['dtype']!r}"))
         return np.array(value["array"], dtype=value["dtype"]).reshape(value["shape"])
     fields = {name: restored_value(item, build) for name, item in value.items()}
     return build(fields) if build is not None else fields

@@ -158,7 +158,7 @@ def read_results(study: Study, folder: Path = DEFAULT_RESULTS) -> StoredRecords:
             Failure(case_key(item["case"]), item["error"], item["attempts"]) for item in content["failures"]
         )
         version, provenances = content["version"], tuple(content["provenance"])
-    except (json.JSONDecodeError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, OSError, RecursionError) as error:
         must = "a results file must be as it was exported"
         raise DataFileError(sentence(must, f"{path} is not ({error!r})")) from error
     if version != study.version:

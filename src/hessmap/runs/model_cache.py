@@ -96,11 +96,15 @@ def _read_model(place: Path) -> Any:
     import torch
 
     path = place / "model.pt"
-    about = json.loads((place / "settings.json").read_text())
-    if not path.exists() or _hash(path) != about["sha256"]:
-        must = "a cached model must be as it was written"
-        raise DataFileError(sentence(must, f"{path} is not", f"Delete {place} to train it again"))
-    return torch.load(path, weights_only=True)
+    try:
+        about = json.loads((place / "settings.json").read_text())
+        if path.exists() and _hash(path) == about["sha256"]:
+            return torch.load(path, weights_only=True)
+        reason = ""
+    except Exception as error:  # foreign bytes lead the unpickler to raise anything
+        reason = f" ({type(error).__name__}: {(str(error).splitlines() or [''])[0]})"
+    must = "a cached model must be as it was written"
+    raise DataFileError(sentence(must, f"{path} is not{reason}", f"Delete {place} to train it again"))
 
 
 def _hash(path: Path) -> str:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from hessmap.errors import DataFileError, InvalidInput, sentence
+from hessmap.errors import DataFileError, HessmapError, InvalidInput, sentence
 
 Location = str | os.PathLike[str]
 
@@ -46,6 +48,18 @@ def load_checkpoint(path: Location) -> dict[str, Any]:
     if not isinstance(state, dict):
         raise DataFileError(sentence("a checkpoint must hold a training", f"{path} holds a {type(state).__name__}"))
     return state
+
+
+@contextmanager
+def content_of(path: Location, what: str) -> Iterator[None]:
+    """Around the lines that take a readable file apart: whatever they raise means that it does not hold ``what``."""
+    try:
+        yield
+    except HessmapError:
+        raise
+    except Exception as error:  # keys that are missing, values of another type or shape
+        got = f"{path} does not ({type(error).__name__}: {(str(error).splitlines() or [''])[0]})"
+        raise DataFileError(sentence(f"the file must hold {what}", got, "Delete it to start anew")) from error
 
 
 def check_same_settings(path: Location, found: Any, wanted: dict[str, Any]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +11,7 @@ import torch
 
 from hessmap.errors import unknown_name
 from hessmap.results.provenance import data_hash
-from hessmap.training.checkpoints import Location, check_same_settings, load_checkpoint, save_checkpoint
+from hessmap.training.checkpoints import Location, check_same_settings, content_of, load_checkpoint, save_checkpoint
 from hessmap.training.objective import Evaluation, History, Objective, divergence_error
 
 Augmentation = Callable[[torch.Tensor, torch.Generator], torch.Tensor]
@@ -90,12 +91,14 @@ class TrainingState:
         """Take up the state of a checkpoint of the same training."""
         state = load_checkpoint(path)
         check_same_settings(path, state.get("identity"), self._identity)
-        self.epoch = state["epoch"]
-        self.goal.model.load_state_dict(state["model"])
-        self.optimiser.load_state_dict(state["optimiser"])
-        self.order.set_state(state["order"])
-        torch.set_rng_state(state["random_state"])
-        self.history = [(epoch, Evaluation(*evaluation)) for epoch, evaluation in state["history"]]
+        with content_of(path, "a training under way"):
+            epoch = operator.index(state["epoch"])
+            history = [(operator.index(at), Evaluation(*evaluation)) for at, evaluation in state["history"]]
+            order, random_state = (torch.Generator().set_state(state[name]) for name in ("order", "random_state"))
+            self.optimiser.load_state_dict(state["optimiser"])
+            self.goal.model.load_state_dict(state["model"])
+        self.epoch, self.history, self.order = epoch, history, order
+        torch.set_rng_state(random_state.get_state())
 
     @property
     def _identity(self) -> dict[str, Any]:

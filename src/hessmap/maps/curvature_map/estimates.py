@@ -17,6 +17,7 @@ from hessmap.maps.curvature_map.network import Progress, description
 from hessmap.maps.curvature_map.plan import ProductBudget
 from hessmap.maps.curvature_map.spread import curvature_spread
 from hessmap.maps.curvature_map.stages import Stages, product_caps
+from hessmap.measurement.array_norms import frobenius_norm
 from hessmap.measurement.block_traces import BlockTraces
 from hessmap.measurement.eigenpair_cost import eigenpairs_bytes
 from hessmap.measurement.matrices import Floats
@@ -131,7 +132,7 @@ def _record(
         num_samples=problem.num_samples,
         num_parameters=problem.num_parameters,
         risk=problem.risk(),
-        gradient_norm=float(problem.gradient().norm()),
+        gradient_norm=frobenius_norm(problem.gradient().double().cpu().numpy()),
         parts=(),
         layers=layers,
         effective_dimension=None,

@@ -16,6 +16,7 @@ from hessmap.maps.curvature_map.layers import layer_rows, layer_spectra, measure
 from hessmap.maps.curvature_map.spread import curvature_spread
 from hessmap.maps.data_ranks import measured_data_ranks
 from hessmap.measurement import effective_dimension, numerical_rank, spectrum, top_eigenpairs
+from hessmap.measurement.array_norms import frobenius_norm
 from hessmap.networks import AttentionModule, SelfAttention, describe
 from hessmap.results import PARTS, Part, RankCertificate, RankMeasurement, RankPrediction, Spectrum
 from hessmap.results.maps import DataRankMeasurement, FactorCurvature, LayerCurvature, NetworkCurvature, PartCurvature
@@ -46,7 +47,7 @@ def network_curvature(
         num_samples=problem.num_samples,
         num_parameters=problem.num_parameters,
         risk=problem.risk(),
-        gradient_norm=float(problem.gradient().norm()),
+        gradient_norm=frobenius_norm(problem.gradient().double().cpu().numpy()),
         parts=tuple(
             PartCurvature(
                 part,

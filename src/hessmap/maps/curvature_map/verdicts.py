@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import inf
 
 import numpy as np
 
@@ -97,7 +98,12 @@ def _why_it_departs(network: NetworkCurvature, predictions: Sequence[RankValue])
     if len(tried) == len(predictions):
         before = f"the first after {min(tried):,} networks without one"
         return f"Unless its weights are special, it is a counterexample of the conjecture, {before}."
-    return "The theorem is about generic weights: products of consecutive weight matrices of maximal rank."
+    cut = network["loss"].measurement
+    return (
+        "The theorem is about generic weights, products of consecutive weight matrices of maximal rank, and counts "
+        f"every curvature but zero; what is below {cut.threshold / (cut.scale or 1.0):.0e} of the largest is not "
+        "counted here."
+    )
 
 
 def bulk_sentence(network: NetworkCurvature) -> str:
@@ -148,6 +154,8 @@ def heaviest_layer_sentence(network: NetworkCurvature) -> str:
     if len(network.layers) < 2:
         return ""
     heaviest = max(network.layers, key=lambda layer: layer.curvature_share)
+    if not heaviest.curvature_share:
+        return ""  # no layer has any
     parameters = heaviest.num_parameters / network.num_parameters
     error = f" (± {heaviest.share_error:.0%})" if heaviest.share_error >= 0.005 else ""
     text = (
@@ -183,13 +191,17 @@ def no_ranks_sentence(network: NetworkCurvature) -> str:
 
 def factors_sentence(network: NetworkCurvature) -> str:
     """Why the sharp directions of a layer are few, and whether the two factors find them."""
-    layers = [(layer.name, layer.factors) for layer in network.layers if layer.factors is not None]
+    known = [(layer, layer.factors) for layer in network.layers if layer.factors is not None]
+    layers = [(layer.name, factors) for layer, factors in known if layer.curvature_share]
     if not layers:
         return ""
+    where = _layers_in_words([name for name, _ in layers], len(network.layers))
     few = layers[0][1].num_classes - 1
     ratio = min(found.input_ratio for _, found in layers)
     shares = [found.outlier_share for _, found in layers if found.outlier_share is not None]
-    text = f"In every layer the strongest direction of the inputs has at least {ratio:.3g} times the weight of the next"
+    text = f"In {where} the strongest direction of the inputs has at least {ratio:.3g} times the weight of the next"
+    if ratio == inf:
+        text = f"In {where} the inputs have a single direction"
     if shares:
         share = f"{min(shares):.0%} of all magnitudes"
         strongest = f"{few} directions of the outputs, one less than the classes, hold"
@@ -198,11 +210,21 @@ def factors_sentence(network: NetworkCurvature) -> str:
     if not overlaps:
         return f"{text}."
     worst, best = (pick(overlaps, key=lambda name: overlaps[name]) for pick in (min, max))
-    overlap = f"{overlaps[worst]:.0%} (layer {worst})"
-    if len(overlaps) > 1:
-        overlap += f" to {overlaps[best]:.0%} (layer {best})"
+    overlap = f"{overlaps[worst]:.0%}"
+    if len(overlaps) == 1:
+        overlap += f" (layer {worst})"
+    elif f"{overlaps[best]:.0%}" != overlap:
+        overlap += f" (layer {worst}) to {overlaps[best]:.0%} (layer {best})"
     sharpest = f"the space of a layer's {few} sharpest" if few > 1 else "a layer's sharpest direction"
     return f"{text}. The product of both, as K-FAC uses it, finds {overlap} of {sharpest}."
+
+
+def _layers_in_words(names: Sequence[str], num_layers: int) -> str:
+    """Those that something is said of: all of them, or which."""
+    if len(names) == num_layers:
+        return "every layer"
+    some = f"{len(names)} of {num_layers} layers"
+    return f"layer {names[0]}" if len(names) == 1 else f"each of layers {', '.join(names)}" if len(names) < 5 else some
 
 
 def effective_dimension_sentence(network: NetworkCurvature) -> str:

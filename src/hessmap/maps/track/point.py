@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from hessmap.curvature import Problem, functional_hessian, loss_hessian, outer_product_hessian
 from hessmap.errors import require, require_name
 from hessmap.measurement import gradient_overlap, top_eigenpairs, trace_estimate
+from hessmap.measurement.array_norms import frobenius_norm
 from hessmap.results import PARTS, EigenpairsMeasurement, Part
 from hessmap.results.tracks import TrackPoint
 
@@ -94,7 +95,7 @@ def measured_point(
     point = TrackPoint(
         step=step,
         risk=problem.risk(),
-        gradient_norm=float(gradient.norm()),
+        gradient_norm=frobenius_norm(gradient.double().cpu().numpy()),
         eigenvalues=np.zeros(0) if pairs is None else pairs.eigenvalues,
         residuals=np.zeros(0) if pairs is None else pairs.residuals,
         converged=pairs is None or pairs.converged,
