@@ -26,17 +26,20 @@ def coins(num_samples: int, seed: int) -> Data:
 
 
 def test_bound_holds_as_often_as_promised_and_without_the_divergence_it_does_not() -> None:
-    options = QUICK | {"basis": "standard", "iterations": 40, "num_draws": 500, "delta": 0.05, "sampling_delta": 0.05}
+    """Labels that are coins: the true error is 1/2, and a bound below it is broken. A promise that fails twice as often
+    as it may passes 80 repetitions in 1 of 80 cases; without the divergence almost all of them break.
+    ``repeated_certificates.py`` counts 500 of every form."""
+    options = QUICK | {"basis": "standard", "iterations": 20, "num_draws": 500, "delta": 0.05, "sampling_delta": 0.05}
     num_broken = num_broken_without_divergence = 0
-    for seed in range(200):
+    for seed in range(80):
         data = coins(60, seed)
         model, initial = trained(data, (60, 2), epochs=20, seed=seed)
         found = certify(model, initial, data, seed=seed, **options)
         free = maurer_complexity(0.0, found.num_samples, PriorGrid().log_cost(found.grid_index), found.delta)
         num_broken += found.bound < 0.5
         num_broken_without_divergence += binary_kl_inverse(found.sampled_error_bound, free) < 0.5
-    assert num_broken <= 200 * 0.1
-    assert num_broken_without_divergence > 200 * 0.1
+    assert num_broken <= 80 * 0.1
+    assert num_broken_without_divergence > 80 * 0.5
 
 
 def test_bound_on_random_labels_stays_above_the_true_error() -> None:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrizations
 
 import hessmap as hm
-from hessmap.curvature.recording import Recording, SampleAxis, recording_of
+from hessmap.curvature.recording import LayerUse, Recording, SampleAxis, recording_of
 
 INPUTS = torch.randn(5, 3, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 LABELS = torch.arange(5) % 3
@@ -175,3 +175,10 @@ def test_a_recurrent_network_is_one_use_of_all_its_weights() -> None:
     found = recording_of(hm.Problem(Recurrent(), "cross_entropy", INPUTS, LABELS))
     assert kinds(found, "cell.weight_hh_l0") == ["other"]
     assert found.structured_names == {"head.weight", "head.bias"}
+
+
+def test_a_use_of_which_nothing_is_known_claims_no_sizes() -> None:
+    use = LayerUse("other", "mystery", frozenset({"weight"}))
+    sizes = use.num_inputs, use.num_outputs, use.num_positions, use.input_size, use.weight_shape
+    assert sizes == (0, 0, 0, 0, ())
+    assert not use.is_structured

@@ -7,12 +7,15 @@ import resource
 import signal
 import sqlite3
 import sys
+from multiprocessing import Pipe
 from pathlib import Path
+from typing import Any
 
 import pytest
 from toy_processes import is_running, said, study_program, until, waiting
 
 from hessmap.runs.encoding import case_of_key
+from hessmap.runs.engines import processes
 from hessmap.runs.engines.processes import WorkerError
 from hessmap.runs.run import run
 from hessmap.runs.store import Store
@@ -194,3 +197,24 @@ def test_workers_hold_blas_to_the_threads_of_the_study(store_path: Path, monkeyp
         (row,) = store.rows("toy/threads", 1)
     assert (row["environment"], row["torch"]) == ("2", 2)
     assert os.environ["OMP_NUM_THREADS"] == "7"
+
+
+class Listed:
+    """A worker as the loop sees it: a connection, and whether its process has ended."""
+
+    def __init__(self, is_over: bool) -> None:
+        self.connection, self.theirs = Pipe()
+        self.is_over = is_over
+
+    def has_ended(self) -> bool:
+        return self.is_over
+
+
+def test_news_are_of_those_that_sent_something_else_of_those_that_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processes, "_POLL_SECONDS", 0.0)
+    silent, ended, talking = Listed(False), Listed(True), Listed(False)
+    workers: Any = [silent, ended, talking]
+    assert processes._workers_with_news(workers) == [ended]
+    assert processes._workers_with_news(workers[:1]) == []
+    talking.theirs.send("an outcome")
+    assert processes._workers_with_news(workers) == [talking]  # who ended without a word is asked when all are silent

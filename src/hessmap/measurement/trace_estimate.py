@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from math import inf
 from typing import Literal, get_args
 
 import numpy as np
@@ -98,7 +97,8 @@ def frobenius_norm_estimate(
 
     ||A||^2 = ||A Q||^2 + E ||A (I - Q Q^T) z||^2 for random signs z and the range Q of a sketch: one product a probe.
     The standard error of the root is that of the square over twice the root. With B = (I - Q Q^T) A^2 (I - Q Q^T) the
-    square of z^T B w is on average tr(B^2) for two probes z, w, which ``form_error`` asks for.
+    square of z^T B w is on average tr(B^2) for two probes z, w, which ``form_error`` asks for. The interval is that of
+    the logarithm of what the probes see: where a few eigenvalues decide, its error is in proportion to itself.
 
     >>> round(frobenius_norm_estimate(np.diag([3.0, -4.0])).value, 12)
     5.0
@@ -122,8 +122,11 @@ def frobenius_norm_estimate(
         spread = size * form_error(values / size, float(np.square(products).mean()) / size, size)
         error = spread / (2 * value) if value else 0.0
         if target.is_met(value, error) or operator.num_products + BLOCK > target.max_products:
+            outside = float(values.mean())
+            logs = interval(0.0, spread / outside if outside else 0.0, len(values))
+            low, high = (operator.scale * float(np.sqrt(known + outside * np.exp(end))) for end in logs)
             found = operator.scale * value, operator.scale * error
-            return _record("frobenius_norm", operator, "hutch++", *found, len(values), target, least=0.0)
+            return _record("frobenius_norm", operator, "hutch++", *found, len(values), target, ends=(low, high))
 
 
 def _record(
@@ -134,17 +137,17 @@ def _record(
     error: float,
     count: int,
     target: ErrorTarget,
-    least: float = -inf,
     norm: float = 0.0,
+    ends: tuple[float, float] | None = None,
 ) -> SpectralEstimate:
-    """The record of a value that is at least ``least``, with its standard error over ``count`` values."""
+    """The record of a value with its standard error over ``count`` values; ``ends`` are those of its interval, by
+    default Student's."""
     is_exact = method == "exact"
-    low, high = interval(value, error, count)
     return SpectralEstimate(
         quantity=quantity,
         value=value,
         standard_error=error,
-        interval=(max(least, low), high),
+        interval=ends or interval(value, error, count),
         confidence=CONFIDENCE,
         method_error=0.0,
         asked=target.standard_error(value, norm),
