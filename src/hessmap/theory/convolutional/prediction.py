@@ -9,6 +9,7 @@ from hessmap.networks.convolutions import Convolutions
 from hessmap.results import RankPrediction, RankValue
 from hessmap.theory.claims import Claims, Conjecture, claims_as_bounds, rank_prediction
 from hessmap.theory.convolutional import deep_bounds, deep_columns, deep_law, one_layer
+from hessmap.theory.convolutional.biased_convolution import one_biased_claims
 from hessmap.theory.convolutional.channel_mixing import channel_mixing_upper_bound
 from hessmap.theory.convolutional.deep_bounds import loss_column_upper_bounds
 from hessmap.theory.convolutional.filter_chains import FilterChain, convolutional_chain
@@ -89,13 +90,12 @@ def image_convolutional_ranks(network: ImageConvolutional, question: RankQuestio
 def _ranks(network: Convolutions, question: RankQuestion) -> RankPrediction:
     facts = data_facts(network.input_dim, network.output_dim, network.has_bias, question)
     seen = _visible_parameters(network, facts)
-    num_filters = sum(network.channels[1:])
     return rank_prediction(
         network,
         question,
         facts,
         lambda: _linear_claims(network, seen, facts),
-        lambda: non_linear_claims(network.activation, seen, num_filters, _unitwise_bound(network, facts)),
+        lambda: non_linear_claims(network.activation, seen, sum(network.channels[1:]), _unitwise_bound(network, facts)),
     )
 
 
@@ -132,16 +132,16 @@ def _claims_of_kind(network: Convolutions, seen: tuple[int, ...], facts: DataFac
         dense = claims_with_bias(network.widths, network.biases, seen, facts)
         pairs = zip(dense, _claims_from_weights_alone(network, facts), strict=True)
         outer, functional, loss = ([*claims, *more] for claims, more in pairs)
-        return outer, functional, loss
+        functional_too, loss_too = one_biased_claims(network, facts)
+        return outer, [*functional, *functional_too], [*loss, *loss_too]
     if network.num_layers == 2 and isinstance(network, Convolutional):
         return _one_hidden_claims(network, seen, facts)
     return _deep_claims(network, seen, facts)
 
 
 def _claims_from_weights_alone(network: Convolutions, facts: DataFacts) -> Claims:
-    """A last bias moves the outputs by any constant, and up to constants the outputs move as without bias, on centred
-    inputs: outputs are added to the rank. So of H_L if the residuals sum to zero, and H_f is then that without bias.
-    Without a last bias these are bounds."""
+    """A last bias moves the outputs by any constant, which adds them to the rank without bias on centred inputs. So of
+    H_L if the residuals sum to zero, and H_f is then that without bias. Without a last bias these are bounds."""
     outputs = facts.effective_output_dim
     residual = min(facts.residual_rank, facts.entering_rank, outputs)
     assert isinstance(network, Convolutional | ImageConvolutional)
