@@ -1,0 +1,52 @@
+"""One linear convolution with a bias, residuals of any sum."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from hessmap.errors import InvalidInput
+from hessmap.networks import Convolutional
+from hessmap.studies.cnn import biased_convolution as study
+from hessmap.theory import predict_ranks
+from hessmap.theory.convolutional.biased_convolution import loss_rank
+from hessmap.theory.convolutional.one_hidden_convolution import OneHiddenConvolution
+
+
+@pytest.mark.parametrize("has_last_bias", [True, False])
+def test_drawn_networks_have_the_ranks_of_the_formulas(has_last_bias):
+    found = study.measure({"has_last_bias": has_last_bias, "num_networks": 15, "batch": 99})
+    assert found["right"] == {"functional": 15, "loss": 15}
+    assert found["counterexamples"] == []
+
+
+def test_the_study_bites(monkeypatch):
+    right = study.predict_ranks
+    monkeypatch.setattr(study, "predict_ranks", lambda net: right(net, mean_residual_is_zero=True))
+    found = study.measure({"has_last_bias": True, "num_networks": 15, "batch": 99})
+    assert found["right"]["functional"] < 15
+
+
+def test_nothing_is_claimed_beyond_the_assumptions():
+    net = Convolutional(9, (1, 3), (4,), outputs=4, bias=True)
+    assert [predict_ranks(net).functional.kind, predict_ranks(net).loss.truth] == ["exact", "conjecture"]
+    for options in ({"input_rank": 5}, {"residual_rank": 2}):
+        assert predict_ranks(net, **options).loss.kind == "upper_bound"
+    padded = Convolutional(9, (1, 3), (4,), outputs=4, bias=True, paddings=(1,))
+    assert predict_ranks(padded).loss.kind == "upper_bound"
+    with pytest.raises(InvalidInput, match="no more outputs than inputs; got 5 for 3"):
+        loss_rank(OneHiddenConvolution(3, kernel=2, filters=1, outputs=5), has_last_bias=True)
+
+
+def test_the_loss_rank_is_at_most_the_parameters():
+    draw = random.Random(0)
+    for _ in range(500):
+        kernel, positions, stride = draw.randint(1, 9), draw.randint(1, 6), draw.randint(1, 3)
+        if stride > kernel:
+            continue
+        sizes = {"filters": draw.randint(1, 9), "outputs": draw.randint(1, kernel), "channels": draw.randint(1, 3)}
+        net = OneHiddenConvolution((positions - 1) * stride + kernel, kernel, stride=stride, **sizes)
+        for last in (False, True):
+            weights = net.filters * (net.num_taps + 1 + net.outputs * positions)
+            assert loss_rank(net, last) <= weights + last * net.outputs
