@@ -45,8 +45,9 @@ def cases(data: str) -> tuple[Case, ...]:
     """Small networks at every fraction and in every basis, on so many images that all of that can be run; a few of them
     on all images; on MNIST also the large ones, whose numbers are compared."""
     if data == "digits":
-        common = _common(epochs=60, iterations=600, draws=50_000) | {"seed": range(2)}
-        return grid(network=["fc-100", "cnn-16-32"], fraction=FRACTIONS, posterior=("prior", *BASES), **common)
+        common = _common(epochs=60, iterations=600, draws=50_000) | {"fraction": FRACTIONS, "seed": range(2)}
+        plain = grid(network=["fc-100"], posterior=("prior", *BASES), **common)
+        return (*plain, *grid(network=["cnn-16-32"], posterior=("prior", *CONVOLUTIONAL_BASES), **common))
     some = tuple(case for fraction in _ORDER for case in _on_some_images(data, fraction))
     if data == "mnist":
         return (*_compared_with_the_literature(), *_on_all_images(data), *some)
