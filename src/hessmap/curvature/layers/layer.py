@@ -1,8 +1,7 @@
 """Which layers a problem has, and what enters and leaves one of them, read off the recording of its model.
 
-A layer is a weight whose entries act once per forward pass: in a linear map, a convolution, an embedding, or as the
-scale of a normalisation. Its outputs are then linear in the weight, and its Hessian is made of the inputs and of second
-derivatives in the outputs.
+A layer is a weight whose entries act once per forward pass (in a linear map, a convolution, an embedding, as the scale
+of a normalisation): its Hessian is made of the inputs and of second derivatives in the outputs.
 """
 
 from __future__ import annotations

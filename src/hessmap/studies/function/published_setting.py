@@ -6,11 +6,11 @@ Trainings differ in how strong the penalty is at first, and what is said of mini
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from itertools import product
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from hessmap.studies import INDEX, Case, Column, Finding, Lines, Mark, Row, Series, Study, View, grid
+from hessmap.studies import INDEX, Case, Column, Lines, Mark, Series, Study, View, grid
+from hessmap.studies.function.published_claims import TRUE_RANK, UNCHANGED, findings
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -22,11 +22,8 @@ _NUM_LATENT, _SIZE, _WIDTH, _NUM_LAYERS, _NUM_SAMPLES = 15, 50, 100, 13, 500
 # mean over both, as torch has it. The latter weighs the penalty fifty times as much.
 _RIDGES = {"samples": 0.05 / _NUM_LAYERS, "samples and outputs": _SIZE * 0.05 / _NUM_LAYERS}
 _NUM_STEPS = 6000
-_FIRST_PENALTIES = (1.0, 10.0, 30.0, 100.0)
-_PUBLISHED_COST = 6.0
-_AT_MINIMUM = 0.05  # gradient norm of the objective
-_TRUE_RANK = 4
-_PLACES = range(1, _TRUE_RANK + 4)  # of singular values that are drawn
+_FIRST_PENALTIES = (UNCHANGED, 10.0, 30.0, 100.0)
+_PLACES = range(1, TRUE_RANK + 4)  # of singular values that are drawn
 _SCALES = (1.0, 0.3)
 _NUM_SHOWN = 10
 
@@ -70,7 +67,7 @@ def measure(case: Case) -> dict[str, Any]:
     from hessmap.studies.function.regularised_network import regularised_network
     from hessmap.studies.plotted_curves import four_digits
 
-    data = latent_data(_TRUE_RANK, case["scale"], case["seed"])
+    data = latent_data(TRUE_RANK, case["scale"], case["seed"])
     widths = (_SIZE, *[_WIDTH] * (_NUM_LAYERS - 1), _SIZE)
     net = regularised_network(
         widths,
@@ -90,16 +87,16 @@ def measure(case: Case) -> dict[str, Any]:
             "centred": np.array([layer.centred_rank for layer in hidden]),
             "uncentred": np.array([layer.rank for layer in hidden]),
         },
-        "activation": {f"s_{place + 1}": four_digits(values[:, place]) for place in range(_TRUE_RANK + 3)},
+        "activation": {f"s_{place + 1}": four_digits(values[:, place]) for place in range(TRUE_RANK + 3)},
         "weight": {
             f"s_{place + 1}": four_digits(np.array([layer.weight_singular_values[place] for layer in view.layers]))
-            for place in range(_TRUE_RANK + 3)
+            for place in range(TRUE_RANK + 3)
         },
         "nonlinearity": four_digits(np.array([layer.nonlinearity or 0.0 for layer in hidden])),
         "middle": {
             "rank": middle.centred_rank,
             "uncentred": middle.rank,
-            "next_over_last": next_over_last(middle.centred_singular_values, _TRUE_RANK),
+            "next_over_last": next_over_last(middle.centred_singular_values, TRUE_RANK),
             "nonlinearity": middle.nonlinearity or 0.0,
         },
         "split": _split(net.model, [layer.centred_rank for layer in hidden]),
@@ -127,79 +124,6 @@ def _split(model: Any, ranks: Sequence[int]) -> dict[str, Any]:
         "inside_per_layer": split.inside_per_layer or 0.0,
         "above_rank": split.above_rank,
     }
-
-
-def findings(rows: Sequence[Row]) -> Iterator[Finding]:
-    for mean_over, scale in product(_RIDGES, _SCALES):
-        tried = [row for row in rows if (row["mean_over"], row["scale"]) == (mean_over, scale)]
-        chosen = _lowest(tried)
-        if not chosen:
-            continue
-        where = f"Mean over {mean_over}, inputs of deviation {scale:g}"
-        yield _of_all(f"{where}: the middle layer has centred rank {_TRUE_RANK}", chosen, "middle.rank", _is_true_rank)
-        yield _of_all(
-            f"{where}: ReLU changes the middle layer by at most 5 %", chosen, "middle.nonlinearity", _is_small
-        )
-        yield _of_all(f"{where}: ||W||^2 / L is within 1 of the paper's 6", chosen, "cost_per_layer", _is_published)
-        yield _split_finding(where, chosen)
-        if len(tried) > len(chosen):
-            yield _plain_finding(where, tried)
-
-
-def _lowest(rows: Sequence[Row]) -> list[Row]:
-    """Of the trainings on the same data the one that ends lowest."""
-    seeds = dict.fromkeys(row["seed"] for row in rows)
-    return [
-        min((row for row in rows if row["seed"] == seed), key=lambda row: row.number("objective")) for seed in seeds
-    ]
-
-
-def _split_finding(where: str, rows: Sequence[Row]) -> Finding:
-    inside = [row for row in rows if row["split.end"] > row["split.start"]]
-    detail = ", ".join(
-        f"{row['split.inside_per_layer']:.2f} at rank {row['split.rank']}, layers {row['split.start']} to "
-        f"{row['split.end']}"
-        for row in inside
-    )
-    near = [abs(row.number("split.inside_per_layer") / row.number("split.rank") - 1) <= 0.1 for row in inside]
-    is_decided = len(inside) == len(rows) and (all(near) or _are_minima(rows))
-    return Finding(
-        f"{where}: a layer inside the bottleneck costs its rank, to a tenth", all(near) if is_decided else None, detail
-    )
-
-
-def _plain_finding(where: str, rows: Sequence[Row]) -> Finding:
-    """Whether descent with a penalty that is stronger at first ends lower than with the same penalty all along."""
-    plain = [row for row in _lowest(rows) if row["first_penalty"] == _FIRST_PENALTIES[0]]
-    ends = (f"{row.number('objective'):.3g} ({row['first_penalty']:g}, rank {row['middle.rank']})" for row in rows)
-    claim = f"{where}: the lowest end has a penalty that is stronger at first"
-    return Finding(claim, not plain, f"objective by first penalty: {', '.join(ends)}")
-
-
-def _is_true_rank(value: float) -> bool:
-    return value == _TRUE_RANK
-
-
-def _is_small(value: float) -> bool:
-    return value <= 0.05
-
-
-def _is_published(value: float) -> bool:
-    return abs(value - _PUBLISHED_COST) <= 1
-
-
-def _of_all(claim: str, rows: Sequence[Row], name: str, holds: Any) -> Finding:
-    values = [row.number(name) for row in rows]
-    detail = ", ".join(f"{value:.3g}" for value in values)
-    if all(map(holds, values)) or _are_minima(rows):
-        return Finding(claim, all(map(holds, values)), detail)
-    norms = ", ".join(f"{row.number('gradient_norm'):.2g}" for row in rows)
-    return Finding(claim, None, f"{detail}; training did not reach a minimum, gradient norm {norms}")
-
-
-def _are_minima(rows: Sequence[Row]) -> bool:
-    """What is said of minima is not refuted by a training that did not reach one."""
-    return all(row.number("gradient_norm") < _AT_MINIMUM for row in rows)
 
 
 def _panel(title: str, group: str, label: str) -> Lines:

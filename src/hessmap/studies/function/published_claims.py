@@ -1,0 +1,85 @@
+"""What Figure 1 of the paper claims, asked of trainings at its own size: of those on the same data, the one that ends
+lowest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from hessmap.studies import Finding, Row
+
+TRUE_RANK = 4
+UNCHANGED = 1.0  # a penalty that is as strong at first as later
+_PUBLISHED_COST = 6.0
+_AT_MINIMUM = 0.05  # gradient norm of the objective
+
+
+def findings(rows: Sequence[Row]) -> Iterator[Finding]:
+    for mean_over, scale in dict.fromkeys((row["mean_over"], row["scale"]) for row in rows):
+        tried = [row for row in rows if (row["mean_over"], row["scale"]) == (mean_over, scale)]
+        chosen = _lowest(tried)
+        where = f"Mean over {mean_over}, inputs of deviation {scale:g}"
+        yield _of_all(f"{where}: the middle layer has centred rank {TRUE_RANK}", chosen, "middle.rank", _is_true_rank)
+        yield _of_all(
+            f"{where}: ReLU changes the middle layer by at most 5 %", chosen, "middle.nonlinearity", _is_small
+        )
+        yield _of_all(f"{where}: ||W||^2 / L is within 1 of the paper's 6", chosen, "cost_per_layer", _is_published)
+        yield _split_finding(where, chosen)
+        if len(tried) > len(chosen):
+            yield _plain_finding(where, tried)
+
+
+def _lowest(rows: Sequence[Row]) -> list[Row]:
+    """Of the trainings on the same data the one that ends lowest."""
+    seeds = dict.fromkeys(row["seed"] for row in rows)
+    return [
+        min((row for row in rows if row["seed"] == seed), key=lambda row: row.number("objective")) for seed in seeds
+    ]
+
+
+def _split_finding(where: str, rows: Sequence[Row]) -> Finding:
+    inside = [row for row in rows if row["split.end"] > row["split.start"]]
+    detail = ", ".join(
+        f"{row['split.inside_per_layer']:.2f} at rank {row['split.rank']}, layers {row['split.start']} to "
+        f"{row['split.end']}"
+        for row in inside
+    )
+    near = [abs(row.number("split.inside_per_layer") / row.number("split.rank") - 1) <= 0.1 for row in inside]
+    is_decided = len(inside) == len(rows) and (all(near) or _are_minima(rows))
+    return Finding(
+        f"{where}: a layer inside the bottleneck costs its rank, to a tenth", all(near) if is_decided else None, detail
+    )
+
+
+def _plain_finding(where: str, rows: Sequence[Row]) -> Finding:
+    """Whether descent with a penalty that is stronger at first ends lower than with the same penalty all along."""
+    plain = [row for row in _lowest(rows) if row["first_penalty"] == UNCHANGED]
+    ends = (f"{row.number('objective'):.3g} ({row['first_penalty']:g}, rank {row['middle.rank']})" for row in rows)
+    claim = f"{where}: the lowest end has a penalty that is stronger at first"
+    return Finding(claim, not plain, f"objective by first penalty: {', '.join(ends)}")
+
+
+def _is_true_rank(value: float) -> bool:
+    return value == TRUE_RANK
+
+
+def _is_small(value: float) -> bool:
+    return value <= 0.05
+
+
+def _is_published(value: float) -> bool:
+    return abs(value - _PUBLISHED_COST) <= 1
+
+
+def _of_all(claim: str, rows: Sequence[Row], name: str, holds: Any) -> Finding:
+    values = [row.number(name) for row in rows]
+    detail = ", ".join(f"{value:.3g}" for value in values)
+    if all(map(holds, values)) or _are_minima(rows):
+        return Finding(claim, all(map(holds, values)), detail)
+    norms = ", ".join(f"{row.number('gradient_norm'):.2g}" for row in rows)
+    return Finding(claim, None, f"{detail}; training did not reach a minimum, gradient norm {norms}")
+
+
+def _are_minima(rows: Sequence[Row]) -> bool:
+    """What is said of minima is not refuted by a training that did not reach one."""
+    return all(row.number("gradient_norm") < _AT_MINIMUM for row in rows)
