@@ -171,9 +171,10 @@ CONJECTURES = {  # what is not proved: network, part, what is claimed
     "bias, functional": (BIASED, "functional", "value"),
     "bias, loss": (BIASED, "loss", "value"),
     "bias in some layers": (FullyConnected((6, 5, 4, 3), bias=(True, False, False)), "loss", "value"),
-    "one convolution": (Convolutional(9, (1, 3), (8,), outputs=5), "loss", "value"),
+    "one biased convolution": (Convolutional(9, (1, 3), (8,), outputs=5, bias=(True, False)), "loss", "value"),
     "two convolutions": (Convolutional(16, (1, 4, 4), (7, 7), outputs=4), "outer_product", "value"),
-    "two convolutions, bounds": (Convolutional(16, (1, 4, 4), (7, 7), outputs=4), "loss", "bound"),
+    "two convolutions, loss": (Convolutional(16, (1, 4, 4), (7, 7), outputs=4), "loss", "value"),
+    "two convolutions, bound": (Convolutional(16, (1, 4, 4), (7, 7), outputs=4), "functional", "bound"),
 }
 
 
@@ -204,9 +205,10 @@ def test_evidence_is_what_the_committed_results_count() -> None:
     assert predict_ranks(BIASED).loss.num_cases == count("fcn-conjectures", family=families)
     some, deep = (CONJECTURES[name][0] for name in ("bias in some layers", "two convolutions"))
     assert predict_ranks(some).loss.num_cases == count("fcn-bias-in-some-layers")
-    assert predict_ranks(deep).loss.num_cases == count("cnn-deep-law")
-    one = predict_ranks(CONJECTURES["one convolution"][0]).loss
-    assert one.num_cases == count("cnn-claims", family=("one convolution",))
+    assert predict_ranks(deep).outer_product.num_cases == count("cnn-deep-law")
+    assert predict_ranks(deep).loss.num_cases == count("cnn-layer-kernels", largest_stride=(1,))
+    one = predict_ranks(CONJECTURES["one biased convolution"][0]).loss
+    assert one.num_cases == count("cnn-biased-convolution")
 
 
 def test_a_conjecture_never_stands_above_a_theorem() -> None:
@@ -277,8 +279,9 @@ def test_large_networks_take_little_work_and_memory(net: Any, kind: Any) -> None
 @given(data=st.data())
 @settings(max_examples=60, deadline=None)
 def test_the_work_does_not_grow_with_the_sizes(data: Any) -> None:
+    """Five convolutions are cut at every pair of vertices: up to 10,000 lines for sizes of 6, 16,000 for 10^4 and 10^6."""
     net = data.draw(networks(10**6))
     asked = data.draw(questions(net))
     prediction: list[RankPrediction] = []
-    assert num_lines(lambda: prediction.append(predict_ranks(net, **asked))) < 6000
+    assert num_lines(lambda: prediction.append(predict_ranks(net, **asked))) < 20_000
     checked(prediction[0], net, asked)

@@ -22,7 +22,7 @@ def test_no_claim_fails_on_a_few_networks_of_each_family(family: str) -> None:
     assert all(sum(kinds.values()) == 4 for kinds in record["kinds"].values())
 
 
-def test_a_conjecture_that_is_one_too_high_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_claim_that_is_one_too_high_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     right = hessmap.theory.predict_ranks
 
     def wrong(*arguments: Any, **options: Any) -> Any:
@@ -32,4 +32,4 @@ def test_a_conjecture_that_is_one_too_high_is_found(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(hessmap.theory, "predict_ranks", wrong)
     record = claims.measure({"family": "one convolution", "loss": "squared", "num_networks": 3, "batch": 0})
     assert record["held"] == {"outer_product": 3, "functional": 3, "loss": 0}
-    assert [example["claim"].truth for example in record["counterexamples"]] == ["conjecture"] * 3
+    assert [example["claim"].truth for example in record["counterexamples"]] == ["exact"] * 3

@@ -68,8 +68,7 @@ def test_embedded_networks_have_at_most_1500_parameters(study: Study) -> None:
 def test_ranks_of_one_convolution_are_the_predicted_ones(loss: str, filter_size: int) -> None:
     study = rank_vs_filter.STUDY
     rows = measured(study, filters=4, filter_size=filter_size, loss=loss, activation="identity")
-    assert [rows[0][f"predicted.{part}.kind"] for part in PARTS] == ["exact", "exact", "conjecture"]
-    assert rows[0]["predicted.loss.conjectured"] == "value"
+    assert {rows[0][f"predicted.{part}.kind"] for part in PARTS} == {"exact"}
     verdict = study.verdict(rows)
     assert verdict.num_agree == 1
     assert not [found for found in verdict.findings if not found.holds and "Theorem 7" not in found.claim]
@@ -101,7 +100,7 @@ def test_two_convolutions_are_within_the_bounds_and_the_verdict_can_fail() -> No
     study = rank_vs_channels.STUDY
     rows = measured(study, loss="squared", activation="identity", channels=3)
     assert {rows[0][f"predicted.{part}.kind"] for part in PARTS} == {"conjecture"}
-    assert [rows[0][f"predicted.{part}.conjectured"] for part in PARTS] == ["value", "bound", "bound"]
+    assert [rows[0][f"predicted.{part}.conjectured"] for part in PARTS] == ["value", "bound", "value"]
     assert study.verdict(rows).holds
     for part, rank in zip(PARTS, (64, 119, 128), strict=True):
         assert rows[0].number(f"predicted.{part}") == rank
