@@ -279,7 +279,7 @@ def test_large_networks_take_little_work_and_memory(net: Any, kind: Any) -> None
 @given(data=st.data())
 @settings(max_examples=60, deadline=None)
 def test_the_work_does_not_grow_with_the_sizes(data: Any) -> None:
-    """Five convolutions are cut at every pair of vertices: up to 10,000 lines for sizes of 6, 16,000 for 10^4 and 10^6."""
+    """Five convolutions are cut at every pair of vertices: 10,000 lines for sizes of 6, 16,000 for 10^4 and 10^6."""
     net = data.draw(networks(10**6))
     asked = data.draw(questions(net))
     prediction: list[RankPrediction] = []
