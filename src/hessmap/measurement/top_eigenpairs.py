@@ -59,9 +59,10 @@ def top_eigenpairs(
     ||A v - lambda v|| <= tolerance * ||A|| (or * |lambda|, with ``relative_to="eigenvalue"``). A Krylov space of b
     vectors never sees more than b copies of a repeated eigenvalue: so once all pairs have converged a random block and
     its images join the basis, and only if no value appears beyond the last wanted one is the result ``converged``;
-    else the iteration goes on with what was found. Residuals are those of the recurrence, right to 1e-12 of the norm.
-    Where one more product with the vectors, or the first one made once more, shows another operator than that of the
-    iteration, the result is not ``converged``, and its notes say why.
+    else the iteration goes on with what was found. The block is random and its steps are few: at tolerances like 1e-3 a
+    copy can stay unseen where the next value is within a few percent of it. Residuals are those of the recurrence,
+    right to 1e-12 of the norm. Where one more product with the vectors, or the first one made once more, shows another
+    operator than that of the iteration, the result is not ``converged``, and its notes say why.
 
     The default tolerance is 1e-8, and 1e-5 for an operator in float32, whose products are no better than 1e-6 of the
     norm: the recurrence then promises more than is true, so residuals are those of one more product with each vector,
