@@ -40,6 +40,11 @@ def test_full_rank_is_the_theorem_of_patches(seed):
     assert found.value == full.loss if found.is_exact else found.value >= full.loss
 
 
+def test_the_residual_itself_is_never_told_by_four_patches():
+    """T would be all of e r = 16; what the residual itself is orthogonal to is one less. The exact rank is 62."""
+    assert loss_rank(4, 2, 3, 4, input_rank=4) == (63, False)
+
+
 def test_every_kind_of_claim_is_made():
     few, many = LocallyConnected(3, 4, 2, 5), LocallyConnected(5, 4, 1, 5)
     assert [getattr(predict_ranks(few, input_rank=7), part).kind for part in PARTS] == ["exact"] * 3

@@ -176,7 +176,7 @@ def _rank_interval(function: NetworkFunction, found: FunctionRank) -> RankInterv
     Below: the certified rank, else the robust rank of the Jacobians, else that at the tolerance. Above: the narrowest
     width of the architecture, or the affine dimension of a representation over the data where that is smaller, robust,
     and the samples are enough to tell (``is_rank_of_samples``), and not less than the Jacobian spans at one of them,
-    as as where units are active on few samples. Only sequences of layers pass through each.
+    as where units are active on few samples. Only sequences of layers pass through each.
     Reference: Jacot 2023, Proposition 1.
     """
     robust, certificate, tolerance = found.robust_rank, found.certificate, found.relative_tolerance
