@@ -12,6 +12,7 @@ from torch import Tensor, nn
 import hessmap as hm
 from hessmap.curvature import chain_products
 from hessmap.curvature.chain import chain_of
+from hessmap.curvature.lifted import dense_hessian, engine
 from hessmap.curvature.products import BlockProducts
 
 PARTS = ("loss", "outer_product", "functional")
@@ -176,3 +177,19 @@ def test_rows_of_tokens_are_left_to_autograd() -> None:
     loss = lambda outputs, targets: (outputs - targets).square().sum((1, 2))  # noqa: E731
     given = hm.Problem(plain(), loss, inputs, targets)
     assert BlockProducts(given, "loss")._chain is None
+
+
+@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("budget", [None, 2**20])
+def test_matrix_of_a_chain_by_hand_is_that_of_the_lifted_engine(monkeypatch, part, bias, budget):
+    model = hm.FullyConnected((7, 6, 5, 4), bias=bias, activation="tanh").build(seed=0)
+    inputs = torch.randn(400, 7, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    problem = hm.Problem(model, "cross_entropy", inputs, torch.arange(400) % 4, memory_budget=budget)
+    monkeypatch.setattr(engine, "second_derivatives", None)  # a chain needs none
+    found = dense_hessian(problem, part)
+    monkeypatch.undo()
+    monkeypatch.setattr(engine, "lifted_chain", lambda _: None)
+    expected = dense_hessian(problem, part)
+    assert found.method == expected.method == "lifted"
+    torch.testing.assert_close(found.matrix, expected.matrix, rtol=0, atol=1e-14)

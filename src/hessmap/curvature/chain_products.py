@@ -32,7 +32,7 @@ _COPIES = 8  # of a layer's numbers that a product holds at once
 
 
 @dataclass(frozen=True)
-class Step:
+class ChainStep:
     """A link on some samples: its inputs a, first derivatives s of its activation and second ones b (samples, 1,
     outputs), gradients g of its outputs."""
 
@@ -57,7 +57,7 @@ class Tangents:
 class ChainProduct:
     """The product of one of the three Hessians with rows of vectors, over samples that come in pieces."""
 
-    def __init__(self, pieces: Sequence[Piece]) -> None:
+    def __init__(self, pieces: Sequence[ChainPiece]) -> None:
         self.pieces = pieces
 
     @torch.no_grad()
@@ -87,10 +87,10 @@ class ChainProduct:
 
 
 @dataclass(frozen=True)
-class Piece:
+class ChainPiece:
     """Some samples: the steps of the chain, and the second derivative of the loss in its outputs, one a sample."""
 
-    steps: Sequence[Step]
+    steps: Sequence[ChainStep]
     curvature: Tensor | None
 
     def add_product(self, tangents: Tangents, weights: Sequence[Tensor], biases: Sequence[Tensor | None]) -> None:
@@ -181,14 +181,14 @@ def chain_product(
     size = chain_samples(problem, links)
     places = (slice(start, start + size) for start in range(0, len(inputs), size))
     return ChainProduct(
-        [_piece(problem, links, inputs[place], targets[place], weights[place], part) for place in places]
+        [chain_piece(problem, links, inputs[place], targets[place], weights[place], part) for place in places]
     )
 
 
 @torch.no_grad()
-def _piece(
+def chain_piece(
     problem: Problem, links: Sequence[Link], inputs: Tensor, targets: Tensor, weights: Tensor, part: str
-) -> Piece:
+) -> ChainPiece:
     entering, slopes, seconds = [inputs], [], []
     for link in links:
         bias = None if link.bias is None else problem.named[link.bias]
@@ -200,7 +200,7 @@ def _piece(
     outputs = entering.pop()
     curvature = weights[:, None, None] * problem.loss.hessian(outputs, targets) if part != "functional" else None
     gradient = weights[:, None] * problem.loss.gradient(outputs, targets) if part != "outer_product" else None
-    steps: list[Step] = []
+    steps: list[ChainStep] = []
     for place in reversed(range(len(links))):
         link, is_last = links[place], place == len(links) - 1
         weight, second = problem.named[link.weight], seconds[place]
@@ -209,7 +209,7 @@ def _piece(
             second = None if second is None else (second * by_activation).to(inputs.dtype)
             gradient = by_activation * slopes[place]
         steps.append(
-            Step(
+            ChainStep(
                 weight.detach(),
                 link.bias is not None,
                 entering[place],
@@ -218,4 +218,4 @@ def _piece(
                 None if gradient is None else gradient.to(inputs.dtype),
             )
         )
-    return Piece(steps[::-1], None if curvature is None else curvature.to(inputs.dtype))
+    return ChainPiece(steps[::-1], None if curvature is None else curvature.to(inputs.dtype))

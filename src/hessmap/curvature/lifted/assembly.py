@@ -19,7 +19,7 @@ from hessmap.curvature.lifted.batch_call import BatchCall, Piece
 from hessmap.curvature.lifted.hessian_buffer import HessianBuffer
 
 _GROUP = 16  # outputs, and inputs, whose diagonal blocks are formed together
-_CACHED = 2**19  # entries of ``rows`` that are formed and used before the next ones
+_CACHED = 2**18  # entries of ``rows`` that are formed and used before the next ones
 _HELD = 2**22  # entries that positions are summed into before the next ones
 
 
@@ -69,10 +69,29 @@ def _add_plain(
     for first in range(0, len(curvature), step):
         chosen = slice(first, first + step)
         rows = _rows(buffer, late, curvature[chosen], input_tangents[chosen] if input_tangents is not None else None)
+        if early is not late and _is_whole(early) and _is_whole(late):
+            _multiply_into_place(buffer, early, late, outputs.start + first, rows)
+            continue
         block = buffer.scratch("block", len(rows), features.shape[1], rows.shape[1])
         torch.bmm(features.T.expand(len(rows), -1, -1), rows.mT, out=block)
         block = block.view(*block.shape[:2], late.call.num_outputs, -1)
         _write(buffer, early, late, outputs.start + first, block)
+
+
+def _is_whole(call: BatchCall) -> bool:
+    """Whether its parameters are one matrix, all of it in its own order."""
+    return len(call.pieces) == 1 and call.pieces[0].entries is None
+
+
+def _multiply_into_place(buffer: HessianBuffer, early: BatchCall, late: BatchCall, first: int, rows: Tensor) -> None:
+    """The product of a plain pair without a copy, and its mirror image while it is near the processor."""
+    own, other = early.pieces[0].name, late.pieces[0].name
+    here, there, chosen = early.call.num_outputs, late.call.num_outputs, slice(first, first + len(rows))
+    target = buffer.block(own, here, other, there)[chosen]
+    flat = target.flatten(2)
+    factor = early.features[0, :, 0].T.expand(len(rows), -1, -1)
+    torch.baddbmm(flat, factor, rows.mT, beta=0 if buffer.is_unwritten(own, other) else 1, out=flat)
+    buffer.block(other, there, own, here).permute(2, 3, 0, 1)[chosen] = target
 
 
 def _rows(buffer: HessianBuffer, late: BatchCall, curvature: Tensor, input_tangents: Tensor | None) -> Tensor:

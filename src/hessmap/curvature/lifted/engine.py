@@ -13,8 +13,11 @@ import torch
 from torch import Tensor
 
 from hessmap.curvature.agreement import disagreement, random_vector, tolerance
+from hessmap.curvature.chain import flat_inputs
+from hessmap.curvature.chain_products import ChainPiece, chain_piece
 from hessmap.curvature.lifted.assembly import add_pair, add_symmetric
-from hessmap.curvature.lifted.batch_call import batch_call
+from hessmap.curvature.lifted.batch_call import BatchCall, batch_call
+from hessmap.curvature.lifted.chain_sweep import chain_calls, chain_derivatives, lifted_chain
 from hessmap.curvature.lifted.derivatives import FirstDerivatives, first_derivatives, second_derivatives
 from hessmap.curvature.lifted.hessian_buffer import HessianBuffer
 from hessmap.curvature.lifted.network import Network, lifted_network
@@ -93,7 +96,13 @@ def _probe(problem: Problem) -> Tensor:
 @torch.no_grad()
 def _lifted_matrix(problem: Problem, network: Network, part: Part) -> tuple[Tensor, tuple[str, ...]]:
     buffer = HessianBuffer(problem.layout, _uses(network), problem.dtype)
+    links = lifted_chain(network)
     for data, targets, weights in problem.batches(_samples_at_once(problem, network)):
+        inputs = flat_inputs(problem, data)
+        if links is not None and inputs is not None:
+            _add_chain(buffer, network, chain_piece(problem, links, inputs, targets, weights, part))
+            buffer.is_first_batch = False
+            continue
         outputs = network.forward(data)
         residual = (weights[:, None] * problem.loss.gradient(outputs, targets)).to(outputs.dtype)
         lifted = first_derivatives(network, data, residual, with_jacobians=part != "functional")
@@ -141,10 +150,32 @@ def _add_batch(
                     curvature = outer if curvature is None else curvature + outer
                 assert curvature is not None
                 tangents = second.input_tangents[l - k] if second and l > k else None
-                if early is late and early.call.is_plain and len(curvature) == early.call.num_outputs:
-                    add_symmetric(buffer, early, curvature)
-                else:
-                    add_pair(buffer, early, late, outputs, curvature, tangents)
+                _add_block(buffer, early, late, outputs, curvature, tangents)
+
+
+def _add_chain(buffer: HessianBuffer, network: Network, piece: ChainPiece) -> None:
+    """The same of a chain, whose derivatives are known."""
+    calls = chain_calls(network, piece)
+    for k, early in enumerate(calls):
+        for outputs in _outputs_at_once(network.problem, network, k):
+            second = chain_derivatives(piece, k, outputs)
+            tangents = [None, *second.input_tangents] if second.input_tangents else [None] * len(second.curvature)
+            for late, curvature, moved in zip(calls[k:], second.curvature, tangents, strict=True):
+                _add_block(buffer, early, late, outputs, curvature, moved)
+
+
+def _add_block(
+    buffer: HessianBuffer,
+    early: BatchCall,
+    late: BatchCall,
+    outputs: slice,
+    curvature: Tensor,
+    input_tangents: Tensor | None,
+) -> None:
+    if early is late and early.call.is_plain and len(curvature) == early.call.num_outputs:
+        add_symmetric(buffer, early, curvature)
+    else:
+        add_pair(buffer, early, late, outputs, curvature, input_tangents)
 
 
 def _add_unlifted(matrix: Tensor, problem: Problem, network: Network, part: Part) -> tuple[str, ...]:
