@@ -18,7 +18,7 @@ from roads import DENSE, Adapter, Answer, Curvlinops, Eigenthings, Ours, OursCom
 from torch import Tensor
 
 import hessmap as hm
-from cases import Case, TokenEncoder
+from cases import GPT2, Case, TokenEncoder
 from hessmap.curvature.lanczos import BlockLanczos, ScaledProduct
 
 ACCURACIES = {torch.float64: 1e-6, torch.float32: 1e-3}  # of an eigenvalue, relative to itself
@@ -63,7 +63,7 @@ def reference(case: Case, sizes: Sizes) -> Reference:
     signs = torch.randint(0, 2, (sizes.count,), generator=torch.Generator().manual_seed(1)).double() * 2 - 1
     vectors, values = torch.from_numpy(found.eigenvectors), torch.from_numpy(np.array(found.eigenvalues))
     # Not by curvlinops where its own products are wrong (layer-norm).
-    checker = Eigenthings(case) if isinstance(case.model, TokenEncoder) else Curvlinops(case)
+    checker = Eigenthings(case) if isinstance(case.model, TokenEncoder | GPT2) else Curvlinops(case)
     image = checker.product((vectors @ signs).to(case.dtype)).double()
     off = float((image - vectors @ (values * signs)).norm()) / float(values[0])
     return Reference(np.array(found.eigenvalues), *reference_trace(ours, sizes), off)

@@ -94,7 +94,8 @@ def known_reference(made: Case, sizes: Sizes, folder: Path) -> Reference:
     path = folder / f"reference-{slug(made.name)}.json"
     weights = data_hash(*(parameter.detach().numpy() for parameter in made.model.parameters()))
     held = json.loads(path.read_text()) if path.exists() else {}
-    if held.pop("weights", None) != weights:  # trainings on another number of threads end elsewhere
+    of_these = held.pop("num_samples", len(made.inputs)) == len(made.inputs)
+    if held.pop("weights", None) != weights or not of_these:  # trainings on another number of threads end elsewhere
         with ready(made):
             found = reference(made, sizes)
             for name, (road, setting) in SETTINGS.items():
@@ -102,7 +103,7 @@ def known_reference(made: Case, sizes: Sizes, folder: Path) -> Reference:
                 if is_asked and _product_errors(made)[road] <= PRODUCT_ERRORS[made.dtype]:
                     found.settings[name] = setting(made, sizes, found)
         held = asdict(found) | {"eigenvalues": found.eigenvalues.tolist()}
-        path.write_text(json.dumps(held | {"weights": weights}, indent=1) + "\n")
+        path.write_text(json.dumps(held | {"weights": weights, "num_samples": len(made.inputs)}, indent=1) + "\n")
     return Reference(**held | {"eigenvalues": np.array(held["eigenvalues"])})
 
 
@@ -268,6 +269,7 @@ def main() -> int:
     parser.add_argument("--network", choices=[*CASES, *LARGE_CASES], action="append")
     parser.add_argument("--plain", action="store_true", help="without compiled products")
     parser.add_argument("--never", action="store_true", help="also with compile=False")
+    parser.add_argument("--samples", type=int, help="fewer samples for all roads, which the row says")
     parser.add_argument("--references", action="store_true", help="only the references, which need no quiet machine")
     given = parser.parse_args()
     if given.plain:
@@ -280,7 +282,7 @@ def main() -> int:
     warm_up()
     for name in given.network or [*CASES, *LARGE_CASES]:
         try:
-            made = case(name, SMALL_SAMPLES if given.small else None)
+            made = case(name, SMALL_SAMPLES if given.small else given.samples)
         except HessmapError as error:
             print(f"{name}: skipped, {error}")
             continue
