@@ -9,10 +9,12 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import hessmap as hm
 from cases import CASES, Case, Tokens, averaged_and_normalised, chain, max_pooled, strided_convolutions
-from hessmap.curvature import Problem, empirical_fisher, fisher
+from hessmap.curvature import Problem, chain_products, empirical_fisher, fisher
 from hessmap.curvature.batch_graph import BatchGraph
+from hessmap.curvature.chain import Link, activation_derivatives
 from hessmap.curvature.layers import diagonal as road
 from hessmap.curvature.layers import diagonal_check, exact_diagonal, kronecker_approximation, layer_hessian
+from hessmap.curvature.layers.chain_diagonal import chain_diagonal
 from hessmap.curvature.layers.layer_graph import GraphUse
 from hessmap.curvature.operator import DenseOperator
 
@@ -63,6 +65,7 @@ def test_what_the_layers_do_not_tell_is_not_told(name: str) -> None:
 def test_ragged_batches_weights_and_penalties(name: str, is_small: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two or three samples at a time, few rows at a time, brought back together or one by one."""
     case = next(case for case in CASES if case.name.startswith(name.replace("decoder", "convolutions after")))
+    monkeypatch.setattr(road, "chain_diagonal", lambda *_: None)
     monkeypatch.setattr(road, "_LIMIT", 2**11)
     monkeypatch.setattr(road, "_CACHED", 100)
     if not is_small:
@@ -70,6 +73,26 @@ def test_ragged_batches_weights_and_penalties(name: str, is_small: bool, monkeyp
     weights = torch.rand(case.num_samples, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
     for part in PARTS:
         assert_right(case.problem(weights=weights, l2=0.3), part)
+
+
+@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("loss", ["squared", "cross_entropy"])
+def test_small_chains_go_by_hand(part: str, loss: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    weights = torch.rand(40, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+    problem = Problem(chain(4, 6, 5, 3), loss, *data(40, 4), weights=weights, l2=0.3)
+    monkeypatch.setattr(road, "layer_graph", None)  # a small chain needs none
+    assert_right(problem, part)
+
+
+def test_what_a_chain_tells_wrongly_is_thrown_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    def halved(link: Link, before: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+        value, slope, second = activation_derivatives(link, before)
+        return value, slope, None if second is None else second / 2
+
+    problem = Problem(chain(4, 6, 5, 3), "cross_entropy", *data(40, 4))
+    assert chain_diagonal(problem, "loss") is not None
+    monkeypatch.setattr(chain_products, "activation_derivatives", halved)
+    assert chain_diagonal(problem, "loss") is None
 
 
 def test_many_samples_go_in_many_batches() -> None:

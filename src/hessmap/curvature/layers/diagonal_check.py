@@ -24,11 +24,15 @@ def agrees_with_autograd(
     problem: Problem, batch: tuple[Any, Tensor, Tensor], layers: LayerGraph, kind: str, diagonal: Tensor
 ) -> bool:
     """The gradient, and of every parameter the largest entry of the diagonal and one at random, on some samples."""
-    if not bool(torch.isfinite(diagonal).all()):
-        return False
     graph = BatchGraph(problem, batch, layers.together)
-    allowed = tolerance(problem.dtype)
-    if not _same_gradient(problem, graph, layers, allowed):
+    return same_gradient(problem, graph, *_layer_gradient(problem, layers)) and same_entries(
+        problem, graph, kind, diagonal
+    )
+
+
+def same_entries(problem: Problem, graph: BatchGraph, kind: str, diagonal: Tensor) -> bool:
+    """Of every parameter the largest entry of the diagonal and one at random."""
+    if not bool(torch.isfinite(diagonal).all()):
         return False
     largest, scale = diagonal.abs().max(), torch.zeros_like(diagonal)
     entries, generator = [], torch.Generator().manual_seed(problem.num_parameters)
@@ -40,11 +44,11 @@ def agrees_with_autograd(
             place.start + int(torch.randint(len(own), (), generator=generator)),
         ]
     errors = (diagonal[entries] - _autograd_entries(graph, kind, torch.tensor(entries))).abs()
-    return bool((errors <= allowed * scale[entries]).all())
+    return bool((errors <= tolerance(problem.dtype) * scale[entries]).all())
 
 
-def _same_gradient(problem: Problem, graph: BatchGraph, layers: LayerGraph, allowed: float) -> bool:
-    """sum_p slope_p x_p^T beside autograd's, small against the sum of the magnitudes."""
+def _layer_gradient(problem: Problem, layers: LayerGraph) -> tuple[Tensor, Tensor]:
+    """sum_p slope_p x_p^T, and for every entry the largest sum of the magnitudes in its layer."""
     outputs = layers.outputs.detach()
     slope = layers.weights[:, None] * problem.loss.gradient(outputs, layers.targets).to(outputs.dtype)
     slopes = vjp_rows([layers.outputs], layers.places, [slope[None]], together=False)
@@ -56,15 +60,19 @@ def _same_gradient(problem: Problem, graph: BatchGraph, layers: LayerGraph, allo
         right = use.inputs(slice(None))  # (groups, samples, positions, columns)
         found.append((left @ right).sum(1).flatten(0, 1))
         sizes.append((left.abs() @ right.abs()).sum(1).max().expand_as(found[-1]))
+    return layers.flat(problem.layout, found), layers.flat(problem.layout, sizes)
+
+
+def same_gradient(problem: Problem, graph: BatchGraph, found: Tensor, scale: Tensor) -> bool:
+    """A flat gradient beside autograd's, small against the sums of the magnitudes."""
     with torch.enable_grad():
         risk = (graph.weights * problem.loss.value(graph.outputs, graph.targets)).sum()
     parts = zip(graph.gradient(risk), graph.leaves, strict=True)
     expected = torch.cat(
         [(torch.zeros_like(leaf) if part is None else part.detach()).flatten() for part, leaf in parts]
     )
-    errors = (layers.flat(problem.layout, found) - expected.to("cpu", torch.float64)).abs()
-    scale = layers.flat(problem.layout, sizes)
-    return bool((errors <= allowed * torch.maximum(scale, _SLIGHT * scale.max())).all())
+    errors = (found - expected.to("cpu", torch.float64)).abs()
+    return bool((errors <= tolerance(problem.dtype) * torch.maximum(scale, _SLIGHT * scale.max())).all())
 
 
 def _autograd_entries(graph: BatchGraph, kind: str, entries: Tensor) -> Tensor:

@@ -25,6 +25,8 @@ from hessmap.curvature.lifted.batch_call import BatchCall, batch_call
 from hessmap.curvature.lifted.derivatives import SecondDerivatives
 from hessmap.curvature.lifted.network import Network
 
+_FEW_OUTPUTS = 32
+
 
 def lifted_chain(network: Network) -> tuple[Link, ...] | None:
     """The links of a chain whose calls are all there is, in their order."""
@@ -75,9 +77,16 @@ def _forwards(steps: Sequence[ChainStep], outputs: slice) -> tuple[list[Tensor],
 
 
 def _at_outputs(curvature: Tensor | None, tangent: Tensor) -> Tensor:
+    """The second derivative of the loss times tangents: few outputs go one by one, over all samples."""
+    found = torch.zeros(tangent.shape, dtype=tangent.dtype)
     if curvature is None:
-        return torch.zeros(tangent.shape, dtype=tangent.dtype)
-    return torch.bmm(curvature, tangent.permute(2, 1, 0)).permute(2, 1, 0).contiguous()
+        return found
+    if tangent.shape[1] > _FEW_OUTPUTS:
+        return torch.bmm(curvature, tangent.permute(2, 1, 0)).permute(2, 1, 0).contiguous()
+    rows = curvature.permute(1, 2, 0).contiguous()
+    for place in range(tangent.shape[1]):
+        found.addcmul_(rows[:, place], tangent[:, place, None])
+    return found
 
 
 def _samples_last(values: Tensor) -> Tensor:
