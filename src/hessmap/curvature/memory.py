@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from hessmap.curvature.touched_memory import touched_memory
 from hessmap.errors import TooLarge, require, sentence
 
 WORKERS_VARIABLE = "HESSMAP_WORKERS"  # how many processes share the memory; set for the workers of a study
@@ -49,18 +50,21 @@ def readable_bytes(count: float) -> str:
 
 
 def unwritten(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-    """Memory for a large matrix or long vectors, not set to anything.
+    """Memory for a large matrix or long vectors, not set to anything; that of one that nobody holds any more is used
+    again (``touched_memory``).
 
     numpy asks the system for huge pages from 4 MiB on (Linux), torch does not. The first touch of 45 MB was seen to
     take 64 to 85 ms in small pages and 18 to 29 in huge ones, as much as the product that the memory was for.
     """
     if dtype not in (torch.float32, torch.float64):
         return torch.empty(shape, dtype=dtype)
-    return torch.from_numpy(np.empty(shape, dtype=np.float64 if dtype == torch.float64 else np.float32))
+    return torch.from_numpy(touched_memory.array(shape, np.float64 if dtype == torch.float64 else np.float32))
 
 
 def require_memory(what: str, needed: int, alternative: str) -> None:
     """Raise TooLarge, with the bytes and the alternative, unless that much memory is available."""
+    if needed > available_bytes():
+        touched_memory.give_back()
     available = available_bytes()
     if needed > available:
         must = f"{what} must fit the memory, {readable_bytes(available)} of which are available"
