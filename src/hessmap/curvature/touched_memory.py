@@ -39,7 +39,7 @@ class TouchedMemory:
             return np.empty(shape, dtype)
         owner = self._taken(size)
         owner = np.empty(size, np.uint8) if owner is None else owner
-        seen = owner.view(dtype).reshape(shape)
+        seen: NDArray[Any] = owner.view(dtype).reshape(shape)
         weakref.finalize(seen, self._keep, owner).atexit = False
         return seen
 
