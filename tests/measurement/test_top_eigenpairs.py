@@ -11,8 +11,8 @@ from known_spectra import KNOWN_MATRICES, Counted, Floats, KnownMatrix, random_o
 
 from hessmap.curvature.lanczos import BlockLanczos, ScaledProduct
 from hessmap.errors import InvalidInput, UnknownName
-from hessmap.measurement.eigenpair_iteration import ENDS
 from hessmap.measurement.top_eigenpairs import top_eigenpairs
+from hessmap.measurement.wanted_eigenpairs import ENDS
 from hessmap.results import EigenpairsMeasurement, Record
 
 NOT_EMPTY = [case for case in KNOWN_MATRICES if len(case.eigenvalues)]

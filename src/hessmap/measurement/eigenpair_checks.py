@@ -7,8 +7,9 @@ from dataclasses import replace
 import torch
 
 from hessmap.curvature.lanczos import ScaledProduct
-from hessmap.measurement.eigenpair_iteration import RitzPairs, WantedPairs
+from hessmap.measurement.eigenpair_iteration import RitzPairs
 from hessmap.measurement.matrices import ASYMMETRY_TOLERANCE, asymmetry_tolerance
+from hessmap.measurement.wanted_eigenpairs import WantedPairs
 
 _ROUNDING_IN_FLOAT64 = 1e-12  # of the norm
 
@@ -40,9 +41,10 @@ def change_of_operator(matrix: object, pairs: RitzPairs, product: ScaledProduct)
 
 def doubts_of(matrix: object, wanted: WantedPairs, pairs: RitzPairs, change: float, check: float) -> list[str]:
     """Products that change from call to call, residuals that a product made for them does not show, values whose last
-    digits are above the tolerance."""
+    digits are above the tolerance, and a test for missed values that did not end."""
     if not pairs.converged:
-        return []
+        is_undecided = bool(pairs.num_probes) and wanted.are_met(pairs.values, pairs.residuals, pairs.norm)
+        return ["not converged: the products did not rule out an eigenvalue beyond these"] if is_undecided else []
     found = []
     if change > max(wanted.tolerance, asymmetry_tolerance(matrix)):
         found.append(f"not converged: the first product, made once more, differs by {change:.2g} of its size")

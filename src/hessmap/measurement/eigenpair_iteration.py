@@ -1,96 +1,18 @@
-"""Which eigenpairs are asked for, and the block Lanczos iteration that finds them: expand, compare, probe, restart."""
+"""The block Lanczos iteration that finds eigenpairs: expand, compare, probe, restart."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor
 
 from hessmap.curvature.lanczos import BlockLanczos, ScaledProduct
+from hessmap.measurement.missed_eigenvalues import NUM_STORED, Probe, deflate, probe
+from hessmap.measurement.wanted_eigenpairs import WantedPairs
 
-End = Literal["largest", "smallest", "both_ends", "magnitude"]
-Reference = Literal["norm", "eigenvalue"]
-ENDS: tuple[End, ...] = get_args(End)
 LOOSE = 1e-4  # a tolerance far above what float32 leaves of orthogonality
-_ROUNDING = 1e-14  # of the norm: no product is better
-_PROBE_WIDTH, _PROBE_STEPS, _MIN_PROBE_STEPS = 4, 12, 6
-_ENOUGH_PROBES = 3  # that ran out of room before they had an answer, and showed nothing
 _PRESENT = 0.1  # how much of a new direction must be in the wanted Ritz vectors to count
-
-
-@dataclass(frozen=True)
-class WantedPairs:
-    """Which eigenpairs are asked for, and when one of them counts as found.
-
-    ``floor`` is the smallest residual, of the norm, that products in float32 can be asked for; None in float64.
-    """
-
-    which: End
-    count: int
-    tolerance: float
-    relative_to: Reference
-    floor: float | None = None
-
-    def total(self, size: int) -> int:
-        return min(size, 2 * self.count if self.which == "both_ends" else self.count)
-
-    def wanted_places(self, values: Tensor, extra: int = 0) -> Tensor:
-        """Places of the wanted Ritz values (ascending order given), the best ones last."""
-        last = len(values)
-        if self.which == "largest":
-            return torch.arange(max(0, last - self.count - extra), last)
-        if self.which == "smallest":
-            return torch.arange(min(last, self.count + extra)).flip(0)
-        if self.which == "magnitude":
-            return values.abs().argsort(stable=True)[max(0, last - self.count - extra) :]
-        low = min(last // 2, self.count + extra // 2)
-        high = max(low, last - self.count - extra // 2)
-        return torch.cat([torch.arange(low), torch.arange(high, last)])
-
-    def are_met(self, values: Tensor, residuals: Tensor, norm: float) -> bool:
-        """Whether the residuals of all these values are small enough."""
-        allowed = torch.clamp(self._allowed_residuals(values, norm), min=(self.floor or _ROUNDING) * norm)
-        return bool((residuals <= allowed).all())
-
-    def are_out_of_reach(self, values: Tensor, norm: float) -> bool:
-        """Whether one of them asks for more than products in float32 can give."""
-        return self.floor is not None and bool((self._allowed_residuals(values, norm) < self.floor * norm).any())
-
-    def _allowed_residuals(self, values: Tensor, norm: float) -> Tensor:
-        reference = values.abs() if self.relative_to == "eigenvalue" else torch.full_like(values, norm)
-        return self.tolerance * reference
-
-    def margins(self, values: Tensor, known: Tensor) -> Tensor:
-        """How far values stay behind the last of the wanted ones that are known."""
-        if self.which == "largest":
-            return known.min() - values
-        if self.which == "smallest":
-            return values - known.max()
-        if self.which == "magnitude":
-            return known.abs().min() - values.abs()
-        ends = known.sort().values
-        return torch.minimum(values - ends[self.count - 1], ends[-self.count] - values)
-
-    def is_clear(self, known: Tensor, slack: float, values: Tensor, residuals: Tensor, share: Tensor) -> bool | None:
-        """Whether a probe shows that nothing lies beyond the wanted values (``known``): True, False, or not yet.
-
-        Something does if the wanted ones among all values are others than before. If not, the value nearest to them
-        whose vector is new (``share``) must have settled, or be farther away than its residual.
-        """
-        if float((self._in_order(values[self.wanted_places(values)]) - self._in_order(known)).abs().max()) > slack:
-            return False
-        new = share > 0.5  # of a repeated value old and new vectors are mixed: the comparison above shows it
-        if not new.any():
-            return None
-        margins = self.margins(values, known)[new]
-        nearest = margins.argmin()
-        margin, residual = float(margins[nearest]), float(residuals[new][nearest])
-        return True if margin > residual or residual <= slack else None
-
-    def _in_order(self, values: Tensor) -> Tensor:
-        return (values.abs() if self.which == "magnitude" else values).sort().values
 
 
 @dataclass(frozen=True)
@@ -120,16 +42,6 @@ class RitzPairs:
         assert self.process.generator is not None
         shape = len(self.values), count
         return torch.randint(0, 2, shape, generator=self.process.generator).double() * 2 - 1
-
-
-class _Probe(NamedTuple):
-    """What a random block showed: True if nothing new, False if something, None if it ran out of room before; the Ritz
-    values with it, and the coordinates of each Ritz vector (rows) along the new directions."""
-
-    verdict: bool | None
-    values: Tensor
-    coordinates: Tensor
-    directions: Tensor
 
 
 @dataclass(frozen=True)
@@ -162,12 +74,12 @@ class EigenpairIteration:
 
     def _iterated_pairs(self, process: BlockLanczos) -> RitzPairs:
         wanted, product = self.wanted, process.product
-        total, spent = wanted.total(self.size), product.num_products
-        num_probes = num_restarts = num_undecided = 0
+        total, last = wanted.total(self.size), product.num_products + self.max_products
+        num_probes = num_restarts = 0
         while True:
             if process.width:
                 process.expand()
-            while 0 < process.width <= total - process.dimension and product.num_products - spent < self.max_products:
+            while 0 < process.width <= total - process.dimension and product.num_products < last:
                 process.expand()  # too few vectors to hold what is wanted
             values, vectors, residuals = process.ritz()
             chosen, norm = wanted.wanted_places(values), process.norm
@@ -177,51 +89,31 @@ class EigenpairIteration:
             are_settled = len(chosen) == total and wanted.are_met(found[0], found[2], norm)
             if is_complete or (are_settled and wanted.are_out_of_reach(found[0], norm)):
                 return pairs
-            if are_settled:
-                width = _PROBE_WIDTH if num_probes else min(_PROBE_WIDTH, max(2, self.width))
-                probe = self._probe(process, found[0], width)
+            if are_settled and product.num_products < last:
+                deflate(process, wanted, values, vectors, residuals)
+                shown = probe(process, wanted, found[0], last)
                 num_probes += 1
-                num_undecided += probe.verdict is None
-                if probe.verdict or num_undecided == _ENOUGH_PROBES:
-                    return replace(pairs, converged=True, num_probes=num_probes)
-                self._join(process, probe, total)
-            if product.num_products - spent >= self.max_products:
+                inside = torch.eye(process.dimension, total, dtype=torch.float64)
+                pairs = replace(pairs, coordinates=inside, converged=bool(shown.verdict), num_probes=num_probes)
+                if pairs.converged:
+                    return pairs
+                self._join(process, shown, total)
+            if product.num_products >= last:
                 return pairs
             if process.dimension + process.width > self.capacity:
-                self._restart(process, values, vectors, len(chosen))
+                self._restart(process, len(chosen))
                 num_restarts += 1
 
-    def _probe(self, process: BlockLanczos, known: Tensor, width: int) -> _Probe:
-        """Let a random block and its images join the basis, step by step, until they show whether a value was missed.
-
-        A random direction holds little of a missed eigenvector, so some steps are made before the first look. The
-        process stays as it was; what the probe added to its basis is of no further use but to ``_join``.
-        """
-        before, slack = process.state, max(10 * self.wanted.tolerance, 1e-12) * process.norm
-        old = before.dimension
-        process.start(before.block[:0], min(width, process.room))
-        verdict, num_steps = None, 0
-        values, vectors, residuals = process.ritz()
-        while verdict is None and 0 < process.width <= process.room:
-            process.expand()
-            num_steps += 1
-            values, vectors, residuals = process.ritz()
-            is_last = not 0 < process.width <= process.room
-            if num_steps >= _MIN_PROBE_STEPS or is_last:
-                verdict = self.wanted.is_clear(known, slack, values, residuals, vectors[old:].square().sum(0))
-        new_directions = process.basis[old:]
-        process.state = before
-        return _Probe(verdict, values, vectors[old:].T, new_directions)
-
-    def _join(self, process: BlockLanczos, probe: _Probe, total: int) -> None:
+    def _join(self, process: BlockLanczos, shown: Probe, total: int) -> None:
         """Add the main directions among what a probe found to the next block, as many as a restart leaves room for."""
-        coordinates = probe.coordinates[self.wanted.wanted_places(probe.values, extra=self.width)]
+        coordinates = shown.coordinates[self.wanted.wanted_places(shown.values, extra=self.width)]
         _, sizes, directions = torch.linalg.svd(coordinates, full_matrices=False)
         found = directions[sizes > _PRESENT][: self.width]
         most = process.capacity - total - process.width
-        process.widen(found @ probe.directions.double(), most)
+        process.widen(found @ shown.directions.double(), most)
 
-    def _restart(self, process: BlockLanczos, values: Tensor, vectors: Tensor, num_chosen: int) -> None:
+    def _restart(self, process: BlockLanczos, num_chosen: int) -> None:
+        values, vectors, _ = process.ritz()
         extra = max(self.width, (self.capacity - num_chosen) // 3)
         room = self.capacity - num_chosen - process.width - self.width
         kept = self.wanted.wanted_places(values, max(0, min(extra, room)))
@@ -230,4 +122,4 @@ class EigenpairIteration:
 
 def num_stored(size: int, capacity: int) -> int:
     """Vectors that are stored, with those of a probe."""
-    return min(size, capacity + _PROBE_WIDTH * _PROBE_STEPS)
+    return min(size, capacity + NUM_STORED)

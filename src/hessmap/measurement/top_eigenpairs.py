@@ -14,15 +14,7 @@ from torch import Tensor
 from hessmap.errors import InvalidInput, checked_count, checked_number, checked_seed, require, require_name, sentence
 from hessmap.measurement.eigenpair_checks import change_of_operator, disagreement, doubts_of, with_true_residuals
 from hessmap.measurement.eigenpair_cost import default_basis, default_block, expected_products
-from hessmap.measurement.eigenpair_iteration import (
-    ENDS,
-    LOOSE,
-    EigenpairIteration,
-    End,
-    Reference,
-    RitzPairs,
-    WantedPairs,
-)
+from hessmap.measurement.eigenpair_iteration import LOOSE, EigenpairIteration, RitzPairs
 from hessmap.measurement.matrices import (
     Matrix,
     announce_products,
@@ -32,6 +24,7 @@ from hessmap.measurement.matrices import (
     reachable_tolerance,
 )
 from hessmap.measurement.mixed_precision import Attempt, Precision, attempt, chosen_precision, with_rounding
+from hessmap.measurement.wanted_eigenpairs import ENDS, End, Reference, WantedPairs
 from hessmap.progress import shown_work
 from hessmap.results import EigenpairsMeasurement, Provenance, SharpnessMeasurement, provenance
 
@@ -57,12 +50,12 @@ def top_eigenpairs(
 
     Block Lanczos with full re-orthogonalisation and thick restarts (Wu & Simon 2000). A pair has converged when
     ||A v - lambda v|| <= tolerance * ||A|| (or * |lambda|, with ``relative_to="eigenvalue"``). A Krylov space of b
-    vectors never sees more than b copies of a repeated eigenvalue: so once all pairs have converged a random block and
-    its images join the basis, and only if no value appears beyond the last wanted one is the result ``converged``;
-    else the iteration goes on with what was found. The block is random and its steps are few: at tolerances like 1e-3 a
-    copy can stay unseen where the next value is within a few percent of it. Residuals are those of the recurrence,
-    right to 1e-12 of the norm. Where one more product with the vectors, or the first one made once more, shows another
-    operator than that of the iteration, the result is not ``converged``, and its notes say why.
+    vectors never sees more than b copies of a repeated eigenvalue: so once all pairs have converged a random vector and
+    its images are added, until a value beyond the last wanted one appears, and the iteration goes on with it, or one
+    that lies beyond it by more than the tolerance would have been overlooked with a probability of at most 1e-3 (see
+    ``missed_eigenvalues``). Only then is the result ``converged``. Residuals are those of the recurrence, right to
+    1e-12 of the norm. Where one more product with the vectors, or the first one made once more, shows another operator
+    than that of the iteration, the result is not ``converged``, and its notes say why.
 
     The default tolerance is 1e-8, and 1e-5 for an operator in float32, whose products are no better than 1e-6 of the
     norm: the recurrence then promises more than is true, so residuals are those of one more product with each vector,

@@ -14,9 +14,9 @@ from torch import Tensor
 from hessmap.curvature.layers import CompressedHessian, KroneckerProduct, LayerHessian
 from hessmap.errors import checked_count, checked_number, checked_seed, require, require_name
 from hessmap.measurement.eigenpair_cost import eigenpairs_bytes
-from hessmap.measurement.eigenpair_iteration import Reference
 from hessmap.measurement.matrices import EPS
 from hessmap.measurement.top_eigenpairs import top_eigenpairs
+from hessmap.measurement.wanted_eigenpairs import Reference
 from hessmap.results import EigenpairsMeasurement
 
 Bases = tuple[Tensor, Tensor]

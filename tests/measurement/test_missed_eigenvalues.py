@@ -1,0 +1,69 @@
+"""Nothing is called converged while a value beyond the wanted ones can be hidden from a random vector."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from hessmap.curvature.lanczos import BlockLanczos, ScaledProduct
+from hessmap.measurement.missed_eigenvalues import least_overlap, overlap_bound
+from hessmap.measurement.top_eigenpairs import top_eigenpairs
+
+STEPS = np.repeat(np.linspace(1, 0, 40), 5)  # five copies each, 2.6 % apart
+
+
+@pytest.mark.parametrize("size", [3, 10, 200])
+def test_a_random_coordinate_stays_below_the_limit_as_seldom_as_promised(size: int) -> None:
+    vectors = np.random.default_rng(0).standard_normal((20_000, size))
+    first = np.abs(vectors[:, 0]) / np.linalg.norm(vectors, axis=1)
+    for probability in (0.01, 0.2):
+        assert np.mean(first < least_overlap(size, probability)) <= 1.05 * probability + 2e-3
+
+
+@pytest.mark.parametrize("overlap", [1e-2, 1e-5])
+def test_the_bound_holds_for_a_vector_that_hardly_sees_the_largest_eigenvalue(overlap: float) -> None:
+    """It is above the true inner product while the value has not appeared, and a value of the bulk falls below it."""
+    values = np.append(np.linspace(0, 1, 199), 1.2)
+    start = np.random.default_rng(1).standard_normal(200)
+    start[-1] = 0
+    start *= (1 - overlap**2) ** 0.5 / np.linalg.norm(start)
+    start[-1] = overlap
+    process = BlockLanczos(ScaledProduct(torch.diag(torch.from_numpy(values)).matmul, 200), 40)
+    process.start(torch.from_numpy(start)[None], 1)
+    for _ in range(30):
+        process.expand()
+        scale = process.product.scale
+        beside = torch.cat([process.projection.diagonal(-1), process.coupling[0, -1:]])
+        if float(process.ritz()[0][-1]) * scale < 1.2 - 1e-9:
+            assert overlap_bound(process.projection.diagonal(), beside, 1.2 / scale) >= overlap * (1 - 1e-6)
+    assert float(process.ritz()[0][-1]) * scale == pytest.approx(1.2, abs=1e-2)
+    assert overlap_bound(process.projection.diagonal(), beside, 1.3 / scale) < overlap
+
+
+@pytest.mark.parametrize("tolerance", [1e-2, 1e-3, 1e-4])
+@pytest.mark.parametrize("block_size", [1, 2])
+def test_no_copy_is_missed_by_narrow_blocks_at_loose_tolerances(block_size: int, tolerance: float) -> None:
+    """Three probes that ran out of room were once enough, and nothing within ten tolerances was looked for."""
+    for seed in range(4):
+        found = top_eigenpairs(np.diag(STEPS), 8, block_size=block_size, tolerance=tolerance, seed=seed)
+        assert found.converged
+        assert np.abs(found.eigenvalues - STEPS[:8]).max() <= tolerance
+
+
+def test_copies_of_a_value_far_below_the_norm_are_found_where_the_tolerance_is_relative_to_it() -> None:
+    values = np.concatenate([[1.0], np.full(4, 1e-4), np.full(4, 9e-5), np.linspace(1e-5, 0, 191)])
+    for seed in range(4):
+        asked = {"tolerance": 1e-3, "relative_to": "eigenvalue", "block_size": 1}
+        found = top_eigenpairs(np.diag(values), 5, seed=seed, **asked)
+        assert found.converged
+        assert np.abs(found.eigenvalues - values[:5]).max() <= 1e-7
+
+
+def test_a_search_that_ends_before_it_has_decided_says_so() -> None:
+    values = np.linspace(1, 0, 400)
+    whole = top_eigenpairs(np.diag(values), 1, tolerance=1e-3)
+    assert whole.converged
+    cut = top_eigenpairs(np.diag(values), 1, tolerance=1e-3, max_products=whole.num_products - 10)
+    assert not cut.converged
+    assert "not converged: the products did not rule out an eigenvalue beyond these" in cut.provenance.notes
