@@ -108,7 +108,7 @@ def shared_standard_error(values: Floats, without: Floats) -> float:
     given the other probes; (v_ij - t) d_ji as well, given all but probe j, and its mirror image. So k = E d_ij d_ji.
 
     The magnitudes |d_ij d_ji| are averaged here, which can only be more: where one direction stands far above the rest
-    few pairs decide, with both signs, and the signed mean covered 87 times in 100.
+    few pairs decide, with both signs.
     """
     count = len(values)
     changes = values - without

@@ -116,4 +116,4 @@ def overlap_bound(diagonal: Tensor, beside: Tensor, point: float) -> float:
             return 0.0
         before, now, coupling = now, ((point - a) * now - coupling * before) / b, b
         total += now * now
-    return total**-0.5
+    return float(total**-0.5)

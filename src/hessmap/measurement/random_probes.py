@@ -132,9 +132,9 @@ def form_error(values: Floats, mean_square: float, size: int) -> float:
 
     The variance of a value is 2 (tr(B^2) - sum B_ii^2) / size^2, at most 2 (tr(B^2) / size - (tr B / size)^2) / size,
     with equality where the diagonal of B is constant. The spread of a few values is too small where no large one was
-    drawn, and then their mean is too small as well: Student's interval from it held the truth in 82 to 90 of 100 where
-    one eigenvalue decides. So the bound is taken, within what the spread leaves possible: not below the variance of the
-    sample, not above the upper end of its interval for normal values (a diagonal matrix has no spread).
+    drawn, and then their mean is too small as well: Student's interval from it covers too seldom where one eigenvalue
+    decides. So the bound is taken, within what the spread leaves possible: not below the variance of the sample, not
+    above the upper end of its interval for normal values (a diagonal matrix has no spread).
     """
     return float(form_errors(values[:, None], np.array([mean_square]), size)[0])
 

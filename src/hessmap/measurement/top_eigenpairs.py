@@ -174,8 +174,10 @@ def _measurement(
     process, wanted = pairs.process, plan.wanted
     unit = process.product.scale
     vectors = process.combine(pairs.coordinates[:, order])
+    residuals = pairs.residuals[order]
     if process.precision != torch.float64:
-        _orthonormalise(vectors)
+        residuals = residuals + _orthonormalise(vectors, pairs.values[order])
+    is_met = process.precision == torch.float64 or wanted.are_met(pairs.values[order], residuals, pairs.norm)
     origin: Provenance = getattr(matrix, "provenance", None) or provenance(seed=plan.seed)
     if tried.num_single_products:
         num_products += tried.num_single_products
@@ -184,8 +186,8 @@ def _measurement(
     origin = replace(origin, notes=(*origin.notes, *doubts)) if doubts else origin
     return EigenpairsMeasurement(
         eigenvalues=(unit * pairs.values[order]).numpy(),
-        residuals=(unit * pairs.residuals[order]).numpy(),
-        converged=pairs.converged and not doubts,
+        residuals=(unit * residuals).numpy(),
+        converged=pairs.converged and is_met and not doubts,
         which=wanted.which,
         tolerance=wanted.tolerance,
         relative_to=wanted.relative_to,
@@ -202,12 +204,15 @@ def _measurement(
     )
 
 
-def _orthonormalise(vectors: Tensor) -> None:
-    """A step of Newton and Schulz, in place: what is orthonormal to e before is to e^2 after."""
+def _orthonormalise(vectors: Tensor, values: Tensor) -> Tensor:
+    """A step of Newton and Schulz, in place: what is orthonormal to e before is to e^2 after. How much it adds to the
+    residuals of eigenvectors of these values, at most: a part of another one counts by the distance of their values."""
     step = 1.5 * torch.eye(vectors.shape[1], dtype=vectors.dtype) - (vectors.T @ vectors) / 2
     for start in range(0, len(vectors), 4096):
         piece = vectors[start : start + 4096]
         piece.copy_(piece @ step)
+    mixed: Tensor = (step * (values[:, None] - values)).norm(dim=0)
+    return mixed
 
 
 def _start_rows(start: Tensor | NDArray[Any], size: int) -> Tensor:

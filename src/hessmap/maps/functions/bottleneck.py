@@ -11,14 +11,9 @@ from torch import Tensor, nn
 
 from hessmap.curvature.input_output import NetworkFunction, Representation, is_chain, representations
 from hessmap.errors import require
-from hessmap.maps.functions.enough_samples import (
-    centred_singular_values,
-    count_above,
-    distinct_samples,
-    is_rank_of_samples,
-    singular_values,
-)
+from hessmap.maps.functions.enough_samples import distinct_samples, is_rank_of_samples
 from hessmap.measurement.matrices import EPS, Floats
+from hessmap.measurement.singular_values import centred_singular_values, count_above, singular_values
 from hessmap.results import BottleneckView, LayerRepresentation, RankRange
 from hessmap.results.functions import robust_rank
 

@@ -2,29 +2,11 @@
 
 from __future__ import annotations
 
-import numpy as np
-import scipy.linalg
 import torch
 from torch import Tensor
 
 from hessmap.measurement.matrices import Floats
-
-
-def singular_values(matrix: Floats) -> Floats:
-    return np.asarray(scipy.linalg.svdvals(matrix, check_finite=False))
-
-
-def centred_singular_values(matrix: Floats) -> Floats:
-    return singular_values(matrix - matrix.mean(axis=0))
-
-
-def count_above(values: Floats, relative_tolerance: float) -> int:
-    """How many values exceed the tolerance times the largest.
-
-    >>> count_above(np.array([2.0, 1.0, 0.1]), 0.1)
-    2
-    """
-    return int((values > relative_tolerance * values.max(initial=0.0)).sum())
+from hessmap.measurement.singular_values import centred_singular_values, count_above
 
 
 def is_rank_of_samples(after: Floats, rank: int, distinct: Tensor, relative_tolerance: float) -> bool:

@@ -26,9 +26,10 @@ from hessmap.curvature.input_output import (
 )
 from hessmap.errors import UnsupportedNetwork, require
 from hessmap.maps.functions.bottleneck import robust_rank_of
-from hessmap.maps.functions.enough_samples import centred_singular_values, distinct_samples, is_rank_of_samples
+from hessmap.maps.functions.enough_samples import distinct_samples, is_rank_of_samples
 from hessmap.measurement.matrices import EPS, Floats
 from hessmap.measurement.numerical_rank import RELATIVE_TOLERANCE
+from hessmap.measurement.singular_values import centred_singular_values
 from hessmap.measurement.top_eigenpairs import top_eigenpairs
 from hessmap.results import FunctionRank, FunctionRankCertificate, RankInterval, SchattenMeasurement
 from hessmap.results.functions import GRAM_ERROR, SideTruth

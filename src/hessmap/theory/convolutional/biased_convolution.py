@@ -11,6 +11,7 @@ from hessmap.networks import Convolutional
 from hessmap.networks.convolutions import Convolutions
 from hessmap.results import RankValue
 from hessmap.theory.claims import Conjecture
+from hessmap.theory.convolutional.balanced_degrees import balanced_degrees
 from hessmap.theory.convolutional.one_hidden_convolution import OneHiddenConvolution
 from hessmap.theory.losses_and_data.data_facts import DataFacts
 
@@ -93,8 +94,7 @@ def _degrees(net: OneHiddenConvolution, sees_taps: bool) -> tuple[int, list[int]
         total = net.sum_over_phases(lambda taps: net.positions + taps)
     else:
         total = net.outputs * (longest + 1) + net.sum_over_phases(lambda taps: net.most_taps - taps)
-    least, more = divmod(total, parts)
-    degrees = [least] * (parts - more) + [least + 1] * more
+    degrees = [degree for degree, count in balanced_degrees(total, parts) for _ in range(count)]
     if sees_taps:
         return degrees[0] + 1, degrees[1:]
     return degrees[-1] - 1, degrees[:-1]

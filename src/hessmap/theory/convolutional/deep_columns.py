@@ -19,6 +19,7 @@ import numpy as np
 
 from hessmap.errors import require
 from hessmap.theory.convolutional import one_layer
+from hessmap.theory.convolutional.balanced_degrees import sum_over_balanced
 from hessmap.theory.convolutional.chain_tables import NO_LIMIT, ChainTables, Integers, chain_tables, mirror
 from hessmap.theory.convolutional.deep_law import (
     dimensions_from,
@@ -30,7 +31,6 @@ from hessmap.theory.convolutional.deep_law import (
 from hessmap.theory.convolutional.filter_chains import FilterChain
 from hessmap.theory.convolutional.image_chains import ImageChain
 from hessmap.theory.convolutional.layer_kernels import layer_kernel_dimensions
-from hessmap.theory.convolutional.one_hidden_convolution import sum_over_balanced
 from hessmap.theory.convolutional.shared_forms import gauge_forms, point_forms
 
 

@@ -16,6 +16,7 @@ from functools import lru_cache
 from itertools import product
 from math import prod
 
+from hessmap.theory.convolutional.balanced_degrees import balanced_degrees
 from hessmap.theory.convolutional.filter_chains import FilterChain
 
 Degrees = dict[int, int]
@@ -159,5 +160,4 @@ def _balanced(total: int, parts: int) -> Degrees:
     """
     if parts <= 0:
         return {}
-    least, more = divmod(total, parts)
-    return {degree: many for degree, many in ((least, parts - more), (least + 1, more)) if many}
+    return {degree: many for degree, many in balanced_degrees(total, parts) if many}

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from hessmap.errors import require
 from hessmap.theory.conditions import checked_count
+from hessmap.theory.convolutional.balanced_degrees import sum_over_balanced
 
 
 @dataclass(frozen=True)
@@ -72,16 +72,3 @@ class OneHiddenConvolution:
     def sum_over_phases(self, term: Callable[[int], int]) -> int:
         """The sum of ``term`` at each phase's number of taps."""
         return self.channels * int(sum_over_balanced(term, self.kernel, min(self.stride, self.kernel)))
-
-
-def sum_over_balanced(term: Callable[[Any], Any], total: Any, parts: Any) -> Any:
-    """The sum of ``term`` over ``parts`` integers of sum ``total`` that differ by at most one; also of arrays.
-
-    Seven in three parts are 2, 2 and 3.
-
-    >>> sum_over_balanced(lambda part: part * part, 7, 3)
-    17
-    """
-    low = total // parts
-    num_high = total - low * parts
-    return (parts - num_high) * term(low) + num_high * term(low + 1)

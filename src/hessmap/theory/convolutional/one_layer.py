@@ -16,7 +16,8 @@ import numpy.typing as npt
 
 from hessmap.errors import require
 from hessmap.theory.conditions import checked_count
-from hessmap.theory.convolutional.one_hidden_convolution import OneHiddenConvolution, sum_over_balanced
+from hessmap.theory.convolutional.balanced_degrees import sum_over_balanced
+from hessmap.theory.convolutional.one_hidden_convolution import OneHiddenConvolution
 
 Integers = npt.NDArray[Any]
 
