@@ -6,17 +6,22 @@ is ``converged`` and one of its values is off by more than the tolerance times t
 five copies each, cut in the middle of the second. Products are counted, not timed: only the last digits of products in
 float32 belong to a machine.
 
-    python benchmarks/missed_copies.py [--seeds 40] [--steps-seeds 200]
+    python benchmarks/missed_copies.py [--seeds 1] [--worst-seeds 40]
+
+The worst cases, narrow blocks at loose tolerances, have seeds of their own.
 """
 
 from __future__ import annotations
 
+import argparse
+import random
 from collections.abc import Iterator
 from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from harness import environment, write
 from torch import Tensor
 
 from hessmap.curvature import LinearOperator
@@ -93,6 +98,11 @@ def cases() -> Iterator[Case]:
                 yield Case("copies", which, copies, gap, width, tolerance, name)
 
 
+def is_worst(case: Case) -> bool:
+    """Where copies were missed before the test for them had a bound: 1.7 % above the next value."""
+    return case.spectrum == "steps" and case.width == 1 and case.tolerance >= 1e-4
+
+
 def counted(case: Case, num_seeds: int) -> dict[str, Any]:
     values, wanted = case.eigenvalues, case.wanted
     operator: Any = InFloat32(values) if case.number_format == "float32" else np.diag(values)
@@ -107,3 +117,26 @@ def counted(case: Case, num_seeds: int) -> dict[str, Any]:
         products.append(found.num_products)
     got = {"missed": missed, "not_converged": not_converged, "median_products": float(np.median(products))}
     return {**case._asdict(), "seeds": num_seeds, **got, "most_products": max(products)}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--worst-seeds", type=int, default=40)
+    given = parser.parse_args()
+    where, lines = environment(), []
+    ordered = list(cases())
+    random.Random(0).shuffle(ordered)  # a part of them is a sample of all
+    ordered.sort(key=is_worst, reverse=True)
+    for place, case in enumerate(ordered):
+        lines.append(counted(case, given.worst_seeds if is_worst(case) else given.seeds))
+        if lines[-1]["missed"] or lines[-1]["not_converged"] or is_worst(case):
+            print(lines[-1], flush=True)
+        if place % 5 == 4 or case is ordered[-1]:
+            total = {name: sum(line[name] for line in lines) for name in ("seeds", "missed", "not_converged")}
+            print(f"{len(lines)} of {len(ordered)} cases: {total}", flush=True)
+            write("missed_copies", where, lines)
+
+
+if __name__ == "__main__":
+    main()
