@@ -64,8 +64,9 @@ def seconds_of(case: Case) -> float:
 
 
 def recipe_of(case: Case) -> Recipe:
-    """The small recipe of the network, trained for the epochs of the case."""
-    return recipe_for(case["network"], case["data"], epochs=case["epochs"])
+    """The recipe of the case's size (small where it has none), its epochs and, where it says so, measured samples."""
+    measured = {"num_measured": case["num_measured"]} if "num_measured" in case else {}
+    return recipe_for(case["network"], case["data"], case.get("size", "small"), epochs=case["epochs"], **measured)
 
 
 class Moments(NamedTuple):

@@ -27,7 +27,7 @@ def study_table(collection: Collection) -> Table:
     view = collection.study.view
     groups: dict[object, list[Row]] = {}
     for place, row in enumerate(collection.stored.rows):
-        key: object = tuple(row[name] for name in view.group_by) if view.group_by else place
+        key: object = tuple(row.get(name) for name in view.group_by) if view.group_by else place
         groups.setdefault(key, []).append(row)
     lines = tuple(tuple(_cell(column, rows) for column in view.columns) for rows in groups.values())
     labels = tuple(column.label or words(column.name) for column in view.columns)
