@@ -185,6 +185,8 @@ def _lines(data: str, network: str, epochs: int) -> tuple[Lines, ...]:
             title=f"{network} on {data}: two models",
             series=(Series("{layer}", line="between_models", points="between_models"),),
             y_label="overlap of top-k eigenspaces",
+            # Curves of 12 to 240 dimensions.
+            x_scale="log" if network == _PUBLISHED_NETWORK else "linear",
             **common,
         ),
     )

@@ -20,6 +20,9 @@ _LENET = {"network": "LeNet5", "labels": "true"}
 _FAR = 400
 # As far as twice the 200 outputs: 60 dimensions do not show whether the overlap peaks at them.
 _LONG = grid(network=["F-200^2"], labels=["true"], layer=["fc1", "fc2"], count=[_FAR], compared=["seeds"], pair=_PAIRS)
+# LeNet5 on all images of MNIST until every one is right; Hessians on some of them.
+_ALL_IMAGES = {**_LENET, "size": "long", "epochs": 50, "num_measured": 2000, "compared": "seeds", "pair": (0, 1)}
+_COUNTS = {"conv1": 24, "conv2": 64, "fc1": 240}
 
 
 def cases(data: str) -> tuple[Case, ...]:
@@ -40,7 +43,8 @@ def cases(data: str) -> tuple[Case, ...]:
     few = [{**layer, **pair} for layer in layers[data] for pair in grid(compared=compared, pair=_PAIRS)]
     narrow = [layer for layer in layers[data] if layer["network"] == "F-16"]
     more = [{**layer, "compared": "seeds", "pair": pair} for layer in narrow for pair in _MORE_PAIRS]
-    return (*few, *more, *(_LONG if data == "digits" else ()))
+    trained = [{**_ALL_IMAGES, "layer": layer, "count": count} for layer, count in _COUNTS.items()]
+    return (*few, *more, *(_LONG if data == "digits" else ()), *(trained if data == "mnist" else ()))
 
 
 class _LayerOfModel(NamedTuple):
@@ -58,12 +62,10 @@ def measure(case: Case) -> dict[str, Any]:
     import numpy as np
 
     from hessmap.measurement.layers import overlap_curve
-    from hessmap.studies.layers.trained_layers import compared_model
     from hessmap.studies.plotted_curves import four_digits
     from hessmap.theory.layers import growth_end, predicted_overlap
 
-    settings = (case["network"], case["data"], case["labels"], case["compared"])
-    first, second = (_layer_of_model(compared_model(*settings, number), case) for number in case["pair"])
+    first, second = (_layer_of_model(_model(case, number), case) for number in case["pair"])
     curve = overlap_curve(first.eigenvectors, second.eigenvectors)
     predicted = predicted_overlap(first.spectra, second.spectra, case["count"])
     ends = [growth_end(seen.spectra.output_values, seen.spectra.input_values) for seen in (first, second)]
@@ -88,6 +90,15 @@ def measure(case: Case) -> dict[str, Any]:
     if case["compared"] == "checkpoints":  # of one model, whose units keep their order
         return record
     return record | {"theorem": four_digits(_theorem(units, means, min(*ends, case["count"]), first.is_output))}
+
+
+def _model(case: Case, number: int) -> Problem:
+    from hessmap.studies.layers.measured_layer import problem_of
+    from hessmap.studies.layers.trained_layers import compared_model
+
+    if "size" in case:
+        return problem_of({**case, "seed": number})
+    return compared_model(case["network"], case["data"], case["labels"], case["compared"], number)
 
 
 def _theorem(num_outputs: int, input_overlap: float, end: int, is_output: bool) -> Any:
@@ -119,6 +130,7 @@ def _figure(
 ) -> Lines:
     which = {} if count is None else {"count": count}
     named = f"{layer} of {network}, {data}" + (", random labels" if labels == "random" else "")
+    named += ", all images" if count == _COUNTS.get(layer) else ""
     return Lines(
         title=named + ("" if compared == "seeds" else f", {compared}") + (f", to {count}" if count == _FAR else ""),
         where={"data": data, "network": network, "labels": labels, "layer": layer, "compared": compared, **which},
@@ -139,13 +151,22 @@ def _figure(
 _FIGURES = (
     _figure("digits", "F-16", "random", "fc1"),
     _figure("cifar10", "LeNet5", "true", "conv2"),
-    _figure("mnist", "LeNet5", "true", "conv2"),
+    _figure("mnist", "LeNet5", "true", "conv2", count=60),
+    *(_figure("mnist", "LeNet5", "true", layer, count=count) for layer, count in _COUNTS.items()),
     _figure("digits", "F-200^2", "true", "fc1", count=_FAR),
     _figure("cifar10", "LeNet5", "true", "fc1"),
     _figure("mnist", "F-200^2", "true", "fc3"),
 )
 
 _SECONDS = {"digits": 1.5, "mnist": 40.0, "cifar10": 45.0}
+
+
+def _seconds(case: Case) -> float:
+    """Of networks on all images also the training of both."""
+    if "size" in case:
+        return 30.0 * case["epochs"]
+    return _SECONDS[case["data"]] if case["count"] < _FAR else 60.0
+
 
 STUDY = Study(
     name="layers/overlap",
@@ -155,7 +176,7 @@ STUDY = Study(
     measure=measure,
     data=("digits", "mnist", "cifar10"),
     findings=findings,
-    seconds=lambda case: _SECONDS[case["data"]] if case["count"] < _FAR else 60.0,
+    seconds=_seconds,
     view=View(
         figures=_FIGURES,
         table=(
