@@ -201,6 +201,12 @@ def test_a_table_has_a_line_for_each_row_or_group() -> None:
     assert grouped.lines[1] == ("2", "relu, tanh", "20.5 (20 to 21)", "")
 
 
+def test_rows_that_lack_a_field_are_a_group_of_their_own() -> None:
+    rows = [Row({"width": 2} | size, {"measured": 3.0}) for size in ({}, {"size": "long"}, {})]
+    table = study_table(collection_of(rows=rows, table=("width", "size", "measured"), group_by=("width", "size")))
+    assert table.lines == (("2", "", "3"), ("2", "long", "3"))
+
+
 class Page(HTMLParser):
     """What a page loads, what it says, and whether its tags close."""
 

@@ -21,7 +21,7 @@ from hessmap.studies.layers import (
     spectra,
     subspace,
 )
-from hessmap.studies.layers.layer_cases import PUBLISHED, published_moments
+from hessmap.studies.layers.layer_cases import PUBLISHED, published_moments, recipe_of
 from hessmap.views.study.panels import panels
 
 _MODULES = (autocorrelation, batch_norm, correspondence, kronecker, published_networks, rank_one, spectra, subspace)
@@ -186,6 +186,28 @@ def test_peak_at_the_outputs_is_expected_of_the_first_layer_alone(
 def test_thresholds_hold_and_fail(study: Study, layer: str, name: str, words: str, good: float, bad: float) -> None:
     assert finding(study, [_whole(layer, **{name: good})], words)
     assert not finding(study, [_whole(layer, **{name: good}), _whole(layer, **{name: bad}, seed=1)], words)
+
+
+@pytest.mark.parametrize(("overlap", "reached"), [(0.89, True), (0.88, False)])
+def test_a_training_on_all_images_is_judged_apart_from_the_small_ones(overlap: float, reached: bool) -> None:
+    lenet = {"data": "mnist", "network": "LeNet5"}
+    weak = {"as_printed": 0.5, "centred": 0.6, "by_activity": 0.9, "of_last_layer": 1.0}
+    small = row("fc1", weak, **lenet, epochs=30)
+    training = {"accuracy": 0.99977, "loss": 1e-3, "weights": "ab"}
+    measured_on = {"size": "long", "epochs": 25, "num_measured": 60_000}
+    record = {"as_printed": 0.6, "centred": overlap, "by_activity": 0.95, "training": training}
+    rows = [small, row("fc1", record, **lenet, **measured_on)]
+
+    assert not finding(subspace.STUDY, rows, "LeNet5 on 3,000 images of mnist, fc1")
+    words = "LeNet5 on 60,000 images of mnist after 25 epochs with momentum 0.9, E[M] on 60,000, fc1"
+    assert finding(subspace.STUDY, rows, words) is reached
+
+
+def test_cases_on_all_images_have_their_own_recipe() -> None:
+    case = next(case for case in subspace.cases("mnist") if case.get("size") == "long")
+    recipe = recipe_of({**case, "data": "mnist"})
+    assert (recipe.num_train, recipe.momentum, recipe.num_measured) == (60_000, 0.9, 2000)
+    assert recipe_of({"data": "mnist", "network": "LeNet5", "epochs": 30}).num_train == 3000
 
 
 def _whole(layer: str, seed: int = 0, k9: float = 0.95, **changed: float) -> Row:
