@@ -130,7 +130,7 @@ def _figure(
 ) -> Lines:
     which = {} if count is None else {"count": count}
     named = f"{layer} of {network}, {data}" + (", random labels" if labels == "random" else "")
-    named += ", all images" if count == _COUNTS.get(layer) else ""
+    named += ", all images" if count in _COUNTS.values() else ""
     return Lines(
         title=named + ("" if compared == "seeds" else f", {compared}") + (f", to {count}" if count == _FAR else ""),
         where={"data": data, "network": network, "labels": labels, "layer": layer, "compared": compared, **which},
