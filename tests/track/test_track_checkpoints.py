@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
+from torch import Tensor
 from tracked import network, samples, train
 
 import hessmap as hm
 from hessmap.datasets.data import Data
-from hessmap.errors import DataFileError, InvalidInput
+from hessmap.errors import DataFileError, HessmapError, InvalidInput
 from hessmap.results import CurvatureTrack
 from hessmap.runs.store import Store, load_track
 
@@ -112,3 +114,65 @@ def test_bad_checkpoints_get_a_sentence(files: list[Path], folder: Path) -> None
     torch.save(torch.nn.Linear(6, 3).state_dict(), "linear-1.pt")
     with pytest.raises(InvalidInput, match=r"must be of the given model; linear-1.pt is not \(Missing key"):
         tracked(["linear-1.pt"])
+
+
+def each(change: Callable[[Tensor], Tensor]) -> dict[str, Tensor]:
+    return {name: change(value) for name, value in network().state_dict().items()}
+
+
+ODD_CHECKPOINTS: dict[str, tuple[Callable[[], object], str]] = {
+    "a list": (lambda: [1, 2], "must hold a training; .* holds a list"),
+    "a tensor": (lambda: torch.zeros(3), "must hold a training; .* holds a Tensor"),
+    "nothing": (lambda: None, "must hold a training; .* holds a NoneType"),
+    "an empty table": (dict, "must hold the weights of a model by name"),
+    "names that are numbers": (lambda: dict(enumerate(network().state_dict().values())), "weights of a model by name"),
+    "one name that is a number": (lambda: {**network().state_dict(), 3: torch.zeros(1)}, "weights of a model by name"),
+    "texts": (lambda: {"model": {"0.weight": "text"}}, "weights of a model by name"),
+    "complex numbers": (lambda: each(lambda value: value + 1j), "0.weight is torch.complex64 and not torch.float32"),
+    "whole numbers": (lambda: each(lambda value: value.long()), "0.weight is torch.int64 and not torch.float32"),
+    "truths": (lambda: each(lambda value: value > 0), "0.weight is torch.bool and not torch.float32"),
+    "NaN": (lambda: each(lambda value: value * float("nan")), "weights must be finite; parameter '0.weight' has NaN"),
+    "another shape": (lambda: each(lambda value: value[:1]), "must be of the given model; .*size mismatch"),
+    "sparse": (lambda: each(lambda value: value.to_sparse()), "must be of the given model"),
+    "a step below zero": (lambda: {"model": network().state_dict(), "step": -3}, "step of .* at least 0; got -3"),
+    "a huge step": (lambda: {"model": network().state_dict(), "step": 10**30}, r"step of .* must lie below 2\^63"),
+}
+
+
+@pytest.mark.parametrize("name", ODD_CHECKPOINTS)
+def test_odd_checkpoints_are_refused_and_stored_points_stay(files: list[Path], name: str) -> None:
+    make, words = ODD_CHECKPOINTS[name]
+    tracked(files[:1], name="run")
+    torch.save(make(), "odd-200.pt")
+    with pytest.raises(HessmapError, match=words):
+        tracked([files[0], "odd-200.pt"], name="run")
+    with Store(Path("runs.sqlite")) as store:
+        assert [point.step for point in load_track(store, "run").points] == [0]
+
+
+@pytest.mark.parametrize(("steps", "words"), [
+    ({1.5: "net-0.pt"}, "the step of net-0.pt must be an integer"), ({"a": "net-0.pt"}, "must be an integer"),
+    ({True: "net-0.pt"}, "must be an integer"), ({2**70: "net-0.pt"}, r"must lie below 2\^63"),
+    (3, "checkpoints must be a list; got 3"), ("net-0.pt", "must be a list of files; got the one file net-0.pt"),
+    ([3], "a checkpoint must be readable; 3 is not"), (["."], "a checkpoint must be readable; . is not"),
+])  # fmt: skip
+def test_odd_steps_and_files_are_refused(files: list[Path], steps: object, words: str) -> None:
+    with pytest.raises(HessmapError, match=words):
+        tracked(steps)
+
+
+def test_odd_models_are_refused(files: list[Path]) -> None:
+    for model in (None, "net"):
+        with pytest.raises(HessmapError, match="model must be a torch.nn.Module or a function that builds one"):
+            hm.track_checkpoints(model, files, "cross_entropy", samples(), store="runs.sqlite")
+
+
+def test_a_pickle_is_not_run(files: list[Path], folder: Path) -> None:
+    class Marker:
+        def __reduce__(self) -> tuple[object, ...]:
+            return Path.touch, (folder / "was-run",)
+
+    torch.save({"model": Marker()}, "odd-1.pt")
+    with pytest.raises(DataFileError, match="a checkpoint must be readable; odd-1.pt is not"):
+        tracked(["odd-1.pt"])
+    assert not (folder / "was-run").exists()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 
 from hessmap.errors import HessmapError, InvalidInput, sentence, unknown_name
+from hessmap.results.field_types import require_field_types
 from hessmap.results.frames import frame
 from hessmap.results.html_tables import html_facts
 from hessmap.results.pictures import plot
@@ -142,14 +143,27 @@ def _fields_by_name(record: Record, fields: tuple[dataclasses.Field[Any], ...]) 
     return {"record": type(record).__name__, **{field.name: getattr(record, field.name) for field in fields}}
 
 
+def typed_fields(fields: dict[str, Any]) -> dict[str, Any]:
+    """The fields as they are; where they are those of a record, each must be of its type."""
+    _present_fields(fields)
+    return fields
+
+
 def _record_of(fields: dict[str, Any]) -> Any:
     """The record of these fields; the fields as they are where they are those of no record."""
+    kind, present = _present_fields(fields)
+    return fields if kind is None else kind(**present)
+
+
+def _present_fields(fields: dict[str, Any]) -> tuple[type[Record] | None, dict[str, Any]]:
+    """The record that a dictionary is of, and its fields by their present names; None where it is of no record."""
     kind = _RECORDS.get(str(fields.get("record")))
     if kind is None:
-        return fields
+        return None, fields
     renamed = {kind.renamed_fields.get(name, name): value for name, value in fields.items() if name != "record"}
     renamed.pop("", None)
-    return kind(**renamed)
+    require_field_types(kind, renamed)
+    return kind, renamed
 
 
 def _readable(value: Any) -> str:

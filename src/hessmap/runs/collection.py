@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from hessmap.errors import DataFileError, sentence
-from hessmap.results.strict_json import restored_value
-from hessmap.runs.encoding import case_key, case_of_key, encode
+from hessmap.runs.encoding import case_key, case_of_key, decoded_record, encode
 from hessmap.runs.plan import keys_on
 from hessmap.runs.row import Row
 from hessmap.runs.store import DEFAULT_STORE, Failure, Store
@@ -152,7 +151,7 @@ def read_results(study: Study, folder: Path = DEFAULT_RESULTS) -> StoredRecords:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         rows = tuple(
-            Row(case_of_key(case_key(item["case"])), restored_value(item["record"])) for item in content["records"]
+            Row(case_of_key(case_key(item["case"])), decoded_record(item["record"])) for item in content["records"]
         )
         failures = tuple(
             Failure(case_key(item["case"]), item["error"], item["attempts"]) for item in content["failures"]

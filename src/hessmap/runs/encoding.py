@@ -7,8 +7,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from hessmap.errors import InvalidInput, sentence
-from hessmap.results.record import compared_fields
+from hessmap.errors import InvalidInput, sentence, short_text
+from hessmap.results.record import compared_fields, typed_fields
 from hessmap.results.strict_json import plain, restored_value
 
 
@@ -50,7 +50,14 @@ def decode(text: str) -> dict[str, Any]:
     >>> decode(encode({"gap": float("inf"), "width": (2, 3)}))
     {'gap': inf, 'width': (2, 3)}
     """
-    decoded: dict[str, Any] = restored_value(json.loads(text))
+    return decoded_record(json.loads(text))
+
+
+def decoded_record(content: Any) -> dict[str, Any]:
+    """The same of JSON that was read already; the fields of Records inside it must be of their types."""
+    decoded: dict[str, Any] = restored_value(content, typed_fields)
+    if not isinstance(decoded, dict):
+        raise InvalidInput(sentence("a record must be a JSON object", f"got {short_text(decoded)}"))
     return decoded
 
 

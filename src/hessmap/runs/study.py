@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hessmap.errors import InvalidInput, require, sentence, unknown_name
+from hessmap.errors import DataFileError, HessmapError, InvalidInput, require, sentence, unknown_name
 from hessmap.runs.row import Row
 from hessmap.runs.verdict import Check, Finding, Verdict, verdict_on
 from hessmap.runs.view import View
@@ -86,8 +86,16 @@ class Study:
 
     def verdict(self, rows: Sequence[Row], num_failed: int = 0) -> Verdict:
         """How far these rows agree with what was predicted."""
-        findings = tuple(self.findings(rows)) if self.findings and rows else ()
-        return verdict_on(self.name, self.checks, rows, findings, num_failed)
+        try:
+            findings = tuple(self.findings(rows)) if self.findings and rows else ()
+            return verdict_on(self.name, self.checks, rows, findings, num_failed)
+        except HessmapError:
+            raise
+        except Exception as error:  # values of other types and shapes, or a mistake in the study's own lines
+            must = f"the records of study {self.name} must hold what its checks and findings read"
+            got = f"{type(error).__name__}: {error}"
+            remedy = f"hessmap study run {self.name} --again makes them anew"
+            raise DataFileError(sentence(must, got, remedy)) from error
 
     def answer(self, verdict: Verdict) -> str:
         """The question answered in a word or a sentence: yes, no, it depends, or open.

@@ -12,7 +12,16 @@ from typing import Any
 from torch import Tensor, nn
 
 from hessmap.curvature.losses import AnyLoss
-from hessmap.errors import DataFileError, InvalidInput, require, sentence
+from hessmap.errors import (
+    DataFileError,
+    InvalidInput,
+    checked_count,
+    integer_or_none,
+    list_of,
+    require,
+    sentence,
+    short_text,
+)
 from hessmap.maps.track.pace import Pace
 from hessmap.maps.track.point import TrackSettings
 from hessmap.maps.track.stored_track import new_track, store_path, stored_track, track_name
@@ -56,6 +65,8 @@ def track_checkpoints(
     >>> [point.step for point in track.points]
     [10]
     """
+    must = "model must be a torch.nn.Module or a function that builds one"
+    require(callable(model), must, f"got {short_text(model)}")
     wanted = settings or TrackSettings()
     files = _steps(checkpoints)
     network = copy.deepcopy(model) if isinstance(model, nn.Module) else model()
@@ -80,11 +91,17 @@ def track_checkpoints(
 def _steps(checkpoints: Iterable[Location] | Mapping[int, Location]) -> dict[int, Location]:
     """Files by step, in the order of the steps; each is opened once, so that what is wrong is said before any work."""
     found: dict[int, Location] = {}
-    pairs = checkpoints.items() if isinstance(checkpoints, Mapping) else ((None, file) for file in checkpoints)
+    is_one = isinstance(checkpoints, str | os.PathLike)
+    require(not is_one, "checkpoints must be a list of files", f"got the one file {checkpoints}", "Put it in a list")
+    pairs: Iterable[tuple[int | None, Location]] = (
+        checkpoints.items()
+        if isinstance(checkpoints, Mapping)
+        else [(None, file) for file in list_of("checkpoints", checkpoints)]
+    )
     for given, file in pairs:
         content = load_checkpoint(file)
         _weights(content, file)
-        step = _step(content, file) if given is None else given
+        step = checked_count(f"the step of {file}", _step(content, file) if given is None else given, 0)
         must, remedy = "every checkpoint must have a step of its own", "Give a mapping from steps to files"
         require(step not in found, must, f"{file} and {found.get(step)} are both of step {step}", remedy)
         found[step] = file
@@ -94,8 +111,9 @@ def _steps(checkpoints: Iterable[Location] | Mapping[int, Location]) -> dict[int
 
 def _step(content: Mapping[str, Any], file: Location) -> int:
     for name in _STEPS:
-        if isinstance(content.get(name), int):
-            return int(content[name])
+        step = integer_or_none(content.get(name))
+        if step is not None:
+            return step
     numbers = re.findall(r"\d+", Path(file).stem)
     must, remedy = "a checkpoint must tell its step, inside or in its name", "Give a mapping from steps to files"
     require(bool(numbers), must, f"{file} does not", remedy)
@@ -106,7 +124,8 @@ def _weights(content: Mapping[str, Any], file: Location) -> dict[str, Tensor]:
     """The weights by name, without the prefixes that wrappers put before them."""
     candidates = [content[name] for name in _WEIGHTS if isinstance(content.get(name), dict)]
     state = candidates[0] if candidates else content
-    if not state or not all(isinstance(value, Tensor) for value in state.values()):
+    is_named = all(isinstance(name, str) and isinstance(value, Tensor) for name, value in state.items())
+    if not state or not is_named:
         must = "a checkpoint must hold the weights of a model by name"
         got = f"{file} holds {', '.join(map(str, list(content)[:5]))}"
         raise DataFileError(sentence(must, got, "Save model.state_dict()"))
@@ -117,6 +136,11 @@ def _weights(content: Mapping[str, Any], file: Location) -> dict[str, Tensor]:
 
 
 def _load(model: nn.Module, state: dict[str, Tensor], file: Location) -> None:
+    for name, value in model.state_dict().items():
+        found = state.get(name, value).dtype
+        must = "a checkpoint must hold numbers of the kind of the given model's"
+        is_same = (found.is_floating_point, found.is_complex) == (value.dtype.is_floating_point, value.dtype.is_complex)
+        require(is_same, must, f"in {file}, {name} is {found} and not {value.dtype}")
     try:
         model.load_state_dict(state)
     except RuntimeError as error:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import replace
-from operator import index
 from typing import Any, Self, SupportsIndex
 
 import torch
@@ -14,7 +13,7 @@ from torch import Tensor, nn
 
 from hessmap.curvature.evaluation import Forward
 from hessmap.curvature.losses import AnyLoss
-from hessmap.errors import require
+from hessmap.errors import checked_count, require
 from hessmap.maps.track.callbacks import hugging_face_callback, lightning_callback
 from hessmap.maps.track.pace import Pace
 from hessmap.maps.track.point import QUANTITIES, Measured, Quantity, TrackSettings, measured_point
@@ -94,16 +93,16 @@ class Tracker:
 
     def __call__(self, step: SupportsIndex, *, learning_rate: float | None = None) -> TrackPoint | None:
         """Measure if it is time to; the point, or None. ``learning_rate`` is drawn beside the sharpness."""
-        self._resume_at(index(step))
+        self._resume_at(checked_count("step", step, 0))
         return self.measure(step, learning_rate=learning_rate) if self.pace.is_due else None
 
     def measure(self, step: SupportsIndex, *, learning_rate: float | None = None) -> TrackPoint:
         """Measure now and store the point."""
-        at = index(step)
+        at = checked_count("step", step, 0)
         self._resume_at(at)
         points = self._stored.points
         must, got = "the steps of a track must grow", f"step {at} follows step {points[-1].step if points else at}"
-        require(at >= 0 and (not points or at > points[-1].step), must, got)
+        require(not points or at > points[-1].step, must, got)
         made = measure_and_store(
             self._stored,
             self.pace,

@@ -27,10 +27,23 @@ def store_errors(path: Path) -> Iterator[None]:
         yield
     except sqlite3.Error as error:
         raise StoreError(_explanation(path, error)) from error
+    except UnicodeDecodeError as error:  # of SQLite's own words about the damage
+        raise damage_error(path, "its schema is not text") from error
     except StoreError:
         raise
     except OSError as error:
         raise StoreError(sentence("the store must be readable and writable", f"{path}: {error.strerror}")) from error
+
+
+@contextmanager
+def store_content(path: Path) -> Iterator[None]:
+    """Around lines that take rows apart: whatever they raise means that another than hessmap wrote to the store."""
+    try:
+        yield
+    except StoreError:
+        raise
+    except Exception as error:  # other columns, no JSON, values of other types
+        raise damage_error(path, (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")) from error
 
 
 def damage_error(path: Path, detail: str) -> StoreError:
@@ -45,7 +58,7 @@ def damage_error(path: Path, detail: str) -> StoreError:
 
 def _explanation(path: Path, error: sqlite3.Error) -> str:
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF  # the low byte is the primary code
-    if code in _DAMAGE_CODES:
+    if code in _DAMAGE_CODES or str(error).startswith("no such "):  # a table or column that every store has
         return str(damage_error(path, str(error)))
     if code in _SPACE_CODES:
         remedy = "What was stored is intact: make room and run the same command to continue"

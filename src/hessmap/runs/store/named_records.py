@@ -13,7 +13,8 @@ from hessmap.results import Provenance
 from hessmap.results.maps import CurvatureMap
 from hessmap.results.tracks import CurvatureTrack, TrackPoint
 from hessmap.runs.encoding import decode, encode
-from hessmap.runs.store.store import Store
+from hessmap.runs.store.file import store_content
+from hessmap.runs.store.store import Store, typed
 
 Kind = Literal["map", "track"]
 
@@ -102,7 +103,7 @@ def require_free_map(store: Store, name: str) -> None:
 
 def map_summaries(store: Store) -> tuple[MapSummary, ...]:
     """Every map, in the order in which they were stored; no record is touched."""
-    return tuple(MapSummary(*line) for line in store.execute(f"SELECT {_MAP} FROM map ORDER BY id"))
+    return store.lines(MapSummary, f"SELECT {_MAP} FROM map ORDER BY id")
 
 
 def load_map(store: Store, name: str) -> StoredMap:
@@ -111,7 +112,8 @@ def load_map(store: Store, name: str) -> StoredMap:
     if not found:
         raise _not_stored(store, "map", name, "Run hessmap map")
     ((command, record),) = found
-    return StoredMap(name, command, CurvatureMap.from_json(record))
+    with store_content(store.path):
+        return typed(StoredMap, {"name": name, "command": command, "record": CurvatureMap.from_json(record)})
 
 
 def add_track(store: Store, made: CurvatureTrack) -> None:
@@ -159,7 +161,7 @@ def require_free_track(store: Store, name: str) -> None:
 def track_summaries(store: Store) -> tuple[TrackSummary, ...]:
     """Every track, in the order in which they were stored; no point is read."""
     columns = ", ".join(TrackSummary.__dataclass_fields__)
-    return tuple(TrackSummary(*line) for line in store.execute(f"SELECT {columns} FROM tracks"))
+    return store.lines(TrackSummary, f"SELECT {columns} FROM tracks")
 
 
 def load_track(store: Store, name: str) -> CurvatureTrack:
@@ -169,8 +171,10 @@ def load_track(store: Store, name: str) -> CurvatureTrack:
         raise _not_stored(store, "track", name, "hessmap.Tracker makes one")
     head = dict(zip(_TRACK.split(", "), found[0], strict=True))
     query = f"SELECT record FROM track_point WHERE track_id = {_TRACK_ID} ORDER BY step"
-    points = tuple(TrackPoint.from_json(record) for (record,) in store.execute(query, (name,)))
-    return CurvatureTrack(**head | {"settings": decode(head["settings"]), "points": points})
+    records = store.execute(query, (name,))
+    with store_content(store.path):
+        points = tuple(TrackPoint.from_json(record) for (record,) in records)
+        return typed(CurvatureTrack, head | {"settings": decode(head["settings"]), "points": points})
 
 
 def _write_point(store: Store, name: str, point: TrackPoint) -> None:
@@ -184,7 +188,7 @@ def _provenance_id(store: Store, origin: Provenance | None) -> int:
 
 
 def _not_stored(store: Store, kind: Kind, name: str, remedy: str) -> InvalidInput:
-    known = [found for (found,) in store.execute(f"SELECT name FROM {kind} ORDER BY id")]
+    known = [str(found) for (found,) in store.execute(f"SELECT name FROM {kind} ORDER BY id")]
     if known:
         return unknown_name(kind, name, known)
     return InvalidInput(sentence(f"a {kind} must be stored before it is shown", f"{store.path} has none", remedy))

@@ -10,13 +10,16 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from hessmap.errors import sentence
+from hessmap.results.field_types import require_field_types
 from hessmap.runs.encoding import case_of_key, decode
 from hessmap.runs.row import Row
-from hessmap.runs.store.file import StoreError, damage_error, store_errors
+from hessmap.runs.store.file import StoreError, damage_error, store_content, store_errors
 from hessmap.runs.store.schema import APPLICATION_ID, SCHEMA, SCHEMA_VERSION, transaction, upgrade
+
+Line = TypeVar("Line")
 
 
 @dataclass(frozen=True)
@@ -110,6 +113,12 @@ class Store:
         with store_errors(self.path):
             return self._connection.execute(query, values).fetchall()
 
+    def lines(self, kind: type[Line], query: str, values: Sequence[Any] = ()) -> tuple[Line, ...]:
+        """The rows that a statement yields, each as one of a dataclass whose annotations they must agree with."""
+        found = self.execute(query, values)
+        with store_content(self.path):
+            return tuple(typed(kind, dict(zip(kind.__annotations__, line, strict=True))) for line in found)
+
     @contextmanager
     def transaction(self) -> Iterator[None]:
         """All of what is written inside, or nothing."""
@@ -168,7 +177,7 @@ class Store:
     def summaries(self) -> tuple[Summary, ...]:
         """The counters of every study, without touching a record."""
         query = "SELECT name, version, num_done, num_failed, seconds FROM study ORDER BY name, version"
-        return tuple(Summary(*line) for line in self.execute(query))
+        return self.lines(Summary, query)
 
     def rows(self, name: str, version: int, data: str | None = None) -> tuple[Row, ...]:
         """The cases that are done with their records, in the order in which they were first stored.
@@ -176,16 +185,20 @@ class Store:
         Of a data set whose content changed between runs, the content of the newest result counts.
         """
         found = self._results("result.case_key, result.record", name, version, data, "done")
-        return tuple(Row(case_of_key(key), decode(record)) for key, record in found)
+        with store_content(self.path):
+            return tuple(Row(case_of_key(key), decode(record)) for key, record in found)
 
     def failures(self, name: str, version: int, data: str | None = None) -> tuple[Failure, ...]:
         found = self._results("result.case_key, result.error, result.attempts", name, version, data, "failed")
-        return tuple(Failure(*line) for line in found)
+        with store_content(self.path):
+            return tuple(typed(Failure, {"key": key, "error": error, "attempts": n}) for key, error, n in found)
 
     def provenances(self, name: str, version: int) -> tuple[str, ...]:
         """The different provenances of a study's stored results, as JSON."""
         query = f"SELECT content FROM provenance WHERE id IN (SELECT DISTINCT provenance_id {_FROM}) ORDER BY content"
-        return tuple(content for (content,) in self.execute(query, (name, version)))
+        found = self.execute(query, (name, version))
+        with store_content(self.path):
+            return tuple(provenance_text(content) for (content,) in found)
 
     def _results(self, columns: str, name: str, version: int, data: str | None, status: str) -> list[tuple[Any, ...]]:
         query = f"SELECT {columns} {_FROM} AND data_hash = ? AND data = ? AND status = ? ORDER BY result.id"
@@ -196,6 +209,18 @@ class Store:
             if data in (None, name_of_data):
                 found += self.execute(query, (name, version, data_hash, name_of_data, status))
         return found
+
+
+def typed(kind: type[Line], fields: dict[str, Any]) -> Line:
+    """One of a dataclass, of fields that agree with its annotations."""
+    require_field_types(kind, fields)
+    return kind(**fields)
+
+
+def provenance_text(content: str) -> str:
+    """The same text where it is a JSON object."""
+    decode(content)
+    return content
 
 
 def _create(path: Path) -> None:
