@@ -309,6 +309,32 @@ def test_answers_that_are_kept_with_the_samples_are_found() -> None:
         Sampler(StochasticNetwork(model, generator()), vectors().inputs, model)
 
 
+KEPT: dict[tuple[float, ...], Tensor] = {}
+
+
+def keep_for_all_copies(model: Parts, inputs: Tensor) -> Tensor:
+    """Answers by the first weights that any copy saw a sample with, one by one."""
+    fresh = model.a(inputs)
+    rows = (
+        KEPT.setdefault(tuple(sample.tolist()), answer.detach()) for sample, answer in zip(inputs, fresh, strict=True)
+    )
+    return torch.stack(list(rows)) + 0 * fresh
+
+
+def test_answers_that_all_copies_find_in_one_place_are_found() -> None:
+    model = Composed(keep_for_all_copies, a=nn.Linear(6, 2))
+
+    with pytest.raises(UnsupportedNetwork, match="other weights gave 30 of 30 samples the same answer"):
+        Sampler(StochasticNetwork(model, generator()), vectors().inputs, model)
+
+
+@pytest.mark.parametrize("last", [nn.Hardtanh(-1, 1), nn.ReLU(), nn.Threshold(1e9, 0.0)])
+def test_answers_that_are_cut_off_are_no_kept_ones(last: nn.Module) -> None:
+    model = nn.Sequential(nn.Linear(6, 2), last)
+
+    assert Sampler(StochasticNetwork(model, generator()), vectors().inputs, model).doubts == ()
+
+
 def keeping_all(model: Parts, inputs: Tensor) -> Tensor:
     model.seen[f"{len(model.seen)}{'x' * 100}"] = len(inputs)
     return model.a(inputs)
