@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import threading
 
 import numpy as np
@@ -180,6 +181,51 @@ def test_threads_leave_the_states_of_the_process_alone_and_agree() -> None:
     after = torch.get_rng_state(), torch.backends.mha.get_fastpath_enabled(), torch.backends.cuda.flash_sdp_enabled()
     assert torch.equal(before[0], after[0])
     assert before[1:] == after[1:]
+
+
+def switches() -> tuple[object, ...]:
+    """What products of attention may have to switch for a moment, and the random states of the process."""
+    cuda = torch.backends.cuda
+    kernels = (cuda.flash_sdp_enabled(), cuda.mem_efficient_sdp_enabled(), cuda.math_sdp_enabled())
+    states = torch.get_rng_state().tolist(), random.getstate(), np.random.get_state()[1].tolist()  # noqa: NPY002
+    return (torch.backends.mha.get_fastpath_enabled(), *kernels, *states)
+
+
+def test_threads_with_attention_leave_kernels_and_random_states_alone_and_agree() -> None:
+    """Problems of a transformer, with products and matrices, and one whose model fails, in four threads at a time."""
+    layer = nn.TransformerEncoderLayer(4, 2, 6, dropout=0.0, batch_first=True)
+    model = nn.Sequential(nn.Unflatten(1, (2, 2)), nn.Linear(2, 4), layer, nn.Flatten(), nn.Linear(8, 3)).eval()
+    model = nn.Sequential(nn.Linear(4, 4), *model)
+    size = sum(parameter.numel() for parameter in model.parameters())
+    vector = torch.linspace(-1, 1, size, dtype=torch.float64)
+    expected = hm.loss_hessian(hm.Problem(model, "squared", INPUTS, LABELS)) @ vector
+    before, wrong = switches(), []
+
+    def work(number: int) -> None:
+        try:
+            problem = hm.Problem(model, "squared", TensorDataset(INPUTS, LABELS), dtype=torch.float64)
+            found = hm.loss_hessian(problem) @ vector
+            if not torch.allclose(found, expected, atol=1e-10):
+                wrong.append(found)
+            if number % 2:
+                hm.numerical_rank(hm.loss_hessian(problem).block("5.weight"))
+            with pytest.raises(ValueError, match="mine"):
+                hm.Problem(nn.Sequential(model, Failing()), "squared", INPUTS, LABELS)
+        except Exception as error:
+            wrong.append(error)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+    assert switches() == before
+
+
+class Failing(nn.Module):
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        raise ValueError("mine")
 
 
 def test_large_models_keep_their_own_precision_and_say_so() -> None:
