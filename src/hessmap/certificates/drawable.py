@@ -32,7 +32,7 @@ def require_drawable(network: StochasticNetwork, inputs: Tensor, *originals: nn.
     doubts = _foreign_tensors(network, inputs[:4], originals)
     for _ in range(2):  # the second weights find answers that were kept with the samples
         _require_own_answers(network, copy.deepcopy(before), inputs)
-    _require_weights_in_answers(network, copy.deepcopy(before), inputs)
+    _require_weights_in_answers(copy.deepcopy(before), inputs)
     return (*doubts, *_words(state_changes(before, network.model)))
 
 
@@ -81,16 +81,16 @@ def _require_own_answers(network: StochasticNetwork, fresh: nn.Module, inputs: T
         raise UnsupportedNetwork(sentence("a network must answer every sample by itself", broken))
 
 
-def _require_weights_in_answers(network: StochasticNetwork, other: nn.Module, inputs: Tensor) -> None:
+def _require_weights_in_answers(model: nn.Module, inputs: Tensor) -> None:
     """Other weights give other answers: what every copy finds in one place, a global variable or a file, does not.
 
     Whole numbers may be equal: answers that are cut off, steps and signs are.
     """
-    drawn = network.draw()
-    moved = torch.Generator().manual_seed(0)
-    for parameter, value in zip(other.parameters(), drawn.parameters(), strict=True):
-        parameter.copy_(value + (0.1 + 0.1 * value.abs()) * torch.randn(value.shape, generator=moved).to(value))
-    one, two = drawn(inputs.clone()).flatten(1), other(inputs.clone()).flatten(1)
+    generator, one = torch.Generator().manual_seed(0), model(inputs.clone()).flatten(1)
+    for parameter in model.parameters():
+        noise = torch.randn(parameter.shape, generator=generator).to(parameter)
+        parameter.add_((0.1 + 0.1 * parameter.abs()) * noise)
+    two = model(inputs.clone()).flatten(1)
     is_kept = ((one == two) & (one != one.round())).any(1) & (one == two).all(1)
     if is_kept.any():
         broken = f"other weights gave {int(is_kept.sum())} of {len(inputs)} samples the same answer to the last digit"

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from hessmap.datasets.data import Data
-from hessmap.errors import require
+from hessmap.errors import checked_count, require
 
 LUMA = (0.299, 0.587, 0.114)  # ITU-R BT.601, the weights of red, green and blue in every common image library
 
@@ -102,7 +102,7 @@ def subsample(data: Data, num_samples: int | None, seed: int | None = None) -> D
     tensor([0, 1])
     """
     count = len(data.targets)
-    wanted = count if num_samples is None else num_samples
+    wanted = count if num_samples is None else checked_count("num_samples", num_samples)
     require(1 <= wanted <= count, f"num_samples must lie in 1..{count}", f"got {num_samples}")
     if seed is None:
         return Data(data.inputs[:wanted], data.targets[:wanted])

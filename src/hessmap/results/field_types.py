@@ -22,7 +22,7 @@ _SCALARS: dict[Any, tuple[tuple[type, ...], str]] = {
     Fraction: ((int, Fraction), "a fraction"),
     type(None): ((type(None),), "null"),
 }
-_ARRAYS = {
+_ARRAYS: dict[Any, tuple[str, str]] = {
     np.dtype[np.bool]: ("b", "true or false"),
     np.dtype[np.int64]: ("iu", "whole numbers"),
     np.dtype[np.float64]: ("iuf", "numbers"),
