@@ -170,3 +170,10 @@ def test_two_halves_of_an_odd_number_of_classes_favour_the_lower() -> None:
     assert two_halves(Data(torch.zeros(5, 1), torch.arange(5)), num_classes=5).targets.tolist() == [0, 0, 0, 1, 1]
     with pytest.raises(InvalidInput, match="num_classes must be at least 2; got 1"):
         two_halves(Data(torch.zeros(1, 1), torch.zeros(1)), num_classes=1)
+
+
+def test_number_of_samples_that_is_no_count_is_refused() -> None:
+    data = Data(torch.zeros(4, 1), torch.zeros(4, dtype=torch.long))
+    for count in (2.0, "2", True):
+        with pytest.raises(InvalidInput, match="num_samples must be an integer of at least 1"):
+            subsample(data, count)
