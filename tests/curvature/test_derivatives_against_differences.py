@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import hessmap as hm
-from hessmap.curvature.differences import HIDDEN_NOTE, is_contradicted
+from hessmap.curvature.differences import HIDDEN_LOSS_NOTE, HIDDEN_NOTE, is_contradicted
 from hessmap.errors import NotReproducible, UnsupportedNetwork
 
 INPUTS = torch.randn(6, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
@@ -236,3 +236,43 @@ def test_a_model_that_uses_a_kept_weight_again_is_refused_and_one_that_only_coun
     with pytest.raises(UnsupportedNetwork, match="must not use again what it found with other weights; .* 'kept'"):
         hm.Problem(Keeping(), "cross_entropy", INPUTS, LABELS)
     assert hm.Problem(Counting(), "cross_entropy", INPUTS, LABELS).num_parameters == 15
+
+
+def outputs_of_three(loss: Callable[[Tensor, Tensor], Tensor]) -> hm.Problem:
+    model = hm.FullyConnected((4, 5, 3), activation="tanh").build(seed=0)
+    generator = torch.Generator().manual_seed(0)
+    inputs, targets = (torch.randn(20, width, generator=generator, dtype=torch.float64) for width in (4, 3))
+    return hm.Problem(model, loss, inputs, targets)
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        lambda outputs, targets: (outputs.detach() - targets).square().sum(1),
+        lambda outputs, targets: (outputs - targets).square().sum(1) + 3 * outputs.detach().exp().sum(1),
+    ],
+    ids=["all of it", "a part"],
+)
+def test_outputs_that_a_loss_hides_are_said(loss: Callable[[Tensor, Tensor], Tensor]) -> None:
+    problem = outputs_of_three(loss)
+    hm.loss_hessian(problem).to_dense()
+    assert HIDDEN_LOSS_NOTE in problem.notes
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        lambda outputs, targets: (outputs - targets).abs().sum(1),
+        lambda outputs, targets: (outputs - targets).square().sum(1) + 1e9,
+        lambda outputs, targets: torch.relu(1 - outputs * targets.sign()).sum(1),
+        lambda outputs, targets: torch.nn.functional.huber_loss(outputs, targets, reduction="none").sum(1),
+        lambda outputs, targets: 1e-9 * (outputs - targets).square().sum(1),
+        lambda outputs, targets: 0 * outputs.sum(1),
+        lambda outputs, targets: -torch.log_softmax(1e3 * outputs, 1)[:, 0],
+    ],
+    ids=["absolute", "far from zero", "hinge", "huber", "small", "zero", "steep"],
+)
+def test_losses_that_hide_nothing_have_no_such_note(loss: Callable[[Tensor, Tensor], Tensor]) -> None:
+    problem = outputs_of_three(loss)
+    hm.loss_hessian(problem).to_dense()
+    assert HIDDEN_LOSS_NOTE not in problem.notes

@@ -28,6 +28,10 @@ HIDDEN_NOTE = (
     "gradients are not those of the outputs: the model hides values from autograd or changes gradients (detach, hooks, "
     "a backward of its own); its derivatives are those that torch takes"
 )
+HIDDEN_LOSS_NOTE = (
+    "slopes of the loss are not those of its values: it hides outputs from autograd (detach, no_grad, item); "
+    "its derivatives are those that torch takes"
+)
 _MOST_OUTPUTS = 4096
 
 
@@ -67,8 +71,8 @@ def _require_true(problem: Problem) -> bool:
         raise _untrue("the outputs", "gradients")
     if not is_true_once:
         problem.add_note(HIDDEN_NOTE)
-    if isinstance(problem.loss, FunctionLoss) and not _loss_is_true(problem, line.batch):
-        raise _untrue("the loss", "its slopes")
+    if isinstance(problem.loss, FunctionLoss):
+        _check_loss(problem, line.batch)
     return True
 
 
@@ -153,31 +157,34 @@ def _joined(parts: Sequence[Tensor | None], graph: BatchGraph) -> Tensor:
     return torch.cat([part.reshape(-1) for part in full])
 
 
-def _loss_is_true(problem: Problem, batch: tuple[Any, Tensor, Tensor]) -> bool:
-    """Whether the Hessian of a user's loss in the outputs is the derivative of its slopes."""
+def _check_loss(problem: Problem, batch: tuple[Any, Tensor, Tensor]) -> None:
+    """The Hessian of a user's loss in the outputs is the derivative of its slopes; a note where these hide a part."""
     inputs, targets, _ = batch
     with torch.no_grad():
         outputs = problem.forward(problem.named, inputs).detach()
     shape = (2, *outputs.shape)
     direction, other = random_vector(2 * outputs.numel(), outputs.dtype).to(outputs.device).reshape(shape)
 
-    def slopes(place: float) -> tuple[Tensor, Tensor]:
+    def at(place: float) -> tuple[Tensor, float, Tensor]:
+        """The outputs there, the value of the loss and its slopes."""
         point = (outputs + place * direction).requires_grad_()
         with torch.enable_grad():
             total = problem.loss.value(point, targets).sum()
         if not total.requires_grad:
-            return point, torch.zeros_like(point)
-        return point, torch.autograd.grad(total, point, create_graph=True, materialize_grads=True)[0]
+            return point, float(total), torch.zeros_like(point)
+        slope = torch.autograd.grad(total, point, create_graph=True, materialize_grads=True)[0]
+        return point, float(total.detach()), slope
 
-    point, slope = slopes(0.0)
+    point, total, slope = at(0.0)
     image = torch.zeros_like(slope)
     if slope.requires_grad:
         image = torch.autograd.grad(slope, point, direction, materialize_grads=True)[0]
-    found, scale = _dot(image, other), _norm(image)
-    value_size = _norm(slope)
-    return not is_contradicted(
-        found, scale, lambda place: _dot(slopes(place)[1], other), value_size, _size(outputs), problem.dtype
-    )
+    sizes, trust = (_size(outputs), problem.dtype), _TRUST[problem.dtype]
+    along, second = _dot(slope.detach(), direction), _dot(image, other)
+    if is_contradicted(along, _norm(slope), lambda place: at(place)[1], abs(total), *sizes, allowed=trust.believed):
+        problem.add_note(HIDDEN_LOSS_NOTE)
+    if is_contradicted(second, _norm(image), lambda place: _dot(at(place)[2], other), _norm(slope), *sizes):
+        raise _untrue("the loss", "its slopes")
 
 
 def is_contradicted(
