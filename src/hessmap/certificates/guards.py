@@ -16,6 +16,9 @@ _FACTS = frozenset(
     ["shape", "dtype", "device", "layout", "requires_grad", "grad_fn", "_version", "size", "dim", "ndim", "numel"]
 ) | {"stride", "__len__", "__hash__", "is_leaf", "is_contiguous", "is_floating_point", "is_complex", "is_nested"}
 
+_SPELLED = 16  # numbers of a tensor, at most, that are taken for constants of the code
+_LOADS = ("aten.set_.source_Storage", "aten.from_file")  # operations that take memory which no operation has filled
+
 
 class ForbiddenUse(Exception):
     """A tensor was read that the network at hand must not know."""
@@ -41,11 +44,14 @@ class OperationGuard(TorchDispatchMode):  # type: ignore[no-untyped-call]
             place = storage_address(tensor)
             if place in self.forbidden:
                 raise ForbiddenUse(f"{func} receives a weight")
-            # lift_fresh receives the numbers that a line of python spells out.
-            if self.known is not None and place not in self.known and "lift_fresh" not in str(func):
+            # lift_fresh receives the numbers that a line of python spells out, or has from a file.
+            is_spelled = "lift_fresh" in str(func) and tensor.numel() <= _SPELLED
+            if self.known is not None and place not in self.known and not is_spelled:
                 self.foreign.append(tensor)
         found = func(*args, **(kwargs or {}))
         if self.known is not None:
+            if str(func).startswith(_LOADS):
+                self.foreign += [tensor for tensor in _tensors(found) if storage_address(tensor) not in self.known]
             self.results.append(found)
             self.known |= {storage_address(tensor) for tensor in _tensors(found)}
         return found
