@@ -22,6 +22,15 @@ def test_memory_that_nobody_holds_is_used_again():
     assert kept.num_bytes == 0
 
 
+def test_memory_of_another_size_is_not_taken():
+    kept = TouchedMemory(smallest=8, most=2**20)
+    first = torch.from_numpy(kept.array((40,), np.float64))
+    del first
+    smaller = torch.from_numpy(kept.array((20,), np.float64))
+    assert smaller.shape == (20,)
+    assert kept.num_bytes == 320
+
+
 def test_whoever_still_sees_it_keeps_it():
     kept = TouchedMemory(smallest=8, most=2**20)
     for seen_through in (

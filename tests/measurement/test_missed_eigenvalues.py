@@ -51,6 +51,14 @@ def test_no_copy_is_missed_by_narrow_blocks_at_loose_tolerances(block_size: int,
         assert np.abs(found.eigenvalues - STEPS[:8]).max() <= tolerance
 
 
+def test_both_ends_are_asked_where_one_of_them_is_clear_at_once() -> None:
+    values = np.concatenate([np.linspace(3, 1.6, 8), -STEPS[::-1]])
+    for seed in range(4):
+        found = top_eigenpairs(np.diag(values), 8, which="both_ends", block_size=1, tolerance=1e-3, seed=seed)
+        assert found.converged
+        assert np.abs(found.eigenvalues - np.concatenate([values[:8], values[-8:]])).max() <= 3e-3
+
+
 def test_copies_of_a_value_far_below_the_norm_are_found_where_the_tolerance_is_relative_to_it() -> None:
     values = np.concatenate([[1.0], np.full(4, 1e-4), np.full(4, 9e-5), np.linspace(1e-5, 0, 191)])
     for seed in range(4):
