@@ -164,7 +164,7 @@ _SECONDS = {"digits": 1.5, "mnist": 40.0, "cifar10": 45.0}
 def _seconds(case: Case) -> float:
     """Of networks on all images also the training of both."""
     if "size" in case:
-        return 30.0 * case["epochs"]
+        return 30.0 * int(case["epochs"])
     return _SECONDS[case["data"]] if case["count"] < _FAR else 60.0
 
 

@@ -176,7 +176,7 @@ def _overlaps(data: str) -> tuple[Lines, ...]:
 
 def _seconds(case: Case) -> float:
     if "size" in case:
-        return 15.0 * case["epochs"]
+        return 15.0 * int(case["epochs"])
     return 1.0 if case["data"] == "digits" else 8.0
 
 
