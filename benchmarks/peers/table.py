@@ -124,12 +124,20 @@ def reason(why: str) -> str:
     return text if kind == "AssertionError" else text[:60].rsplit(" ", 1)[0] + " .."
 
 
-def growth_lines() -> list[str]:
+def growth_table() -> list[str]:
+    """Fitted exponents of all points, and between the last two."""
     path = RESULTS / "peers_growth.json"
     if not path.exists():
         return []
     fits = json.loads(path.read_text())["cases"][-1]["exponents"]
-    return ["Fitted exponents: " + ", ".join(f"{name} {value:.2f}" for name, value in fits.items()) + "."]
+    heads = [(of, axis) for axis in ("parameters", "samples") for of in ("seconds", "peak_bytes")]
+    names = [f"{'memory' if of == 'peak_bytes' else of} in {axis}" for of, axis in heads]
+    lines = ["| exponent of all points (last two) | " + " | ".join(names) + " |", "| --- " * (len(heads) + 1) + "|"]
+    for way in ("anew", "kept", "traced"):
+        keys = [f"{of} in {axis}, {way}" for of, axis in heads]
+        cells = [f"{fits[key]:.2f} ({fits[key + ' (last two points)']:.2f})" if key in fits else "" for key in keys]
+        lines.append("| " + " | ".join([way, *cells]) + " |")
+    return lines
 
 
 def main() -> int:
@@ -137,7 +145,7 @@ def main() -> int:
     before, _, rest = page.partition(START)
     _, _, after = rest.partition(END)
     tables = [*speed_table(), "", *jax_table(), "", *memory_table()]
-    parts = [START, "", *tables, "", *correctness_table(), "", *growth_lines(), "", END]
+    parts = [START, "", *tables, "", *correctness_table(), "", *growth_table(), "", END]
     PAGE.write_text(before + "\n".join(parts) + after)
     print(f"written to {PAGE.relative_to(ROOT)}")
     return 0
