@@ -31,6 +31,7 @@ SPECTRA: dict[str, Floats] = {
 MORE: dict[str, Floats] = SPECTRA | {
     "one above the rest": np.append(np.ones(SIZE - 1), 100.0),
     "one direction": np.append(np.zeros(SIZE - 1), 1.0),
+    "a spike above 1/k": np.append(1 / np.arange(1.0, SIZE), 1e3),
     "falling as 1/k": 1 / np.arange(1.0, SIZE + 1),
     "falling as 1/k^2": 1 / np.arange(1.0, SIZE + 1) ** 2,
 }
@@ -81,6 +82,12 @@ ESTIMATES: dict[str, tuple[Callable[[Floats, int], SpectralEstimate], Callable[[
     "effective dimension": (
         lambda matrix, seed: hm.effective_dimension_estimate(matrix, 1.0, num_steps=20, max_products=320, seed=seed),
         lambda values: float((np.abs(values) / (np.abs(values) + 1.0)).sum()),
+    ),
+    "effective dimension that stops early": (
+        lambda matrix, seed: hm.effective_dimension_estimate(
+            matrix, 3.0, num_steps=20, relative_error=0.1, max_products=2560, seed=seed
+        ),
+        lambda values: float((np.abs(values) / (np.abs(values) + 3.0)).sum()),
     ),
     "negative share": (
         lambda matrix, seed: negative_share(hm.density_estimate(matrix, num_steps=20, num_probes=8, seed=seed)),
@@ -136,6 +143,41 @@ def test_few_probes_of_one_direction_have_an_interval_that_covers() -> None:
         num_covered, num_by_spread = num_covered + held[0], num_by_spread + held[1]
     assert num_covered >= 276
     assert num_by_spread < 265
+
+
+def covered_with_an_early_stop(terms: Floats, largest: float) -> float:
+    """How often the interval of the sum of the terms, eigenvalues of a form, holds it: from 8 probes on, twice as many
+    until the error is a tenth of the value, 128 at most."""
+    size, num_held, generator = len(terms), 0, np.random.default_rng(3)
+    vectors = random_orthogonal(size, 1)
+    for _ in range(500):
+        weights = (generator.choice([-1.0, 1.0], (128, size)) @ vectors) ** 2
+        values, squares = weights @ terms, weights @ terms**2
+        for count in (8, 16, 32, 64, 128):
+            mean = float(values[:count].mean())
+            error = size * form_error(values[:count] / size, float(squares[:count].mean()) / size, size, largest)
+            if error <= 0.1 * mean:
+                break
+        low, high = interval(mean, error, count)
+        num_held += low <= terms.sum() <= high
+    return num_held / 500
+
+
+def test_a_spike_is_covered_by_sums_that_stop_early() -> None:
+    """The effective dimension of a spike over a bulk. Neither the spread nor the trace of the square knows of a spike
+    that no probe sees; that it exists is known."""
+    terms = MORE["one above the rest"] / (MORE["one above the rest"] + 100.0)
+    assert covered_with_an_early_stop(terms, 0.5) >= 0.95
+    assert covered_with_an_early_stop(terms, 0.0) < 0.93
+
+
+def test_sums_know_of_a_spike_that_their_probes_hardly_see() -> None:
+    found = hm.density_estimate(MATRICES["one above the rest"], num_steps=4, num_probes=8)
+    terms = found.nodes / (found.nodes + 100.0)
+    values, squares = ((found.weights * part).sum(1) for part in (terms, terms**2))
+    error = hm.effective_dimension_estimate(found, 100.0).standard_error
+    assert error == pytest.approx(SIZE * form_error(values, float(squares.mean()), SIZE, 0.5))
+    assert error > 1.2 * SIZE * form_error(values, float(squares.mean()), SIZE)
 
 
 def test_a_matrix_that_signs_measure_exactly_keeps_an_error_of_zero() -> None:

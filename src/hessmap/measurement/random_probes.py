@@ -19,6 +19,7 @@ from hessmap.results import Provenance, provenance
 BLOCK = 16
 CONFIDENCE = 0.95
 _RANK_TOLERANCE = 1e-13
+_IMPROBABLE = 1e-5
 PIECE = 2**18  # numbers that are handled at a time
 
 
@@ -126,7 +127,7 @@ def standard_error(values: Floats) -> float:
     return largest * float(np.std(values / largest, ddof=1)) / len(values) ** 0.5 if largest else 0.0
 
 
-def form_error(values: Floats, mean_square: float, size: int) -> float:
+def form_error(values: Floats, mean_square: float, size: int, largest: float = 0.0) -> float:
     """Standard error of the mean of ``values``, z^T B z / size of random signs z and one symmetric B; ``mean_square``
     estimates tr(B^2) / size from the same probes.
 
@@ -135,20 +136,30 @@ def form_error(values: Floats, mean_square: float, size: int) -> float:
     drawn, and then their mean is too small as well: Student's interval from it covers too seldom where one eigenvalue
     decides. So the bound is taken, within what the spread leaves possible: not below the variance of the sample, not
     above the upper end of its interval for normal values (a diagonal matrix has no spread).
+
+    The estimate of tr(B^2) is too small as well where no probe sees the eigenvector of the largest eigenvalue. Where
+    that eigenvalue is known (``largest``; Lanczos finds it from any start) it bounds what is hidden: if the truth is h
+    above the mean, tr(B^2) / size is up to largest h above its estimate, so that the half width of an interval by the
+    quantile t is the solution of h^2 = t^2 (variance + 2 largest h / size) / count (as Wilson 1927 has it for
+    proportions), and the error is h / t. Values that miss that eigenvector have hardly a spread, which then leaves
+    possible all but what is as improbable as 1e-5.
     """
-    return float(form_errors(values[:, None], np.array([mean_square]), size)[0])
+    return float(form_errors(values[:, None], np.array([mean_square]), size, largest)[0])
 
 
-def form_errors(values: Floats, mean_squares: Floats, size: int) -> Floats:
+def form_errors(values: Floats, mean_squares: Floats, size: int, largest: float = 0.0) -> Floats:
     """``form_error`` of every column of (probes, forms)."""
     count = len(values)
-    largest = np.abs(values).max(0)
-    unit = np.where(largest > 0, largest, 1.0)
+    highest = np.abs(values).max(0)
+    unit = np.where(highest > 0, highest, 1.0)
     relative = values / unit
     spread = np.var(relative, axis=0, ddof=1)
     with np.errstate(over="ignore"):  # squares over a value near the smallest number
         bound = 2 * np.maximum(0.0, mean_squares / unit / unit - relative.mean(0) ** 2) / size
-    ceiling = spread * (count - 1) / float(stats.chi2.ppf((1 - CONFIDENCE) / 2, count - 1))
+        hidden = _student_quantile(count) * largest / unit / size / count**0.5
+        bound = np.square(hidden + np.sqrt(np.square(hidden) + bound))
+    improbable = _IMPROBABLE if largest else (1 - CONFIDENCE) / 2
+    ceiling = spread * (count - 1) / float(stats.chi2.ppf(improbable, count - 1))
     found: Floats = unit * np.sqrt(np.minimum(np.maximum(spread, bound), ceiling) / count)
     return found
 
@@ -157,5 +168,9 @@ def interval(value: float, error: float, count: int, method_error: float = 0.0) 
     """Student's interval of a mean of ``count`` values, widened by what the method may be off by."""
     if error == 0.0:
         return value - method_error, value + method_error
-    half = error * float(stats.t.ppf((1 + CONFIDENCE) / 2, max(1, count - 1))) + method_error
+    half = error * _student_quantile(count) + method_error
     return value - half, value + half
+
+
+def _student_quantile(count: int) -> float:
+    return float(stats.t.ppf((1 + CONFIDENCE) / 2, max(1, count - 1)))

@@ -27,11 +27,13 @@ _PROBES = 8  # to begin with; as many again join at a time
 
 
 class Sums(NamedTuple):
-    """Of a function over the eigenvalues, per probe: the sum, what the rule may be off by, the sum of squares."""
+    """Of a function over the eigenvalues, per probe: the sum, what the rule may be off by, the sum of squares; and the
+    largest magnitude of the function."""
 
     values: Floats
     doubts: Floats
     squares: Floats
+    largest: float
 
 
 @shown_work("log determinant")
@@ -133,7 +135,8 @@ def _smooth_sums(density: DensityEstimate, function: Callable[[Floats], Floats])
     whole = density.size * (density.weights * terms).sum(1)
     half = density.size * (density.half_weights * function(density.half_nodes)).sum(1)
     doubts = np.where(density.is_exact, 0.0, np.abs(whole - half))
-    return Sums(whole, doubts, density.size * (density.weights * np.square(terms)).sum(1))
+    squares, largest = density.size * (density.weights * np.square(terms)).sum(1), np.abs(terms[density.weights > 0])
+    return Sums(whole, doubts, squares, float(largest.max()))
 
 
 def _counts(density: DensityEstimate, threshold: float) -> Sums:
@@ -148,7 +151,7 @@ def _counts(density: DensityEstimate, threshold: float) -> Sums:
             place = int(np.searchsorted(nodes, cut))
             doubts[i] += weights[max(0, place - 1) : place + 1].sum()
     counts = density.size * counted
-    return Sums(counts, density.size * np.minimum(1.0, doubts), counts)
+    return Sums(counts, density.size * np.minimum(1.0, doubts), counts, float(counted.any()))
 
 
 def _sum_estimate(
@@ -190,7 +193,7 @@ def _whole_density(operator: ProbedOperator) -> DensityEstimate:
 
 
 def _error(sums: Sums, size: int) -> float:
-    return size * form_error(sums.values / size, float(sums.squares.mean()) / size, size)
+    return size * form_error(sums.values / size, float(sums.squares.mean()) / size, size, sums.largest)
 
 
 def _record(quantity: str, density: DensityEstimate, sums: Sums, target: ErrorTarget | None) -> SpectralEstimate:
