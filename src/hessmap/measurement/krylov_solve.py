@@ -54,7 +54,8 @@ def krylov_solve(
     sizes = torch.where(sizes > 0, sizes, 1.0)
     scaled = right / sizes
     norms = scaled.norm(dim=0)
-    solution, residual, num_rounds, before = torch.zeros_like(scaled), scaled.clone(), 0, np.inf
+    # The solution is kept in the unit of 1 / scale: that of a small matrix may be too large to be multiplied.
+    solution, residual, num_rounds, before, scale = torch.zeros_like(scaled), scaled.clone(), 0, np.inf, 1.0
     while True:
         relative = torch.where(norms > 0, residual.norm(dim=0) / torch.where(norms > 0, norms, 1.0), 0.0)
         is_open = relative > accuracy
@@ -64,10 +65,14 @@ def krylov_solve(
         allowed = 0.1 * accuracy * norms[is_open]
         solution[:, is_open] += _smallest_residual_solution(operator, residual[:, is_open], shift, max_basis, allowed)
         images = operator.product(solution)
-        residual = scaled - (operator.scale * images + shift * solution)
+        scale = _scale(operator, shift)
+        residual = scaled - (operator.scale / scale * images + shift / scale * solution)
         num_rounds, before = num_rounds + 1, largest
+    solution = solution * (sizes / scale)
+    remedy = "Scale the matrix up, or the right-hand side down"
+    require(bool(solution.isfinite().all()), "a solution must be a finite number", "it is above the largest", remedy)
     return ShiftedSolution(
-        solution=(solution * sizes).numpy().reshape(given.shape),
+        solution=solution.numpy().reshape(given.shape),
         shift=shift,
         relative_residuals=relative.numpy(),
         tolerance=accuracy,
@@ -89,7 +94,7 @@ def right_side_array(right_side: Tensor | NDArray[Any], size: int) -> NDArray[np
 def _smallest_residual_solution(
     operator: ProbedOperator, right: Tensor, shift: float, max_basis: int, allowed: Tensor
 ) -> Tensor:
-    """Q y with the smallest ||(A + shift) Q y - b||: A Q = Q T + B C makes it a small least-squares problem.
+    """scale Q y with the smallest ||(A + shift) Q y - b||: A Q = Q T + B C makes it a small least-squares problem.
 
     The Krylov space of A is that of A + shift, so that the shift enters the small problem alone.
     """
@@ -99,7 +104,7 @@ def _smallest_residual_solution(
     process.start((right / right.norm(dim=0)).T, right.shape[1])
     while True:
         process.expand()
-        scale = max(operator.product.unit, abs(shift)) or 1.0
+        scale = _scale(operator, shift)
         projected = process.projection * (operator.product.unit / scale)
         projected.diagonal().add_(shift / scale)
         coupling = process.coupling * (operator.product.unit / scale)
@@ -109,4 +114,9 @@ def _smallest_residual_solution(
         left = (stacked @ small - target).norm(dim=0)
         is_last = process.width == 0 or process.width > process.room
         if is_last or bool((left <= allowed).all()):
-            return process.combine(small) / scale
+            return process.combine(small)
+
+
+def _scale(operator: ProbedOperator, shift: float) -> float:
+    """Of the shifted operator."""
+    return max(operator.product.unit, abs(shift)) or 1.0

@@ -12,7 +12,15 @@ from torch import Tensor
 
 from hessmap.curvature.lanczos import orthonormal_columns
 from hessmap.errors import checked_count, checked_number, checked_seed, require
-from hessmap.measurement.matrices import Floats, Matrix, announce_products, is_narrow, measured_product
+from hessmap.measurement.matrices import (
+    Floats,
+    Matrix,
+    announce_products,
+    asymmetry_tolerance,
+    is_narrow,
+    measured_product,
+    rounding_unit,
+)
 from hessmap.progress import expect_products
 from hessmap.results import Provenance, provenance
 
@@ -40,6 +48,11 @@ class ProbedOperator:
     @property
     def num_products(self) -> int:
         return self.product.num_products
+
+    @property
+    def rounding(self) -> float:
+        """How far its products are off, relative to the norm."""
+        return min(self.size * rounding_unit(self._matrix), asymmetry_tolerance(self._matrix))
 
     @property
     def provenance(self) -> Provenance:

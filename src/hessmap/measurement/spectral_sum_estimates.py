@@ -10,7 +10,7 @@ import torch
 
 from hessmap.errors import InvalidInput, checked_count, checked_number, require, sentence
 from hessmap.measurement.density_estimate import density_record, probe_rules
-from hessmap.measurement.matrices import Floats, Matrix, carried_scale
+from hessmap.measurement.matrices import EPS, SMALLEST, Floats, Matrix, carried_scale
 from hessmap.measurement.quadrature import GaussRules
 from hessmap.measurement.random_probes import (
     CONFIDENCE,
@@ -49,8 +49,9 @@ def log_determinant_estimate(
 ) -> SpectralEstimate:
     """log det(H + shift I) = tr log(H + shift I), which must be positive definite.
 
-    A node at or below -shift proves that it is not. ``method_error`` is the distance from the rule of half the steps:
-    with a shift far below the spectrum the logarithm is steep, and more steps are needed.
+    A node at or below -shift shows that it is not, or that rounding hides it. ``method_error`` is the distance from
+    the rule of half the steps, and what the rounding of the products may change: with a shift far below the spectrum
+    the logarithm is steep, and more steps are needed.
 
     >>> round(log_determinant_estimate(np.diag([1.0, 3.0]), shift=1.0).value, 12) == round(float(np.log(8)), 12)
     True
@@ -58,12 +59,13 @@ def log_determinant_estimate(
     shift = checked_number("shift", shift)
     require(0 <= shift < np.inf, "shift must be finite and not negative", f"got {shift}")
 
-    def sums(density: DensityEstimate) -> Sums:
+    def sums(density: DensityEstimate, error: float) -> Sums:
         lowest = float(density.nodes[density.weights > 0].min())
         if lowest + shift <= 0:
-            must, remedy = "H + shift I must be positive definite", f"Choose a shift above {-lowest:.6g}"
-            raise InvalidInput(sentence(must, f"there is an eigenvalue at or below {lowest:.6g}", remedy))
-        return _smooth_sums(density, lambda nodes: np.log(np.maximum(nodes + shift, np.finfo(float).tiny)))
+            must, remedy = "H + shift I must be positive definite", f"Choose a shift above {error - lowest:.6g}"
+            got = f"there is an eigenvalue at or below {lowest:.6g}, up to a rounding of {error:.2g}"
+            raise InvalidInput(sentence(must, got, remedy))
+        return _smooth_sums(density, lambda nodes: np.log(np.maximum(nodes + shift, np.finfo(float).tiny)), error)
 
     target = error_target(relative_error, max_products)
     return _sum_estimate("log_determinant", matrix, sums, target, num_steps, memory_budget, seed)
@@ -82,6 +84,9 @@ def effective_dimension_estimate(
 ) -> SpectralEstimate:
     """The sum of h / (h + epsilon) over the magnitudes h of the eigenvalues, as ``effective_dimension`` has it.
 
+    ``method_error`` is the distance from the rule of half the steps, and what the rounding of the products may change:
+    with an epsilon below it nobody knows which eigenvalues are zero.
+
     >>> round(effective_dimension_estimate(np.diag([3.0, 1.0, 0.0]), epsilon=1.0).value, 12)
     1.25
     """
@@ -89,8 +94,8 @@ def effective_dimension_estimate(
     require(0 < epsilon < np.inf, "epsilon must be positive and finite", f"got {epsilon}")
     target = error_target(relative_error, max_products)
 
-    def sums(density: DensityEstimate) -> Sums:
-        return _smooth_sums(density, lambda nodes: np.abs(nodes) / (np.abs(nodes) + epsilon))
+    def sums(density: DensityEstimate, error: float) -> Sums:
+        return _smooth_sums(density, lambda nodes: np.abs(nodes) / (np.abs(nodes) + epsilon), error)
 
     return _sum_estimate("effective_dimension", matrix, sums, target, num_steps, memory_budget, seed)
 
@@ -111,7 +116,8 @@ def rank_estimate(
     else the largest node.
 
     What a Gauss rule says of a measure up to a point is right to within the weights of the nodes on both sides of it
-    (Chebyshev, Markov & Stieltjes): those make ``method_error``. It is wide where eigenvalues crowd around the cut.
+    (Chebyshev, Markov & Stieltjes): those make ``method_error``, with nodes that the rounding of the products may carry
+    over the cut. It is wide where eigenvalues crowd around the cut.
 
     >>> rank_estimate(np.diag([3.0, 1.0, 0.0, 0.0])).value
     2.0
@@ -123,23 +129,33 @@ def rank_estimate(
     require(scale is None or 0 <= scale < np.inf, "scale must be finite and not negative", f"got {scale}")
     carried = scale if scale is not None or isinstance(matrix, DensityEstimate) else carried_scale(matrix)
 
-    def sums(density: DensityEstimate) -> Sums:
+    def sums(density: DensityEstimate, error: float) -> Sums:
         largest = float(np.abs(density.nodes[density.weights > 0]).max())
-        return _counts(density, relative_tolerance * (largest if carried is None else carried))
+        return _counts(density, relative_tolerance * (largest if carried is None else carried), error)
 
     return _sum_estimate("numerical_rank", matrix, sums, target, num_steps, memory_budget, seed)
 
 
-def _smooth_sums(density: DensityEstimate, function: Callable[[Floats], Floats]) -> Sums:
+def _smooth_sums(density: DensityEstimate, function: Callable[[Floats], Floats], error: float) -> Sums:
     terms = function(density.nodes)
     whole = density.size * (density.weights * terms).sum(1)
     half = density.size * (density.half_weights * function(density.half_nodes)).sum(1)
-    doubts = np.where(density.is_exact, 0.0, np.abs(whole - half))
+    doubts = np.where(density.is_exact, 0.0, np.abs(whole - half)) + _rounding_doubts(density, function, error)
     squares, largest = density.size * (density.weights * np.square(terms)).sum(1), np.abs(terms[density.weights > 0])
     return Sums(whole, doubts, squares, float(largest.max()))
 
 
-def _counts(density: DensityEstimate, threshold: float) -> Sums:
+def _rounding_doubts(density: DensityEstimate, function: Callable[[Floats], Floats], error: float) -> Floats:
+    """How far the sum moves where every node does so by ``error``, at most: a function that rises, or one that rises
+    with the magnitude, which is least at zero."""
+    nodes, terms = density.nodes, function(density.nodes)
+    moved = (nodes - error, nodes + error, np.where(np.abs(nodes) < error, 0.0, nodes))
+    furthest = np.max([np.abs(function(others) - terms) for others in moved], axis=0)
+    found: Floats = density.size * (density.weights * furthest).sum(1)
+    return found
+
+
+def _counts(density: DensityEstimate, threshold: float, error: float) -> Sums:
     counted, doubts = np.zeros(density.num_probes), np.zeros(density.num_probes)
     for i in range(density.num_probes):
         used = density.weights[i] > 0
@@ -151,13 +167,14 @@ def _counts(density: DensityEstimate, threshold: float) -> Sums:
             place = int(np.searchsorted(nodes, cut))
             doubts[i] += weights[max(0, place - 1) : place + 1].sum()
     counts = density.size * counted
-    return Sums(counts, density.size * np.minimum(1.0, doubts), counts, float(counted.any()))
+    doubts = density.size * doubts + _rounding_doubts(density, lambda nodes: 1.0 * (np.abs(nodes) > threshold), error)
+    return Sums(counts, np.minimum(density.size, doubts), counts, float(counted.any()))
 
 
 def _sum_estimate(
     quantity: str,
     matrix: Matrix | DensityEstimate,
-    sums: Callable[[DensityEstimate], Sums],
+    sums: Callable[[DensityEstimate, float], Sums],
     target: ErrorTarget,
     num_steps: int,
     memory_budget: int,
@@ -165,22 +182,28 @@ def _sum_estimate(
 ) -> SpectralEstimate:
     """From a density as it is, or from more and more probes until the standard error asked for."""
     if isinstance(matrix, DensityEstimate):
-        return _record(quantity, matrix, sums(matrix), None)
+        return _record(quantity, matrix, sums(matrix, _node_error(matrix, matrix.size * EPS)), None)
     num_steps = checked_count("num_steps", num_steps, 1)
     memory_budget = checked_count("memory_budget", memory_budget, 0)
     operator = ProbedOperator(matrix, seed)
     require(operator.size > 0, "an estimate needs at least one dimension", "the operator has size 0")
     if operator.size <= num_steps:
         whole = _whole_density(operator)
-        return _record(quantity, whole, sums(whole), target)
+        return _record(quantity, whole, sums(whole, _node_error(whole, operator.rounding)), target)
     rules, kept = probe_rules(operator, _PROBES, num_steps, memory_budget)
     while True:
         density = density_record(operator, rules, num_steps, kept, num_points=2)
-        found = sums(density)
+        found = sums(density, _node_error(density, operator.rounding))
         more = min(len(found.values), (target.max_products - operator.num_products) // num_steps)
         if target.is_met(float(found.values.mean()), _error(found, operator.size)) or more < 1:
             return _record(quantity, density, found, target)
         rules = rules.joined_with(probe_rules(operator, more, num_steps, memory_budget)[0])
+
+
+def _node_error(density: DensityEstimate, rounding: float) -> float:
+    """What rounding may have cost a node, with the digits that numbers near zero lack."""
+    norm = float(np.abs(density.nodes).max())
+    return rounding * norm + (density.size * SMALLEST if norm else 0.0)
 
 
 def _whole_density(operator: ProbedOperator) -> DensityEstimate:
