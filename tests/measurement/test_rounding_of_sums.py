@@ -32,3 +32,11 @@ def test_a_system_as_small_as_its_right_side_is_solved(size: float) -> None:
     found = hm.krylov_solve(size * rotated(values), size * np.ones(30))
     assert found.converged
     assert rotated(values) @ found.solution == pytest.approx(np.ones(30), abs=1e-6)
+
+
+def test_a_solution_that_is_no_number_is_refused() -> None:
+    """Zeros were called converged."""
+    with pytest.raises(hm.errors.InvalidInput, match="must have digits"):
+        hm.krylov_solve(1e300 * np.eye(3), 1e-300 * np.ones(3))
+    with pytest.raises(hm.errors.InvalidInput, match="must be a finite number"):
+        hm.krylov_solve(1e-300 * np.eye(3), 1e300 * np.ones(3))

@@ -17,6 +17,7 @@ from hessmap.progress import shown_work
 from hessmap.results import ShiftedSolution
 
 _TOLERANCE = 1e-8
+_LEAST = float(np.finfo(float).tiny / np.finfo(float).eps)  # numbers below have few digits
 _PROGRESS = 0.9  # of the residual: a round that leaves more has nothing more to give
 
 
@@ -68,9 +69,12 @@ def krylov_solve(
         scale = _scale(operator, shift)
         residual = scaled - (operator.scale / scale * images + shift / scale * solution)
         num_rounds, before = num_rounds + 1, largest
+    has_parts = (solution != 0).any(0)
     solution = solution * (sizes / scale)
     remedy = "Scale the matrix up, or the right-hand side down"
     require(bool(solution.isfinite().all()), "a solution must be a finite number", "it is above the largest", remedy)
+    is_lost = bool((has_parts & (solution.abs() < _LEAST).all(0)).any())
+    require(not is_lost, "a solution must have digits", "it is too close to zero", "Scale the matrix down")
     return ShiftedSolution(
         solution=solution.numpy().reshape(given.shape),
         shift=shift,
