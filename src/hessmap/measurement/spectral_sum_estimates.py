@@ -167,7 +167,9 @@ def _counts(density: DensityEstimate, threshold: float, error: float) -> Sums:
             place = int(np.searchsorted(nodes, cut))
             doubts[i] += weights[max(0, place - 1) : place + 1].sum()
     counts = density.size * counted
-    doubts = density.size * doubts + _rounding_doubts(density, lambda nodes: 1.0 * (np.abs(nodes) > threshold), error)
+    doubts = density.size * doubts + _rounding_doubts(
+        density, lambda nodes: (np.abs(nodes) > threshold).astype(np.float64), error
+    )
     return Sums(counts, np.minimum(density.size, doubts), counts, float(counted.any()))
 
 
