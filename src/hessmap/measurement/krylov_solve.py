@@ -17,7 +17,7 @@ from hessmap.progress import shown_work
 from hessmap.results import ShiftedSolution
 
 _TOLERANCE = 1e-8
-_LEAST = float(np.finfo(float).tiny / np.finfo(float).eps)  # numbers below have few digits
+_LEAST = float(np.finfo(float).tiny)  # numbers below have fewer digits
 _PROGRESS = 0.9  # of the residual: a round that leaves more has nothing more to give
 
 

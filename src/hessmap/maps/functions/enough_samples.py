@@ -16,6 +16,7 @@ def is_rank_of_samples(after: Floats, rank: int, distinct: Tensor, relative_tole
     as units, a rank is the layer's only where each half of the samples shows it and could have shown one more: else it
     may still grow with their number.
 
+    >>> import numpy as np
     >>> line = np.outer(np.arange(8.0), np.ones(5))
     >>> is_rank_of_samples(line, 1, torch.arange(8), 0.1), is_rank_of_samples(np.eye(8), 7, torch.arange(8), 0.1)
     (False, True)
