@@ -11,7 +11,7 @@ from hessmap.measurement.matrices import Matrix
 # Products of Lanczos with restarts: at the start, per eigenpair, per vector of a block. The plane through the medians
 # of benchmarks/lanczos_products.py (loss Hessians of four networks, untrained and trained, to 1e-8); single operators
 # took between 0.6 and 1.6 times as many.
-_PRODUCTS_AT_START, _PRODUCTS_PER_PAIR, _PRODUCTS_PER_VECTOR = 9.8, 4.1, 16.8
+_PRODUCTS_AT_START, _PRODUCTS_PER_PAIR, _PRODUCTS_PER_VECTOR = 13.1, 4.25, 15.6
 
 
 def default_block(matrix: Matrix, size: int, count: int) -> int:

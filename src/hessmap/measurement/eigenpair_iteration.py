@@ -12,6 +12,7 @@ from hessmap.measurement.missed_eigenvalues import NUM_STORED, Probe, deflate, p
 from hessmap.measurement.wanted_eigenpairs import WantedPairs
 
 LOOSE = 1e-4  # a tolerance far above what float32 leaves of orthogonality
+SHARE = 0.8  # of the tolerance for the iteration where it is in float32, the rest for what that adds to the residuals
 _PRESENT = 0.1  # how much of a new direction must be in the wanted Ritz vectors to count
 
 
@@ -70,7 +71,9 @@ class EigenpairIteration:
         stored = num_stored(self.size, self.capacity)
         process = BlockLanczos(product, stored, generator, self.precision, self.is_semi)
         process.start(rows, self.width)
-        return self._iterated_pairs(process)
+        share = 1.0 if self.precision == torch.float64 else SHARE
+        stricter = replace(self.wanted, tolerance=share * self.wanted.tolerance)
+        return replace(self, wanted=stricter)._iterated_pairs(process)
 
     def _iterated_pairs(self, process: BlockLanczos) -> RitzPairs:
         wanted, product = self.wanted, process.product

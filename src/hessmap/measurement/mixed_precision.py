@@ -11,10 +11,9 @@ from torch import Tensor
 from hessmap.curvature.lanczos import ScaledProduct
 from hessmap.curvature.operator import LinearOperator
 from hessmap.errors import InvalidInput
-from hessmap.measurement.eigenpair_iteration import EigenpairIteration, RitzPairs
+from hessmap.measurement.eigenpair_iteration import SHARE, EigenpairIteration, RitzPairs
 from hessmap.measurement.matrices import NARROW_TOLERANCE, Matrix, is_narrow
 
-_SHARE = 0.8  # of the tolerance for the iteration, the rest for the rounding of its products
 _FLOOR = 1e-6  # of the norm: the rounding of a product in float32
 _MOST_APART = 1e-4  # of a product: where both formats differ by more, they are not those of one operator
 _SQUARE = 1e-3  # a tolerance whose square, the error of values in float64, is no less than what float32 adds to them
@@ -68,7 +67,7 @@ def attempt(
     verify, to_come = _one_by_one, plan.wanted.total(plan.size)
     if precision == "single":
         verify, to_come = with_rounding, _NUM_MIXTURES
-    rough = replace(plan.wanted, tolerance=_SHARE * plan.wanted.tolerance, floor=_FLOOR)
+    rough = replace(plan.wanted, tolerance=SHARE * plan.wanted.tolerance, floor=_FLOOR)
     vector, expected = _random_product(double, plan.seed)
     allowed = max(1, plan.max_products - double.num_products - to_come - 1)
     try:

@@ -54,10 +54,8 @@ def needed_curvature(problem: Problem, layer: Layer) -> NeededCurvature:
 
 def batch_product(batch: LayerBatch, vector: Tensor) -> Tensor:
     """H v on some samples from the structure, as a matrix of the weight's shape."""
-    total = vector.new_zeros(*reversed(batch.layer.weight_shape), 1)
     stored = StoredPatches(batch) if batch.layer.is_plain else stored_jacobians(batch)
-    stored.add_product(vector.T[:, :, None].contiguous(), total)
-    return total[:, :, 0].T
+    return stored.product(vector[None])[0]
 
 
 @torch.inference_mode(False)

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from hessmap.curvature.layers.batches import LayerBatch
 from hessmap.curvature.layers.layer import Layer
-from hessmap.curvature.recording import LayerUse, ParameterPart
+from hessmap.curvature.layers.restricted_layer import restricted_layer
 
 _LARGEST = 2**21  # entries of the largest temporary of a product
 _CACHED = 2**18  # entries that are still in the cache when they are needed once more
@@ -43,16 +43,25 @@ class StoredPatches:
             self.batch.signs
         )
 
-    def add_product(self, vectors: Tensor, total: Tensor) -> None:
-        """Add H V to the total; V and the total are (inputs, outputs, count)."""
-        layer, count = self.batch.layer, vectors.shape[2]
-        positions, outputs = layer.num_positions, layer.num_outputs
-        right, out = vectors.reshape(len(vectors), -1), total.view(len(total), -1)
+    def product(self, matrices: Tensor) -> Tensor:
+        """H V; V and the product are (count, outputs, inputs)."""
+        positions, outputs, count = self.batch.layer.num_positions, self.batch.layer.num_outputs, len(matrices)
+        # What a sample's small products sum over lies side by side: outputs, or the outputs of all positions.
+        order, back, last = ((2, 0, 1), (1, 2, 0), outputs) if positions == 1 else ((2, 1, 0), (2, 1, 0), count)
+        right = matrices.permute(order).flatten(1)
+        total, held = torch.zeros_like(right), right[:0]
         for part in parts(self.batch, positions * outputs * count, _LARGEST):
             inputs, rows = part.inputs.flatten(0, 1), part.rows.flatten(2)
-            moved = (inputs @ right).view(len(rows), positions * outputs, count)
-            curved = rows.mT @ part.signed_values(rows @ moved)
-            out.addmm_(inputs.T, curved.view(len(inputs), outputs * count))
+            if len(held) < len(inputs):
+                held = right.new_empty(len(inputs), right.shape[1])
+            moved = held[: len(inputs)]
+            parted = torch.mm(inputs, right, out=moved).view(len(rows), -1, last)
+            if positions == 1:
+                torch.bmm(part.signed_values(rows @ parted.mT).mT, rows, out=parted)
+            else:
+                torch.bmm(rows.mT, part.signed_values(rows @ parted), out=parted)
+            total.addmm_(inputs.T, moved)
+        return total.view(len(total), -1, last).permute(back)
 
     def compressed(self, outputs: Tensor, inputs: Tensor, precision: torch.dtype | None = None) -> StoredPatches:
         """The same for U^T J V: rows and inputs in coordinates along the columns of U and V."""
@@ -132,12 +141,12 @@ class StoredJacobians:
     def signed_values(self, values: Tensor) -> Tensor:
         return values if self.signs is None else values * self.signs.reshape(-1, *[1] * (values.ndim - 1))
 
-    def add_product(self, vectors: Tensor, total: Tensor) -> None:
-        flat = vectors.transpose(0, 1).reshape(self.layer.size, -1)
+    def product(self, matrices: Tensor) -> Tensor:
+        flat = matrices.flatten(1).T.contiguous()
         product = torch.zeros_like(flat)
         for part in self.jacobian_parts(_CACHED):
             product.addmm_(part.flat.T, part.signed_values(part.flat @ flat))
-        total += product.view(*self.layer.weight_shape, -1).transpose(0, 1)
+        return product.T.view(-1, *self.layer.weight_shape)
 
     def compressed(self, outputs: Tensor, inputs: Tensor, precision: torch.dtype | None = None) -> StoredJacobians:
         precision = precision or self.flat.dtype
@@ -189,39 +198,9 @@ def _by_position(values: Tensor) -> Tensor:
 
 def stored_product(stored: list[Stored], weight_shape: tuple[int, int], penalty: float, vectors: Tensor) -> Tensor:
     """The product of the sum of some stored parts, and of a multiple of the identity, with columns."""
-    matrices = vectors.reshape(*weight_shape, -1).transpose(0, 1).contiguous()
-    total = torch.zeros_like(matrices)
-    for part in stored:
-        part.add_product(matrices, total)
-    product = total.transpose(0, 1).reshape(len(vectors), -1)
+    matrices = vectors.T.reshape(-1, *weight_shape)
+    product = sum((part.product(matrices) for part in stored[1:]), stored[0].product(matrices)).flatten(1).T
     return product + penalty * vectors if penalty else product
-
-
-def restricted_layer(layer: Layer, outputs: Tensor, inputs: Tensor) -> Layer:
-    """The layer restricted to some directions of its outputs and inputs: a linear one over as many positions."""
-    number, use = layer.uses[0]
-    sizes = outputs.shape[1], inputs.shape[1]
-    restricted = LayerUse(
-        "linear",
-        "restricted",
-        use.parameters,
-        ParameterPart(layer.weight),
-        None,
-        sizes,
-        num_inputs=sizes[1],
-        num_outputs=sizes[0],
-        num_positions=layer.num_positions,
-        input_size=layer.num_positions * sizes[1],
-    )
-    return replace(
-        layer,
-        kind="linear",
-        num_outputs=sizes[0],
-        num_inputs=sizes[1],
-        uses=((number, restricted),),
-        is_transposed=False,
-        with_bias=False,
-    )
 
 
 def stored_jacobians(batch: LayerBatch) -> StoredJacobians:

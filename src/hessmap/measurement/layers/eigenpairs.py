@@ -1,4 +1,4 @@
-"""Top eigenpairs of a layer Hessian, started where its Kronecker factors say they are."""
+"""Top eigenpairs of a layer Hessian, along the directions that it acts on."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hessmap.curvature.layers import CompressedHessian, KroneckerProduct, LayerHessian
+from hessmap.curvature.layers import CompressedHessian, LayerHessian
 from hessmap.errors import checked_count, checked_number, checked_seed, require, require_name
 from hessmap.measurement.eigenpair_cost import eigenpairs_bytes
 from hessmap.measurement.matrices import EPS
@@ -22,9 +22,6 @@ from hessmap.results import EigenpairsMeasurement
 Bases = tuple[Tensor, Tensor]
 BLOCK_SIZE = 8  # wider blocks need more products, narrower ones leave the matrix products too thin
 SINGLE_TOLERANCE = 1e-6  # from which on products in float32 are good enough
-_SHARE = 0.8  # of the tolerance for the iteration, the rest for their rounding
-_CANDIDATES = 4  # Kronecker eigenvectors per wanted one that span the first space
-_ROUGH = 1e-3  # of the norm, for the start: products in float32 are good enough
 _RANGE = 1e25  # of the trace; float32 ends at 3e38
 _AT_ONCE = 4  # vectors
 _MOST_OF_THEM = 0.95  # of the size; above it a copy in fewer directions costs more than it saves
@@ -39,13 +36,11 @@ def layer_eigenpairs(
     block_size: int = BLOCK_SIZE,
     seed: int = 0,
 ) -> EigenpairsMeasurement:
-    """The largest eigenpairs of a layer Hessian, by ``top_eigenpairs`` from a Rayleigh-Ritz step.
+    """The largest eigenpairs of a layer Hessian, by ``top_eigenpairs``.
 
     Outputs and inputs that the Hessian never acts on (dead units, inputs that are always zero or tied to others) are
-    left out. The step then takes the eigenvectors u_i (x) v_j of E[M] (x) E[x x^T] that hold its ``4 * count`` largest
-    eigenvalues, finds the best vectors among their combinations (products there cost a fraction of the true ones), and
-    mixes them into the first block. At a tolerance of 1e-6 or more products are in float32, whose rounding is below it.
-    ``residual_check`` is of the whole Hessian in float64; if it is too large, the shortcuts were wrong and are undone.
+    left out. At a tolerance of 1e-6 or more products are in float32, whose rounding is below it. ``residual_check`` is
+    of the whole Hessian in float64; if it is too large, the shortcuts were wrong and are undone.
 
     >>> import torch, hessmap as hm
     >>> model = hm.FullyConnected((3, 4, 2), activation="relu").build(seed=0)
@@ -67,14 +62,13 @@ def layer_eigenpairs(
     solve = partial(top_eigenpairs, count=count, relative_to=relative_to, block_size=width, seed=seed)
     bases = _active_directions(hessian)
     if _size_along(hessian, bases) >= max(count, width):
-        start = kronecker_start(hessian, bases, count, width, seed)
         if relative_to == "norm" and _iteration_precision(hessian, tolerance) == torch.float32:
             # Its products are float32 as they are: precision "float64" takes them so.
-            narrow = partial(solve, tolerance=_SHARE * tolerance, start=start, precision="float64")
-            checked = _with_check(hessian, narrow(_restricted_hessian(hessian, bases, torch.float32)), bases)
-            if (checked.residuals <= tolerance * checked.norm).all():
-                return replace(checked, tolerance=tolerance)
-        found = solve(_restricted_hessian(hessian, bases, torch.float64), tolerance=tolerance, start=start)
+            narrow = _restricted_hessian(hessian, bases, torch.float32)
+            found = _with_check(hessian, solve(narrow, tolerance=tolerance, precision="float64"), bases)
+            if found.converged and (found.residuals <= tolerance * found.norm).all():
+                return found
+        found = solve(_restricted_hessian(hessian, bases, torch.float64), tolerance=tolerance)
         found = _with_check(hessian, found, bases)
         if found.residual_check <= 3 * count**0.5 * max(tolerance, 1e-13) * found.norm:
             return found
@@ -91,8 +85,7 @@ def layer_eigenpairs_bytes(
 ) -> int:
     """The memory that ``layer_eigenpairs`` will take beside the Hessian itself (``hessian.plan.stored_bytes``).
 
-    The largest of its three steps: Rayleigh and Ritz for the start, the iteration, and the vectors found in all
-    directions again.
+    The larger of its two steps: the iteration, and the vectors found in all directions again.
     """
     require_layer_hessian(hessian)
     count, tolerance = checked_count("count", count), checked_number("tolerance", tolerance)
@@ -101,34 +94,8 @@ def layer_eigenpairs_bytes(
     precision = _iteration_precision(hessian, tolerance)
     copy = hessian.stored_bytes if bases is None else hessian.compressed_bytes(*_shape(bases))
     copy = copy * precision.itemsize // 8 if bases is not None or precision == torch.float32 else 0
-    small = _shape(_candidates(hessian, bases, count)[0])
-    first = hessian.compressed_bytes(*small) * _range_precision(hessian).itemsize // 8
-    first += eigenpairs_bytes(prod(small), min(count, prod(small)), width, _range_precision(hessian))
     last = 0 if bases is None else 8 * count * (size + hessian.size)
-    return max(first, copy + eigenpairs_bytes(size, count, width, precision), last)
-
-
-def kronecker_start(hessian: LayerHessian, bases: Bases | None, count: int, width: int, seed: int = 0) -> Tensor:
-    """Random mixtures of the Rayleigh-Ritz vectors of the Hessian in the leading eigenvectors of its Kronecker
-    approximation, in coordinates along the bases if there are any."""
-    (outputs, inputs), whole = _candidates(hessian, bases, count)
-    small = hessian.compressed(*whole, _range_precision(hessian))
-    wanted = min(count, small.size)
-    found = top_eigenpairs(small, wanted, tolerance=_ROUGH, block_size=min(small.size, width), seed=seed)
-    generator = torch.Generator().manual_seed(seed)
-    mixture = torch.randn(wanted, width, generator=generator, dtype=torch.float64)
-    return _in_all_directions(torch.from_numpy(found.eigenvectors) @ mixture, outputs, inputs)
-
-
-def _candidates(hessian: LayerHessian, bases: Bases | None, count: int) -> tuple[Bases, Bases]:
-    """Eigenvectors of both Kronecker factors that make up the leading ones of their product: in coordinates along the
-    bases, and as they are."""
-    product = hessian.kronecker_approximation()
-    product = product if bases is None else _restricted_product(product, bases)
-    pairs = product.leading(min(product.size, _CANDIDATES * count))
-    outputs = product.output_eigenpairs[1][:, : int(pairs.output_index.max()) + 1]
-    inputs = product.input_eigenpairs[1][:, : int(pairs.input_index.max()) + 1]
-    return (outputs, inputs), (outputs, inputs) if bases is None else (bases[0] @ outputs, bases[1] @ inputs)
+    return max(copy + eigenpairs_bytes(size, count, width, precision), last)
 
 
 def _iteration_precision(hessian: LayerHessian, tolerance: float) -> torch.dtype:
@@ -173,11 +140,6 @@ def _range(matrix: Tensor) -> Tensor:
     kept = values.abs() > len(values) * EPS * values.abs().max()
     active: Tensor = vectors[:, kept] if kept.any() else vectors[:, :1]
     return active
-
-
-def _restricted_product(whole: KroneckerProduct, bases: Bases) -> KroneckerProduct:
-    outputs, inputs = bases
-    return KroneckerProduct(outputs.T @ whole.output_factor @ outputs, inputs.T @ whole.input_factor @ inputs)
 
 
 def _with_check(hessian: LayerHessian, found: EigenpairsMeasurement, bases: Bases | None) -> EigenpairsMeasurement:
