@@ -32,6 +32,9 @@ def add_pair(
     input_tangents: Tensor | None,
 ) -> None:
     """Add the block of some outputs of a call with a later one, and its transpose."""
+    if early is late and early.call.is_plain and len(curvature) == early.call.num_outputs:
+        _add_symmetric(buffer, early, curvature)
+        return
     if early.call.is_plain:
         _add_plain(buffer, early, late, outputs, curvature, input_tangents)
         return
@@ -156,7 +159,7 @@ def _put(target: Tensor, values: Tensor, is_unwritten: bool) -> None:
         target.add_(values)
 
 
-def add_symmetric(buffer: HessianBuffer, own: BatchCall, curvature: Tensor) -> None:
+def _add_symmetric(buffer: HessianBuffer, own: BatchCall, curvature: Tensor) -> None:
     """Add the block of a plain call with itself: half of it or less, the rest by symmetry.
 
     sum_n S_n[j,i] a[n,a] a[n,b] is symmetric in (j,i) and in (a,b): only groups with i >= j and b >= a are formed.

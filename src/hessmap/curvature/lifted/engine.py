@@ -15,8 +15,8 @@ from torch import Tensor
 from hessmap.curvature.agreement import disagreement, random_vector, tolerance
 from hessmap.curvature.chain import flat_inputs
 from hessmap.curvature.chain_products import ChainPiece, chain_piece
-from hessmap.curvature.lifted.assembly import add_pair, add_symmetric
-from hessmap.curvature.lifted.batch_call import BatchCall, batch_call
+from hessmap.curvature.lifted.assembly import add_pair
+from hessmap.curvature.lifted.batch_call import batch_call
 from hessmap.curvature.lifted.chain_sweep import chain_calls, chain_derivatives, lifted_chain
 from hessmap.curvature.lifted.derivatives import FirstDerivatives, first_derivatives, second_derivatives
 from hessmap.curvature.lifted.hessian_buffer import HessianBuffer
@@ -150,7 +150,7 @@ def _add_batch(
                     curvature = outer if curvature is None else curvature + outer
                 assert curvature is not None
                 tangents = second.input_tangents[l - k] if second and l > k else None
-                _add_block(buffer, early, late, outputs, curvature, tangents)
+                add_pair(buffer, early, late, outputs, curvature, tangents)
 
 
 def _add_chain(buffer: HessianBuffer, network: Network, piece: ChainPiece) -> None:
@@ -161,21 +161,7 @@ def _add_chain(buffer: HessianBuffer, network: Network, piece: ChainPiece) -> No
             second = chain_derivatives(piece, k, outputs)
             tangents = [None, *second.input_tangents] if second.input_tangents else [None] * len(second.curvature)
             for late, curvature, moved in zip(calls[k:], second.curvature, tangents, strict=True):
-                _add_block(buffer, early, late, outputs, curvature, moved)
-
-
-def _add_block(
-    buffer: HessianBuffer,
-    early: BatchCall,
-    late: BatchCall,
-    outputs: slice,
-    curvature: Tensor,
-    input_tangents: Tensor | None,
-) -> None:
-    if early is late and early.call.is_plain and len(curvature) == early.call.num_outputs:
-        add_symmetric(buffer, early, curvature)
-    else:
-        add_pair(buffer, early, late, outputs, curvature, input_tangents)
+                add_pair(buffer, early, late, outputs, curvature, moved)
 
 
 def _add_unlifted(matrix: Tensor, problem: Problem, network: Network, part: Part) -> tuple[str, ...]:
