@@ -1,7 +1,7 @@
 """How fast are the top eigenpairs of one layer, beside scipy's eigsh on curvlinops' Hessian and hessian-eigenthings?
 
 Top 200 eigenpairs of fc1 of F-200^2 (156,800 weights) and of conv2 of LeNet5 (2,400 weights) on 5,000 images of MNIST,
-after a short training, float64. Every road must leave residuals ||H v - lambda v|| <= 1e-6 lambda_1, measured by our
+after a short training, float64. Every library must leave residuals ||H v - lambda v|| <= 1e-6 lambda_1, measured by our
 operator for all of them. eigsh and Lanczos of hessian-eigenthings (full re-orthogonalisation) take products with the
 Hessian restricted to the layer's weight by automatic differentiation over all samples at once. The last has no stopping
 rule: it is given the fewest steps that leave such residuals. A peer whose products alone would take more than 100 s is
@@ -204,17 +204,17 @@ def measure(title: str, num_samples: int, count: int, epochs: int, with_eigenthi
     ours: dict[str, Any] = {key: build_times[key] + times[key] for key in times}
     ours |= {"products": found.num_products, "build_seconds": build_times["seconds"]}
     ours |= {"values": found.eigenvalues, "vectors": found.eigenvectors, "converged": found.converged}
-    roads = {"ours": ours, "scipy": by_scipy(hessian, model, weight, (inputs, labels), count)}
+    libraries = {"ours": ours, "scipy": by_scipy(hessian, model, weight, (inputs, labels), count)}
     if with_eigenthings:
-        roads["eigenthings"] = by_eigenthings(hessian, model, f"{layer}.weight", (inputs, labels), count)
-    for road in roads.values():
-        road["worst_residual"] = worst_residual(hessian, road)
-        values = road.pop("values")
-        road["largest_difference"] = float(np.abs(values - found.eigenvalues).max() / found.eigenvalues[0])
-        road.pop("vectors")
-    peers = {name: road for name, road in roads.items() if name != "ours"}
-    speedups = {name: road["seconds"] / ours["seconds"] for name, road in peers.items()}
-    processor = {name: road["processor_seconds"] / ours["processor_seconds"] for name, road in peers.items()}
+        libraries["eigenthings"] = by_eigenthings(hessian, model, f"{layer}.weight", (inputs, labels), count)
+    for library in libraries.values():
+        library["worst_residual"] = worst_residual(hessian, library)
+        values = library.pop("values")
+        library["largest_difference"] = float(np.abs(values - found.eigenvalues).max() / found.eigenvalues[0])
+        library.pop("vectors")
+    peers = {name: library for name, library in libraries.items() if name != "ours"}
+    speedups = {name: library["seconds"] / ours["seconds"] for name, library in peers.items()}
+    processor = {name: library["processor_seconds"] / ours["processor_seconds"] for name, library in peers.items()}
     memory = {"predicted_bytes": predicted, "used_bytes": used, "plan": str(plan)}
     passes = all(speedup >= WANTED_SPEEDUP for speedup in speedups.values()) and found.converged
     passes = passes and ours["worst_residual"] <= TOLERANCE and abs(used / predicted - 1) <= WANTED_MEMORY
@@ -223,7 +223,7 @@ def measure(title: str, num_samples: int, count: int, epochs: int, with_eigenthi
         "num_samples": num_samples,
         "count": count,
         "num_weights": weight.numel(),
-        "roads": roads,
+        "libraries": libraries,
         "speedups": speedups,
         "processor_speedups": processor,
         "memory": memory,
@@ -232,10 +232,10 @@ def measure(title: str, num_samples: int, count: int, epochs: int, with_eigenthi
     }
 
 
-def worst_residual(hessian: Any, road: dict[str, Any]) -> float:
+def worst_residual(hessian: Any, library: dict[str, Any]) -> float:
     """max ||H v - lambda v|| / lambda_1, a block of vectors at a time."""
-    worst, values = 0.0, torch.from_numpy(np.array(road["values"]))
-    vectors = torch.from_numpy(np.array(road["vectors"]))
+    worst, values = 0.0, torch.from_numpy(np.array(library["values"]))
+    vectors = torch.from_numpy(np.array(library["vectors"]))
     for start in range(0, len(values), 16):
         part = vectors[:, start : start + 16]
         rest = hessian.matmat(part) - part * values[start : start + 16]
@@ -245,8 +245,8 @@ def worst_residual(hessian: Any, road: dict[str, Any]) -> float:
 
 def line(row: dict[str, Any]) -> str:
     told = ", ".join(
-        f"{name} {road['seconds']:.1f} s with {road['products']} products (residual {road['worst_residual']:.1e})"
-        for name, road in row["roads"].items()
+        f"{name} {one['seconds']:.1f} s with {one['products']} products (residual {one['worst_residual']:.1e})"
+        for name, one in row["libraries"].items()
     )
     speed = ", ".join(
         f"{value:.1f}x over {name} ({row['processor_speedups'][name]:.1f}x in processor seconds)"

@@ -21,7 +21,7 @@ sys.path.append(str(Path(__file__).parent.parent))
 import numpy as np
 import torch
 from harness import environment, write
-from roads import Adapter, cross_entropy
+from libraries import Adapter, cross_entropy
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -56,7 +56,7 @@ def products(library: str, model: nn.Module, batches: _Loader, vector: Tensor) -
 
 def expected_product(model: nn.Module, inputs: Tensor, labels: Tensor, vector: Tensor) -> Tensor:
     """By plain autograd over all samples at once, attention by its math kernel."""
-    from roads import ready
+    from libraries import ready
 
     with ready(Case("", TokenEncoder(), inputs, labels)):
         parameters = [value for value in model.parameters() if value.requires_grad]

@@ -22,7 +22,7 @@ sys.path.append(str(Path(__file__).parent.parent))
 import torch
 from floor import floor_seconds
 from harness import RESULTS, environment, seconds_in_turn, timed
-from roads import Ours, OursCompiled, PyHessian, ready
+from libraries import Ours, OursCompiled, PyHessian, ready
 from torch.profiler import ProfilerActivity, profile
 
 from cases import CASES, LARGE_CASES, Case, case
@@ -95,9 +95,13 @@ def profiled(work: Callable[[], Any]) -> dict[str, Any]:
 def measured(made: Case) -> dict[str, Any]:
     vector = torch.randn(made.num_parameters, generator=torch.Generator().manual_seed(0), dtype=made.dtype)
     with ready(made):
-        roads: dict[str, Any] = {"stored graph": PyHessian(made), "plain": Ours(made), "compiled": OursCompiled(made)}
-        first = {name: timed(lambda road=road: road.product(vector))[0] for name, road in roads.items()}
-        works = {name: lambda road=road: road.product(vector) for name, road in roads.items()}
+        libraries: dict[str, Any] = {
+            "stored graph": PyHessian(made),
+            "plain": Ours(made),
+            "compiled": OursCompiled(made),
+        }
+        first = {name: timed(lambda library=library: library.product(vector))[0] for name, library in libraries.items()}
+        works = {name: lambda library=library: library.product(vector) for name, library in libraries.items()}
         seconds, values = seconds_in_turn(works, ROUNDS)
         shares = {name: profiled(work) for name, work in works.items()}
     expected = values["stored graph"]
@@ -108,7 +112,7 @@ def measured(made: Case) -> dict[str, Any]:
         "seconds": seconds,
         "seconds_of_first": first,
         "errors": errors,
-        "notes": [note for note in roads["compiled"].problem.notes if "traced" in note],
+        "notes": [note for note in libraries["compiled"].problem.notes if "traced" in note],
         "profiles": shares,
         "tried": TRIED.get(made.name, []),
     }

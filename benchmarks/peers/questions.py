@@ -1,4 +1,4 @@
-"""What is asked, the settings that each road needs for the accuracy asked, and how right its answer is.
+"""What is asked, the settings that each library needs for the accuracy asked, and how right its answer is.
 
 The peers have no rule that stops at an accuracy: each is given the cheapest setting that reaches it, found beforehand
 with our product (the same mathematics), and only the run with that setting is timed.
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 from harness import best_seconds
-from roads import DENSE, Adapter, Answer, Curvlinops, Eigenthings, Ours, OursCompiled, PyHessian, clocked, share
+from libraries import DENSE, Adapter, Answer, Curvlinops, Eigenthings, Ours, OursCompiled, PyHessian, clocked, share
 from torch import Tensor
 
 import hessmap as hm
@@ -91,39 +91,39 @@ def reference_trace(ours: Ours, sizes: Sizes) -> tuple[float, float, int]:
     return value, error, sketch + int(np.ceil(probed.num_probes * (probed.standard_error / probed.asked) ** 2))
 
 
-def seconds_each(road: Any, size: int) -> float:
-    return best_seconds(lambda: road.product(torch.ones(size)), 1)
+def seconds_each(library: Any, size: int) -> float:
+    return best_seconds(lambda: library.product(torch.ones(size)), 1)
 
 
-def one_product(road_of: type, case: Case, sizes: Sizes, _: Reference) -> Answer:
-    return _products(road_of, case, 1)
+def one_product(library_of: type, case: Case, sizes: Sizes, _: Reference) -> Answer:
+    return _products(library_of, case, 1)
 
 
-def block_product(road_of: type, case: Case, sizes: Sizes, _: Reference) -> Answer:
-    return _products(road_of, case, sizes.block)
+def block_product(library_of: type, case: Case, sizes: Sizes, _: Reference) -> Answer:
+    return _products(library_of, case, sizes.block)
 
 
-def _products(road_of: type, case: Case, width: int) -> Answer:
+def _products(library_of: type, case: Case, width: int) -> Answer:
     """The best of some seconds' worth, with what is set up once at hand; ``notes`` tell the seconds of setting up."""
-    made = clocked(lambda: Ours(case, dense=width > 1) if road_of is Ours else road_of(case))
-    road = made.value
+    made = clocked(lambda: Ours(case, dense=width > 1) if library_of is Ours else library_of(case))
+    library = made.value
     vectors = torch.randn(case.num_parameters, width, generator=torch.Generator().manual_seed(0), dtype=case.dtype)
-    first = clocked(lambda: road.product(vectors[:, 0].contiguous()))
+    first = clocked(lambda: library.product(vectors[:, 0].contiguous()))
     run_width = max(min(2, width), int(width * share(width, first.seconds)))
     few = vectors[:, :run_width].contiguous()
-    run = (lambda: road.product(few[:, 0].contiguous())[:, None]) if width == 1 else (lambda: road.block(few))
+    run = (lambda: library.product(few[:, 0].contiguous())[:, None]) if width == 1 else (lambda: library.block(few))
     num_rounds = max(1 if first.seconds * width > 5 else 3, min(50, int(2 / (first.seconds * run_width))))
     rounds = [clocked(run, width, run_width / width) for _ in range(num_rounds)]
     best = min(rounds, key=lambda answer: answer.seconds)
     best.notes = f"set up in {made.seconds + max(0.0, first.seconds - best.seconds / width):.2g} s"
-    best.notes += told_tracing(road)
+    best.notes += told_tracing(library)
     best.peak_bytes = max(made.peak_bytes + first.peak_bytes, best.peak_bytes)
     return best
 
 
-def told_tracing(road: Any) -> str:
+def told_tracing(library: Any) -> str:
     """What a problem of ours says of its traced products."""
-    notes = road.problem.notes if isinstance(road, Ours) else ()
+    notes = library.problem.notes if isinstance(library, Ours) else ()
     return "".join(f"; {note}" for note in notes if "traced" in note)
 
 
@@ -131,26 +131,26 @@ def product_error(answer: Answer, expected: Tensor) -> float:
     return float((answer.value[:, : expected.shape[1]] - expected).abs().max() / expected.abs().max())
 
 
-def top(road_of: type, case: Case, sizes: Sizes, known: Reference) -> Answer:
+def top(library_of: type, case: Case, sizes: Sizes, known: Reference) -> Answer:
     """The value is the largest eigenvalues, from the model and the data on."""
-    if issubclass(road_of, Ours):
-        return _our_top(road_of, case, sizes, known)
-    return {Curvlinops: _scipy_top, Eigenthings: _lanczos_top, PyHessian: _power_top}[road_of](case, sizes, known)
+    if issubclass(library_of, Ours):
+        return _our_top(library_of, case, sizes, known)
+    return {Curvlinops: _scipy_top, Eigenthings: _lanczos_top, PyHessian: _power_top}[library_of](case, sizes, known)
 
 
-def _our_top(road_of: type, case: Case, sizes: Sizes, known: Reference) -> Answer:
+def _our_top(library_of: type, case: Case, sizes: Sizes, known: Reference) -> Answer:
     """As for the peers: the cheapest setting that reaches the accuracy, and only its run is timed.
 
     A compiled product is compiled before, as the compiler finds it on the disk afterwards: in both number formats.
     """
     accuracy = ACCURACIES[case.dtype]
-    ready_made = road_of(case)
-    if road_of is OursCompiled:
+    ready_made = library_of(case)
+    if library_of is OursCompiled:
         ready_made.product(torch.ones(case.num_parameters))
         ready_made.operator.in_single_precision = _kept_narrow(ready_made)
 
     def run(tolerance: float, precision: Any) -> Any:
-        operator = ready_made.operator if road_of is OursCompiled else road_of(case).operator
+        operator = ready_made.operator if library_of is OursCompiled else library_of(case).operator
         found = hm.top_eigenpairs(
             operator, sizes.count, tolerance=tolerance, relative_to="eigenvalue", precision=precision
         )
@@ -167,9 +167,9 @@ def _our_top(road_of: type, case: Case, sizes: Sizes, known: Reference) -> Answe
     return answer
 
 
-def _kept_narrow(road: Ours) -> Any:
+def _kept_narrow(library: Ours) -> Any:
     """The operator in float32 with its products compiled, made once."""
-    narrow = road.operator.in_single_precision()
+    narrow = library.operator.in_single_precision()
     if narrow is not None:
         narrow.matmat(torch.ones(narrow.size, 1, dtype=torch.float32))
     return lambda: narrow
@@ -249,13 +249,15 @@ def _scipy_top(case: Case, sizes: Sizes, known: Reference) -> Answer:
     setting = known.settings.get("eigsh") or scipy_setting(case, sizes, known)
     products, tolerance = setting["products"], setting["tolerance"]
     notes = f"eigsh with tol={tolerance:g}"
-    road = Curvlinops(case)
-    part = share(products, seconds_each(road, case.num_parameters))
+    library = Curvlinops(case)
+    part = share(products, seconds_each(library, case.num_parameters))
     if part == 1.0:
         answer = clocked(lambda: _scipy_values(Curvlinops(case).product, case, sizes.count, tolerance), 0, 1.0, notes)
         answer.value, answer.products = answer.value
         return answer
-    answer = _some_products(road, case, products, part, notes + "; eigenvalues by the same iteration on our products")
+    answer = _some_products(
+        library, case, products, part, notes + "; eigenvalues by the same iteration on our products"
+    )
     answer.value = np.array(setting["eigenvalues"])
     return answer
 
@@ -263,9 +265,9 @@ def _scipy_top(case: Case, sizes: Sizes, known: Reference) -> Answer:
 def _scipy_top_at_least(case: Case, sizes: Sizes, known: Reference) -> Answer:
     """As many products as Lanczos with full re-orthogonalisation takes: eigsh, which restarts, takes no fewer."""
     setting = known.settings.get("lanczos") or lanczos_setting(case, sizes, known)
-    road, steps = Curvlinops(case), setting["steps"]
-    part = min(0.99, share(steps, seconds_each(road, case.num_parameters)))
-    answer = _some_products(road, case, steps, part, "the products of Lanczos alone, which eigsh needs at least")
+    library, steps = Curvlinops(case), setting["steps"]
+    part = min(0.99, share(steps, seconds_each(library, case.num_parameters)))
+    answer = _some_products(library, case, steps, part, "the products of Lanczos alone, which eigsh needs at least")
     answer.value, answer.is_measured = np.array(setting["eigenvalues"]), reaches(setting, case, known)
     return answer
 
@@ -275,16 +277,16 @@ def _lanczos_top(case: Case, sizes: Sizes, known: Reference) -> Answer:
 
     setting = known.settings.get("lanczos") or lanczos_setting(case, sizes, known)
     steps = setting["steps"]
-    road = Eigenthings(case)
-    part, notes = share(steps, seconds_each(road, case.num_parameters)), f"{steps} steps, re-orthogonalised"
+    library = Eigenthings(case)
+    part, notes = share(steps, seconds_each(library, case.num_parameters)), f"{steps} steps, re-orthogonalised"
     options = {"k": sizes.count, "max_iter": steps, "reorthogonalize": True, "which": "LA", "seed": 0}
     if part == 1.0:
-        operator = road.operator
+        operator = library.operator
         answer = clocked(lambda: peer.lanczos(operator, **options), steps, 1.0, notes)
         answer.value = answer.value.eigenvalues.numpy()
         return answer
     notes += "; eigenvalues by the same iteration on our products"
-    answer = _some_products(road, case, steps, part, notes, orthogonalised=steps * (steps + 1) // 2)
+    answer = _some_products(library, case, steps, part, notes, orthogonalised=steps * (steps + 1) // 2)
     answer.value, answer.is_measured = np.array(setting["eigenvalues"]), reaches(setting, case, known)
     if not answer.is_measured:
         answer.notes += "; more steps than these would be needed, so that its seconds are a lower bound"
@@ -293,23 +295,25 @@ def _lanczos_top(case: Case, sizes: Sizes, known: Reference) -> Answer:
 
 def _power_top(case: Case, sizes: Sizes, known: Reference) -> Answer:
     """Power iteration with deflation: at its own settings, because none that ends within minutes is right."""
-    road = PyHessian(case)
-    each = seconds_each(road, case.num_parameters)
+    library = PyHessian(case)
+    each = seconds_each(library, case.num_parameters)
     count = max(1, min(sizes.count, int(2 * share(100 * sizes.count, each) * sizes.count)))
     torch.manual_seed(0)
-    answer = clocked(lambda: road.operator.eigenvalues(maxIter=100, tol=1e-3, top_n=count)[0], 0, count / sizes.count)
+    answer = clocked(
+        lambda: library.operator.eigenvalues(maxIter=100, tol=1e-3, top_n=count)[0], 0, count / sizes.count
+    )
     answer.value, answer.notes = np.sort(answer.value)[::-1], "power iteration, maxIter=100, tol=1e-3"
     return answer
 
 
-def _some_products(road: Any, case: Case, products: int, part: float, notes: str, orthogonalised: int = 0) -> Answer:
+def _some_products(library: Any, case: Case, products: int, part: float, notes: str, orthogonalised: int = 0) -> Answer:
     """So many of the products, and the seconds of all, with those of so many times that the peer's own functions take
     one vector out of another, scaled up from a few; what the iteration costs beside these is left out."""
     run = max(3, round(part * products))
     vector = torch.ones(case.num_parameters, dtype=case.dtype) / case.num_parameters**0.5
-    answer = clocked(lambda: [road.product(vector) for _ in range(run)], products, run / products, notes)
+    answer = clocked(lambda: [library.product(vector) for _ in range(run)], products, run / products, notes)
     if orthogonalised:
-        remove, other = road.remover(vector), vector.clone()
+        remove, other = library.remover(vector), vector.clone()
         remove(other)
         pairs = clocked(lambda: [remove(other) for _ in range(_FEW_PAIRS)], 0, _FEW_PAIRS / orthogonalised)
         answer.seconds += pairs.seconds
@@ -324,54 +328,54 @@ def eigenvalue_error(values: np.ndarray, known: Reference) -> float:
     return float(np.abs((values - expected) / expected).max())
 
 
-def density(road_of: type, case: Case, sizes: Sizes, known: Reference) -> Answer:
+def density(library_of: type, case: Case, sizes: Sizes, known: Reference) -> Answer:
     """The value is the mean of the density and its largest node (or the largest place where it does not vanish)."""
     products = sizes.steps * sizes.probes
-    if issubclass(road_of, Ours):
-        road = road_of(case)
-        each = 0.0 if case.num_parameters <= DENSE else seconds_each(road, case.num_parameters)
+    if issubclass(library_of, Ours):
+        library = library_of(case)
+        each = 0.0 if case.num_parameters <= DENSE else seconds_each(library, case.num_parameters)
         probes = max(2, min(sizes.probes, int(sizes.probes * share(products, each))))
-        warm = road if road_of is OursCompiled else None
+        warm = library if library_of is OursCompiled else None
         answer = clocked(
-            lambda: _our_density(warm or road_of(case), sizes.steps, probes), products, probes / sizes.probes
+            lambda: _our_density(warm or library_of(case), sizes.steps, probes), products, probes / sizes.probes
         )
-        answer.notes = told_tracing(road)
+        answer.notes = told_tracing(library)
         return answer
-    road = road_of(case)
-    part = share(products, seconds_each(road, case.num_parameters))
+    library = library_of(case)
+    part = share(products, seconds_each(library, case.num_parameters))
     if part < 1 / sizes.probes:
-        pairs = sizes.probes * sizes.steps * (sizes.steps + 1) // 2 if hasattr(road, "remover") else 0
-        answer = _some_products(road, case, products, part, "not one whole probe was run", orthogonalised=pairs)
+        pairs = sizes.probes * sizes.steps * (sizes.steps + 1) // 2 if hasattr(library, "remover") else 0
+        answer = _some_products(library, case, products, part, "not one whole probe was run", orthogonalised=pairs)
         answer.is_measured = False
         return answer
-    probes = max(1, min(sizes.probes, int(sizes.probes * share(products, seconds_each(road, case.num_parameters)))))
+    probes = max(1, min(sizes.probes, int(sizes.probes * share(products, seconds_each(library, case.num_parameters)))))
     steps = sizes.steps
     part = probes / sizes.probes
-    if road_of is Curvlinops:
+    if library_of is Curvlinops:
         from curvlinops.papyan2020traces.spectrum import fast_lanczos
 
         torch.manual_seed(0)
-        run = lambda: [fast_lanczos(road.operator, steps) for _ in range(probes)]  # noqa: E731
+        run = lambda: [fast_lanczos(library.operator, steps) for _ in range(probes)]  # noqa: E731
         answer = clocked(run, products, part, "fast_lanczos")
         rules = [(values.numpy(), vectors[0].square().numpy()) for values, vectors in answer.value]
-    elif road_of is Eigenthings:
+    elif library_of is Eigenthings:
         import hessian_eigenthings as peer
 
-        run = lambda: peer.spectral_density(road.operator, num_runs=probes, lanczos_steps=steps, seed=0)  # noqa: E731
+        run = lambda: peer.spectral_density(library.operator, num_runs=probes, lanczos_steps=steps, seed=0)  # noqa: E731
         answer = clocked(run, products, part)
         rules = list(zip(answer.value.raw_eigenvalues.numpy(), answer.value.raw_weights.numpy(), strict=True))
     else:
         torch.manual_seed(0)
-        answer = clocked(lambda: road.operator.density(iter=steps, n_v=probes), products, part)
+        answer = clocked(lambda: library.operator.density(iter=steps, n_v=probes), products, part)
         rules = [(np.array(nodes), np.array(weights)) for nodes, weights in zip(*answer.value, strict=True)]
     answer.value = _summary(rules)
     return answer
 
 
-def _our_density(road: Ours, steps: int, probes: int) -> dict[str, float]:
+def _our_density(library: Ours, steps: int, probes: int) -> dict[str, float]:
     # Vectors of millions of entries are not worth storing: curvlinops does not, and sums stay right.
-    budget = 2**30 if road.operator.size > LARGE else 2**33
-    found = hm.density_estimate(road.operator, num_steps=steps, num_probes=probes, memory_budget=budget)
+    budget = 2**30 if library.operator.size > LARGE else 2**33
+    found = hm.density_estimate(library.operator, num_steps=steps, num_probes=probes, memory_budget=budget)
     return _summary(list(zip(found.nodes, found.weights, strict=True)))
 
 
@@ -387,42 +391,42 @@ def density_error(value: dict[str, float], known: Reference, size: int) -> float
     return abs(value["largest"] / known.eigenvalues[0] - 1)
 
 
-def trace(road_of: type, case: Case, sizes: Sizes, known: Reference) -> Answer:
+def trace(library_of: type, case: Case, sizes: Sizes, known: Reference) -> Answer:
     """The value is (trace, standard error)."""
-    if issubclass(road_of, Ours):
-        return _our_trace(road_of, case, sizes, known)
-    if road_of is PyHessian:
+    if issubclass(library_of, Ours):
+        return _our_trace(library_of, case, sizes, known)
+    if library_of is PyHessian:
         return _hutchinson(case, sizes)
     import hessian_eigenthings as peer
 
     products = 3 * (known.trace_products // 3 + 1)
-    road = road_of(case)
-    part, notes = share(products, seconds_each(road, case.num_parameters)), "hutch++"
+    library = library_of(case)
+    part, notes = share(products, seconds_each(library, case.num_parameters)), "hutch++"
     if part < 1:
-        answer = _some_products(road, case, products, part, notes)
+        answer = _some_products(library, case, products, part, notes)
         answer.is_measured = False
         return answer
-    if road_of is Eigenthings:
-        answer = clocked(lambda: peer.trace(road.operator, num_matvecs=products, seed=0), products, 1.0, notes)
+    if library_of is Eigenthings:
+        answer = clocked(lambda: peer.trace(library.operator, num_matvecs=products, seed=0), products, 1.0, notes)
         answer.value = answer.value.estimate, answer.value.stderr
         return answer
     from curvlinops import hutchpp_trace
 
     torch.manual_seed(0)
-    answer = clocked(lambda: float(hutchpp_trace(road.operator, products)), products, 1.0, notes)
+    answer = clocked(lambda: float(hutchpp_trace(library.operator, products)), products, 1.0, notes)
     answer.value = answer.value, sizes.standard_error * abs(answer.value)
     return answer
 
 
-def _our_trace(road_of: type, case: Case, sizes: Sizes, known: Reference) -> Answer:
+def _our_trace(library_of: type, case: Case, sizes: Sizes, known: Reference) -> Answer:
     """Whole, or the fewest products of its method where the whole takes long; the others' seconds are added."""
-    warm = road_of(case)
-    if road_of is OursCompiled:
+    warm = library_of(case)
+    if library_of is OursCompiled:
         warm.product(torch.ones(case.num_parameters))
     most = _FEWEST_PROBED if case.num_parameters > LARGE else 1000
 
     def run() -> Any:
-        operator = warm.operator if road_of is OursCompiled else road_of(case).operator
+        operator = warm.operator if library_of is OursCompiled else library_of(case).operator
         return hm.trace_estimate(operator, relative_error=sizes.standard_error, max_products=most)
 
     answer = clocked(run)
@@ -440,11 +444,11 @@ def _our_trace(road_of: type, case: Case, sizes: Sizes, known: Reference) -> Ans
 def _hutchinson(case: Case, sizes: Sizes) -> Answer:
     """Its own rule stops by chance; it is given as many probes as the spread of some of them asks for."""
     products = hutchinson_products(case, sizes)
-    road = PyHessian(case)
-    part = share(products, seconds_each(road, case.num_parameters))
+    library = PyHessian(case)
+    part = share(products, seconds_each(library, case.num_parameters))
     run = max(3, round(part * products))
     torch.manual_seed(0)
-    answer = clocked(lambda: road.operator.trace(maxIter=run, tol=0.0), products, run / products, "Hutchinson")
+    answer = clocked(lambda: library.operator.trace(maxIter=run, tol=0.0), products, run / products, "Hutchinson")
     values = np.array(answer.value)
     answer.value = float(values.mean()), float(values.std(ddof=1) / len(values) ** 0.5)
     return answer

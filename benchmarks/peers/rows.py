@@ -1,6 +1,6 @@
 """How fast are products, top eigenvalues, densities and traces, beside curvlinops, hessian-eigenthings and PyHessian?
 
-Four networks in float64 and two of ten million parameters in float32, all roads in one process, at equal accuracy:
+Four networks in float64 and two of ten million parameters in float32, all libraries in one process, at equal accuracy:
 eigenvalues to 1e-6 relative (1e-3 in float32), 64 steps x 16 probes, the trace to a standard error of 1 %. "hessmap" is
 compile="auto", from the model on; "hessmap, compiled" is compile=True after tracing and compiling, whose seconds stand
 in its notes. Every row is a JSON file of its own in results/peers; those that are there already
@@ -25,6 +25,7 @@ import numpy as np
 import torch
 from floor import floor_seconds
 from harness import RESULTS, environment, forget_peak
+from libraries import LIBRARIES, Answer, Ours, OursCompiled, OursNeverCompiled, ready
 from questions import (
     ACCURACIES,
     LARGE,
@@ -40,7 +41,6 @@ from questions import (
     trace_allowance,
     trace_error,
 )
-from roads import ROADS, Answer, Ours, OursCompiled, OursNeverCompiled, ready
 
 import hessmap as hm
 from cases import CASES, LARGE_CASES, Case, case
@@ -50,7 +50,7 @@ from hessmap.results.provenance import data_hash
 FOLDER = RESULTS / "peers"
 SMALL = Sizes(count=5, steps=8, probes=2, standard_error=0.2, block=4)
 SMALL_SAMPLES = 60
-SHORT, TURNS = 5.0, 4  # seconds of a road up to which all take so many turns
+SHORT, TURNS = 5.0, 4  # seconds of a library up to which all take so many turns
 PRODUCT_ERRORS = {torch.float64: 1e-10, torch.float32: 1e-3}
 SETTINGS = {"lanczos": ("hessian-eigenthings", lanczos_setting), "eigsh": ("curvlinops", scipy_setting)}
 # Least speedup over every peer that is asked for, by network and question; anything else: not slower.
@@ -100,9 +100,9 @@ def known_reference(made: Case, sizes: Sizes, folder: Path, with_top: bool) -> R
     if held.pop("weights", None) != weights or not is_enough:  # trainings on other numbers of threads end elsewhere
         with ready(made):
             found = reference(made, replace(sizes, count=count))
-            for name, (road, setting) in SETTINGS.items() if with_top else ():
+            for name, (library, setting) in SETTINGS.items() if with_top else ():
                 is_asked = name == "lanczos" or made.num_parameters <= LARGE
-                if is_asked and _product_errors(made)[road] <= PRODUCT_ERRORS[made.dtype]:
+                if is_asked and _product_errors(made)[library] <= PRODUCT_ERRORS[made.dtype]:
                     found.settings[name] = setting(made, sizes, found)
         held = asdict(found) | {"eigenvalues": found.eigenvalues.tolist()}
         path.write_text(json.dumps(held | {"weights": weights, "num_samples": len(made.inputs)}, indent=1) + "\n")
@@ -110,39 +110,42 @@ def known_reference(made: Case, sizes: Sizes, folder: Path, with_top: bool) -> R
 
 
 def measured(question: str, made: Case, sizes: Sizes, known: Reference) -> dict[str, Any]:
-    """One row. Where no road takes more than a few seconds, all take their turn again, and the best counts."""
+    """One row. Where no library takes more than a few seconds, all take their turn again, and the best counts."""
     row = _measured_once(question, made, sizes, known)
-    roads = row["roads"]
-    if max((road.get("seconds", 0.0) for road in roads.values()), default=0.0) > SHORT or "product" in question:
+    libraries = row["libraries"]
+    if (
+        max((library.get("seconds", 0.0) for library in libraries.values()), default=0.0) > SHORT
+        or "product" in question
+    ):
         return row
     for _ in range(TURNS - 1):
-        for name, road in _measured_once(question, made, sizes, known)["roads"].items():
-            if "seconds" in road and road["seconds"] < roads[name].get("seconds", 0.0):
-                roads[name] = road
-    return _judged(question, made, sizes, roads) | {"turns": TURNS}
+        for name, library in _measured_once(question, made, sizes, known)["libraries"].items():
+            if "seconds" in library and library["seconds"] < libraries[name].get("seconds", 0.0):
+                libraries[name] = library
+    return _judged(question, made, sizes, libraries) | {"turns": TURNS}
 
 
 def _measured_once(question: str, made: Case, sizes: Sizes, known: Reference) -> dict[str, Any]:
-    """Every road's answer, with why it is wrong where it is."""
-    roads: dict[str, Any] = {}
+    """Every library's answer, with why it is wrong where it is."""
+    libraries: dict[str, Any] = {}
     expected = _expected(question, made, sizes)
     off_products = {} if "product" in question else _product_errors(made)
-    for name, road in ROADS.items():
+    for name, library in LIBRARIES.items():
         if off_products.get(name, 0.0) > PRODUCT_ERRORS[made.dtype]:
-            roads[name] = {"right": False, "why": f"its products are off by {off_products[name]:.1e}"}
+            libraries[name] = {"right": False, "why": f"its products are off by {off_products[name]:.1e}"}
             continue
-        forget_peak()  # what the road before gave back would be this one's for free
+        forget_peak()  # what the library before gave back would be this one's for free
         try:
             with ready(made):
-                answer = QUESTIONS[question](road, made, sizes, known)
+                answer = QUESTIONS[question](library, made, sizes, known)
         except Exception as error:
-            roads[name] = {"right": False, "why": f"{type(error).__name__}: {str(error).splitlines()[0][:160]}"}
+            libraries[name] = {"right": False, "why": f"{type(error).__name__}: {str(error).splitlines()[0][:160]}"}
             continue
         off, allowed = None, allowed_error(made, question)
         if answer.is_measured:
             off, allowed = _error(question, answer, expected, known, made)
         right = off is None or bool(off <= allowed * (20 if sizes == SMALL else 1))
-        roads[name] = {
+        libraries[name] = {
             "seconds": answer.seconds,
             "processor_seconds": answer.processor_seconds,
             "products": answer.products,
@@ -153,8 +156,8 @@ def _measured_once(question: str, made: Case, sizes: Sizes, known: Reference) ->
             "notes": answer.notes,
         }
         if not right:
-            roads[name]["why"] = f"its error is {off:.1e}, allowed is {allowed:g}"
-    return _judged(question, made, sizes, roads)
+            libraries[name]["why"] = f"its error is {off:.1e}, allowed is {allowed:g}"
+    return _judged(question, made, sizes, libraries)
 
 
 def _error(
@@ -178,11 +181,11 @@ def _product_errors(made: Case) -> dict[str, float]:
     expected = _expected("one product", made, Sizes())
     assert expected is not None
     errors = {}
-    for name, road in ROADS.items():
-        if road in (OursCompiled, OursNeverCompiled):
+    for name, library in LIBRARIES.items():
+        if library in (OursCompiled, OursNeverCompiled):
             continue
         with ready(made):
-            errors[name] = float((road(made).product(vector) - expected[:, 0]).abs().max() / expected.abs().max())
+            errors[name] = float((library(made).product(vector) - expected[:, 0]).abs().max() / expected.abs().max())
     return errors
 
 
@@ -204,15 +207,20 @@ def _expected(question: str, made: Case, sizes: Sizes) -> torch.Tensor | None:
     return torch.stack([torch.cat([part.reshape(-1) for part in image]) for image in images], 1)
 
 
-def _judged(question: str, made: Case, sizes: Sizes, roads: dict[str, Any]) -> dict[str, Any]:
-    own = [name for name in (Ours.name, OursCompiled.name) if name in roads]
-    ours = min((roads[name] for name in own), key=lambda road: road["seconds"] if road["right"] else float("inf"))
+def _judged(question: str, made: Case, sizes: Sizes, libraries: dict[str, Any]) -> dict[str, Any]:
+    own = [name for name in (Ours.name, OursCompiled.name) if name in libraries]
+    ours = min(
+        (libraries[name] for name in own), key=lambda library: library["seconds"] if library["right"] else float("inf")
+    )
     other = (*own, OursNeverCompiled.name)
-    peers = {name: road for name, road in roads.items() if name not in other and road["right"]}
+    peers = {name: library for name, library in libraries.items() if name not in other and library["right"]}
     speedups, processor = (
         ({}, {})
         if not ours["right"]
-        else ({name: road[key] / ours[key] for name, road in peers.items()} for key in ("seconds", "processor_seconds"))
+        else (
+            {name: library[key] / ours[key] for name, library in peers.items()}
+            for key in ("seconds", "processor_seconds")
+        )
     )
     wanted = wanted_speedup(made, question)
     return {
@@ -221,7 +229,7 @@ def _judged(question: str, made: Case, sizes: Sizes, roads: dict[str, Any]) -> d
         "num_samples": len(made.inputs),
         "question": question,
         "sizes": asdict(sizes),
-        "roads": roads,
+        "libraries": libraries,
         "floor_seconds_per_product": floor_seconds(made),
         "speedups": speedups,
         "processor_speedups": processor,
@@ -236,10 +244,10 @@ def told_error(error: float | None) -> str:
 
 def line(row: dict[str, Any]) -> str:
     told = "; ".join(
-        f"{name} {road['seconds']:.3g} s ({road['products']} products, {told_error(road['error'])})"
-        if road["right"]
-        else f"{name} WRONG: {road['why']}"
-        for name, road in row["roads"].items()
+        f"{name} {library['seconds']:.3g} s ({library['products']} products, {told_error(library['error'])})"
+        if library["right"]
+        else f"{name} WRONG: {library['why']}"
+        for name, library in row["libraries"].items()
     )
     speed = ", ".join(
         f"{value:.1f}x ({row['processor_speedups'][name]:.1f}x CPU) over {name}"
@@ -256,11 +264,11 @@ def warm_up() -> None:
     hm.density_estimate(small, num_steps=4, num_probes=2)
     hm.trace_estimate(small, relative_error=0.5)
     made = case("MLP, digits", 20)
-    for road in ROADS.values():
-        if road is OursCompiled:
+    for library in LIBRARIES.values():
+        if library is OursCompiled:
             continue
         with ready(made):
-            road(made).product(torch.ones(made.num_parameters, dtype=torch.float64))
+            library(made).product(torch.ones(made.num_parameters, dtype=torch.float64))
 
 
 def main() -> int:
@@ -271,13 +279,13 @@ def main() -> int:
     parser.add_argument("--network", choices=[*CASES, *LARGE_CASES], action="append")
     parser.add_argument("--plain", action="store_true", help="without compiled products")
     parser.add_argument("--never", action="store_true", help="also with compile=False")
-    parser.add_argument("--samples", type=int, help="fewer samples for all roads, which the row says")
+    parser.add_argument("--samples", type=int, help="fewer samples for all libraries, which the row says")
     parser.add_argument("--references", action="store_true", help="only the references, which need no quiet machine")
     given = parser.parse_args()
     if given.plain:
-        ROADS.pop(OursCompiled.name)
+        LIBRARIES.pop(OursCompiled.name)
     if given.never:
-        ROADS[OursNeverCompiled.name] = OursNeverCompiled
+        LIBRARIES[OursNeverCompiled.name] = OursNeverCompiled
     sizes, folder = (SMALL, FOLDER / "small") if given.small else (Sizes(), FOLDER)
     folder.mkdir(parents=True, exist_ok=True)
     passed = True

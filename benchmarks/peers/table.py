@@ -16,7 +16,7 @@ RESULTS = ROOT / "benchmarks" / "results"
 PAGE = ROOT / "docs" / "large-networks.md"
 START, END = "<!-- peers: start -->", "<!-- peers: end -->"
 PEERS = ("curvlinops", "hessian-eigenthings", "PyHessian")
-ROADS = ("hessmap", *PEERS)
+LIBRARIES = ("hessmap", *PEERS)
 COMPILED = "hessmap, compiled"
 QUESTIONS = ("one product", "block product", "top eigenvalues", "density", "trace")
 
@@ -25,14 +25,14 @@ def number(seconds: float) -> str:
     return f"{seconds:.3g} s" if seconds >= 0.1 else f"{1e3 * seconds:.2g} ms"
 
 
-def answer(road: dict[str, Any] | None) -> str:
-    if road is None:
+def answer(library: dict[str, Any] | None) -> str:
+    if library is None:
         return "not run"
-    if "seconds" not in road:
+    if "seconds" not in library:
         return "fails"
-    told = number(road["seconds"]) + (" ‡" if road["part"] < 1 else "")
-    told += f", {road['products']}" if road["products"] else ""
-    return told if road["right"] else f"wrong by {road['error']:.0e} ({told})"
+    told = number(library["seconds"]) + (" ‡" if library["part"] < 1 else "")
+    told += f", {library['products']}" if library["products"] else ""
+    return told if library["right"] else f"wrong by {library['error']:.0e} ({told})"
 
 
 def speed_table() -> list[str]:
@@ -50,9 +50,9 @@ def speed_table() -> list[str]:
     ]
     for row in rows:
         least = min(row["speedups"].values(), default=float("nan"))
-        products = row["roads"]["hessmap"].get("products") or 1
-        cells = [row["network"], row["question"], *(answer(row["roads"].get(name)) for name in names)]
-        cells.append(seconds_to_compile(row["network"]) if COMPILED in row["roads"] else "")
+        products = row["libraries"]["hessmap"].get("products") or 1
+        cells = [row["network"], row["question"], *(answer(row["libraries"].get(name)) for name in names)]
+        cells.append(seconds_to_compile(row["network"]) if COMPILED in row["libraries"] else "")
         cells += [number(products * row["floor_seconds_per_product"]), f"{least:.1f}x", f"{row['wanted_speedup']:g}x"]
         cells.append(processor(row))
         lines.append("| " + " | ".join(cells) + " |")
@@ -77,12 +77,12 @@ def seconds_to_compile(network: str) -> str:
 def memory_table() -> list[str]:
     """Peaks beyond what was held before: of setting up and of the first product, of the other questions while timed."""
     rows = [json.loads(path.read_text()) for path in sorted((RESULTS / "peers").glob("*.json"))]
-    rows = [row for row in rows if "question" in row and "peak_bytes" in row["roads"]["hessmap"]]
+    rows = [row for row in rows if "question" in row and "peak_bytes" in row["libraries"]["hessmap"]]
     rows.sort(key=lambda row: (row["num_parameters"], row["network"], QUESTIONS.index(row["question"])))
     names = ("hessmap", COMPILED, *PEERS)
     lines = ["| network | peak memory of | " + " | ".join(names) + " |", "| --- " * (len(names) + 2) + "|"]
     for row in rows:
-        peaks = (row["roads"].get(name, {}).get("peak_bytes") for name in names)
+        peaks = (row["libraries"].get(name, {}).get("peak_bytes") for name in names)
         told = ["" if peak is None else f"{peak / 1e6:.0f} MB" for peak in peaks]
         lines.append("| " + " | ".join([row["network"], row["question"], *told]) + " |")
     return lines if rows else []
@@ -106,9 +106,9 @@ def correctness_table() -> list[str]:
     path = RESULTS / "peers_correctness.json"
     if not path.exists():
         return []
-    lines = ["| trap | " + " | ".join(ROADS) + " |", "| --- " * (len(ROADS) + 1) + "|"]
+    lines = ["| trap | " + " | ".join(LIBRARIES) + " |", "| --- " * (len(LIBRARIES) + 1) + "|"]
     cases = json.loads(path.read_text())["cases"]
-    cells = ([row["row"], *(verdict(row["libraries"][name]) for name in ROADS)] for row in cases)
+    cells = ([row["row"], *(verdict(row["libraries"][name]) for name in LIBRARIES)] for row in cases)
     return [*lines, *("| " + " | ".join(line) + " |" for line in cells)]
 
 

@@ -36,6 +36,6 @@ def test_temporaries_stay_inside_the_budget(network, budget):
     """Unchunked, the sweeps alone would take 2.5 GiB for p = 5,950 and 3,000 samples, and 1 GiB for the convolutions on
     200."""
     program = [sys.executable, "-c", SCRIPT, str(budget), network]
-    road, temporaries = subprocess.run(program, capture_output=True, text=True, check=True).stdout.split()
-    assert road == "lifted"
+    method, temporaries = subprocess.run(program, capture_output=True, text=True, check=True).stdout.split()
+    assert method == "lifted"
     assert int(temporaries) < budget + 2**26

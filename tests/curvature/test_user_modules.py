@@ -1,4 +1,4 @@
-"""Modules as users write them: what the engine cannot lift is right by another road, what is wrong is refused."""
+"""Modules as users write them: what the engine cannot lift is right in another way, what is wrong is refused."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ DENSE = 3000  # parameters up to which the matrix may be written down
 
 @dataclass
 class Answer:
-    """What one road gave: seconds of the clock and of the processor, products, and the answer itself."""
+    """What one library gave: seconds of the clock and of the processor, products, and the answer itself."""
 
     seconds: float
     processor_seconds: float
@@ -189,7 +189,9 @@ def _eig(matrix: Tensor, eigenvectors: bool = False) -> tuple[Tensor, Tensor]:
     return torch.stack([values, torch.zeros_like(values)], 1), vectors
 
 
-ROADS: dict[str, type] = {road.name: road for road in (Ours, OursCompiled, Curvlinops, Eigenthings, PyHessian)}
+LIBRARIES: dict[str, type] = {
+    library.name: library for library in (Ours, OursCompiled, Curvlinops, Eigenthings, PyHessian)
+}
 
 
 class Adapter:
