@@ -31,11 +31,15 @@ class TouchedMemory:
     def num_bytes(self) -> int:
         return sum(owner.nbytes for owner in self._free)
 
+    def kept_bytes(self, size: int) -> int:
+        """How many bytes of an array of this size stay when nobody holds it any more."""
+        return size if self.smallest <= size <= self.most else 0
+
     def array(self, shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
         """An array, not set to anything, which must be given to ``torch.from_numpy`` and not be seen otherwise: numpy's
         own views of it would not keep it from being used again."""
         size = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
-        if not self.smallest <= size <= self.most:
+        if not self.kept_bytes(size):
             return np.empty(shape, dtype)
         owner = self._taken(size)
         owner = np.empty(size, np.uint8) if owner is None else owner

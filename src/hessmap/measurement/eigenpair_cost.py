@@ -31,7 +31,11 @@ def default_basis(size: int, count: int, block_size: int) -> int:
     return min(size, 2 * count + max(8 * block_size, 32))
 
 
+def basis_bytes(size: int, count: int, block_size: int, precision: torch.dtype = torch.float64) -> int:
+    """The memory of the vectors that ``top_eigenpairs`` stores by default."""
+    return size * precision.itemsize * num_stored(size, default_basis(size, count, block_size))
+
+
 def eigenpairs_bytes(size: int, count: int, block_size: int, precision: torch.dtype = torch.float64) -> int:
     """The memory that ``top_eigenpairs`` takes with its default basis: basis, returned vectors, some blocks."""
-    stored = num_stored(size, default_basis(size, count, block_size))
-    return size * (precision.itemsize * stored + 8 * (count + 6 * block_size))
+    return basis_bytes(size, count, block_size, precision) + 8 * size * (count + 6 * block_size)

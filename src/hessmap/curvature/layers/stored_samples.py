@@ -47,21 +47,21 @@ class StoredPatches:
         """H V; V and the product are (count, outputs, inputs)."""
         positions, outputs, count = self.batch.layer.num_positions, self.batch.layer.num_outputs, len(matrices)
         # What a sample's small products sum over lies side by side: outputs, or the outputs of all positions.
-        order, back, last = ((2, 0, 1), (1, 2, 0), outputs) if positions == 1 else ((2, 1, 0), (2, 1, 0), count)
-        right = matrices.permute(order).flatten(1)
-        total, held = torch.zeros_like(right), right[:0]
+        ordered = matrices if positions == 1 else matrices.transpose(0, 1)
+        flat, last = ordered.flatten(0, 1), ordered.shape[1]
+        total, held = torch.zeros_like(flat), flat.new_empty(0)
         for part in parts(self.batch, positions * outputs * count, _LARGEST):
             inputs, rows = part.inputs.flatten(0, 1), part.rows.flatten(2)
             if len(held) < len(inputs):
-                held = right.new_empty(len(inputs), right.shape[1])
+                held = flat.new_empty(len(inputs), len(flat))
             moved = held[: len(inputs)]
-            parted = torch.mm(inputs, right, out=moved).view(len(rows), -1, last)
+            parted = torch.mm(inputs, flat.T, out=moved).view(len(rows), -1, last)
             if positions == 1:
                 torch.bmm(part.signed_values(rows @ parted.mT).mT, rows, out=parted)
             else:
                 torch.bmm(rows.mT, part.signed_values(rows @ parted), out=parted)
-            total.addmm_(inputs.T, moved)
-        return total.view(len(total), -1, last).permute(back)
+            total.addmm_(moved.T, inputs)
+        return total.view(ordered.shape) if positions == 1 else total.view(ordered.shape).transpose(0, 1)
 
     def compressed(self, outputs: Tensor, inputs: Tensor, precision: torch.dtype | None = None) -> StoredPatches:
         """The same for U^T J V: rows and inputs in coordinates along the columns of U and V."""

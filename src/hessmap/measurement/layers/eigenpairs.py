@@ -12,8 +12,9 @@ import torch
 from torch import Tensor
 
 from hessmap.curvature.layers import CompressedHessian, LayerHessian
+from hessmap.curvature.touched_memory import touched_memory
 from hessmap.errors import checked_count, checked_number, checked_seed, require, require_name
-from hessmap.measurement.eigenpair_cost import eigenpairs_bytes
+from hessmap.measurement.eigenpair_cost import basis_bytes, eigenpairs_bytes
 from hessmap.measurement.matrices import EPS
 from hessmap.measurement.top_eigenpairs import top_eigenpairs
 from hessmap.measurement.wanted_eigenpairs import Reference
@@ -85,7 +86,8 @@ def layer_eigenpairs_bytes(
 ) -> int:
     """The memory that ``layer_eigenpairs`` will take beside the Hessian itself (``hessian.plan.stored_bytes``).
 
-    The larger of its two steps: the iteration, and the vectors found in all directions again.
+    The larger of its two steps: the iteration, and the vectors found in all directions again, beside the memory of the
+    iteration's basis that is kept for the next one.
     """
     require_layer_hessian(hessian)
     count, tolerance = checked_count("count", count), checked_number("tolerance", tolerance)
@@ -94,8 +96,9 @@ def layer_eigenpairs_bytes(
     precision = _iteration_precision(hessian, tolerance)
     copy = hessian.stored_bytes if bases is None else hessian.compressed_bytes(*_shape(bases))
     copy = copy * precision.itemsize // 8 if bases is not None or precision == torch.float32 else 0
-    last = 0 if bases is None else 8 * count * (size + hessian.size)
-    return max(copy + eigenpairs_bytes(size, count, width, precision), last)
+    basis = basis_bytes(size, count, width, precision)
+    last = 0 if bases is None else 8 * count * (size + hessian.size) + touched_memory.kept_bytes(basis)
+    return copy + max(eigenpairs_bytes(size, count, width, precision), last)
 
 
 def _iteration_precision(hessian: LayerHessian, tolerance: float) -> torch.dtype:
