@@ -22,6 +22,7 @@ from cases import GPT2, Case, TokenEncoder
 from hessmap.curvature.lanczos import BlockLanczos, ScaledProduct
 
 ACCURACIES = {torch.float64: 1e-6, torch.float32: 1e-3}  # of an eigenvalue, relative to itself
+RESIDUALS = {torch.float64: 1e-5, torch.float32: 1e-3}  # of the reference
 
 
 _FEW_PAIRS = 8
@@ -39,8 +40,8 @@ class Sizes:
 
 @dataclass(frozen=True)
 class Reference:
-    """Eigenvalues by our solver at 1e-10, of large networks in float32 by plain Lanczos, whose residuals are below 1e-3
-    (the error goes with their square), and the trace with its standard error."""
+    """Eigenvalues of the matrix, or by plain Lanczos until the residuals are far below what is asked of an eigenvalue,
+    whose error goes with their square; the trace with its standard error."""
 
     eigenvalues: np.ndarray
     trace: float
@@ -59,16 +60,10 @@ def reference(case: Case, sizes: Sizes) -> Reference:
         off = float(np.abs(own - values).max() / values[0])
         found = hm.trace_estimate(ours.operator, relative_error=sizes.standard_error, method="hutch++")
         return Reference(own[: sizes.count], float(theirs.trace()), 0.0, found.num_products, off)
-    if case.num_parameters > LARGE and sizes.count > 1:
-        run = lanczos_run(case, sizes.count)
-        values, residuals = (found.numpy() for found in run.top(sizes.count))
-        assert (residuals <= ACCURACIES[case.dtype] * values).all(), f"residuals {residuals / values}"
-        mixed = run.mixed
-    else:
-        tolerance = 1e-10 if case.dtype == torch.float64 else 5e-4
-        found = hm.top_eigenpairs(ours.operator, sizes.count, tolerance=tolerance)
-        values, signs = np.array(found.eigenvalues), random_signs(sizes.count)
-        mixed = torch.from_numpy(found.eigenvectors @ np.stack([signs, signs * values], 1))
+    run = lanczos_run(case, sizes.count)
+    values, residuals = (found.numpy() for found in run.top(sizes.count))
+    assert (residuals <= RESIDUALS[case.dtype] * values).all(), f"residuals {residuals / values}"
+    mixed = run.mixed
     # Not by curvlinops where its own products are wrong (layer-norm).
     checker = Eigenthings(case) if isinstance(case.model, TokenEncoder | GPT2) else Curvlinops(case)
     image = checker.product(mixed[:, 0].to(case.dtype)).double()
@@ -214,18 +209,26 @@ class LanczosRun:
 def lanczos_run(case: Case, count: int) -> LanczosRun:
     ours = Ours(case)
     start = torch.randn(case.num_parameters, dtype=case.dtype, generator=torch.Generator().manual_seed(0))
-    most = min(case.num_parameters, (8 if case.num_parameters > LARGE else 4) * count)
+    most = min(case.num_parameters, max(8 * count, 80))
     product = ScaledProduct(ours.operator.matmat, case.num_parameters, is_new=True)
     product.dtype = case.dtype
     process = BlockLanczos(product, most, precision=case.dtype)
     process.start(start[None], 1)
-    while process.dimension < most and process.width:
+    while process.dimension < most and process.width and not _is_found(process, count, RESIDUALS[case.dtype]):
         process.expand()
     values, vectors, _ = process.ritz()
     signs = random_signs(count)
     top = vectors[:, -count:].flip(1) @ torch.stack([signs, signs * product.scale * values[-count:].flip(0)], 1)
     coupling = product.scale * float(process.coupling.norm())
     return LanczosRun(product.scale * process.projection.clone(), coupling, process.combine(top))
+
+
+def _is_found(process: BlockLanczos, count: int, allowed: float) -> bool:
+    """Whether the top residuals are small, at every tenth step."""
+    if process.dimension < 2 * count or process.dimension % 10:
+        return False
+    values, _, residuals = process.ritz()
+    return bool((residuals[-count:] <= allowed * values[-count:]).all())
 
 
 def lanczos_setting(case: Case, sizes: Sizes, known: Reference) -> dict[str, Any]:
