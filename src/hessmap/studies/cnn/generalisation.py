@@ -170,6 +170,7 @@ def _clouds(activation: str) -> tuple[Cloud, ...]:
             x_label=label,
             y_label="test error",
             x_scale="log",
+            y_limits=(0.0, None),
         )
         for name, label in _QUANTITIES.items()
     )

@@ -135,8 +135,8 @@ STUDY = Study(
             )
             for kind in ("monomial", "all terms")
             for title, value in (
-                (f"{kind}: formula right", "share_right"),
-                (f"{kind}: expected dimension right", "share_as_expected"),
+                (f"{kind}: share where the formula is right", "share_right"),
+                (f"{kind}: share at the expected dimension", "share_as_expected"),
             )
         ),
         table=(

@@ -210,8 +210,9 @@ STUDY = Study(
                 Lines(
                     title=f"flow over quadratic form, perturbations of {deviation:g}",
                     x="times",
-                    series=(Series("{network}", line="ratio", points="ratio"),),
+                    series=(Series("{network}", points="ratio"),),
                     split="network",
+                    reading="circles measured, bands over teachers",
                     where={"item": "flow", "deviation": deviation},
                     y_scale="log" if deviation == 0.1 else "linear",
                     x_label="time",

@@ -121,6 +121,7 @@ STUDY = Study(
                 y="fisher_entries",
                 x_label="Hessian, closed form",
                 y_label="Fisher, sampled scores",
+                diagonal="both equal",
             ),
             Cloud(
                 title="at distance 1",
@@ -129,6 +130,7 @@ STUDY = Study(
                 y="fisher_entries",
                 x_label="Hessian, closed form",
                 y_label="Fisher, sampled scores",
+                diagonal="both equal",
             ),
             Lines(
                 title="Hessian against Fisher",

@@ -177,8 +177,9 @@ STUDY = Study(
             Lines(
                 title="Kolmogorov-Smirnov distance",
                 x="inputs",
-                series=(Series("corrected", points="distance.corrected"), Series("printed", dashed="distance.printed")),
+                series=(Series("{shape}", points="distance.corrected", dashed="distance.printed"),),
                 split="shape",
+                reading="circles: corrected law, dashes: printed law",
                 where={"item": "distance"},
                 x_scale="log",
                 y_scale="log",

@@ -122,9 +122,9 @@ STUDY = Study(
                 where={"shape": "square"},
                 x="hidden",
                 series=(
-                    Series("largest", points="top.mean"),
-                    Series(r"$|J_0|^2$, formula", line="mean_part_expected"),
-                    Series("second", points="second.mean"),
+                    Series("largest, measured", points="top.mean"),
+                    Series(r"$|J_0|^2$, predicted", line="mean_part_expected"),
+                    Series("second, measured", points="second.mean"),
                 ),
                 x_label="N",
                 y_label="eigenvalue, mean over teachers",

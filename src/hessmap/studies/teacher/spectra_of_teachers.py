@@ -58,4 +58,5 @@ def density_figure(title: str, shape: str, label: str) -> Lines:
         y_label="density over log10",
         x_scale="log",
         y_scale="log",
+        reading="lines measured",
     )

@@ -25,18 +25,18 @@ from hessmap.views.interactive.figure import (
     thinning_note,
 )
 from hessmap.views.plots.style import without_mathematics
-from hessmap.views.study.legends import hessian_of
-from hessmap.views.study.marks import (
+from hessmap.views.study.legends import hessian_of, how_to_read
+from hessmap.views.study.marks import histogram_density, matrix_over_fields, value_limits
+from hessmap.views.study.panels import (
+    Curve,
+    Panel,
+    curves,
     flat_values,
-    histogram_density,
-    how_to_read,
     kind_label,
-    matrix_over_fields,
+    kinds_of,
+    panels,
     point_kinds,
-    sort_key,
-    value_limits,
 )
-from hessmap.views.study.panels import Curve, Panel, curves, panels
 from hessmap.views.study.table import words
 
 _KINDS: dict[str, Kind] = {"line": "line", "dashed": "dashed", "points": "points"}
@@ -146,7 +146,7 @@ def _cloud(figure: Cloud, rows: Sequence[Row]) -> Drawn:
     kinds = np.concatenate([point_kinds(row, figure) for row in rows])
     keys = np.concatenate([np.full(part[0].size, place) for place, part in enumerate(parts)])
     spelled = [case_key(row.case) for row in rows]
-    names = sorted(set(kinds.tolist()), key=sort_key)
+    names = kinds_of(figure, rows)
     most = max(50, _MOST_MARKS // max(1, len(names)))
     traces: list[Trace] = []
     for place, kind in enumerate(names):

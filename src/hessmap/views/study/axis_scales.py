@@ -1,7 +1,11 @@
-"""The axes of a panel: linear or logarithmic, whole numbers where the data are, and from zero unless data are far."""
+"""The axes of a panel: linear or logarithmic, whole numbers where the data are, and from zero unless data are far.
+
+What starts at a fixed number still has room for the marks of its largest values.
+"""
 
 from __future__ import annotations
 
+from math import ceil, floor, log10
 from typing import Literal
 
 import numpy as np
@@ -11,8 +15,9 @@ from numpy.typing import NDArray
 
 from hessmap.runs.view import Figure, Heatmap, Limits, Plane, Scale
 
-_FEW_DECADES = 1.3  # up to here a logarithmic axis has plain numbers at 1, 2 and 5
+_FEW_DECADES = 1.3  # up to here, or with one power of ten, a logarithmic axis has plain numbers at 1, 2 and 5
 _HALF_A_DECADE = 0.5  # up to here at every digit
+_MARGIN = 0.05
 _FAR_FROM_ZERO = 0.9  # least over largest value: beyond it an axis from zero would show one line
 
 
@@ -26,9 +31,27 @@ def set_scales(axes: Axes, figure: Figure) -> None:
     values = values[np.isfinite(values)]
     is_near_zero = values.size > 0 and 0 < values.min() < _FAR_FROM_ZERO * values.max()
     if axes.get_yscale() == "linear" and figure.y_limits is None and is_near_zero:
-        axes.set_ylim(bottom=0.0)
+        _set_limits(axes, "y", (0.0, None))
     _set_ticks(axes, "x", figure.x_limits or (None, None))
     _set_ticks(axes, "y", figure.y_limits or (None, None))
+
+
+def set_limits(axes: Axes, figure: Figure) -> None:
+    """What the figure says of the ends of its axes; to be called after everything is drawn."""
+    for name, limits in (("x", figure.x_limits), ("y", figure.y_limits)):
+        if limits:
+            _set_limits(axes, "x" if name == "x" else "y", limits)
+
+
+def _set_limits(axes: Axes, name: Literal["x", "y"], limits: Limits) -> None:
+    """The margin of an axis is a share of what the data span; where it starts far below them, of what it shows."""
+    low, high = limits
+    axis, place = (axes.xaxis, 0) if name == "x" else (axes.yaxis, 1)
+    largest = float(axes.dataLim.max[place])
+    if low is not None and high is None and axis.get_scale() == "linear" and largest > low:
+        high = largest + _MARGIN * (largest - low)
+    change = axes.set_xlim if name == "x" else axes.set_ylim
+    change(low, high)
 
 
 def _set_scale(axes: Axes, axis: Literal["x", "y"], scale: Scale) -> None:
@@ -60,8 +83,9 @@ def _set_ticks(axes: Axes, name: Literal["x", "y"], limits: Limits) -> None:
         positive = values[values > 0]
         axis.set_minor_formatter(NullFormatter())
         low, high = limits[0] or positive.min(), limits[1] or positive.max()
-        decades = float(np.log10(high / low))
-        if decades < _FEW_DECADES:
+        decades = log10(high / low)
+        num_powers = floor(log10(high)) - ceil(log10(low)) + 1
+        if decades < _FEW_DECADES or num_powers < 2:
             subs = (1.0, 2.0, 5.0) if decades > _HALF_A_DECADE else tuple(range(1, 10))
             axis.set_major_locator(LogLocator(subs=subs))
             axis.set_major_formatter(FormatStrFormatter("%g"))

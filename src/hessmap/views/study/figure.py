@@ -15,7 +15,7 @@ from hessmap.runs.view import Cloud, Heatmap, Histogram, Lines, Mark, Plane
 from hessmap.views.interactive.studies import panel_data
 from hessmap.views.page import Drawing, inline_svg
 from hessmap.views.plots.style import FAINT, INK, dress, mathematics, new_figure, without_mathematics, write_figure
-from hessmap.views.study.axis_scales import set_scales
+from hessmap.views.study.axis_scales import set_limits, set_scales
 from hessmap.views.study.legends import place_legends, shades
 from hessmap.views.study.marks import draw_cloud, draw_heatmap, draw_histogram, draw_lines, draw_plane
 from hessmap.views.study.panels import Panel, panels
@@ -90,16 +90,13 @@ def draw(axes: Axes, panel: Panel, has_title: bool = False, colours: Mapping[str
         case Histogram():
             draw_histogram(axes, figure, panel.rows)
         case Cloud():
-            draw_cloud(axes, figure, panel.rows)
+            draw_cloud(axes, figure, panel.rows, colours or {})
         case Plane():
             draw_plane(axes, figure, panel.rows)
     set_scales(axes, figure)
     for mark, (colour, dashes) in zip(figure.marks, cycle(_MARK_STROKES), strict=False):
         _draw_mark(axes, mark, colour, dashes, panel.rows)
-    if figure.x_limits:
-        axes.set_xlim(*figure.x_limits)
-    if figure.y_limits:
-        axes.set_ylim(*figure.y_limits)
+    set_limits(axes, figure)
     _label(axes, panel, panel.drawn_title if has_title else "")
 
 

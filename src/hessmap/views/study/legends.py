@@ -1,4 +1,4 @@
-"""Where the legends of a study stand: beside the data, never on them; and one colour for one name in all panels."""
+"""What the legends of a study say and where: beside the data, never on them; one colour for one name in all panels."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
-from hessmap.runs.view import Lines
+from hessmap.runs.view import Cloud, Histogram, Lines
 from hessmap.views.plots.style import HESSIAN_COLOURS, INK, SERIES_COLOURS, mathematics
-from hessmap.views.study.panels import Curve, Panel, curves
+from hessmap.views.study.panels import Curve, Panel, curves, kind_label, kinds_of, sort_key
 
 _SIGNS_AN_INCH = 15  # of a legend
 _SHARE_OF_AXES = 0.85  # of the width of a panel
@@ -32,20 +32,45 @@ Entries = list[tuple[str, Any]]
 
 
 def shades(opened: Sequence[Panel]) -> dict[str, str]:
-    """One colour for each label of all panels, none of them that of a Hessian where one is drawn.
+    """One colour for each label of all panels, none of them that of a Hessian, a histogram or a cloud beside them.
 
     Empty where there are more labels than colours, none of them in a panel with too many: each panel starts anew then.
     """
     drawn = [curves(panel.figure, panel.rows) for panel in opened if isinstance(panel.figure, Lines)]
     labels = list(dict.fromkeys(curve.label for some in drawn for curve in some if not hessian_of(curve)))
     has_hessians = any(hessian_of(curve) for some in drawn for curve in some)
-    free = [colour for colour in SERIES_COLOURS if not has_hessians or colour not in HESSIAN_COLOURS.values()]
+    taken = set(HESSIAN_COLOURS.values()) if has_hessians else set()
+    taken.update(*(_colours_of_no_lines(panel) for panel in opened))
+    free = [colour for colour in SERIES_COLOURS if colour not in taken]
+    clouds = _cloud_shades([panel for panel in opened if isinstance(panel.figure, Cloud) and panel.figure.colour])
     if len(labels) <= len(free):
-        return dict(zip(labels, free, strict=False))
+        return clouds | dict(zip(labels, free, strict=False))
     if max(curve.colour for some in drawn for curve in some) < len(SERIES_COLOURS):
+        return clouds
+    return clouds | _graded(labels)
+
+
+def _cloud_shades(opened: Sequence[Panel]) -> dict[str, str]:
+    """One colour for each kind of points where panels have different kinds."""
+    found = [(panel.figure, kinds_of(panel.figure, panel.rows)) for panel in opened if isinstance(panel.figure, Cloud)]
+    kind_of = {kind_label(figure, kind): kind for figure, kinds in found for kind in kinds}
+    labels = sorted(kind_of, key=lambda label: sort_key(kind_of[label]))
+    if all(len(kinds) == len(labels) for _, kinds in found):
         return {}
+    return dict(zip(labels, SERIES_COLOURS, strict=False)) if len(labels) <= len(SERIES_COLOURS) else _graded(labels)
+
+
+def _graded(labels: Sequence[str]) -> dict[str, str]:
+    """More colours than can be told by name, from dark to light."""
     scale = colormaps["viridis"]
     return {label: to_hex(scale(0.92 * place / (len(labels) - 1))) for place, label in enumerate(labels)}
+
+
+def _colours_of_no_lines(panel: Panel) -> tuple[str, ...]:
+    """Measured and predicted density, or the one colour of a cloud of one kind."""
+    if isinstance(panel.figure, Histogram):
+        return SERIES_COLOURS[:2]
+    return SERIES_COLOURS[:1] if isinstance(panel.figure, Cloud) and not panel.figure.colour else ()
 
 
 def hessian_of(curve: Curve) -> str:
@@ -55,6 +80,23 @@ def hessian_of(curve: Curve) -> str:
     """
     parts = {"$H_L$": "loss", "$H_o$": "outer_product", "$H_f$": "functional"}
     return parts.get(curve.label, "")
+
+
+def how_to_read(figure: Lines, drawn: Sequence[Curve]) -> str:
+    """What circles, lines and dashes are, where a series has more than one of them; empty elsewhere.
+
+    A series of one stroke says by its own label what that is.
+    """
+    if figure.reading:
+        return figure.reading
+    several = [one for one in figure.series if one.points and (one.line or one.dashed)]
+    if not several:
+        return ""
+    styles = {curve.style for curve in drawn if curve.has_others}
+    if all(one.line in ("", one.points) for one in several):
+        styles -= {"line"}  # lines that join circles say nothing of their own
+    words_of = {"points": "circles measured", "line": "lines predicted", "dashed": "dashes bounds"}
+    return ", ".join(text for style, text in words_of.items() if style in styles)
 
 
 def explain_strokes(axes: Axes, reading: str) -> None:
@@ -99,7 +141,7 @@ def _joined(legends: Sequence[Entries]) -> Entries:
 
 def _look(handle: Any) -> tuple[str, ...]:
     """What tells one entry of a legend from another."""
-    names = ("get_color", "get_linestyle", "get_marker", "get_facecolor")
+    names = ("get_color", "get_linestyle", "get_linewidth", "get_marker", "get_facecolor")
     return tuple(str(getattr(handle, name)()) for name in names if hasattr(handle, name))
 
 

@@ -24,8 +24,8 @@ from hessmap.views.plots.style import (
     series_dashes,
     series_marker,
 )
-from hessmap.views.study.legends import explain_strokes, hessian_of
-from hessmap.views.study.panels import Curve, curves
+from hessmap.views.study.legends import explain_strokes, hessian_of, how_to_read
+from hessmap.views.study.panels import Curve, curves, flat_values, kind_label, kinds_of, point_kinds
 from hessmap.views.study.table import words
 
 Floats = NDArray[np.float64]
@@ -42,24 +42,12 @@ def draw_lines(axes: Axes, figure: Lines, rows: Sequence[Row], colours: Mapping[
         shade = _shade(curve, colours)
         is_new = curve.colour not in labelled
         labelled.add(curve.colour)
-        if reading and is_new:  # the colour alone: what its strokes are is said once for all
+        is_colour_alone = bool(figure.reading) or (bool(reading) and curve.has_others)
+        if is_colour_alone and is_new:  # what its strokes are is said once for all
             axes.plot([], [], series_dashes(curve.colour), color=shade, linewidth=3.0, label=curve.label)
-        _draw_curve(axes, curve, shade, curve.label if is_new and not reading else None)
+        _draw_curve(axes, curve, shade, curve.label if is_new and not is_colour_alone else None)
     explain_strokes(axes, reading)
     axes.set_xlabel(literal(words(figure.x)))
-
-
-def how_to_read(figure: Lines, drawn: Sequence[Curve]) -> str:
-    """What circles, lines and dashes are, where a series has more than one of them; empty elsewhere."""
-    if figure.reading:
-        return figure.reading
-    if not any(one.points and (one.line or one.dashed) for one in figure.series):
-        return ""
-    styles = {curve.style for curve in drawn}
-    if all(one.line in ("", one.points) for one in figure.series):
-        styles -= {"line"}  # lines that join circles say nothing of their own
-    words_of = {"points": "circles measured", "line": "lines predicted", "dashed": "dashes bounds"}
-    return ", ".join(text for style, text in words_of.items() if style in styles)
 
 
 def _shade(curve: Curve, colours: Mapping[str, str]) -> str:
@@ -156,58 +144,22 @@ def draw_histogram(axes: Axes, figure: Histogram, rows: Sequence[Row]) -> None:
     axes.set_ylabel("density")
 
 
-def draw_cloud(axes: Axes, figure: Cloud, rows: Sequence[Row]) -> None:
+def draw_cloud(axes: Axes, figure: Cloud, rows: Sequence[Row], colours: Mapping[str, str]) -> None:
     """Points of two quantities, coloured by a third."""
     x, y = (np.concatenate([flat_values(row, name) for row in rows]) for name in (figure.x, figure.y))
     kinds = np.concatenate([point_kinds(row, figure) for row in rows])
-    for place, kind in enumerate(sorted(set(kinds.tolist()), key=sort_key)):
+    for place, kind in enumerate(kinds_of(figure, rows)):
         chosen = kinds == kind
-        label = literal(kind_label(figure, kind)) or None
-        marker, colour = series_marker(place), series_colour(place)
-        axes.plot(x[chosen], y[chosen], marker, color=colour, markersize=3.5, label=label)
+        label = kind_label(figure, kind)
+        marker = "o" if label in colours else series_marker(place)
+        colour = colours.get(label, series_colour(place))
+        axes.plot(x[chosen], y[chosen], marker, color=colour, markersize=3.5, label=literal(label) or None)
     if figure.diagonal:
         low = figure.x_limits[0] if figure.x_limits else None
         ends = [float(min(x.min(), y.min())) if low is None else low, float(max(x.max(), y.max()))]
         axes.plot(ends, ends, "-", color=FAINT, linewidth=1.0, zorder=1, label=literal(figure.diagonal))
     axes.set_xlabel(literal(words(figure.x)))
     axes.set_ylabel(literal(words(figure.y)))
-
-
-def sort_key(kind: str) -> tuple[float, str]:
-    """Numbers by size, and before words.
-
-    >>> sorted(["relu", "10", "2"], key=sort_key)
-    ['2', '10', 'relu']
-    """
-    try:
-        return float(kind), ""
-    except ValueError:
-        return float("inf"), kind
-
-
-def kind_label(figure: Cloud, kind: str) -> str:
-    """What the legend calls the points of a kind: a number with the name of what it counts."""
-    if not figure.colour:
-        return ""
-    if sort_key(kind)[0] == float("inf"):
-        return kind.replace("_", " ")
-    name = figure.colour.rpartition(".")[2]
-    return f"{kind} {words(name[4:])}" if name.startswith("num_") else f"{words(name)} {kind}"
-
-
-def flat_values(row: Row, name: str) -> Floats:
-    """All numbers under a name, of an array or one alone."""
-    return row.array(name).ravel() if row.is_array(name) else np.array([row.number(name)])
-
-
-def point_kinds(row: Row, figure: Cloud) -> NDArray[np.str_]:
-    """The kind of every point of a row, as text."""
-    size = flat_values(row, figure.x).size
-    if not figure.colour:
-        return np.full(size, "")
-    if row.is_array(figure.colour):
-        return np.array([f"{kind:g}" for kind in row.array(figure.colour).ravel()])
-    return np.full(size, str(row[figure.colour]))
 
 
 def draw_plane(axes: Axes, figure: Plane, rows: Sequence[Row]) -> None:

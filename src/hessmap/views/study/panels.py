@@ -1,4 +1,4 @@
-"""From the rows of a study to panels and curves: selecting, splitting and averaging, no drawing."""
+"""From the rows of a study to panels, curves and points: selecting, splitting and averaging, no drawing."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from hessmap.errors import unknown_name
 from hessmap.runs.row import Row
-from hessmap.runs.view import INDEX, Figure, Lines, Series
+from hessmap.runs.view import INDEX, Cloud, Figure, Lines, Series
 from hessmap.views.plots.style import literal, mathematics
 from hessmap.views.study.table import words
 
@@ -66,6 +66,7 @@ class Curve:
     """Points to be joined or dotted; ``low`` and ``high`` are the extremes of the rows that were averaged.
 
     ``rows`` are those behind each point; one entry alone stands behind every point of a curve of arrays.
+    ``has_others``: its series has other strokes, in the same colour.
     """
 
     x: Sequence[Any]
@@ -75,6 +76,7 @@ class Curve:
     label: str = ""
     style: Style = "line"
     colour: int = 0
+    has_others: bool = False
     rows: tuple[tuple[Row, ...], ...] = ()
 
     @property
@@ -88,13 +90,15 @@ def curves(figure: Lines, rows: Sequence[Row]) -> list[Curve]:
     groups = _groups(rows, figure.split).items()
     for colour, (series, (value, group)) in enumerate(product(figure.series, groups)):
         label = _label(series, figure, value, group[0])
+        has_others = sum(bool(getattr(series, style)) for style in _STYLES) > 1
         for style in _STYLES:
             name = getattr(series, style)
             if name and not any(name in row for row in rows):
                 raise unknown_name(f"the {style} of series {series.label!r}", name, rows[0].names())
             having = [row for row in group if name and name in row]
             if having:
-                drawn.append(replace(_mean_curve(having, figure.x, name), label=label, style=style, colour=colour))
+                mean = _mean_curve(having, figure.x, name)
+                drawn.append(replace(mean, label=label, style=style, colour=colour, has_others=has_others))
     return drawn
 
 
@@ -102,7 +106,7 @@ def _label(series: Series, figure: Lines, value: Any, row: Row) -> str:
     """The label for matplotlib, with the values of the case in the place of their names."""
     label = mathematics(series.label)
     for name in row.case:
-        label = label.replace("{" + name + "}", literal(row.case[name]))
+        label = label.replace("{" + name + "}", literal(str(row.case[name]).replace("_", " ")))
     if figure.split and label == mathematics(series.label):
         split = literal(f"{words(figure.split)} {value}")
         return f"{label}, {split}" if label else split
@@ -123,3 +127,45 @@ def _mean_curve(rows: Sequence[Row], x: str, name: str) -> Curve:
     numbers = [[row.number(name) for row in by_x[value]] for value in xs]
     means, lows, highs = (np.array([reduced(group) for group in numbers]) for reduced in (np.mean, min, max))
     return Curve(xs, means, lows, highs, rows=tuple(tuple(by_x[value]) for value in xs))
+
+
+def kinds_of(figure: Cloud, rows: Sequence[Row]) -> list[str]:
+    """The kinds of all points, in the order of the legend."""
+    return sorted({kind for row in rows for kind in point_kinds(row, figure).tolist()}, key=sort_key)
+
+
+def sort_key(kind: str) -> tuple[float, str]:
+    """Numbers by size, and before words.
+
+    >>> sorted(["relu", "10", "2"], key=sort_key)
+    ['2', '10', 'relu']
+    """
+    try:
+        return float(kind), ""
+    except ValueError:
+        return float("inf"), kind
+
+
+def kind_label(figure: Cloud, kind: str) -> str:
+    """What the legend calls the points of a kind: a number with the name of what it counts."""
+    if not figure.colour:
+        return ""
+    if sort_key(kind)[0] == float("inf"):
+        return kind.replace("_", " ")
+    name = figure.colour.rpartition(".")[2]
+    return f"{kind} {words(name[4:])}" if name.startswith("num_") else f"{words(name)} {kind}"
+
+
+def flat_values(row: Row, name: str) -> NDArray[np.float64]:
+    """All numbers under a name, of an array or one alone."""
+    return row.array(name).ravel() if row.is_array(name) else np.array([row.number(name)])
+
+
+def point_kinds(row: Row, figure: Cloud) -> NDArray[np.str_]:
+    """The kind of every point of a row, as text."""
+    size = flat_values(row, figure.x).size
+    if not figure.colour:
+        return np.full(size, "")
+    if row.is_array(figure.colour):
+        return np.array([f"{kind:g}" for kind in row.array(figure.colour).ravel()])
+    return np.full(size, str(row[figure.colour]))
