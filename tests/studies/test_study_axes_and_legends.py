@@ -92,6 +92,14 @@ def test_a_kind_of_points_has_one_colour_in_all_panels(num_kinds: int) -> None:
     assert len(set((colours[0] | colours[1]).values())) == num_kinds
 
 
+def test_kinds_of_two_fields_do_not_share_out_the_colours() -> None:
+    rows = tuple(Row({"logit": one, "label": (one + 1) % 10}, {"p": 1.0 + one}) for one in range(10))
+    clouds = (Cloud(title="", x="p", y="p", colour=field) for field in ("logit", "label"))
+    for axes in canvas_of(*clouds, rows=rows).axes:
+        assert len({line.get_color() for line in axes.lines}) == 8
+        assert len({(line.get_color(), line.get_marker()) for line in axes.lines}) == 10
+
+
 def test_a_label_shows_the_words_of_a_case() -> None:
     rows = (Row({"n": 1, "way": "output_zero"}, {"p": 1.0}),)
     axes = drawn(Lines(title="", x="n", series=(Series("{way}", points="p"),), split="way"), rows)

@@ -42,7 +42,7 @@ def shades(opened: Sequence[Panel]) -> dict[str, str]:
     taken = set(HESSIAN_COLOURS.values()) if has_hessians else set()
     taken.update(*(_colours_of_no_lines(panel) for panel in opened))
     free = [colour for colour in SERIES_COLOURS if colour not in taken]
-    clouds = _cloud_shades([panel for panel in opened if isinstance(panel.figure, Cloud) and panel.figure.colour])
+    clouds = _cloud_shades(opened)
     if len(labels) <= len(free):
         return clouds | dict(zip(labels, free, strict=False))
     if max(curve.colour for some in drawn for curve in some) < len(SERIES_COLOURS):
@@ -51,13 +51,20 @@ def shades(opened: Sequence[Panel]) -> dict[str, str]:
 
 
 def _cloud_shades(opened: Sequence[Panel]) -> dict[str, str]:
-    """One colour for each kind of points where panels have different kinds."""
-    found = [(panel.figure, kinds_of(panel.figure, panel.rows)) for panel in opened if isinstance(panel.figure, Cloud)]
-    kind_of = {kind_label(figure, kind): kind for figure, kinds in found for kind in kinds}
-    labels = sorted(kind_of, key=lambda label: sort_key(kind_of[label]))
-    if all(len(kinds) == len(labels) for _, kinds in found):
-        return {}
-    return dict(zip(labels, SERIES_COLOURS, strict=False)) if len(labels) <= len(SERIES_COLOURS) else _graded(labels)
+    """One colour for each kind of points of a field where panels have different kinds of it."""
+    fields: dict[str, list[dict[str, str]]] = {}
+    for figure, rows in ((panel.figure, panel.rows) for panel in opened):
+        if isinstance(figure, Cloud) and figure.colour:
+            kinds = {kind: kind_label(figure, kind) for kind in kinds_of(figure, rows)}
+            fields.setdefault(figure.colour, []).append(kinds)
+    found: dict[str, str] = {}
+    for parts in fields.values():
+        named = {kind: label for part in parts for kind, label in part.items()}
+        labels = [named[kind] for kind in sorted(named, key=sort_key)]
+        if any(len(part) < len(labels) for part in parts):
+            is_few = len(labels) <= len(SERIES_COLOURS)
+            found |= dict(zip(labels, SERIES_COLOURS, strict=False)) if is_few else _graded(labels)
+    return found
 
 
 def _graded(labels: Sequence[str]) -> dict[str, str]:
