@@ -135,7 +135,7 @@ def _train(model: nn.Sequential, data: Data, settings: dict[str, Any], checkpoin
         descent.weights.copy_(state["weights"])
         descent.biases.copy_(state["biases"])
         optimiser.load_state_dict(state["optimiser"])
-    with _small_numbers_as_zeros():
+    with small_numbers_as_zeros():
         while step < num_steps:
             if step % max(1, num_steps // 10) == 0:
                 objectives.append(_place(descent, model, data, settings)["objective"])
@@ -160,7 +160,7 @@ def _zero_biases(model: nn.Sequential) -> None:
 
 
 @contextmanager
-def _small_numbers_as_zeros() -> Iterator[None]:
+def small_numbers_as_zeros() -> Iterator[None]:
     """One thread, and zeros for numbers below 1e-38, which are slow and to which penalties drive unused weights."""
     import torch
 
