@@ -2,9 +2,9 @@
 
 Descent does not reach a minimum: the norm falls slowly once the data are fitted, as the paper says too, because the
 risk is far more curved than the penalty. So Adam with a penalty that is strong at first finds the place, and L-BFGS
-behind a preconditioner goes on from there (``quasi_newton``). Minima lie at kinks of ReLU, where the gradient does not
-vanish on any side: whether one is reached is told by the least gradient norm with free slopes at kinks. What is said of
-minima is said of the training that ends lowest on the same data.
+behind a preconditioner goes on from there (``quasi_newton``) until the gradient is as small as the claims ask for.
+Minima lie at kinks of ReLU, where it does not vanish on any side: the least gradient norm with free slopes at kinks is
+kept as well. What is said of minima is said of the training that ends lowest on the same data.
 """
 
 from __future__ import annotations

@@ -30,7 +30,10 @@ _LEAST_SLOPE, _DESCENT, _TRIALS = 0.9, 1e-4, 40
 
 
 class Minimum(NamedTuple):
-    """Where the search ended: ``least_gradient_norm`` is that of the objective with free slopes at kinks."""
+    """Where the search ended: ``least_gradient_norm`` is that of the objective with free slopes at kinks.
+
+    Where it is far below ``gradient_norm`` the rest of the gradient comes from samples at kinks, as near minima.
+    """
 
     objective: float
     gradient_norm: float
@@ -41,21 +44,20 @@ class Minimum(NamedTuple):
 def minimise(model: nn.Sequential, data: Data, ridge: float, *, num_steps: int, gradient_norm: float) -> Minimum:
     """Bring a trained model to a minimum: in float32, then ``_REFRESH`` steps in float64.
 
-    It ends when the least gradient norm is below ``gradient_norm``, looked for every ``_CHECK`` steps, or after
+    It ends when the norm of the gradient is below ``gradient_norm``, looked for every ``_CHECK`` steps, or after
     ``num_steps``.
     """
     from hessmap.studies.function.regularised_network import small_numbers_as_zeros
 
     exact, quick = (ReluObjective(model, data, ridge, dtype) for dtype in (torch.float64, torch.float32))
-    point, done, least = exact.vector(model), 0, inf
+    point, done, norm = exact.vector(model), 0, inf
     with small_numbers_as_zeros():
-        while done < num_steps and least >= gradient_norm:
+        while done < num_steps and norm >= gradient_norm:
             point = descend(quick, balanced(exact, point).float(), num_steps=_CHECK - _REFRESH, seed=done).double()
             point = balanced(exact, descend(exact, point, num_steps=_REFRESH, seed=done))
-            done, least = done + _CHECK, least_gradient_norm(exact, point)
+            done, norm = done + _CHECK, exact(point)[1].norm().item()
     exact.write_to(model, point)
-    value, gradient = exact(point)
-    return Minimum(value, gradient.norm().item(), least, done)
+    return Minimum(exact(point)[0], norm, least_gradient_norm(exact, point), done)
 
 
 def descend(objective: ReluObjective, point: Tensor, *, num_steps: int, seed: int = 0) -> Tensor:
