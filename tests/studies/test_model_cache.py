@@ -169,3 +169,23 @@ def test_a_killed_training_goes_on_to_the_same_bits(
     straight = trained_network(NETWORK, data(), **OPTIONS)
     for one, other in zip(resumed.model.parameters(), straight.model.parameters(), strict=True):
         assert torch.equal(one, other)
+
+
+def test_a_longer_training_goes_on_from_a_kept_state_to_the_same_bits(
+    tmp_path: Path, models: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    straight = trained_network(NETWORK, data(), **OPTIONS)
+    epochs: list[int] = []
+    train = hessmap.training.train
+
+    def watched(*arguments: Any, **options: Any) -> Any:
+        return train(*arguments, **options, progress=lambda moment: epochs.append(moment.done))
+
+    monkeypatch.setattr("hessmap.training.train", watched)
+    use_models_folder(tmp_path / "in parts")
+    for length in (4, 2, OPTIONS["epochs"]):
+        parts = trained_network(NETWORK, data(), keep_state=True, **{**OPTIONS, "epochs": length})
+    assert epochs == [1, 2, 3, 4, 1, 2, 5, 6]
+    for one, other in zip(parts.model.parameters(), straight.model.parameters(), strict=True):
+        assert torch.equal(one, other)
+    assert parts.run.final_accuracy == straight.run.final_accuracy

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import json
 import os
+import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 from hessmap.errors import HessmapError
 from hessmap.results import Record, data_hash
-from hessmap.runs.model_cache import cached_model, models_folder
+from hessmap.runs.model_cache import cached_model, model_key, models_folder
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -54,12 +55,14 @@ def trained_network(
     seed: int = 0,
     init: str = "gaussian",
     checkpoint_every: int = 10,
+    keep_state: bool = False,
     **training: Any,
 ) -> TrainedNetwork:
     """Build the architecture from ``seed`` and train it; ``training`` goes to `hessmap.training.train`.
 
     The same architecture, samples, seed and options are trained once for all studies and processes; a training that
-    was killed goes on from its last checkpoint.
+    was killed goes on from its last checkpoint. With ``keep_state`` its last state stays beside the models, and a
+    longer training by the same options goes on from there, to the same bits.
     """
     from hessmap.results.training import TrainingRun
     from hessmap.training import train
@@ -67,7 +70,11 @@ def trained_network(
     def fit(checkpoints: Path) -> dict[str, Any]:
         model = architecture.build(seed=seed, init=init)
         path = checkpoints / "training.pt"
+        if keep_state and not path.exists() and (shorter := _longest_state(settings)) is not None:
+            _copy(shorter, path)
         run = train(model, data, seed=seed, checkpoint=path, checkpoint_every=checkpoint_every, **training)
+        if keep_state:
+            _copy(path, states_folder(settings) / f"{run.moments[-1]}.pt")
         return {"parameters": model.state_dict(), "run": run.to_json()}
 
     settings: dict[str, Any] = {
@@ -85,6 +92,27 @@ def trained_network(
     run = Record.from_json(stored["run"])
     assert isinstance(run, TrainingRun)
     return TrainedNetwork(model, run)
+
+
+def states_folder(settings: dict[str, Any]) -> Path:
+    """Where the last states of trainings are kept that differ in their length alone, by epochs."""
+    of_length = ("training.epochs", "training.record_every")
+    return models_folder() / "states" / model_key({name: settings[name] for name in settings if name not in of_length})
+
+
+def _longest_state(settings: dict[str, Any]) -> Path | None:
+    """The kept state from which the fewest epochs are left."""
+    epochs = [int(path.stem) for path in states_folder(settings).glob("*.pt")]
+    shorter = [number for number in epochs if number <= settings["training.epochs"]]
+    return states_folder(settings) / f"{max(shorter)}.pt" if shorter else None
+
+
+def _copy(source: Path, target: Path) -> None:
+    """Copy a file so that the target is never a part of it."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    fresh = target.with_suffix(f".{os.getpid()}.new")
+    shutil.copy(source, fresh)
+    fresh.replace(target)
 
 
 def store_samples(key: str, inputs: Tensor) -> None:
