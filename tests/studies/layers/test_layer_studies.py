@@ -20,6 +20,7 @@ from hessmap.studies.layers import (
     rank_one,
     spectra,
     subspace,
+    training,
 )
 from hessmap.studies.layers.layer_cases import PUBLISHED, published_moments, recipe_of
 from hessmap.views.study.panels import panels
@@ -193,9 +194,9 @@ def test_a_training_on_all_images_is_judged_apart_from_the_small_ones(overlap: f
     lenet = {"data": "mnist", "network": "LeNet5"}
     weak = {"as_printed": 0.5, "centred": 0.6, "by_activity": 0.9, "of_last_layer": 1.0}
     small = row("fc1", weak, **lenet, epochs=30)
-    training = {"accuracy": 0.99977, "loss": 1e-3, "weights": "ab"}
+    of_training = {"accuracy": 0.99977, "loss": 1e-3, "weights": "ab"}
     measured_on = {"size": "long", "epochs": 25, "num_measured": 60_000}
-    record = {"as_printed": 0.6, "centred": overlap, "by_activity": 0.95, "training": training}
+    record = {"as_printed": 0.6, "centred": overlap, "by_activity": 0.95, "training": of_training}
     rows = [small, row("fc1", record, **lenet, **measured_on)]
 
     assert not finding(subspace.STUDY, rows, "LeNet5 on 3,000 images of mnist, fc1")
@@ -296,6 +297,25 @@ def test_one_published_network_outside_the_papers_range_is_inconclusive() -> Non
 
     assert [one.holds for one in published_networks.STUDY.verdict(of(0.999, 12.1)).findings] == [True, True]
     assert [one.holds for one in published_networks.STUDY.verdict(of(0.99, 5.0)).findings] == [None, None]
+    both = published_networks.STUDY.verdict([*of(0.999, 12.1), *of(0.999, 13.2)]).findings
+    assert [one.holds for one in both] == [True, True]
+    assert both[1].detail == "2 trainings: ours 12.65 (12.1 to 13.2), paper 12.0 (11.42 to 13.0)"
+
+
+def test_networks_on_all_images_are_judged_and_drawn_for_themselves() -> None:
+    numbers = {"mean_of_all": 0.4, "mean_of_10": 0.9, "are_all_found": True}
+    small = Row({"data": "cifar10", "network": "LeNet5", "layer": "fc1", "epochs": 60}, numbers)
+    large = Row({**small.case, "size": "long", "epochs": 90}, {**numbers, "mean_of_all": 0.6})
+
+    found = {one.claim[:40]: one.holds for one in rank_one.STUDY.verdict([small, large]).findings[1:]}
+
+    assert found == {
+        "LeNet5 on cifar10: over all eigenvectors": False,
+        "LeNet5 on all images of cifar10: over al": True,
+    }
+    drawn = {panel.title: panel.rows for panel in panels(training.STUDY.view.figures, [small, large])}
+    assert drawn["LeNet5, cifar10: largest eigenvalue of H"] == (small,)
+    assert drawn["LeNet5, cifar10, all images: largest eigenvalue of H"] == (large,)
 
 
 @pytest.mark.parametrize("study", STUDIES, ids=lambda study: study.name)

@@ -39,7 +39,7 @@ def test_recipes_go_by_family_and_can_be_changed() -> None:
     assert recipe_for("F-100^2-BN", "digits").epochs == 60
     assert recipe_for("LeNet5-(fc1-80)", "mnist").learning_rate == 0.05
     assert recipe_for("LeNet5", "cifar10").num_train == 2000
-    assert recipe_for("LeNet5", "cifar10", "large").num_train == 50_000
+    assert recipe_for("LeNet5", "cifar10", "long").num_train == 50_000
     assert recipe_for("VGG11-W32", "cifar10", "large").num_train == 5000
     assert recipe_for("ResNet18-W48", "cifar10", "large").num_train == 1000
     assert recipe_for("F-200^2-BN", "mnist").epochs == 30

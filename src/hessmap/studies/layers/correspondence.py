@@ -14,7 +14,7 @@ _DIGITS = 4
 
 
 def cases(data: str) -> tuple[Case, ...]:
-    return shared.layer_cases(shared.TRAINED[data])
+    return (*shared.layer_cases(shared.TRAINED[data]), *shared.cases_on_all_images(data))
 
 
 def measure(case: Case) -> dict[str, Any]:
@@ -97,10 +97,10 @@ def _convolutions(rows: Sequence[Row]) -> Iterator[Finding]:
                 yield Finding(claim, max(map(max, found.values())) < 0.5, shared.ranges(found))
 
 
-def _matrices(data: str, network: str, epochs: int, layer: str) -> tuple[Heatmap, ...]:
+def _matrices(data: str, network: str, epochs: int, layer: str, more: str = "") -> tuple[Heatmap, ...]:
     return tuple(
         Heatmap(
-            title=f"{network} on {data}, {layer}: {words}",
+            title=f"{network} on {data}, {layer}{more}: {words}",
             where={"data": data, "network": network, "epochs": epochs, "layer": layer, "seed": _DRAWN_SEED},
             value=f"matrices.{name}",
             limits=(0.0, 1.0),
@@ -134,6 +134,7 @@ STUDY = Study(
             *_matrices("mnist", "LeNet5", 30, "conv2"),
             *_matrices("fashion_mnist", "F-200^2", 40, "fc2"),
             *_matrices("cifar10", "LeNet5", 60, "fc1"),
+            *_matrices("cifar10", "LeNet5", 90, "fc1", ", all images"),
         ),
         table=(
             *shared.LAYER,

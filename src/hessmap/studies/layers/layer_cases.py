@@ -30,6 +30,11 @@ NORMALISED = {
 }
 SHOWN = tuple((data, network, epochs) for data in DATA for network, epochs in TRAINED[data])
 _SEEDS = range(3)
+# LeNet5 on all photographs; Hessians on the first of them.
+ON_ALL_IMAGES: dict[str, Case] = {
+    "cifar10": {"network": "LeNet5", "size": "long", "epochs": 90, "num_measured": 2000},
+}
+NUM_ON_ALL_IMAGES = 2  # models
 
 
 def layer_cases(trained: Sequence[tuple[str, int]], kinds: Sequence[str] = ("fc", "conv")) -> tuple[Case, ...]:
@@ -40,6 +45,15 @@ def layer_cases(trained: Sequence[tuple[str, int]], kinds: Sequence[str] = ("fc"
         for layer in layers_of(network)
         if layer.rstrip("0123456789") in kinds
         for seed in _SEEDS
+    )
+
+
+def cases_on_all_images(data: str) -> tuple[Case, ...]:
+    """Every layer of the networks trained on all images of a data set."""
+    return tuple(
+        {**ON_ALL_IMAGES[data], "layer": layer, "seed": seed}
+        for layer in (layers_of("LeNet5") if data in ON_ALL_IMAGES else ())
+        for seed in range(NUM_ON_ALL_IMAGES)
     )
 
 
@@ -143,9 +157,14 @@ def by_layer(rows: Sequence[Row], name: str) -> dict[str, list[float]]:
 
 
 def by_network(rows: Sequence[Row]) -> Iterator[tuple[str, str, list[Row]]]:
-    """Data set, network, and their rows."""
-    for data, network in dict.fromkeys((row["data"], row["network"]) for row in rows):
-        yield data, network, [row for row in rows if (row["data"], row["network"]) == (data, network)]
+    """What was trained on, in words, the network, and their rows."""
+    for data, network in dict.fromkeys((trained_on(row), row["network"]) for row in rows):
+        yield data, network, [row for row in rows if (trained_on(row), row["network"]) == (data, network)]
+
+
+def trained_on(row: Row) -> str:
+    """The data set, or all images of it."""
+    return f"all images of {row['data']}" if row.get("size") == "long" else str(row["data"])
 
 
 def ranges(values: dict[str, list[float]]) -> str:

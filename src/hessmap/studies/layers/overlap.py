@@ -20,8 +20,9 @@ _LENET = {"network": "LeNet5", "labels": "true"}
 _FAR = 400
 # As far as twice the 200 outputs: 60 dimensions do not show whether the overlap peaks at them.
 _LONG = grid(network=["F-200^2"], labels=["true"], layer=["fc1", "fc2"], count=[_FAR], compared=["seeds"], pair=_PAIRS)
-# LeNet5 on all images of MNIST until every one is right; Hessians on some of them.
-_ALL_IMAGES = {**_LENET, "size": "long", "epochs": 50, "num_measured": 2000, "compared": "seeds", "pair": (0, 1)}
+# LeNet5 on all images, of MNIST until every one is right; Hessians on some of them.
+_ALL_IMAGES = {**_LENET, "size": "long", "num_measured": 2000, "compared": "seeds", "pair": (0, 1)}
+_EPOCHS = {"mnist": 50, "cifar10": 90}
 _COUNTS = {"conv1": 24, "conv2": 64, "fc1": 240}
 
 
@@ -43,8 +44,11 @@ def cases(data: str) -> tuple[Case, ...]:
     few = [{**layer, **pair} for layer in layers[data] for pair in grid(compared=compared, pair=_PAIRS)]
     narrow = [layer for layer in layers[data] if layer["network"] == "F-16"]
     more = [{**layer, "compared": "seeds", "pair": pair} for layer in narrow for pair in _MORE_PAIRS]
-    trained = [{**_ALL_IMAGES, "layer": layer, "count": count} for layer, count in _COUNTS.items()]
-    return (*few, *more, *(_LONG if data == "digits" else ()), *(trained if data == "mnist" else ()))
+    trained = [
+        {**_ALL_IMAGES, "epochs": _EPOCHS[data], "layer": layer, "count": count}
+        for layer, count in (_COUNTS.items() if data in _EPOCHS else ())
+    ]
+    return (*few, *more, *(_LONG if data == "digits" else ()), *trained)
 
 
 class _LayerOfModel(NamedTuple):
@@ -112,17 +116,19 @@ def _theorem(num_outputs: int, input_overlap: float, end: int, is_output: bool) 
 
 def _layer_of_model(problem: Problem, case: Case) -> _LayerOfModel:
     from hessmap.curvature.layers import layer_hessian, layer_names
-    from hessmap.studies.layers.measured_layer import stored_eigenpairs
+    from hessmap.studies.layers.measured_layer import eigenpairs_of, stored_eigenpairs
     from hessmap.theory.layers import FactorSpectra
 
     hessian = layer_hessian(problem, case["layer"])
-    found = stored_eigenpairs(hessian, case["count"])
+    found = eigenpairs_of(case, hessian) if "size" in case else stored_eigenpairs(hessian, case["count"])
+    assert found.eigenvectors is not None
     factors = hessian.factors["uncorrelated_patches"]
     curvatures = factors.output_factor.diagonal()
     num_live = int((curvatures > 1e-12 * curvatures.max()).sum())
     spectra = FactorSpectra.of(factors.output_factor, factors.input_factor)
     is_output = case["layer"] == layer_names(problem)[-1]
-    return _LayerOfModel(found.eigenvectors, bool(found.converged), spectra, num_live, is_output)
+    vectors = found.eigenvectors[:, : case["count"]]
+    return _LayerOfModel(vectors, bool(found.converged), spectra, num_live, is_output)
 
 
 def _figure(
@@ -150,11 +156,15 @@ def _figure(
 # A peak at the outputs in narrow layers, none in wide ones, and the output layer; the table has all pairs.
 _FIGURES = (
     _figure("digits", "F-16", "random", "fc1"),
-    _figure("cifar10", "LeNet5", "true", "conv2"),
+    _figure("cifar10", "LeNet5", "true", "conv2", count=60),
     _figure("mnist", "LeNet5", "true", "conv2", count=60),
-    *(_figure("mnist", "LeNet5", "true", layer, count=count) for layer, count in _COUNTS.items()),
+    *(
+        _figure(data, "LeNet5", "true", layer, count=count)
+        for data in ("mnist", "cifar10")
+        for layer, count in _COUNTS.items()
+    ),
     _figure("digits", "F-200^2", "true", "fc1", count=_FAR),
-    _figure("cifar10", "LeNet5", "true", "fc1"),
+    _figure("cifar10", "LeNet5", "true", "fc1", count=200),
     _figure("mnist", "F-200^2", "true", "fc3"),
 )
 

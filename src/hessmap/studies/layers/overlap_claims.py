@@ -139,7 +139,7 @@ def _output_dimension(rows: Sequence[Row]) -> Iterator[Finding]:
             yield from _of_long_curves(claim, [row for row in chosen if "size" not in row], _is_at_outputs)
     for row in rows:
         if "size" in row:  # one pair, and Hessians on some of the images: what is not found there decides nothing
-            where = f"{row['layer']} of LeNet5 on all images of mnist"
+            where = f"{row['layer']} of LeNet5 on all images of {row['data']}"
             claim = f"As the paper has it, {where}: two models peak within a quarter of m"
             yield Finding(claim, _is_at_outputs(row) or None, f"{_peak(row)}; Hessians on {row['num_measured']:,}")
 

@@ -16,7 +16,8 @@ _COUNT_OF_FIGURE = 200  # eigenvectors in the paper's figure of photographs
 
 def cases(data: str) -> tuple[Case, ...]:
     more = {"count": _COUNT_OF_FIGURE} if data == "cifar10" else {}
-    return tuple({**case, **more} for case in shared.layer_cases(shared.TRAINED[data]))
+    some = (*shared.layer_cases(shared.TRAINED[data]), *shared.cases_on_all_images(data))
+    return tuple({**case, **more} for case in some)
 
 
 def measure(case: Case) -> dict[str, Any]:
@@ -24,9 +25,10 @@ def measure(case: Case) -> dict[str, Any]:
     from hessmap.studies.layers.measured_layer import eigenpairs_of, hessian_of, stored_eigenpairs
 
     hessian = hessian_of(case)
-    found = stored_eigenpairs(hessian, case["count"]) if "count" in case else eigenpairs_of(case, hessian)
+    is_small = "count" in case and "size" not in case
+    found = stored_eigenpairs(hessian, case["count"]) if is_small else eigenpairs_of(case, hessian)
     assert found.eigenvectors is not None
-    ratios = rank_one_ratios(found.eigenvectors, hessian.weight_shape)
+    ratios = rank_one_ratios(found.eigenvectors[:, : case.get("count")], hessian.weight_shape)
     return {
         "ratios": ratios,
         "mean_of_10": float(ratios[:10].mean()),
@@ -52,9 +54,9 @@ def findings(rows: Sequence[Row]) -> Iterator[Finding]:
         yield Finding(claim, min(map(min, means.values())) > _PRINTED, shared.ranges(means))
 
 
-def _ratios(data: str, network: str, epochs: int) -> Lines:
+def _ratios(data: str, network: str, epochs: int, more: str = "") -> Lines:
     return Lines(
-        title=f"{data}, {network}, {epochs} epochs",
+        title=f"{data}, {network}, {epochs} epochs{more}",
         where={"data": data, "network": network, "epochs": epochs},
         x=INDEX,
         series=(Series("{layer}", line="ratios", points="ratios"),),
@@ -76,7 +78,7 @@ STUDY = Study(
     findings=findings,
     seconds=shared.seconds_of,
     view=View(
-        figures=tuple(_ratios(*shown) for shown in shared.SHOWN),
+        figures=(*(_ratios(*shown) for shown in shared.SHOWN), _ratios("cifar10", "LeNet5", 90, ", all images")),
         table=(
             *shared.LAYER,
             Column("mean_of_10", "mean of top 10", ".3f"),

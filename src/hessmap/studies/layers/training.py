@@ -7,10 +7,18 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from hessmap.studies import Case, Column, Finding, Lines, Row, Series, Study, View
-from hessmap.studies.layers.layer_cases import NUM_CLASSES, NUM_OUTLIERS
+from hessmap.studies.layers.layer_cases import (
+    NUM_CLASSES,
+    NUM_ON_ALL_IMAGES,
+    NUM_OUTLIERS,
+    ON_ALL_IMAGES,
+    recipe_of,
+    trained_on,
+)
 
 if TYPE_CHECKING:
     from hessmap.curvature import Problem
+    from hessmap.studies.layers.trained_layers import Recipe
 
 _NUM_MODELS = 3
 _MOMENTS = (0, 1, 3, 10, 30, 100, 300)
@@ -24,11 +32,15 @@ _ENDS = {"first": 0, "before_last": -2, "last": -1}
 
 
 def cases(data: str) -> tuple[Case, ...]:
-    return tuple(
+    """Some layers of three models; on photographs also fc1, the paper's layer, of two that were trained on all."""
+    small = tuple(
         {"network": network, "layer": layer, "seed": seed}
         for network, layer in _LAYERS[data]
         for seed in range(_NUM_MODELS)
     )
+    if data not in ON_ALL_IMAGES:
+        return small
+    return (*small, *({**ON_ALL_IMAGES[data], "layer": "fc1", "seed": seed} for seed in range(NUM_ON_ALL_IMAGES)))
 
 
 def measure(case: Case) -> dict[str, Any]:
@@ -44,7 +56,7 @@ def measure(case: Case) -> dict[str, Any]:
 
     epochs = _epochs(case)
     own = [_layer_at(case, epoch) for epoch in epochs]
-    neighbour = {**case, "seed": (case["seed"] + 1) % _NUM_MODELS}
+    neighbour = {**case, "seed": (case["seed"] + 1) % (NUM_ON_ALL_IMAGES if "size" in case else _NUM_MODELS)}
     others = [_layer_at(neighbour, epoch)["space"] for epoch in epochs]
     spaces = [seen["space"] for seen in own]
     numbers = {name: [seen[name] for seen in own] for name in own[0] if name != "space"}
@@ -61,16 +73,20 @@ def measure(case: Case) -> dict[str, Any]:
 
 
 def _epochs(case: Case) -> tuple[int, ...]:
-    from hessmap.studies.layers.trained_layers import recipe_for
-
-    last = recipe_for(case["network"], case["data"]).epochs
+    last = _recipe(case).epochs
     return (*(epoch for epoch in _MOMENTS if epoch < last), last)
 
 
-def _problem(case: Case, epochs: int) -> Problem:
-    from hessmap.studies.layers.trained_layers import recipe_for, trained_layers, untrained_layers
+def _recipe(case: Case) -> Recipe:
+    from hessmap.studies.layers.trained_layers import recipe_for
 
-    recipe = recipe_for(case["network"], case["data"])
+    return recipe_of(case) if "size" in case else recipe_for(case["network"], case["data"])
+
+
+def _problem(case: Case, epochs: int) -> Problem:
+    from hessmap.studies.layers.trained_layers import trained_layers, untrained_layers
+
+    recipe = _recipe(case)
     if epochs == 0:
         return untrained_layers(case["network"], case["data"], seed=case["seed"], recipe=recipe)
     made = trained_layers(case["network"], case["data"], seed=case["seed"], recipe=replace(recipe, epochs=epochs))
@@ -111,8 +127,8 @@ def _layer_at(case: Case, epochs: int) -> dict[str, Any]:
 
 def findings(rows: Sequence[Row]) -> Iterator[Finding]:
     """Appendix F.4 at every checkpoint, layer by layer over the seeds."""
-    for data, network, layer in dict.fromkeys((row["data"], row["network"], row["layer"]) for row in rows):
-        chosen = [row for row in rows if (row["data"], row["network"], row["layer"]) == (data, network, layer)]
+    for data, network, layer in dict.fromkeys((trained_on(row), row["network"], row["layer"]) for row in rows):
+        chosen = [row for row in rows if (trained_on(row), row["network"], row["layer"]) == (data, network, layer)]
         where = f"{layer} of {network} on {data}"
         smallest = min(row.array("course.squared_cosine").min() for row in chosen)
         claim = f"{where}: the first eigenvector of E[x x^T] is along E[x] all along, (v1 . E[x])^2 above 0.99"
@@ -136,8 +152,9 @@ def _measured(label: str, name: str) -> Series:
     return Series(label, line=name, points=name)
 
 
-def _figures(data: str) -> tuple[Lines, ...]:
+def _figures(data: str, size: str | None = None) -> tuple[Lines, ...]:
     network, hidden = [name for name in _LAYERS[data] if name[1] != "fc3"][-1]
+    which, more = {"data": data, "size": size}, ", all images" if size else ""
     eigenvalues = (("gamma", "E[x x$^T$]", (1, 2, 3)), ("tau", "E[M]", _SHOWN))
     numbers = (
         ("with_final", "overlap with the last top space"),
@@ -149,8 +166,8 @@ def _figures(data: str) -> tuple[Lines, ...]:
     )
     spectra = (
         Lines(
-            title=f"{hidden} of {network}, {data}: {words}",
-            where={"data": data, "layer": hidden},
+            title=f"{hidden} of {network}, {data}{more}: {words}",
+            where={**which, "layer": hidden},
             x="moments",
             series=tuple(_measured(f"$\\{name}_{{{at}}}$", f"course.{name}_{at}") for at in places),
             x_scale="symlog",
@@ -162,8 +179,8 @@ def _figures(data: str) -> tuple[Lines, ...]:
     )
     over_epochs = (
         Lines(
-            title=f"{network}, {data}: {words}",
-            where={"data": data},
+            title=f"{network}, {data}{more}: {words}",
+            where=which,
             split="layer",
             x="moments",
             series=(_measured("{layer}", f"course.{name}"),),
@@ -185,12 +202,13 @@ STUDY = Study(
     measure=measure,
     data=tuple(_LAYERS),
     findings=findings,
-    seconds=lambda case: {"digits": 10.0, "mnist": 120.0, "cifar10": 150.0}[case["data"]],
+    seconds=lambda case: {"digits": 10.0, "mnist": 120.0, "cifar10": 1500.0 if "size" in case else 150.0}[case["data"]],
     view=View(
-        figures=tuple(figure for data in _LAYERS for figure in _figures(data)),
+        figures=(*(figure for data in _LAYERS for figure in _figures(data)), *_figures("cifar10", "long")),
         table=(
             "data",
             "network",
+            "size",
             "layer",
             *(
                 Column(f"{when}.{name}", f"{label}, {when}", spec)
@@ -205,6 +223,6 @@ STUDY = Study(
             ),
             Column("first.with_final", "first and last", ".3f"),
         ),
-        group_by=("data", "network", "layer"),
+        group_by=("data", "network", "size", "layer"),
     ),
 )

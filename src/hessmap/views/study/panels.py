@@ -58,7 +58,8 @@ def _groups(rows: Sequence[Row], name: str) -> dict[Any, list[Row]]:
 
 
 def _matches(row: Row, where: Mapping[str, Any]) -> bool:
-    return all(name in row and row[name] == value for name, value in where.items())
+    """Whether the row has these values; None stands for a name that it does not have."""
+    return all(row.get(name) == value for name, value in where.items())
 
 
 @dataclass(frozen=True, eq=False)
