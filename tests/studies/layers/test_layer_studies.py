@@ -285,6 +285,7 @@ def test_published_networks_record_every_layer_and_leave_the_first_out_of_the_me
     assert (found["num_train"], found["epochs"]) == (1400, 300)
     assert "conv" not in found
     assert "published" not in found["fc"]
+    assert "epochs" not in published_networks.STUDY.measure({**case, "epochs": 2})  # no name of the case again
 
 
 def test_one_published_network_outside_the_papers_range_is_inconclusive() -> None:

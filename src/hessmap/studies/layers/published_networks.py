@@ -47,7 +47,7 @@ def measure(case: Case) -> dict[str, Any]:
     record: dict[str, Any] = {
         "num_train": recipe.num_train,
         "num_samples": problem.num_samples,
-        "epochs": int(run.moments[-1]),
+        **({} if "epochs" in case else {"epochs": int(run.moments[-1])}),
         "accuracy": run.final_accuracy,
         "loss": float(run.loss[-1]),
         "layer": layers,
