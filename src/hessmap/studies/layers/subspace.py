@@ -158,7 +158,7 @@ def _along(rows: Sequence[Row]) -> str:
 def _overlaps(data: str) -> tuple[Lines, ...]:
     return tuple(
         Lines(
-            title=f"{data}, {network}, {layer}" + (", all images" if _shown_size(data, network) else ""),
+            title=f"{data}, {network}, {layer}" + _shown_words(data, network),
             where={"data": data, "network": network, "layer": layer} | _shown_size(data, network),
             x="epochs",
             series=(
@@ -192,6 +192,11 @@ def _shown_size(data: str, network: str) -> dict[str, Any]:
     if network != "LeNet5" or data not in _ON_ALL_IMAGES:
         return {}
     return {"size": "long", "num_measured": _DRAWN[data]}
+
+
+def _shown_words(data: str, network: str) -> str:
+    size = _shown_size(data, network)
+    return f", all images, E[M] on {size['num_measured']:,}" if size else ""
 
 
 STUDY = Study(
