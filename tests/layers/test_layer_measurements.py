@@ -24,6 +24,7 @@ from hessmap.curvature.layers import (
     require_logits,
 )
 from hessmap.curvature.layers.stored_samples import StoredPatches
+from hessmap.curvature.touched_memory import touched_memory
 from hessmap.errors import InvalidInput, UnknownName, UnsupportedNetwork
 from hessmap.measurement import spectrum, subspace_overlap
 from hessmap.measurement.layers import (
@@ -129,6 +130,14 @@ def test_directions_that_are_never_used_are_left_out() -> None:
     layer_eigenpairs(given, 5)
     assert seen[-1] == (7, 7)
     assert layer_eigenpairs_bytes(given, 5) < layer_eigenpairs_bytes(hessian("0"), 5) + given.stored_bytes
+
+
+def test_predicted_memory_counts_the_basis_that_is_kept_for_the_next_iteration(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = layer_hessian(problem(dead=True), "0")
+    dropped = layer_eigenpairs_bytes(given, 40)
+    monkeypatch.setattr(touched_memory, "smallest", 1)
+    found_vectors, basis = 8 * 40 * (7 * 7 + given.size), 8 * 49 * 49
+    assert layer_eigenpairs_bytes(given, 40) == given.compressed_bytes(7, 7) + found_vectors + basis > dropped
 
 
 def test_a_wrong_compression_is_noticed_and_undone(monkeypatch: pytest.MonkeyPatch) -> None:
