@@ -69,20 +69,36 @@ def remove_basis(rows: Tensor, basis: Tensor, num_near: int = 0) -> Tensor:
         return torch.zeros(basis.shape[0], rows.shape[0], dtype=torch.float64)
     taken = torch.zeros(basis.shape[0], rows.shape[0], dtype=torch.float64)
     if 0 < num_near < basis.shape[0]:
-        near = basis[-num_near:].to(rows.dtype)
-        taken[-num_near:] = inner_matrix(near, rows)
-        rows.addmm_(taken[-num_near:].T.to(rows.dtype), near, alpha=-1)
+        near = basis[-num_near:]
+        taken[-num_near:] = _inner_matrix_like(rows, near)
+        _take_out(rows, near, taken[-num_near:], rows.dtype)
     for _ in range(3):
         inside = inner_matrix(basis, rows)
-        if basis.dtype == rows.dtype:
-            rows.addmm_(inside.T.to(rows.dtype), basis, alpha=-1)
-        else:
-            rows -= inside.T.to(basis.dtype) @ basis
+        _take_out(rows, basis, inside, basis.dtype)
         taken += inside
         excess = torch.linalg.vector_norm(inside, dim=0) - _SETTLED * row_lengths(rows)
         if float(excess.max()) <= 0:
             break
     return taken
+
+
+def _inner_matrix_like(rows: Tensor, vectors: Tensor) -> Tensor:
+    """vectors rows^T in the format of the rows, without a copy of all vectors in it."""
+    if vectors.dtype == rows.dtype:
+        return inner_matrix(vectors, rows)
+    pieces = (slice(start, start + _PIECE) for start in range(0, rows.shape[1], _PIECE))
+    return sum((vectors[:, piece].to(rows.dtype) @ rows[:, piece].T for piece in pieces), torch.zeros(()))
+
+
+def _take_out(rows: Tensor, vectors: Tensor, shares: Tensor, dtype: torch.dtype) -> None:
+    """rows - shares^T vectors, in place, multiplied in a format that is not to take a copy of all vectors."""
+    if vectors.dtype == rows.dtype:
+        rows.addmm_(shares.T.to(rows.dtype), vectors, alpha=-1)
+        return
+    shares = shares.T.to(dtype)
+    for start in range(0, rows.shape[1], _PIECE):
+        piece = slice(start, start + _PIECE)
+        rows[:, piece] -= shares @ vectors[:, piece].to(dtype)
 
 
 def orthonormal_directions(
