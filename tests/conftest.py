@@ -23,7 +23,7 @@ class TorchRandom:
     """torch's generator as hypothesis knows Python's and numpy's: every example starts from the same state."""
 
     def seed(self, number: int) -> None:
-        torch.manual_seed(number)
+        torch.default_generator.manual_seed(number)
 
     def getstate(self) -> torch.Tensor:
         return torch.get_rng_state()
@@ -39,9 +39,10 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 
 def fix_random_state() -> None:
+    """``torch.manual_seed`` would keep a stack trace for every kind of device: a millisecond and more for each test."""
     random.seed(0)
     np.random.seed(0)  # noqa: NPY002
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -4,13 +4,16 @@ broken variants fail the same count."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 
 import numpy as np
 import pytest
 from scipy.stats import binom
 
-from hessmap.theory.risk_bounds import held_out_bound, mean_bound, tightest_bound, wagered_bound
+from hessmap.theory import risk_bounds
+from hessmap.theory.risk_bounds import mean_bound, wagered_bound
 
+held_out_bound, tightest_bound = cache(risk_bounds.held_out_bound), cache(risk_bounds.tightest_bound)  # of few counts
 REPETITIONS, DELTA = 500, 0.1
 MOST = int(binom.ppf(0.999, REPETITIONS, DELTA))
 NUM_SAMPLES = 60

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from math import inf, isfinite, log, nextafter
+from math import exp, inf, isfinite, log, log1p, nextafter
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from scipy.special import betaincinv
@@ -98,14 +98,21 @@ def wagered_bound(counts: Sequence[int], delta: float) -> float:
     def is_won(m: float) -> bool:
         from flint import arb
 
+        gaps = [(count, arb(m) - arb(place) / steps) for place, count in seen]
         purse = sum(
-            (arb(share) * sum((count * _gain(stake, m, place, steps) for place, count in seen), arb(0)).exp())
+            arb(share) * sum((count * (arb(stake) * gap).log1p() for count, gap in gaps), arb(0)).exp()
             for stake, share in _STAKES
         )
         return bool(purse * arb(delta) >= 1)
 
+    def seems_won(m: float) -> bool:
+        gaps = [(count, m - place / steps) for place, count in seen]
+        logs = (sum(count * log1p(stake * gap) for count, gap in gaps) for stake, _ in _STAKES)
+        return sum(share * exp(min(one, 700.0)) for one, (_, share) in zip(logs, _STAKES, strict=True)) * delta >= 1
+
     mean = sum(place * count for place, count in seen) / (steps * total)
-    return _first_float(min(mean, nextafter(1.0, 0.0)), is_won) if mean < 1 else 1.0
+    low = min(mean, nextafter(1.0, 0.0))
+    return _first_float(low, is_won, guess=_first_float(low, seems_won)) if mean < 1 else 1.0
 
 
 def log_maurer_constant(num_samples: int) -> float:
@@ -202,13 +209,6 @@ def _lower_tail(num_errors: int, num_samples: int, p: Ball) -> Ball:
         if bool(ratio < 1) and bool(term < total * _SMALL):
             return total + term * ratio / (1 - ratio)
     return total
-
-
-def _gain(stake: float, m: float, place: int, steps: int) -> Ball:
-    """log(1 + a (m - x)) for x = place / steps."""
-    from flint import arb
-
-    return (arb(stake) * (arb(m) - arb(place) / steps)).log1p()
 
 
 @lru_cache(maxsize=256)
