@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import random
 import sys
+from collections.abc import Generator
 from pathlib import Path
 
 import numpy as np
@@ -43,6 +45,17 @@ def fix_random_state() -> None:
     random.seed(0)
     np.random.seed(0)  # noqa: NPY002
     torch.default_generator.manual_seed(0)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """What is imported for the tests stays to their end: the collector of garbage need not walk it again and again."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -36,6 +36,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     sys.modules.pop("own_map_subject", None)
 
 
+@pytest.fixture
+def _no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Drawing them is most of the time of a small map."""
+    monkeypatch.setattr("hessmap.views.plots.save_figure", lambda *_: [])
+
+
 def mapped(*arguments: str) -> Result:
     done = runner.invoke(app, ["map", *arguments])
     assert done.exit_code == 0, done.stderr
@@ -55,6 +61,7 @@ def test_a_small_network_is_trained_mapped_and_written(folder: Path) -> None:
     assert CurvatureMap.from_json((written / "map.json").read_text()).network.num_samples == 120
 
 
+@pytest.mark.usefixtures("_no_figures")
 def test_json_is_the_record_and_nothing_else(folder: Path) -> None:
     done = mapped(*SMALL, "--json", "--output", "there", "--loss", "squared", "--no-twin", "--bias")
     found = CurvatureMap.from_json(done.stdout)
@@ -64,6 +71,7 @@ def test_json_is_the_record_and_nothing_else(folder: Path) -> None:
     assert (folder / "there" / "map.json").read_text() == done.stdout.strip()
 
 
+@pytest.mark.usefixtures("_no_figures")
 def test_the_same_seed_gives_the_same_map() -> None:
     first, second, other = (
         CurvatureMap.from_json(mapped(*SMALL, "--json", "--no-twin", "--seed", seed).stdout) for seed in "001"
@@ -91,10 +99,12 @@ def test_a_network_too_large_for_dense_hessians_is_estimated(folder: Path, monke
     assert sorted(path.name for path in written.iterdir()) == names
     found = CurvatureMap.from_json((written / "map.json").read_text())
     assert found.network.num_parameters == 296
+    monkeypatch.setattr("hessmap.views.plots.save_figure", lambda *_: [])
     assert CurvatureMap.from_json(mapped(*SMALL, "--json").stdout).network == found.network
     assert CurvatureMap.from_json(mapped("show", "large", "--json").stdout) == found
 
 
+@pytest.mark.usefixtures("_no_figures")
 def test_estimates_are_compared_with_exact_maps(folder: Path) -> None:
     mapped(*SMALL, "--name", "exact", "--no-twin")
     mapped(*SMALL, "--name", "estimated", "--estimate")
@@ -109,6 +119,7 @@ def test_estimates_are_compared_with_exact_maps(folder: Path) -> None:
     assert "largest stable step" in page
 
 
+@pytest.mark.usefixtures("_no_figures")
 def test_widths_follow_the_data_unless_given() -> None:
     done = mapped("--samples", "60", "--side", "4", "--epochs", "1", "--json", "--no-twin")
     assert CurvatureMap.from_json(done.stdout).network.description == "16-30-20-10 relu"

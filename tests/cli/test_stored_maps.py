@@ -18,6 +18,7 @@ from hessmap.views.cli import app
 
 SMALL = ("--widths", "64-4-10", "--samples", "60", "--no-twin")
 STORE = ("--store", "store.sqlite")
+NO_FIGURES = ("hessmap.views.plots.save_figure", lambda *_: [])  # beside a new map: most of its time
 
 
 def run(*words: str, code: int = 0) -> Result:
@@ -32,6 +33,7 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     folder = tmp_path_factory.mktemp("stored")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
+        patch.setattr(*NO_FIGURES)
         run(*SMALL, *STORE, "--name", "run1", "--epochs", "1")
         run(*SMALL, *STORE, "--name", "run3", "--epochs", "3")
         run(*SMALL, *STORE, "--name", "squares", "--epochs", "1", "--loss", "squared", "--no-certify")
@@ -42,6 +44,7 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> bytes:
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stored: bytes) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("HESSMAP_STORE", raising=False)
+    monkeypatch.setattr(*NO_FIGURES)
     (tmp_path / "store.sqlite").write_bytes(stored)
     return tmp_path
 
