@@ -32,9 +32,10 @@ format: install
 types: install
 	$(BIN)/mypy
 
-# One process for each core, one thread for each process: tiny problems lose by more.
+# One process for each core, one thread for each process: tiny problems lose by more. Bytecode is kept, wherever the
+# environment says otherwise: some tests start a fresh Python, which would compile the package again.
 unit: install
-	OMP_NUM_THREADS=1 $(BIN)/pytest -q --numprocesses auto --dist loadfile
+	OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -q --numprocesses auto --dist loadfile
 
 # After a change of the registry or of results/: its verdicts, and the tables of docs/ that come from it.
 pictures: install

@@ -17,7 +17,7 @@ import hessmap as hm
 from hessmap.results.maps import whole_of
 from hessmap.views.plots import write_figure
 
-CONTEXT, WIDTH, HEADS, BLOCKS = 32, 32, 4, 2
+CONTEXT, WIDTH, HEADS, BLOCKS = 16, 16, 2, 2
 STEPS, MAPPED_AT = 200, (0, 50, 200)
 
 
@@ -70,7 +70,7 @@ maps: dict[int, hm.results.CurvatureMap] = {}
 for step in range(STEPS + 1):
     if step in MAPPED_AT:
         problem = hm.Problem(model, "cross_entropy", *few, dtype=torch.float32)  # a label at every character
-        found = maps[step] = hm.map(problem, seconds=20, title=f"after {step} steps")
+        found = maps[step] = hm.map(problem, seconds=4, title=f"after {step} steps")
         sharpness = whole_of(found.network).sharpness.value
         print(f"step {step}: risk {found.network.risk:.2f}, sharpness {sharpness:.3g}, {found.verdicts[2]}")
     inputs, targets = sequences(32)

@@ -7,6 +7,7 @@ import importlib
 import pkgutil
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -73,8 +74,15 @@ def _listings(folder: Path, package: str) -> Iterator[Listing]:
         if found.ispkg:
             yield from _listings(folder / found.name, module)
         elif folder != _ROOT:
-            for attribute, fields in _declarations(folder / f"{found.name}.py"):
+            path = folder / f"{found.name}.py"
+            for attribute, fields in _declarations_once(path, path.stat().st_mtime_ns):
                 yield Listing(**fields, module=module, attribute=attribute)
+
+
+@cache
+def _declarations_once(path: Path, changed: int) -> tuple[tuple[str, dict[str, str]], ...]:
+    """A file is read again only when it has changed."""
+    return tuple(_declarations(path))
 
 
 def _declarations(path: Path) -> Iterator[tuple[str, dict[str, str]]]:
