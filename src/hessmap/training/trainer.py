@@ -16,7 +16,7 @@ from hessmap.results.provenance import provenance
 from hessmap.results.training import TrainingRun
 from hessmap.training.checkpoints import Location
 from hessmap.training.losses import PerSample, loss_name
-from hessmap.training.modes import threads, training_mode
+from hessmap.training.modes import channels_last, threads, training_mode
 from hessmap.training.objective import Moment, history_arrays, objective
 from hessmap.training.training_state import Augmentation, TrainingState
 
@@ -89,7 +89,8 @@ def train(
         settings["augmentation"] = repr(augmentation)
     state = TrainingState(goal, settings, augmentation)
     started = time.perf_counter()
-    with threads(num_threads, state.batch_size * goal.num_parameters), training_mode(model, seed):
+    num_multiplications = state.batch_size * goal.num_parameters
+    with threads(num_threads, num_multiplications), training_mode(model, seed), channels_last(model):
         if checkpoint is not None and Path(checkpoint).exists():
             state.restore(checkpoint)
         else:

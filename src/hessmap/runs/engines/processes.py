@@ -16,7 +16,7 @@ from pathlib import Path
 from threading import Event
 
 from hessmap.errors import HessmapError, sentence
-from hessmap.runs.engines.case import provenance_of, thread_environment
+from hessmap.runs.engines.case import KEPT_MEMORY, provenance_of, thread_environment
 from hessmap.runs.store import Outcome
 from hessmap.runs.study import Study
 
@@ -48,7 +48,13 @@ class Worker:
                 stdin=subprocess.DEVNULL,
                 stdout=self._log,
                 stderr=self._log,
-                env={**os.environ, **_python_path(), **thread_environment(threads), _WORKERS: str(num_workers)},
+                env={
+                    **KEPT_MEMORY,
+                    **os.environ,
+                    **_python_path(),
+                    **thread_environment(threads),
+                    _WORKERS: str(num_workers),
+                },
                 process_group=0,  # Ctrl-C in the terminal reaches the parent alone, which lets cases finish
             )
         except OSError:

@@ -13,12 +13,15 @@ if TYPE_CHECKING:
     from hessmap.curvature.layers import LayerHessian
 
 _LAYERS = {
+    "VGG11-W32": (*(f"conv{place}" for place in range(1, 9)), "fc1"),
     "VGG11-W16": ("conv1", "conv2", "conv3", "conv5", "conv8", "fc1"),
     "ResNet18-W12": ("conv1", "conv9", "conv17", "fc1"),
 }
 _FITTED = 0.95  # accuracy on its samples from which a model counts as trained to the end
 _PAIRS = tuple(combinations(range(3), 2))
-_SECONDS = {"VGG11-W16": 15.0, "ResNet18-W12": 20.0}
+_SECONDS = {"VGG11-W32": 100.0, "VGG11-W16": 15.0, "ResNet18-W12": 20.0}
+# The recipe, and how many of its images the Hessians are taken on where it is not as many as the recipe says.
+_SIZES: dict[str, tuple[str, dict[str, int]]] = {"VGG11-W32": ("large", {"num_measured": 1000})}
 
 
 def cases(data: str) -> tuple[Case, ...]:
@@ -67,7 +70,8 @@ def measure(case: Case) -> dict[str, Any]:
 def _trained(case: Case, seed: int) -> tuple[Problem, float]:
     from hessmap.studies.layers.trained_layers import recipe_for, trained_layers
 
-    recipe = recipe_for(case["network"], case["data"], "narrow")
+    size, changes = _SIZES.get(case["network"], ("narrow", {}))
+    recipe = recipe_for(case["network"], case["data"], size, **changes)
     problem, run = trained_layers(case["network"], case["data"], seed=seed, recipe=recipe)
     return problem, float(run.final_accuracy or 0.0)
 
