@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor
 
-from hessmap.studies.function.relu_objective import ReluObjective, balanced, least_gradient_norm
+from hessmap.studies.function.relu_objective import ReluObjective, balanced, derivatives_in_sums, least_gradient_norm
 
 if TYPE_CHECKING:
     from torch import nn
@@ -149,12 +149,11 @@ def _output_factors(matrices: list[Tensor], leaving: list[Tensor], seed: int) ->
     generator = torch.Generator().manual_seed(seed)
     count, dtype = len(leaving[-1]), leaving[-1].dtype
     factors = [torch.zeros(len(matrix), len(matrix), dtype=dtype) for matrix in matrices]
+    weights, slopes = [matrix[:, :-1] for matrix in matrices], [part > 0 for part in leaving[:-1]]
     for _ in range(_NUM_PROBES):
-        back = torch.randint(0, 2, leaving[-1].shape, generator=generator).to(dtype) * 2 - 1
-        for place in range(len(matrices) - 1, -1, -1):
+        signs = torch.randint(0, 2, leaving[-1].shape, generator=generator).to(dtype) * 2 - 1
+        for place, back in derivatives_in_sums(weights, slopes, signs):
             factors[place] += back.T @ back / (count * _NUM_PROBES)
-            if place:
-                back = (back @ matrices[place][:, :-1]) * (leaving[place - 1] > 0)
     return factors
 
 

@@ -11,6 +11,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from hessmap.studies.function.relu_objective import derivatives_in_sums
 from hessmap.training.losses import fitting_targets
 
 Loss = Literal["squared", "cross_entropy"]
@@ -39,12 +40,11 @@ class ReluDescent:
         for place, (weight, bias) in enumerate(zip(self._weights, self._biases, strict=True)):
             sums = torch.addmm(bias, seen[-1], weight.T)
             seen.append(sums.relu_() if place < last else sums)
-        back = self._of_outputs(seen.pop())
-        for place in range(last, -1, -1):
+        outputs = seen.pop()
+        slopes = [activations > 0 for activations in seen[1:]]
+        for place, back in derivatives_in_sums(self._weights, slopes, self._of_outputs(outputs)):
             torch.mm(back.T, seen[place], out=self._weight_gradients[place])
             torch.sum(back, 0, out=self._bias_gradients[place])
-            if place:
-                back = (back @ self._weights[place]).mul_(seen[place] > 0)
 
     def _of_outputs(self, outputs: Tensor) -> Tensor:
         """The gradient of the risk in the outputs: 2 (f - y) / N, or (softmax - one-hot) / N."""

@@ -5,7 +5,7 @@ Each layer is one matrix [W, b], applied to activations with a one appended.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -65,12 +65,24 @@ class ReluObjective:
         self, matrices: Sequence[Tensor], entering: Sequence[Tensor], back: Tensor, slopes: Sequence[Tensor]
     ) -> Tensor:
         """The gradient by the chain rule, ReLU having these ``slopes``."""
-        found: list[Tensor] = []
-        for place in range(len(matrices) - 1, -1, -1):
-            found.append((back.T @ entering[place] + 2 * self.ridge * matrices[place]).flatten())
-            if place:
-                back = (back @ matrices[place][:, :-1]) * slopes[place - 1]
+        found = [
+            (back.T @ entering[place] + 2 * self.ridge * matrices[place]).flatten()
+            for place, back in derivatives_in_sums([matrix[:, :-1] for matrix in matrices], slopes, back)
+        ]
         return torch.cat(found[::-1])
+
+
+def derivatives_in_sums(
+    weights: Sequence[Tensor], slopes: Sequence[Tensor], back: Tensor
+) -> Iterator[tuple[int, Tensor]]:
+    """The chain rule: from derivatives in the outputs to those in what leaves each layer before ReLU, the last first.
+
+    ``slopes`` are those of ReLU behind every layer but the last.
+    """
+    for place in range(len(weights) - 1, -1, -1):
+        yield place, back
+        if place:
+            back = (back @ weights[place]) * slopes[place - 1]
 
 
 def least_gradient_norm(objective: ReluObjective, vector: Tensor, share: float = 1e-4, num_steps: int = 300) -> float:
