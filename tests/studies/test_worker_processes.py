@@ -199,6 +199,19 @@ def test_workers_hold_blas_to_the_threads_of_the_study(store_path: Path, monkeyp
     assert os.environ["OMP_NUM_THREADS"] == "7"
 
 
+@pytest.mark.parametrize("chosen", [None, 1000])
+def test_workers_keep_freed_memory_unless_the_user_says_how_much(
+    store_path: Path, monkeypatch: pytest.MonkeyPatch, chosen: int | None
+) -> None:
+    monkeypatch.delenv("MALLOC_TRIM_THRESHOLD_", raising=False)
+    if chosen is not None:
+        monkeypatch.setenv("MALLOC_TRIM_THRESHOLD_", str(chosen))
+    run("toy_studies:THREADS", store_path, workers=1)
+    with Store(store_path) as store:
+        (row,) = store.rows("toy/threads", 1)
+    assert row["kept_memory"] == (chosen or 2**29)
+
+
 class Listed:
     """A worker as the loop sees it: a connection, and whether its process has ended."""
 

@@ -86,7 +86,8 @@ def large(case: Case) -> dict[str, Any]:
 def num_threads(case: Case) -> dict[str, Any]:
     import torch
 
-    return {"environment": os.environ["OMP_NUM_THREADS"], "torch": torch.get_num_threads()}
+    kept = int(os.environ["MALLOC_TRIM_THRESHOLD_"])
+    return {"environment": os.environ["OMP_NUM_THREADS"], "torch": torch.get_num_threads(), "kept_memory": kept}
 
 
 def cases_on_data(data: str) -> tuple[dict[str, Any], ...]:

@@ -170,6 +170,43 @@ def test_a_small_model_is_trained_by_one_thread_and_the_old_number_comes_back():
         torch.set_num_threads(before)
 
 
+def convolutional_float32(seed=0):
+    torch.manual_seed(seed)
+    layers = (nn.Unflatten(1, (1, 8, 8)), nn.Conv2d(1, 4, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(4, 6, 2))
+    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(24, 10))
+
+
+def test_images_have_their_channels_side_by_side_while_training_and_the_weights_keep_their_memory():
+    data, model = digits(num_samples=60), convolutional_float32()
+    reference, memory = copy.deepcopy(model), model[4].weight.data  # as a flat vector of all parameters would hold it
+    formats = set()
+    hook = model[2].register_forward_hook(
+        lambda layer, inputs, outputs: formats.add(outputs.is_contiguous(memory_format=torch.channels_last))
+    )
+    train(model, data, epochs=2, batch_size=20, learning_rate=0.1, momentum=0.5)
+    hook.remove()
+    assert True in formats
+    assert model[4].weight.data_ptr() == memory.data_ptr()
+    assert model[4].weight.is_contiguous()
+    optimiser, order = torch.optim.SGD(reference.parameters(), lr=0.1, momentum=0.5), torch.Generator().manual_seed(0)
+    for _ in range(2):
+        for chosen in torch.randperm(60, generator=order).split(20):
+            optimiser.zero_grad()
+            nn.functional.cross_entropy(reference(data.inputs[chosen].float()), data.targets[chosen]).backward()
+            optimiser.step()
+    assert torch.allclose(flat(model), flat(reference), rtol=1e-4, atol=1e-6)
+    assert torch.equal(memory, model[4].weight)
+
+
+def test_weights_keep_their_memory_when_a_training_diverges():
+    model = convolutional_float32()
+    memory = model[4].weight.data
+    with pytest.raises(TrainingDiverged, match="the loss must stay finite"):
+        train(model, digits(num_samples=60), epochs=3, learning_rate=1e30)
+    assert model[4].weight.data_ptr() == memory.data_ptr()
+    assert model[4].weight.is_contiguous()
+
+
 def test_dropout_draws_from_the_seed_and_not_from_the_global_state():
     base = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.5), nn.Linear(8, 3)).double()
     runs = []

@@ -67,7 +67,7 @@ def channels_last(model: nn.Module) -> Iterator[None]:
     weights = [layer.weight for layer in model.modules() if isinstance(layer, nn.Conv2d)]
     held = {weight: weight.data for weight in weights if weight.dtype == torch.float32}
     for weight, values in held.items():
-        weight.data = values.contiguous(memory_format=torch.channels_last)
+        weight.data = torch.empty_like(values, memory_format=torch.channels_last).copy_(values)
     try:
         yield
     finally:
