@@ -48,9 +48,10 @@ def test_an_axis_from_zero_has_room_for_the_largest_values(figure: Cloud, values
     assert right - len(values) > 0.04 * (right - left)
 
 
-def test_a_logarithmic_axis_with_one_power_of_ten_has_plain_numbers_beside_it() -> None:
+@pytest.mark.parametrize("ends", [(0.0024, 0.055), (1.0, 24.0)])
+def test_a_logarithmic_axis_with_one_power_of_ten_or_little_more_has_plain_numbers(ends: tuple[float, float]) -> None:
     lines = Lines(title="", x="n", series=(Series("a", points="p"),), y_scale="log")
-    axes = drawn(lines, rows_of(0.0024, 0.055))
+    axes = drawn(lines, rows_of(*ends))
     low, high = axes.get_ylim()
     shown = [tick for tick in axes.get_yticks() if low <= tick <= high]
     assert len(shown) >= 4

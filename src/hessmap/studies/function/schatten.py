@@ -198,6 +198,7 @@ STUDY = Study(
                     x_label="layers",
                     y_label="norm over its bound",
                     marks=(Mark(1.0, "bound", "y"),),
+                    reading="circles measured",
                 )
                 for item, title in (("random", "random networks, Jacobians"), ("path", "rank-1 fits, paths"))
             ),
@@ -206,10 +207,12 @@ STUDY = Study(
                 x="true_rank",
                 series=(
                     Series("$\\|W\\|^2 / L$", points="scaled_norm"),
-                    Series("largest $\\sum s^{2/L}$", points="largest_quasi_norm"),
+                    Series("bound, largest $\\sum s^{2/L}$", dashed="largest_quasi_norm"),
                 ),
                 where={"item": "trained"},
                 x_label="k",
+                y_label="norm over layers",
+                reading="circles measured, dashes bounds",
             ),
         ),
         table=(

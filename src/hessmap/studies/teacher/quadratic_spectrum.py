@@ -122,9 +122,8 @@ STUDY = Study(
                 where={"shape": "square"},
                 x="hidden",
                 series=(
-                    Series("largest, measured", points="top.mean"),
-                    Series(r"$|J_0|^2$, predicted", line="mean_part_expected"),
-                    Series("second, measured", points="second.mean"),
+                    Series(r"largest; line $|J_0|^2$", points="top.mean", line="mean_part_expected"),
+                    Series("second", points="second.mean"),
                 ),
                 x_label="N",
                 y_label="eigenvalue, mean over teachers",

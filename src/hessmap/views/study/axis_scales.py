@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from hessmap.runs.view import Figure, Heatmap, Limits, Plane, Scale
 
-_FEW_DECADES = 1.3  # up to here, or with one power of ten, a logarithmic axis has plain numbers at 1, 2 and 5
+_FEW_DECADES = 1.4  # up to here, or with one power of ten, a logarithmic axis has plain numbers at 1, 2 and 5
 _HALF_A_DECADE = 0.5  # up to here at every digit
 _MARGIN = 0.05
 _FAR_FROM_ZERO = 0.9  # least over largest value: beyond it an axis from zero would show one line
