@@ -62,7 +62,7 @@ def measure(case: Case) -> dict[str, Any]:
             found[0].eigenvectors, product.eigenvectors(product.leading(len(found[0].eigenvalues)))
         ).at(min(9, count)),
         "input_ratio": float(inputs[0] / inputs[1]),
-        "accuracy": models[0][1],
+        "accuracy": min(accuracy for _, accuracy in models),
         "converged": bool(found[0].converged and found[1].converged),
     }
 
@@ -146,7 +146,7 @@ def _figure(network: str, layer: str) -> Lines:
 STUDY = Study(
     name="layers/deep-convolutions",
     question="Do convolutions of deep networks overlap most at their output dimension, along the mean input?",
-    reference="Wu et al. 2022, Figures 7, 8, 10, 16 to 18, 24 and 25, at 16 and 12 channels",
+    reference="Wu et al. 2022, Figures 7, 8, 10, 16 to 18, 24 and 25, at 32, 16 and 12 channels",
     cases=cases,
     measure=measure,
     data=("cifar10",),
@@ -154,7 +154,7 @@ STUDY = Study(
     seconds=lambda case: _SECONDS[case["network"]],
     view=View(
         figures=(
-            *(_figure("VGG11-W16", layer) for layer in ("conv1", "conv2", "conv3", "conv5", "conv8", "fc1")),
+            *(_figure("VGG11-W32", layer) for layer in _LAYERS["VGG11-W32"]),
             *(_figure("ResNet18-W12", layer) for layer in ("conv1", "conv9", "conv17")),
         ),
         table=(
