@@ -306,7 +306,8 @@ def test_one_published_network_outside_the_papers_range_is_inconclusive() -> Non
 def test_networks_on_all_images_are_judged_and_drawn_for_themselves() -> None:
     numbers = {"mean_of_all": 0.4, "mean_of_10": 0.9, "are_all_found": True}
     small = Row({"data": "cifar10", "network": "LeNet5", "layer": "fc1", "epochs": 60}, numbers)
-    large = Row({**small.case, "size": "long", "epochs": 90}, {**numbers, "mean_of_all": 0.6})
+    long = {**small.case, "size": "long", "epochs": 90, "num_measured": 2000}
+    large = Row(long, {**numbers, "mean_of_all": 0.6})
 
     found = {one.claim[:40]: one.holds for one in rank_one.STUDY.verdict([small, large]).findings[1:]}
 
@@ -314,9 +315,11 @@ def test_networks_on_all_images_are_judged_and_drawn_for_themselves() -> None:
         "LeNet5 on cifar10: over all eigenvectors": False,
         "LeNet5 on all images of cifar10: over al": True,
     }
-    drawn = {panel.title: panel.rows for panel in panels(training.STUDY.view.figures, [small, large])}
-    assert drawn["LeNet5, cifar10: largest eigenvalue of H"] == (small,)
-    assert drawn["LeNet5, cifar10, all images: largest eigenvalue of H"] == (large,)
+    factors = Row({**long, "num_measured": 50_000}, {})
+    drawn = {panel.title: panel.rows for panel in panels(training.STUDY.view.figures, [small, large, factors])}
+    assert drawn["LeNet5, cifar10: overlap of two trainings"] == (small,)
+    assert drawn["LeNet5, cifar10, all images: overlap of two trainings"] == (large,)
+    assert drawn["fc1 of LeNet5, cifar10, all images: E[M]"] == (factors,)
 
 
 @pytest.mark.parametrize("study", STUDIES, ids=lambda study: study.name)

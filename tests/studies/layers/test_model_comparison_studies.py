@@ -211,6 +211,22 @@ def test_training_starts_at_the_initialisation_and_ends_with_its_own_space() -> 
     assert "course.gap" not in measured(training.STUDY, data="digits", network="F-12", layer="fc2", seed=0)
 
 
+@pytest.mark.usefixtures("short")
+def test_factors_on_all_images_are_those_beside_the_hessian_and_are_claimed_apart() -> None:
+    case = {"data": "digits", "network": "F-12", "layer": "fc1", "seed": 0}
+    beside, alone = (measured(training.STUDY, **case, num_measured=number) for number in (300, 50_000))
+
+    assert "course.largest" in beside
+    assert not {"course.largest", "course.with_final", "chance"} & set(alone.names())
+    for name in ("squared_cosine", "gap", "num_outliers", "tau_9", "gamma_2"):
+        np.testing.assert_array_equal(alone.array(f"course.{name}"), beside.array(f"course.{name}"))
+    claims = [one.claim for one in training.STUDY.verdict([beside, alone]).findings]
+    assert [claim.partition(":")[0] for claim in claims] == [
+        *["fc1 of F-12 on digits"] * 4,
+        *["fc1 of F-12 on digits, factors on all of them"] * 2,
+    ]
+
+
 def training_row(**fields: Any) -> Row:
     case = {"data": "digits", "network": "F-100^2", "layer": "fc1", "seed": 0}
     numbers = {"squared_cosine": 0.999, "gap": 5.0, "num_outliers": 9, "with_other": 0.1}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 from hessmap.results import EigenpairsMeasurement, data_hash
 from hessmap.runs.model_cache import cached_model
 from hessmap.studies import Case
-from hessmap.studies.layers.layer_cases import recipe_of
+from hessmap.studies.layers.layer_cases import NUM_CLASSES, recipe_of
 from hessmap.studies.layers.trained_layers import Recipe, trained_layers
 
 if TYPE_CHECKING:
     from hessmap.curvature import Problem
-    from hessmap.curvature.layers import LayerHessian
+    from hessmap.curvature.layers import LayerFactors, LayerHessian
 
 _VERSION = 1
 _TOLERANCE = 1e-6
@@ -70,3 +71,21 @@ def stored_eigenpairs(hessian: LayerHessian, count: int) -> EigenpairsMeasuremen
         name: value.numpy() if isinstance(value, torch.Tensor) else value for name, value in stored.items()
     }
     return EigenpairsMeasurement(**plain)
+
+
+def factors_in_numbers(factors: LayerFactors, places: Sequence[int]) -> dict[str, Any]:
+    """How near E[x x^T] is to rank one, how E[M] falls, and their eigenvalues: gamma 1 to 3, tau at some places."""
+    from hessmap.curvature.layers import product_of_factors
+    from hessmap.measurement.layers import autocorrelation, class_outliers
+
+    inputs = autocorrelation(factors.input_factor, factors.mean_patches)
+    values = product_of_factors(factors).output_eigenpairs[0].numpy()
+    outliers = class_outliers(values, NUM_CLASSES)
+    return {
+        "squared_cosine": inputs.squared_cosine,
+        "eigenvalue_ratio": inputs.eigenvalue_ratio,
+        "gap": outliers.ratio,
+        "num_outliers": outliers.num_outliers,
+        **{f"gamma_{place}": float(inputs.eigenvalues[place - 1]) for place in (1, 2, 3)},
+        **{f"tau_{place}": float(values[place - 1]) for place in places if place <= len(values)},
+    }

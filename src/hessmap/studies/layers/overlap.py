@@ -6,6 +6,7 @@ from itertools import combinations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hessmap.studies import INDEX, Case, Column, Lines, Mark, Series, Study, View, grid
+from hessmap.studies.layers.layer_cases import ON_ALL_IMAGES
 from hessmap.studies.layers.overlap_claims import findings
 
 if TYPE_CHECKING:
@@ -20,9 +21,7 @@ _LENET = {"network": "LeNet5", "labels": "true"}
 _FAR = 400
 # As far as twice the 200 outputs: 60 dimensions do not show whether the overlap peaks at them.
 _LONG = grid(network=["F-200^2"], labels=["true"], layer=["fc1", "fc2"], count=[_FAR], compared=["seeds"], pair=_PAIRS)
-# LeNet5 on all images, of MNIST until every one is right; Hessians on some of them.
-_ALL_IMAGES = {**_LENET, "size": "long", "num_measured": 2000, "compared": "seeds", "pair": (0, 1)}
-_EPOCHS = {"mnist": 50, "cifar10": 90}
+# How far the curves of LeNet5 on all images go, layer by layer.
 _COUNTS = {"conv1": 24, "conv2": 64, "fc1": 240}
 
 
@@ -45,8 +44,8 @@ def cases(data: str) -> tuple[Case, ...]:
     narrow = [layer for layer in layers[data] if layer["network"] == "F-16"]
     more = [{**layer, "compared": "seeds", "pair": pair} for layer in narrow for pair in _MORE_PAIRS]
     trained = [
-        {**_ALL_IMAGES, "epochs": _EPOCHS[data], "layer": layer, "count": count}
-        for layer, count in (_COUNTS.items() if data in _EPOCHS else ())
+        {**_LENET, **ON_ALL_IMAGES[data], "layer": layer, "count": count, "compared": "seeds", "pair": (0, 1)}
+        for layer, count in (_COUNTS.items() if data in ON_ALL_IMAGES else ())
     ]
     return (*few, *more, *(_LONG if data == "digits" else ()), *trained)
 

@@ -20,20 +20,25 @@ from hessmap.studies.layers.trained_layers import recipe_for
 
 # Seconds of one core for the training, the longer part.
 _SECONDS = {
-    "mnist": {"F-600^2": 500.0, "F-600^4": 1200.0},
-    "cifar10": {"VGG11-W32": 2000.0, "ResNet18-W48": 4000.0},
+    "mnist": {"F-600^2": 500.0, "F-600^4": 1200.0, "F-600^8": 1800.0},
+    "cifar10": {
+        **{"VGG11-W32": 2000.0, "ResNet18-W48": 4000.0},
+        **{"LeNet5": 1500.0, "LeNet5-(fc1-80)": 1500.0, "F-600^2": 1000.0},
+    },
 }
-_SECONDS_ON_ALL_IMAGES = 1500.0
+_LARGE = {"mnist": ("F-600^2", "F-600^4", "F-600^8"), "cifar10": ("VGG11-W32", "ResNet18-W48")}
 _KINDS = ("fc", "conv")
 _MOST_WEIGHTS = 500_000  # of a linear layer whose Hessian is compared with its factors
 
 
 def cases(data: str) -> tuple[Case, ...]:
     """One training of each; of LeNet5 those that the other studies compare."""
-    some = grid(network=tuple(_SECONDS[data]), size=["large"], seed=[0])
-    if data not in ON_ALL_IMAGES:
+    some = grid(network=_LARGE[data], size=["large"], seed=[0])
+    if data == "mnist":
         return some
-    return (*({**ON_ALL_IMAGES[data], "seed": seed} for seed in range(NUM_ON_ALL_IMAGES)), *some)
+    lenet = ({**ON_ALL_IMAGES[data], "seed": seed} for seed in range(NUM_ON_ALL_IMAGES))
+    variant = {**ON_ALL_IMAGES[data], "network": "LeNet5-(fc1-80)", "seed": 0}
+    return (*lenet, variant, *grid(network=["F-600^2"], size=["long"], seed=[0]), *some)
 
 
 def measure(case: Case) -> dict[str, Any]:
@@ -170,12 +175,15 @@ STUDY = Study(
     measure=measure,
     data=tuple(_SECONDS),
     findings=findings,
-    seconds=lambda case: _SECONDS[case["data"]].get(case["network"], _SECONDS_ON_ALL_IMAGES),
+    seconds=lambda case: _SECONDS[case["data"]][case["network"]],
     view=View(
         figures=(
             _falling("mnist", "F-600^2", ("fc2", "fc3")),
             _falling("mnist", "F-600^4", ("fc2", "fc3", "fc4", "fc5")),
+            _falling("mnist", "F-600^8", ("fc2", "fc4", "fc6", "fc8", "fc9")),
+            _falling("cifar10", "F-600^2", ("fc2", "fc3")),
             _falling("cifar10", "LeNet5", ("conv2", "fc1", "fc2", "fc3")),
+            _falling("cifar10", "LeNet5-(fc1-80)", ("conv2", "fc1", "fc2", "fc3")),
             _falling("cifar10", "VGG11-W32", ("conv2", "conv5", "conv8", "fc1")),
             _falling("cifar10", "ResNet18-W48", ("fc1",)),
         ),

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from hessmap.studies import Case, Column, Finding, Lines, Row, Series, Study, View
 from hessmap.studies.layers.layer_cases import (
-    NUM_CLASSES,
+    NUM_MEASURED,
     NUM_ON_ALL_IMAGES,
     NUM_OUTLIERS,
-    ON_ALL_IMAGES,
+    cases_on_all_images,
     recipe_of,
     trained_on,
 )
@@ -28,47 +28,62 @@ _LAYERS = {
     "cifar10": (("LeNet5", "conv2"), ("LeNet5", "fc1")),
 }
 _SHOWN = (1, 5, 9, 10, 20)
+_ALL_IMAGES = 50_000  # on so many the factors are measured, not the Hessian: some 60 s of a core a checkpoint
+_OVER_EPOCHS = (
+    ("gap", "$\\tau_9 / \\tau_{10}$ of E[M]"),
+    ("with_final", "overlap with the last top space"),
+    ("kronecker_overlap", "overlap of H and its factors"),
+    ("with_other", "overlap of two trainings"),
+)
 _ENDS = {"first": 0, "before_last": -2, "last": -1}
 
 
 def cases(data: str) -> tuple[Case, ...]:
-    """Some layers of three models; on photographs also fc1, the paper's layer, of two that were trained on all."""
+    """Some layers of three models; on photographs also fc1, the paper's layer, of two that were trained on all: its
+    Hessian on the first of them, and its factors alone on all, as in the paper."""
     small = tuple(
         {"network": network, "layer": layer, "seed": seed}
         for network, layer in _LAYERS[data]
         for seed in range(_NUM_MODELS)
     )
-    if data not in ON_ALL_IMAGES:
-        return small
-    return (*small, *({**ON_ALL_IMAGES[data], "layer": "fc1", "seed": seed} for seed in range(NUM_ON_ALL_IMAGES)))
+    long = cases_on_all_images(data, layers=["fc1"])
+    return (*small, *long, *({**case, "num_measured": _ALL_IMAGES} for case in long))
 
 
 def measure(case: Case) -> dict[str, Any]:
-    """Arrays over the epochs of the checkpoints, from the initialisation to the end; spaces of c - 1 dimensions.
-
-    ``with_final`` compares with the end of the same training, ``with_other`` with another one after as many epochs.
-    """
+    """Arrays over the epochs of the checkpoints, from the initialisation to the end; spaces of c - 1 dimensions."""
     import numpy as np
 
-    from hessmap.measurement.layers import overlap_curve
     from hessmap.studies.layers.layer_cases import layers_of
     from hessmap.studies.plotted_curves import four_digits
 
     epochs = _epochs(case)
     own = [_layer_at(case, epoch) for epoch in epochs]
-    neighbour = {**case, "seed": (case["seed"] + 1) % (NUM_ON_ALL_IMAGES if "size" in case else _NUM_MODELS)}
-    others = [_layer_at(neighbour, epoch)["space"] for epoch in epochs]
-    spaces = [seen["space"] for seen in own]
     numbers = {name: [seen[name] for seen in own] for name in own[0] if name != "space"}
-    numbers["with_final"] = [overlap_curve(space, spaces[-1]).values[-1] for space in spaces]
-    numbers["with_other"] = [overlap_curve(*pair).values[-1] for pair in zip(spaces, others, strict=True)]
+    chance = {}
+    if "space" in own[0]:
+        spaces = [seen["space"] for seen in own]
+        numbers |= _overlaps(case, epochs, spaces)
+        chance = {"chance": float(NUM_OUTLIERS / len(spaces[0]))}
     if case["layer"] == layers_of(case["network"])[-1]:
         del numbers["gap"]  # E[M] has rank c - 1 there
     return {
         "moments": np.array(epochs),
         "course": {name: four_digits(np.array(values)) for name, values in numbers.items()},
         **{when: {name: float(numbers[name][place]) for name in numbers} for when, place in _ENDS.items()},
-        "chance": float(NUM_OUTLIERS / len(spaces[0])),
+        **chance,
+    }
+
+
+def _overlaps(case: Case, epochs: Sequence[int], spaces: Sequence[Any]) -> dict[str, list[Any]]:
+    """With the end of the same training, and with another training after as many epochs."""
+    from hessmap.measurement.layers import overlap_curve
+
+    neighbour = {**case, "seed": (case["seed"] + 1) % (NUM_ON_ALL_IMAGES if "size" in case else _NUM_MODELS)}
+    others = [_layer_at(neighbour, epoch)["space"] for epoch in epochs]
+    return {
+        "with_final": [overlap_curve(space, spaces[-1]).values[-1] for space in spaces],
+        "with_other": [overlap_curve(*pair).values[-1] for pair in zip(spaces, others, strict=True)],
     }
 
 
@@ -94,20 +109,18 @@ def _problem(case: Case, epochs: int) -> Problem:
 
 
 def _layer_at(case: Case, epochs: int) -> dict[str, Any]:
-    """Numbers of a layer at a checkpoint, and the top c - 1 eigenvectors of its Hessian."""
-    from hessmap.curvature.layers import layer_hessian
-    from hessmap.measurement.layers import autocorrelation, class_outliers, overlap_curve
-    from hessmap.studies.layers.measured_layer import stored_eigenpairs
+    """Numbers of a layer at a checkpoint, and the top c - 1 eigenvectors of its Hessian unless it is on all images."""
+    from hessmap.curvature.layers import layer_factors, layer_hessian
+    from hessmap.measurement.layers import overlap_curve
+    from hessmap.studies.layers.measured_layer import factors_in_numbers, stored_eigenpairs
 
     problem = _problem(case, epochs)
+    if _is_on_all(case):
+        return factors_in_numbers(layer_factors(problem, case["layer"]), _SHOWN)
     hessian = layer_hessian(problem, case["layer"])
     found = stored_eigenpairs(hessian, NUM_OUTLIERS)
     assert found.eigenvectors is not None
     product = hessian.kronecker_approximation()
-    factors = hessian.factors["uncorrelated_patches"]
-    inputs = autocorrelation(factors.input_factor, factors.mean_patches)
-    values = product.output_eigenpairs[0].numpy()
-    outliers = class_outliers(values, NUM_CLASSES)
     guessed = product.eigenvectors(product.leading(NUM_OUTLIERS))
     return {
         "risk": problem.risk(),
@@ -115,21 +128,24 @@ def _layer_at(case: Case, epochs: int) -> dict[str, Any]:
         "largest": float(found.eigenvalues[0]),
         "share": float(found.eigenvalues.sum() / hessian.trace),
         "kronecker_overlap": float(overlap_curve(found.eigenvectors, guessed).values[-1]),
-        "squared_cosine": inputs.squared_cosine,
-        "eigenvalue_ratio": inputs.eigenvalue_ratio,
-        "gap": outliers.ratio,
-        "num_outliers": outliers.num_outliers,
-        **{f"gamma_{place}": float(inputs.eigenvalues[place - 1]) for place in (1, 2, 3)},
-        **{f"tau_{place}": float(values[place - 1]) for place in _SHOWN if place <= len(values)},
+        **factors_in_numbers(hessian.factors["uncorrelated_patches"], _SHOWN),
         "space": found.eigenvectors,
     }
 
 
+def _is_on_all(row: Case | Row) -> bool:
+    return row.get("num_measured") == _ALL_IMAGES
+
+
+def _where(row: Row) -> str:
+    measured = ", factors on all of them" if _is_on_all(row) else ""
+    return f"{row['layer']} of {row['network']} on {trained_on(row)}{measured}"
+
+
 def findings(rows: Sequence[Row]) -> Iterator[Finding]:
     """Appendix F.4 at every checkpoint, layer by layer over the seeds."""
-    for data, network, layer in dict.fromkeys((trained_on(row), row["network"], row["layer"]) for row in rows):
-        chosen = [row for row in rows if (trained_on(row), row["network"], row["layer"]) == (data, network, layer)]
-        where = f"{layer} of {network} on {data}"
+    for where in dict.fromkeys(map(_where, rows)):
+        chosen = [row for row in rows if _where(row) == where]
         smallest = min(row.array("course.squared_cosine").min() for row in chosen)
         claim = f"{where}: the first eigenvector of E[x x^T] is along E[x] all along, (v1 . E[x])^2 above 0.99"
         yield Finding(claim, bool(smallest > 0.99), f"smallest {smallest:.4f}")
@@ -138,6 +154,8 @@ def findings(rows: Sequence[Row]) -> Iterator[Finding]:
             claim = f"{where}: the eigenvalues of E[M] fall most after the first c - 1 all along"
             right = sum(count == NUM_OUTLIERS for count in counts)
             yield Finding(claim, right == len(counts), f"at {right} of {len(counts)} checkpoints")
+        if "chance" not in chosen[0]:
+            continue
         nearer = [(row["first.with_final"], row["before_last.with_final"]) for row in chosen]
         claim = f"{where}: the last checkpoint before the end has more of the last top space than the first"
         detail = ", ".join(f"{first:.3f} to {later:.3f}" for first, later in nearer)
@@ -153,21 +171,14 @@ def _measured(label: str, name: str) -> Series:
 
 
 def _figures(data: str, size: str | None = None) -> tuple[Lines, ...]:
+    """The layer that the paper has, or one like it; of networks on all images its factors on all of them."""
     network, hidden = [name for name in _LAYERS[data] if name[1] != "fc3"][-1]
     which, more = {"data": data, "size": size}, ", all images" if size else ""
-    eigenvalues = (("gamma", "E[x x$^T$]", (1, 2, 3)), ("tau", "E[M]", _SHOWN))
-    numbers = (
-        ("with_final", "overlap with the last top space"),
-        ("kronecker_overlap", "overlap of H and its factors"),
-        ("with_other", "overlap of two trainings"),
-        ("largest", "largest eigenvalue of H"),
-        ("eigenvalue_ratio", "$\\lambda_1 / \\lambda_2$ of E[x x$^T$]"),
-        ("gap", "$\\tau_9 / \\tau_{10}$ of E[M]"),
-    )
+    all_images = {"num_measured": _ALL_IMAGES} if size else {}
     spectra = (
         Lines(
             title=f"{hidden} of {network}, {data}{more}: {words}",
-            where={**which, "layer": hidden},
+            where={**which, **all_images, "layer": hidden},
             x="moments",
             series=tuple(_measured(f"$\\{name}_{{{at}}}$", f"course.{name}_{at}") for at in places),
             x_scale="symlog",
@@ -175,21 +186,21 @@ def _figures(data: str, size: str | None = None) -> tuple[Lines, ...]:
             x_label="epoch",
             y_label="eigenvalue",
         )
-        for name, words, places in eigenvalues
+        for name, words, places in (("gamma", "E[x x$^T$]", (1, 2, 3)), ("tau", "E[M]", _SHOWN))
     )
     over_epochs = (
         Lines(
             title=f"{network}, {data}{more}: {words}",
-            where=which,
+            where={**which, **(all_images if name == "gap" else {"num_measured": NUM_MEASURED} if size else {})},
             split="layer",
             x="moments",
             series=(_measured("{layer}", f"course.{name}"),),
             x_scale="symlog",
             y_limits=(0.0, None),
             x_label="epoch",
-            y_label="overlap, k = 9" if "overlap" in words else "ratio" if "/" in words else "eigenvalue",
+            y_label="overlap, k = 9" if "overlap" in words else "ratio",
         )
-        for name, words in numbers
+        for name, words in _OVER_EPOCHS
     )
     return (*spectra, *over_epochs)
 
@@ -209,6 +220,7 @@ STUDY = Study(
             "data",
             "network",
             "size",
+            "num_measured",
             "layer",
             *(
                 Column(f"{when}.{name}", f"{label}, {when}", spec)
@@ -223,6 +235,6 @@ STUDY = Study(
             ),
             Column("first.with_final", "first and last", ".3f"),
         ),
-        group_by=("data", "network", "size", "layer"),
+        group_by=("data", "network", "size", "num_measured", "layer"),
     ),
 )
