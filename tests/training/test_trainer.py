@@ -318,3 +318,18 @@ def test_a_record_runs_the_model_once_on_every_sample_a_few_at_a_time():
 
     assert goal.evaluate().accuracy == pytest.approx(1 / 3)
     assert seen == [512, 512, 176]  # loss, gradient and accuracy from the same outputs
+
+
+def test_steps_are_those_of_plain_stochastic_gradient_descent_to_the_same_bits():
+    model, options = small(bias=True).float(), {"lr": 0.05, "momentum": 0.9, "weight_decay": 0.01}
+    reference, order = copy.deepcopy(model), torch.Generator().manual_seed(3)
+    train(model, MIXTURE, epochs=4, batch_size=7, learning_rate=0.05, momentum=0.9, weight_decay=0.01, seed=3)
+    plain = torch.optim.SGD(reference.parameters(), foreach=False, fused=False, **options)
+    for _ in range(4):
+        for batch in torch.randperm(60, generator=order).split(7):
+            outputs = reference(MIXTURE.inputs[batch].float())
+            plain.zero_grad()
+            nn.functional.cross_entropy(outputs, MIXTURE.targets[batch], reduction="none").mean().backward()
+            plain.step()
+
+    assert torch.equal(flat(model), flat(reference))
