@@ -6,11 +6,13 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
-from hessmap.runs.collection import collection_from_results
+from hessmap.runs.collection import Collection, collection_from_results
 from hessmap.runs.registry import find
 from hessmap.views.study.figure import write_study_figure
+from hessmap.views.study.panels import matches
 
 ROOT = Path(__file__).parents[2]
 PICTURES = ROOT / "docs" / "pictures"
@@ -30,7 +32,10 @@ SHOWN_DATA = {
     "fcn/rank-vs-samples": "cifar10",
     "fcn/rank-vs-width": "cifar10",
     "layers/clusters": "digits",
-    "layers/training": "mnist",
+}
+# Studies whose largest networks are shown: the records that are not, None standing for a field that they do not have.
+NOT_SHOWN: dict[str, tuple[dict[str, str | None], ...]] = {
+    "layers/training": ({"data": "digits"}, {"data": "cifar10", "size": None}),
 }
 
 
@@ -47,9 +52,16 @@ def is_of_a_study(picture: Path) -> bool:
     return (ROOT / "results" / f"{picture.stem}.json").exists()
 
 
+def shown_records(name: str) -> Collection:
+    """What the picture of a study is drawn from."""
+    found = collection_from_results(find(name), ROOT / "results", SHOWN_DATA.get(name))
+    hidden = NOT_SHOWN.get(name, ())
+    rows = tuple(row for row in found.stored.rows if not any(matches(row, fields) for fields in hidden))
+    return replace(found, stored=replace(found.stored, rows=rows))
+
+
 def draw(picture: Path) -> None:
-    name = study_of(picture)
-    write_study_figure(collection_from_results(find(name), ROOT / "results", SHOWN_DATA.get(name)), picture)
+    write_study_figure(shown_records(study_of(picture)), picture)
 
 
 def main(names: list[str]) -> None:

@@ -105,3 +105,15 @@ def test_a_label_shows_the_words_of_a_case() -> None:
     rows = (Row({"n": 1, "way": "output_zero"}, {"p": 1.0}),)
     axes = drawn(Lines(title="", x="n", series=(Series("{way}", points="p"),), split="way"), rows)
     assert axes.get_legend_handles_labels()[1] == ["output zero"]
+
+
+def test_a_name_keeps_its_colour_where_there_are_more_names_than_colours() -> None:
+    """Nine names: "s3" stands second in one panel and fourth in the other."""
+    first, second = (
+        Lines(title="", x="n", series=tuple(Series(f"s{place}", points="p") for place in places))
+        for places in ((0, 3, 1, 2, 4), (5, 6, 7, 3, 8))
+    )
+    canvas = canvas_of(first, second, rows=rows_of(1.0, 2.0))
+    colours = [{line.get_label(): line.get_color() for line in axes.get_lines()} for axes in canvas.axes]
+    assert [len(set(some.values())) for some in colours] == [5, 5]
+    assert colours[0]["s3"] == colours[1]["s3"]

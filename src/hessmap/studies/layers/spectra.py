@@ -86,7 +86,7 @@ def _spectrum(data: str, network: str, epochs: int, layer: str, labels: str = "t
             Series("Kronecker product", line="kronecker"),
             Series("$\\lambda_1(E[xx^T])$ times E[M]", dashed="scaled_output"),
         ),
-        x_limits=(0.0, 41.0),
+        x_limits=(0.0, 40.5),
         x_label="position",
         y_label="eigenvalue",
         y_scale="log",

@@ -165,6 +165,11 @@ def _listed(means: dict[int, float]) -> str:
     return ", ".join(f"n = {width}: {mean:.4f}" for width, mean in means.items())
 
 
+def _joined(label: str, name: str) -> Series:
+    """Circles that a line joins."""
+    return Series(label, line=name, points=name)
+
+
 STUDY = Study(
     name="layers/theorem-4",
     question="Do wide random networks keep c - 1 large eigenvalues, and is the space of them what the weights say?",
@@ -179,7 +184,7 @@ STUDY = Study(
             Lines(
                 title="the eigengap behind c - 1 = 3 eigenvalues",
                 x="width",
-                series=(Series("$E[M]$", points="output_ratio"), Series("layer Hessian", points="hessian_ratio")),
+                series=(_joined("$E[M]$", "output_ratio"), _joined("layer Hessian", "hessian_ratio")),
                 x_scale="log",
                 y_scale="log",
                 x_label="units n",
@@ -189,14 +194,15 @@ STUDY = Study(
                 title="top c - 1 space of E[M] against closed forms",
                 x="width",
                 series=(
-                    Series("$M^*$, sampled activities", points="overlap.exact"),
-                    Series("$M^*$ corrected, $q_i$", points="overlap.corrected"),
-                    Series("$M^*$ printed, 1/2", points="overlap.printed"),
-                    Series("layer Hessian and factors", points="hessian_overlap"),
+                    _joined("$M^*$, sampled activities", "overlap.exact"),
+                    _joined("$M^*$ corrected, $q_i$", "overlap.corrected"),
+                    _joined("$M^*$ printed, 1/2", "overlap.printed"),
+                    _joined("layer Hessian and factors", "hessian_overlap"),
                 ),
                 x_scale="log",
                 x_label="units n",
                 y_label="overlap",
+                y_limits=(0.6, None),
                 marks=(Mark(printed_subspace_overlap_limit(), "limit of the printed form", axis="y"),),
             ),
         ),

@@ -34,7 +34,7 @@ Entries = list[tuple[str, Any]]
 def shades(opened: Sequence[Panel]) -> dict[str, str]:
     """One colour for each label of all panels, none of them that of a Hessian, a histogram or a cloud beside them.
 
-    Empty where there are more labels than colours, none of them in a panel with too many: each panel starts anew then.
+    Where there are more labels than colours, those that no panel has together may share one.
     """
     drawn = [curves(panel.figure, panel.rows) for panel in opened if isinstance(panel.figure, Lines)]
     labels = list(dict.fromkeys(curve.label for some in drawn for curve in some if not hessian_of(curve)))
@@ -45,9 +45,25 @@ def shades(opened: Sequence[Panel]) -> dict[str, str]:
     clouds = _cloud_shades(opened)
     if len(labels) <= len(free):
         return clouds | dict(zip(labels, free, strict=False))
-    if max(curve.colour for some in drawn for curve in some) < len(SERIES_COLOURS):
-        return clouds
-    return clouds | _graded(labels)
+    together = [{curve.label for curve in some} for some in drawn]
+    return clouds | (_reused(labels, together, free) or _graded(labels))
+
+
+def _reused(labels: Sequence[str], together: Sequence[set[str]], free: Sequence[str]) -> dict[str, str]:
+    """The first colour for each label that no label beside it has; empty where they do not suffice.
+
+    >>> _reused(["a", "b", "c"], [{"a", "b"}, {"b", "c"}], ["red", "blue"])
+    {'a': 'red', 'b': 'blue', 'c': 'red'}
+    """
+    found: dict[str, str] = {}
+    for label in labels:
+        beside = {other for panel in together if label in panel for other in panel}
+        taken = {found[other] for other in beside if other in found}
+        left = [colour for colour in free if colour not in taken]
+        if not left:
+            return {}
+        found[label] = left[0]
+    return found
 
 
 def _cloud_shades(opened: Sequence[Panel]) -> dict[str, str]:

@@ -43,7 +43,7 @@ def panels(figures: Sequence[Figure], rows: Sequence[Row]) -> list[Panel]:
     """One panel for each figure and value of its facet; a figure without a row gives none."""
     opened: list[Panel] = []
     for figure in figures:
-        shown = [row for row in rows if _matches(row, figure.where)]
+        shown = [row for row in rows if matches(row, figure.where)]
         for value, group in _groups(shown, figure.facet).items():
             opened.append(Panel(figure, tuple(group), f"{words(figure.facet)} {value}" if figure.facet else ""))
     return opened
@@ -57,7 +57,7 @@ def _groups(rows: Sequence[Row], name: str) -> dict[Any, list[Row]]:
     return groups
 
 
-def _matches(row: Row, where: Mapping[str, Any]) -> bool:
+def matches(row: Row, where: Mapping[str, Any]) -> bool:
     """Whether the row has these values; None stands for a name that it does not have."""
     return all(row.get(name) == value for name, value in where.items())
 
