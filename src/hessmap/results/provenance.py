@@ -59,5 +59,5 @@ def data_hash(*arrays: NDArray[np.generic]) -> str:
     digest = hashlib.sha256()
     for array in arrays:
         digest.update(f"{array.shape}{array.dtype.str}".encode())
-        digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8))  # no copy: a gigabyte of photographs
+        digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)  # not a copy of a gigabyte
     return digest.hexdigest()[:16]

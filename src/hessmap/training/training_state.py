@@ -54,7 +54,7 @@ class TrainingState:
         """One pass over all samples in a new order, the last batch being the smaller one."""
         self._set_rate()
         chosen = torch.randperm(self.goal.num_samples, generator=self.order)
-        for step, batch in enumerate(chosen.split(self.batch_size), start=1):
+        for step, batch in enumerate(torch.split(chosen, self.batch_size), start=1):
             inputs, targets = self.goal.inputs[batch], self.goal.targets[batch]
             if self.augmentation is not None:
                 inputs = self.augmentation(inputs, self.order)
