@@ -59,7 +59,7 @@ def masked_tokens() -> Tensor:
 
 MODELS: dict[str, tuple[Callable[[], nn.Module], Callable[[], Tensor]]] = {
     "attention, data-dependent mask": (Masked, masked_tokens),
-    "LSTM": (Recurrent, lambda: torch.randn(13, 5, 4)),
+    "LSTM": (Recurrent, lambda: torch.randn(13, 3, 4)),
     "convolutions": (pooled_convolutions, lambda: torch.randn(13, 2, 6, 6)),
 }
 

@@ -12,6 +12,8 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx
+from torch._guards import TracingContext, tracing
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.func import functionalize
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.node import Node, map_arg
@@ -61,7 +63,7 @@ class FoldedGraph:
 def folded_graph(product: RowProduct, row: Tensor) -> FoldedGraph:
     """The graph of a product with one row; raises ``NotTraceable`` where torch cannot trace it or it is no function."""
     try:
-        with torch.no_grad():
+        with torch.no_grad(), tracing(TracingContext(FakeTensorMode())):  # else torch makes a mode for every node
             traced = _traced(product, row)
     except Exception as error:  # whatever the model's own backward passes raise under a tracer
         raise NotTraceable(f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}") from error
