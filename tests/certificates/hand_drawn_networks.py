@@ -36,13 +36,13 @@ def stochastic(model: nn.Module, seed: int = 0, dtype: torch.dtype = torch.float
     return network
 
 
-def drawn_by_hand(model: nn.Module, network: StochasticNetwork, numbers: np.random.Generator) -> nn.Module:
-    """A copy of the model with weights W + U (E * D) V^T, spelled out from the arrays of the posterior."""
-    made = copy.deepcopy(model).float().eval()
+def draw_by_hand(
+    made: nn.Module, posterior: dict[str, dict[str, np.ndarray]], numbers: np.random.Generator
+) -> nn.Module:
+    """The model itself with weights W + U (E * D) V^T, spelled out from the arrays of the posterior."""
     places = dict(made.named_parameters(remove_duplicate=False))
     with torch.no_grad():
-        for name, layer in network.posterior().items():
-            arrays = layer.arrays()
+        for name, arrays in posterior.items():
             weight = arrays["weight"]
             shift = numbers.standard_normal(weight.shape) * np.exp(arrays["log_deviations"])
             if "output_basis" in arrays:
@@ -65,8 +65,10 @@ def require_errors_of_networks_drawn_by_hand(model: nn.Module, data: Data, kind:
     found = Sampler(network, data.inputs, model).draws(data, 6000 if kind == "pairs" else 400, seed=1)
 
     assert found.kind == kind
+    made = copy.deepcopy(model).float().eval()
+    posterior = {name: layer.arrays() for name, layer in network.posterior().items()}
     with torch.no_grad():
-        answers = (drawn_by_hand(model, network, numbers)(data.inputs.clone()) for _ in range(400))
+        answers = (draw_by_hand(made, posterior, numbers)(data.inputs.clone()) for _ in range(400))
         wanted = [float((answer.argmax(1) != data.targets).double().mean()) for answer in answers]
     spread = np.hypot(np.std(wanted) / 20, (0.25 / found.num_draws) ** 0.5)
     assert 0.02 < np.mean(wanted) < 0.98
