@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from math import exp, isclose
 
-from scipy.stats import binom
-
 from hessmap.certificates.certificate import Certificate
 from hessmap.certificates.draws import Draws, bound_of_counts
 from hessmap.certificates.losses import bounded_loss
@@ -133,6 +131,8 @@ def _false_words(claim: Certificate, part: PriorPart) -> Iterator[str]:
 def _chance_of_as_few(claim: Certificate, rate: float) -> float:
     """Of as few errors as claimed if the rate is no lower than this; an upper bound where a draw has many samples."""
     if claim.samples_per_draw == 1 and bounded_loss(claim.loss).is_binary:
+        from scipy.stats import binom  # here, because it takes seconds to load
+
         return float(binom.cdf(round(claim.sampled_error * claim.num_draws), claim.num_draws, rate))
     observed = claim.sampled_error
     return exp(-claim.num_draws * binary_kl(observed, rate)) if observed < rate else 1.0

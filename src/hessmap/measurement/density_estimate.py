@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from scipy import stats
+from scipy.special import stdtrit
 
 from hessmap.errors import checked_count, checked_number, require
 from hessmap.measurement.matrices import Matrix
@@ -95,7 +95,7 @@ def density_record(
     # The square of a Gaussian of standard deviation s is one of s / sqrt(2), times 1 / (2 sqrt(pi) s).
     mean_squares = smoothing * squares.mean(0) / (2 * np.pi**0.5)
     error = form_errors(smoothing * curves, mean_squares, operator.size) / smoothing
-    half = error * float(stats.t.ppf((1 + CONFIDENCE) / 2, len(curves) - 1))
+    half = error * float(stdtrit(len(curves) - 1, (1 + CONFIDENCE) / 2))
     return DensityEstimate(
         nodes=nodes,
         weights=weights,

@@ -7,7 +7,7 @@ from math import inf
 
 import numpy as np
 import torch
-from scipy import stats
+from scipy.special import gammaincinv, stdtrit
 from torch import Tensor
 
 from hessmap.curvature.lanczos import orthonormal_columns
@@ -172,7 +172,7 @@ def form_errors(values: Floats, mean_squares: Floats, size: int, largest: float 
         hidden = _student_quantile(count) * largest / unit / size / count**0.5
         bound = np.square(hidden + np.sqrt(np.square(hidden) + bound))
     improbable = _IMPROBABLE if largest else (1 - CONFIDENCE) / 2
-    ceiling = spread * (count - 1) / float(stats.chi2.ppf(improbable, count - 1))
+    ceiling = spread * (count - 1) / float(2 * gammaincinv((count - 1) / 2, improbable))  # of chi squared
     found: Floats = unit * np.sqrt(np.minimum(np.maximum(spread, bound), ceiling) / count)
     return found
 
@@ -186,4 +186,4 @@ def interval(value: float, error: float, count: int, method_error: float = 0.0) 
 
 
 def _student_quantile(count: int) -> float:
-    return float(stats.t.ppf((1 + CONFIDENCE) / 2, max(1, count - 1)))
+    return float(stdtrit(max(1, count - 1), (1 + CONFIDENCE) / 2))

@@ -9,6 +9,7 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +50,7 @@ class Collection:
     path: Path
     notes: tuple[str, ...] = ()
 
-    @property
+    @cached_property
     def verdict(self) -> Verdict:
         return self.study.verdict(self.stored.rows, len(self.stored.failures))
 

@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 
 import numpy as np
-from scipy import stats
+from scipy.special import stdtrit
 
 from hessmap.curvature import Problem
 from hessmap.curvature.problem import require_problem
@@ -102,7 +102,7 @@ def _estimate(
     checks = chain_checks(drawn.kept_energies, found, used, sharpness, problem.num_parameters)
     is_settled = all(check.outcome != "failed" for check in checks if check.name in ("agreement", "trend"))
     checks += _setting_checks(risk, drawn, found, deadline, shown, is_wanted=checks_settings, is_settled=is_settled)
-    half = found.error * float(stats.t.ppf(0.975, max(1, len(by_chain) - 1)))
+    half = found.error * float(stdtrit(max(1, len(by_chain) - 1), 0.975))
     return LearningCoefficientEstimate(
         value=found.value,
         standard_error=found.error,

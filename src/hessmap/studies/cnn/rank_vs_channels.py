@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise, product
-from math import log
+from math import log, sqrt
 
 from hessmap.errors import require
 from hessmap.networks import Convolutional
@@ -59,12 +59,14 @@ def power_law(x: Sequence[float], y: Sequence[float]) -> PowerLaw:
     0.500 (0.500 to 0.500)
     """
     import numpy as np
-    from scipy import stats
+    from scipy.special import stdtrit
 
     require(len(x) == len(y) >= 3, "a power law needs three points or more", f"got {len(x)} and {len(y)}")
-    fit = stats.linregress(np.log(x), np.log(y))
-    margin = float(stats.t.ppf(0.975, len(x) - 2) * fit.stderr)
-    return PowerLaw(float(fit.slope), float(fit.slope) - margin, float(fit.slope) + margin)
+    along, above = (np.log(values) - np.mean(np.log(values)) for values in (x, y))
+    square = float(along @ along)
+    slope = float(along @ above) / square
+    margin = float(stdtrit(len(x) - 2, 0.975) * np.linalg.norm(above - slope * along) / sqrt((len(x) - 2) * square))
+    return PowerLaw(slope, slope - margin, slope + margin)
 
 
 def findings(rows: Sequence[Row]) -> Iterator[Finding]:
