@@ -101,7 +101,7 @@ def test_certified_ranks_of_relu_networks_obey_the_bounds(widths, num_samples, a
 @pytest.mark.parametrize("init", ["gaussian", "uniform", "orthogonal"])
 def test_formulas_equal_the_numerical_rank_on_digits(bias, loss, init):
     """61 of the 64 pixels ever light up; centred, the rank is the same."""
-    net = hm.FullyConnected((64, 12, 8, 10), bias=bias)
+    net = hm.FullyConnected((64, 8, 6, 10), bias=bias)
     inputs, targets = hm.datasets.digits()
     problem = hm.Problem(net.build(seed=1, init=init), loss, inputs, targets)
     predicted = values(hm.predict_ranks(net, loss=loss, input_rank=61))
