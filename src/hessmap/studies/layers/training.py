@@ -28,7 +28,7 @@ _LAYERS = {
     "cifar10": (("LeNet5", "conv2"), ("LeNet5", "fc1")),
 }
 _SHOWN = (1, 5, 9, 10, 20)
-_ALL_IMAGES = 50_000  # on so many the factors are measured, not the Hessian: some 60 s of a core a checkpoint
+_ALL_IMAGES = 50_000  # on so many the factors are measured, not the Hessian: some 70 s of a core a checkpoint
 _OVER_EPOCHS = (
     ("gap", "$\\tau_9 / \\tau_{10}$ of E[M]"),
     ("with_final", "overlap with the last top space"),
