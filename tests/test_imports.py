@@ -6,6 +6,7 @@ import ast
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -36,9 +37,14 @@ ALSO_HIDDEN = {
 WITHOUT_TORCH = {"errors", "progress", "results", "theory", "papers"}
 
 
+@cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
 def imported_modules(path: Path, package: tuple[str, ...]) -> Iterator[tuple[int, str]]:
     """Line and absolute dotted name of every import of a file, nested ones too, relative ones resolved."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(parsed(path)):
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -132,7 +138,7 @@ def imports_by_name(source: Path) -> set[tuple[str, str]]:
     """Every import_module("hessmap...") of a room: its file, and the name."""
     found = set()
     for path in source.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in ast.walk(parsed(path)):
             match node:
                 case ast.Call(func=ast.Name("import_module") | ast.Attribute(attr="import_module"), args=[first, *_]):
                     if isinstance(first, ast.Constant) and str(first.value).startswith("hessmap"):
@@ -143,6 +149,15 @@ def imports_by_name(source: Path) -> set[tuple[str, str]]:
 def test_only_pictures_and_progress_are_asked_of_views_by_name() -> None:
     asked = {("progress.py", "hessmap.views.progress"), ("results/pictures.py", "hessmap.views.plots")}
     assert imports_by_name(SOURCE) == asked
+
+
+def test_no_file_loads_the_statistics_of_scipy_before_they_are_asked_for() -> None:
+    """They take longer to load than the rest of scipy together."""
+    for path in SOURCE.rglob("*.py"):
+        for node in parsed(path).body:
+            names = {alias.name for alias in node.names} if isinstance(node, ast.Import | ast.ImportFrom) else set()
+            module = str(node.module) if isinstance(node, ast.ImportFrom) else ""
+            assert not {f"{module}.{name}".strip(".")[:11] for name in names} & {"scipy.stats"}, path
 
 
 @pytest.mark.parametrize(
