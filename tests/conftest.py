@@ -6,11 +6,13 @@ import gc
 import random
 import sys
 from collections.abc import Generator
+from functools import cache
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+import typer.testing
 from hypothesis import register_random, settings
 
 
@@ -19,6 +21,7 @@ def pytest_configure(config: pytest.Config) -> None:
     is_seeded = config.getoption("--hypothesis-seed", None) is not None
     settings.register_profile("hessmap", deadline=None, derandomize=not is_seeded)  # a deadline is a clock
     settings.load_profile("hessmap")
+    typer.testing._get_command = cache(typer.testing._get_command)  # else every command line of a test builds them all
 
 
 class TorchRandom:
