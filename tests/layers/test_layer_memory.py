@@ -42,7 +42,7 @@ torch.set_num_threads(threads)
 torch.manual_seed(0)
 samples, budget, few, many = {
     "connected": (1500, 2**25, connected(4, 5), connected(700, 300)),
-    "convolutional": (800, 2**24, convolutional(2, 2), convolutional(6, 16)),
+    "convolutional": (500, 2**24, convolutional(2, 2), convolutional(6, 16)),
 }[network]
 layer_eigenpairs(layer_hessian(*made(50, budget, *few)), 3)  # what is loaded with the first use
 problem, name = made(samples, budget, *many)
