@@ -23,6 +23,7 @@ from typer.core import TyperGroup
 
 from hessmap.views.cli import app
 
+PROGRAM = typer.main.get_command(app)
 LANGUAGES = {"python", "console", "text", "sql", "toml", "yaml", "bibtex"}
 WITH_PYTHON = [path for path in PAGES if any(block.language == "python" for block in blocks(path))]
 WITH_SLOW = [path for path in WITH_PYTHON if any(block.is_slow for block in blocks(path))]
@@ -86,7 +87,7 @@ def run_block(block: Block, namespace: dict[str, object], folder: Path) -> None:
 def test_the_program_understands_the_command(place: str, command: str) -> None:
     """Its commands and options exist and their values are of the right kind; nothing is run."""
     words = shlex.split(command.split(" > ")[0])[1:]
-    understood(typer.main.get_command(app), words, "hessmap")
+    understood(PROGRAM, words, "hessmap")
 
 
 def understood(program: Any, words: list[str], name: str, parent: Any = None) -> None:
@@ -98,4 +99,4 @@ def understood(program: Any, words: list[str], name: str, parent: Any = None) ->
 
 def test_a_command_that_does_not_exist_is_noticed() -> None:
     with pytest.raises(Exception, match="No such option"):
-        understood(typer.main.get_command(app), ["predict", "64-10", "--input-rnk", "3"], "hessmap")
+        understood(PROGRAM, ["predict", "64-10", "--input-rnk", "3"], "hessmap")
