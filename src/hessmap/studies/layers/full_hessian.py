@@ -15,7 +15,7 @@ _LAST_EPOCH = 300
 _MNIST_EPOCHS = 60
 _WIDE = ("F-600^2", "F-600^4")
 _DEEPEST: Case = {"network": "F-600^8", "size": "large", "epochs": _MNIST_EPOCHS, "count": _COUNT, "seed": 0}
-_SECONDS = {"F-32^2": 4.0, "F-100^2": 8.0, "F-200^2": 200.0, "F-600^2": 600.0, "F-600^4": 1200.0, "F-600^8": 3000.0}
+_SECONDS = {"F-32^2": 4.0, "F-100^2": 8.0, "F-200^2": 100.0, "F-600^2": 150.0, "F-600^4": 500.0, "F-600^8": 1500.0}
 
 
 def cases(data: str) -> tuple[Case, ...]:
@@ -184,5 +184,6 @@ STUDY = Study(
             Column("printed.largest", "lambda1 printed", ".3f"),
         ),
         group_by=("data", "network", "epochs"),
+        panels_in_a_row=4,
     ),
 )
