@@ -59,5 +59,7 @@ def data_hash(*arrays: NDArray[np.generic]) -> str:
     digest = hashlib.sha256()
     for array in arrays:
         digest.update(f"{array.shape}{array.dtype.str}".encode())
-        digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)  # not a copy of a gigabyte
+        values = np.ascontiguousarray(array).reshape(-1)
+        is_of_numbers = values.dtype.kind in "biufc"
+        digest.update(values.view(np.uint8).data if is_of_numbers else values.tobytes())  # not a copy of a gigabyte
     return digest.hexdigest()[:16]
