@@ -13,9 +13,7 @@ run: install
 serve: install
 	$(BIN)/hessmap serve
 
-# Types are checked beside the tests, which leave a core idle now and then; either one that fails is the end of make.
-test: lint
-	$(MAKE) --jobs=2 types unit
+test: lint types unit
 
 install: $(VENV)/.installed
 
