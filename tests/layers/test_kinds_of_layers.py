@@ -101,7 +101,8 @@ KINDS = [
             drawn(6, 3, 4),
             ("attention.in_proj", "attention.out_proj", "last"),
         )
-        for sources, first in ((1, True), (1, False), (2, False), (3, True))
+        for sources in (1, 2, 3)
+        for first in (True, False)
     ),
 ]
 

@@ -10,6 +10,7 @@ from torch import Tensor
 from hessmap.curvature.lanczos.measured_orthogonality import MeasuredOrthogonality
 from hessmap.curvature.lanczos.orthogonalisation import (
     orthonormal_directions,
+    pieces,
     remove_basis,
     row_lengths,
 )
@@ -95,7 +96,7 @@ class BlockLanczos(LanczosProcess):
         """A thick restart: keep some Ritz vectors alone; the block and its coupling stay."""
         kept = vectors.shape[1]
         mixture = vectors.T.to(self.precision)
-        for part in _pieces(self.size):  # in place, a few entries of every vector at a time
+        for part in pieces(self.size, _PIECE):  # in place, a few entries of every vector at a time
             self._vectors[:kept, part] = mixture @ self.basis[:, part]
         self.coupling = self.coupling @ vectors
         self.dimension = kept
@@ -108,7 +109,7 @@ class BlockLanczos(LanczosProcess):
         """Vectors of the basis as vectors of the whole space, one a column."""
         whole = unwritten((vectors.shape[1], self.size), torch.float64)
         mixture = vectors.T.to(self.precision)
-        for part in _pieces(self.size):
+        for part in pieces(self.size, _PIECE):
             whole[:, part] = mixture @ self.basis[:, part]
         return whole.T
 
@@ -153,7 +154,3 @@ class BlockLanczos(LanczosProcess):
             remove_basis(rest, block)
         most = min(most, self.size - self.dimension - len(block))
         return orthonormal_directions(rest, basis, reference, most, _NEGLIGIBLE)[0]
-
-
-def _pieces(size: int) -> list[slice]:
-    return [slice(start, min(start + _PIECE, size)) for start in range(0, size, _PIECE)]

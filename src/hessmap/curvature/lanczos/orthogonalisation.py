@@ -24,6 +24,11 @@ _FEW = 8  # rows whose pieces are faster in one call; of forty it took three tim
 _PIECE = 2**15  # entries that float32 adds up by itself; sums of ten million were seen to lose a hundredth
 
 
+def pieces(size: int, length: int = _PIECE) -> list[slice]:
+    """Entries next to each other, so many at a time."""
+    return [slice(start, min(start + length, size)) for start in range(0, size, length)]
+
+
 def inner_matrix(left: Tensor, right: Tensor) -> Tensor:
     """left right^T of rows, in float64. Rows in float32 are multiplied piece by piece and the pieces added in float64:
     a matrix product adds up all entries in the format of its factors."""
@@ -35,8 +40,7 @@ def inner_matrix(left: Tensor, right: Tensor) -> Tensor:
         for one, other in zip(_in_pieces(left), _in_pieces(right), strict=True):
             found += torch.bmm(one.transpose(0, 1), other.permute(1, 2, 0)).sum(0, dtype=torch.float64)
         return found
-    for start in range(0, left.shape[1], _PIECE):
-        piece = slice(start, start + _PIECE)
+    for piece in pieces(left.shape[1]):
         found += left[:, piece] @ right[:, piece].T
     return found
 
@@ -86,18 +90,17 @@ def _inner_matrix_like(rows: Tensor, vectors: Tensor) -> Tensor:
     """vectors rows^T in the format of the rows, without a copy of all vectors in it."""
     if vectors.dtype == rows.dtype:
         return inner_matrix(vectors, rows)
-    pieces = (slice(start, start + _PIECE) for start in range(0, rows.shape[1], _PIECE))
-    return sum((vectors[:, piece].to(rows.dtype) @ rows[:, piece].T for piece in pieces), torch.zeros(()))
+    parts = (vectors[:, piece].to(rows.dtype) @ rows[:, piece].T for piece in pieces(rows.shape[1]))
+    return sum(parts, torch.zeros(()))
 
 
 def _take_out(rows: Tensor, vectors: Tensor, shares: Tensor, dtype: torch.dtype) -> None:
-    """rows - shares^T vectors, in place, multiplied in a format that is not to take a copy of all vectors."""
+    """rows - shares^T vectors, in place; multiplied in a format, without a copy of all vectors in it."""
     if vectors.dtype == rows.dtype:
         rows.addmm_(shares.T.to(rows.dtype), vectors, alpha=-1)
         return
     shares = shares.T.to(dtype)
-    for start in range(0, rows.shape[1], _PIECE):
-        piece = slice(start, start + _PIECE)
+    for piece in pieces(rows.shape[1]):
         rows[:, piece] -= shares @ vectors[:, piece].to(dtype)
 
 
