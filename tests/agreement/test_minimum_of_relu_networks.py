@@ -80,3 +80,18 @@ def test_the_jacobian_of_one_unit(slope: float) -> None:
     jacobian = torch.cat([by_inward, by_outward], 2).flatten(0, 1)
     values = torch.linalg.svdvals(jacobian)
     assert int((values > 1e-12 * values[0]).sum()) == 4 + 3 - 1
+
+
+@pytest.mark.parametrize(
+    ("num_inputs", "input_rank", "outputs"), [(2, 2, 2), (3, 3, 1), (4, 4, 3), (5, 5, 2), (4, 2, 3), (5, 3, 4)]
+)
+def test_the_certified_rank_of_one_active_unit(num_inputs: int, input_rank: int, outputs: int) -> None:
+    """Lemma 26: H_o of one hidden unit has rank r + K - 1 where the samples on which it is active have rank r."""
+    generator = np.random.default_rng(10 * num_inputs + input_rank)
+    spanning = generator.integers(-3, 4, (input_rank, num_inputs))
+    inputs = generator.integers(-3, 4, (30, input_rank)) @ spanning
+    inward, outward = generator.integers(1, 5, (1, num_inputs)), generator.integers(1, 5, (outputs, 1))
+    active = inputs[(inputs @ inward.T)[:, 0] > 0]
+    assert np.linalg.matrix_rank(active) == np.linalg.matrix_rank(inputs) == input_rank
+    outer = ranks(problem_of(inward, outward, inputs, np.ones((30, outputs))))[0]
+    assert outer == input_rank + outputs - 1 == active_units_upper_bound(1, input_rank, outputs)

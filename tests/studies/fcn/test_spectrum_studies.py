@@ -136,6 +136,28 @@ def test_claims_of_spectrum_and_reconstruction_can_fail(small_networks: dict[str
     assert not below.holds
 
 
+def test_the_printed_error_is_asked_of_every_seed_of_the_network_that_it_was_printed_for(
+    small_networks: dict[str, Row],
+) -> None:
+    relu = small_networks["relu"]
+    published = {**relu.case, "network": "64-30-20-10", "data": "mnist"}
+
+    def seeds(*errors: float) -> list[Row]:
+        return [
+            Row({**published, "seed": seed}, {**relu.record, "error_at_formula": dict.fromkeys(PARTS, error)})
+            for seed, error in enumerate(errors)
+        ]
+
+    def outcomes(rows: list[Row]) -> dict[str, str]:
+        return {claim.claim.split(":")[0]: claim.outcome for claim in nonlinear_spectrum.findings(rows)}
+
+    small = "64-30-20-10 on mnist, squared"
+    assert "Figure 7" not in outcomes([relu])
+    assert outcomes(seeds(2e-5, 1e-5)).items() >= {"Figure 7": "holds", small: "holds"}.items()
+    assert outcomes(seeds(1e-5, 3e-5)).items() >= {"Figure 7": "does not hold", small: "holds"}.items()
+    assert outcomes(seeds(1e-5, 0.012))[small] == "does not hold"
+
+
 def test_standardised_inputs_are_compared_with_the_same_network_on_plain_ones(small_networks: dict[str, Row]) -> None:
     plain = small_networks["relu"]
     other = Row({**plain.case, "inputs": "standardised"}, plain.record)

@@ -13,6 +13,9 @@ from hessmap.studies.hessian_ranks import NAMES, SYMBOLS, certified_rank_finding
 from hessmap.studies.plotted_curves import few_places, four_digits
 
 _SMALL = 0.01  # of the norm: what the text calls tiny
+# Section 5.3 on Figure 7: what H_L of the ReLU network loses at the rank of the linear formula.
+_FIGURE_7 = {"network": shared.PAPERS_NETWORKS[0], "data": "mnist", "loss": "squared", "activation": "relu"}
+_PRINTED_ERROR = 0.00002
 
 
 def cases(data: str) -> tuple[Case, ...]:
@@ -48,10 +51,28 @@ def findings(rows: Sequence[Row]) -> Iterator[Finding]:
         detail = f"they are {min(heights):.1e} to {max(heights):.1e} of it in {len(curved)} cases"
         claim = f"{NAMES[part]}: eigenvalues beyond the linear formula are below {_SMALL:.0%} of the norm"
         yield Finding(claim, max(heights) < _SMALL, detail)
+    yield from _reconstruction_findings(curved)
     certified = [row for row in curved if "certified" in row]
     if certified:
         yield _inflation_finding(certified)
     yield from certified_rank_findings(rows)
+
+
+def _reconstruction_findings(rows: Sequence[Row]) -> Iterator[Finding]:
+    """What is lost at the linear formula's ranks, network by network with all its seeds, and the one printed number."""
+    for network, data, loss in dict.fromkeys((row["network"], row["data"], row["loss"]) for row in rows):
+        alike = [row for row in rows if (row["network"], row["data"], row["loss"]) == (network, data, loss)]
+        errors = {part: [row.number(f"error_at_formula.{part}") for row in alike] for part in PARTS}
+        parts = (f"{NAMES[part]} {min(found):.2%} to {max(found):.2%}" for part, found in errors.items())
+        claim = f"the linear formula's eigenvalues miss less than {_SMALL:.0%} of each Hessian"
+        is_small = max(map(max, errors.values())) < _SMALL
+        yield Finding(f"{network} on {data}, {loss}: {claim}", is_small, f"{', '.join(parts)} in {len(alike)} cases")
+    printed = [row for row in rows if all(row[name] == value for name, value in _FIGURE_7.items())]
+    if printed:
+        found = [row.number("error_at_formula.loss") for row in printed]
+        claim = f"Figure 7: the linear formula's eigenvalues miss at most {_PRINTED_ERROR:.3%} of H_L"
+        detail = f"{', '.join(f'{error:.3%}' for error in found)} by seed"
+        yield Finding(claim, max(found) <= _PRINTED_ERROR, detail)
 
 
 def _inflation_finding(rows: Sequence[Row]) -> Finding:
@@ -80,7 +101,7 @@ def _figure(network: str, loss: str, part: str) -> Lines:
 STUDY = Study(
     name="fcn/nonlinear-spectrum",
     question="Does the linear rank formula give the size of the bulk of a non-linear network?",
-    reference="Singh, Bachmann & Hofmann 2021, Figures 1, 6 and S27 to S31",
+    reference="Singh, Bachmann & Hofmann 2021, Figures 1, 6, 7 and S18 to S31",
     cases=cases,
     measure=measure,
     data=shared.DATA,
