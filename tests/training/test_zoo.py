@@ -52,6 +52,17 @@ def test_lenet_is_that_of_table_4() -> None:
     assert num_parameters(network) == 62_006
 
 
+def test_the_two_initialisations_that_the_paper_names_are_there() -> None:
+    """Its text has Glorot's law with zero biases, and "the default of PyTorch", which is another one."""
+    said, default = (zoo_network("LeNet5", CIFAR, init=init).get_submodule("fc1") for init in ("glorot", "uniform"))
+    fresh = nn.Linear(400, 120)
+    assert torch.count_nonzero(said.bias) == 0
+    assert torch.count_nonzero(default.bias) == 120
+    assert float(said.weight.abs().max()) == pytest.approx((6 / 520) ** 0.5, rel=1e-3)
+    assert float(default.weight.abs().max()) == pytest.approx(1 / 20, rel=1e-3)
+    assert float(default.weight.std()) == pytest.approx(float(fresh.weight.std()), rel=0.02)
+
+
 def test_lenet_variants_change_one_layer() -> None:
     network = zoo_network("LeNet5-(fc1-80)-(conv2-32)", CIFAR)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from hessmap.studies.layers import (
     subspace,
     training,
 )
-from hessmap.studies.layers.layer_cases import PUBLISHED, published_moments, recipe_of
+from hessmap.studies.layers.layer_cases import PUBLISHED, published_moments, recipe_of, special_training
 from hessmap.views.study.panels import panels
 
 _MODULES = (autocorrelation, batch_norm, correspondence, kronecker, published_networks, rank_one, spectra, subspace)
@@ -208,6 +209,32 @@ def test_cases_on_all_images_have_their_own_recipe() -> None:
     recipe = recipe_of({**case, "data": "mnist"})
     assert (recipe.num_train, recipe.momentum, recipe.num_measured) == (60_000, 0.9, 2000)
     assert recipe_of({"data": "mnist", "network": "LeNet5", "epochs": 30}).num_train == 3000
+
+
+def test_a_case_says_what_is_special_about_its_training() -> None:
+    lenet = {"data": "cifar10", "network": "LeNet5", "epochs": 90, "size": "long"}
+    plain, random, default = (recipe_of(lenet | more) for more in ({}, {"labels": "random"}, {"init": "uniform"}))
+    own = recipe_of(lenet | {"size": "published"})
+
+    assert random == replace(plain, has_random_labels=True)
+    assert default == replace(plain, init="uniform")
+    assert (own.momentum, own.drop_rate_after, own.num_train) == (0.0, None, 50_000)
+    words = [
+        special_training(row("fc1", {}, **(lenet | more))) for more in ({}, {"init": "uniform", "labels": "random"})
+    ]
+    assert words == ["", ", from torch's initialisation, random labels"]
+
+
+@pytest.mark.parametrize(("overlap", "is_less"), [(0.5, True), (0.7, False)])
+def test_random_labels_are_compared_with_the_same_training_on_true_ones(overlap: float, is_less: bool) -> None:
+    trained = {"data": "cifar10", "network": "LeNet5", "size": "long", "epochs": 90, "num_measured": 50_000}
+    training = {"accuracy": 0.99, "loss": 0.1, "weights": "ab"}
+    record = {"as_printed": 0.6, "by_activity": 0.9, "of_last_layer": 1.0, "training": training}
+    true = row("fc1", record | {"centred": 0.6}, **trained)
+    random = row("fc1", record | {"centred": overlap}, **trained, labels="random")
+    shorter = row("fc1", record | {"centred": 0.1}, **(trained | {"epochs": 30}))
+
+    assert finding(subspace.STUDY, [shorter, true, random], "fc1: random labels overlap less than true") is is_less
 
 
 def _whole(layer: str, seed: int = 0, k9: float = 0.95, **changed: float) -> Row:

@@ -11,10 +11,12 @@ from hessmap.studies.layers.layer_cases import (
     NUM_ON_ALL_IMAGES,
     NUM_OUTLIERS,
     ON_ALL_IMAGES,
+    OWN_RECIPE,
     PUBLISHED,
     by_network,
     kind_of,
     recipe_of,
+    special_training,
 )
 from hessmap.studies.layers.trained_layers import recipe_for
 
@@ -23,7 +25,8 @@ _SECONDS = {
     "mnist": {"F-600^2": 500.0, "F-600^4": 1200.0, "F-600^8": 1800.0},
     "cifar10": {
         **{"VGG11-W32": 2000.0, "ResNet18-W48": 4000.0},
-        **{"LeNet5": 1500.0, "LeNet5-(fc1-80)": 1500.0, "F-600^2": 1000.0},
+        **{"LeNet5": 1500.0, "LeNet5-(fc1-80)": 1500.0, "F-600^2": 400.0, "F-1500^3": 1500.0},
+        **{"LeNet5-(fc1-100)": 1500.0, "LeNet5-(fc1-150)": 1500.0},
     },
 }
 _LARGE = {"mnist": ("F-600^2", "F-600^4", "F-600^8"), "cifar10": ("VGG11-W32", "ResNet18-W48")}
@@ -37,8 +40,9 @@ def cases(data: str) -> tuple[Case, ...]:
     if data == "mnist":
         return some
     lenet = ({**ON_ALL_IMAGES[data], "seed": seed} for seed in range(NUM_ON_ALL_IMAGES))
-    variant = {**ON_ALL_IMAGES[data], "network": "LeNet5-(fc1-80)", "seed": 0}
-    return (*lenet, variant, *grid(network=["F-600^2"], size=["long"], seed=[0]), *some)
+    own = {**ON_ALL_IMAGES[data], **OWN_RECIPE, "seed": 0}
+    variants = ({**ON_ALL_IMAGES[data], "network": f"LeNet5-(fc1-{width})", "seed": 0} for width in (80, 100, 150))
+    return (*lenet, own, *variants, *grid(network=["F-600^2", "F-1500^3"], size=["long"], seed=[0]), *some)
 
 
 def measure(case: Case) -> dict[str, Any]:
@@ -118,6 +122,7 @@ def _published_means(case: Case, kind: str) -> dict[str, Any]:
 def findings(rows: Sequence[Row]) -> Iterator[Finding]:
     for _, network, chosen in by_network(rows):
         data = chosen[0]["data"]
+        where = f"{network} on {data}{special_training(chosen[0])}"
         for kind in _KINDS:
             known = PUBLISHED.get((data, network, kind))
             if known is None or kind not in chosen[0]:
@@ -126,7 +131,7 @@ def findings(rows: Sequence[Row]) -> Iterator[Finding]:
                 ("squared_cosine", "(v1 . E[x])^2", known.squared_cosine),
                 ("ratio", "lambda_1 / lambda_2", known.ratio),
             ):
-                claim = f"{network} on {data}, {kind}: the mean {words} lies within the paper's range"
+                claim = f"{where}, {kind}: the mean {words} lies within the paper's range"
                 yield _within(claim, chosen, f"{kind}.{name}", published)
 
 
@@ -140,10 +145,10 @@ def _within(claim: str, rows: Sequence[Row], name: str, published: tuple[float, 
     return Finding(claim, least <= round(ours, 3) <= largest or None, f"{trainings}: {detail}")
 
 
-def _falling(data: str, network: str, layers: Sequence[str]) -> Lines:
+def _falling(data: str, network: str, layers: Sequence[str], **size: str) -> Lines:
     return Lines(
         title=f"{network} on {data}",
-        where={"data": data, "network": network},
+        where={"data": data, "network": network, **size},
         x="index",
         series=tuple(
             Series(layer, line=f"layer.{layer}.output_eigenvalues", dashed=f"layer.{layer}.input_eigenvalues")
@@ -182,7 +187,7 @@ STUDY = Study(
             _falling("mnist", "F-600^4", ("fc2", "fc3", "fc4", "fc5")),
             _falling("mnist", "F-600^8", ("fc2", "fc4", "fc6", "fc8", "fc9")),
             _falling("cifar10", "F-600^2", ("fc2", "fc3")),
-            _falling("cifar10", "LeNet5", ("conv2", "fc1", "fc2", "fc3")),
+            _falling("cifar10", "LeNet5", ("conv2", "fc1", "fc2", "fc3"), size="long"),
             _falling("cifar10", "LeNet5-(fc1-80)", ("conv2", "fc1", "fc2", "fc3")),
             _falling("cifar10", "VGG11-W32", ("conv2", "conv5", "conv8", "fc1")),
             _falling("cifar10", "ResNet18-W48", ("fc1",)),

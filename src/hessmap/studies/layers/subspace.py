@@ -7,7 +7,7 @@ from typing import Any
 
 from hessmap.studies import Case, Check, Column, Finding, Lines, Mark, Row, Series, Study, View, grid
 from hessmap.studies.layers import layer_cases as shared
-from hessmap.studies.layers.trained_layers import recipe_for
+from hessmap.studies.layers.table_8 import NUM_FIRST, ON_ALL_IMAGES, PUBLISHED, published_findings
 
 _NETWORK = "F-100^2"
 _HIDDEN = ("fc1", "fc2")
@@ -15,34 +15,19 @@ _THRESHOLDS = (
     shared.Threshold(_HIDDEN, "centred", "overlap of S^T(1-perp)", 0.8),
     shared.Threshold(_HIDDEN, "by_activity", "overlap of S_q", 0.97),
 )
-# Wu et al. 2022, Table 8. In fc3 of LeNet5, the last layer, S is the identity: every network has 1 there.
-PUBLISHED = {
-    ("mnist", "LeNet5"): {"fc1": 0.890, "fc2": 0.931, "fc3": 0.999},
-    ("cifar10", "LeNet5"): {"fc1": 0.951, "fc2": 0.972, "fc3": 0.999},
-}
-# LeNet5 on all images after some epochs; E[M] on the first of them and, as in the paper, on all: of photographs at the
-# end alone, some 200 s of a core a layer.
-_NUM_FIRST = 2000
-_NUM_IMAGES = {"mnist": 60_000, "cifar10": 50_000}
-_ON_ALL_IMAGES: dict[str, dict[int, tuple[int, ...]]] = {
-    "mnist": dict.fromkeys((10, 25, 100), (_NUM_FIRST, 60_000)),
-    "cifar10": {10: (_NUM_FIRST,), 30: (_NUM_FIRST,), 90: (_NUM_FIRST, 50_000)},
-}
-_DRAWN = {"mnist": 60_000, "cifar10": _NUM_FIRST}
+_DRAWN = {"mnist": 60_000, "cifar10": NUM_FIRST}
 
 
 def cases(data: str) -> tuple[Case, ...]:
-    """Linear layers, trained and (after 0 epochs) as they were drawn; of LeNet5 one trained on all images."""
+    """Linear layers, trained and (after 0 epochs) as they were drawn; of networks on all images one training each."""
     networks = dict.fromkeys(network for network, _ in shared.TRAINED[data])
     small = shared.layer_cases((*((network, 0) for network in networks), *shared.TRAINED[data]), kinds=("fc",))
-    long = [_long_cases(*some) for some in _ON_ALL_IMAGES.get(data, {}).items()]
-    return (*small, *(case for some in long for case in some))
-
-
-def _long_cases(epochs: int, num_measured: tuple[int, ...]) -> tuple[Case, ...]:
-    return grid(
-        network=["LeNet5"], size=["long"], epochs=[epochs], num_measured=num_measured, layer=_HIDDEN, seed=range(1)
+    long = (
+        {**training, **case}
+        for training, num_measured in ON_ALL_IMAGES.get(data, ())
+        for case in grid(num_measured=num_measured, layer=shared.hidden_linear_layers(training["network"]), seed=[0])
     )
+    return (*small, *long)
 
 
 def measure(case: Case) -> dict[str, Any]:
@@ -84,7 +69,7 @@ def measure(case: Case) -> dict[str, Any]:
         record["of_last_layer"] = record["centred"]
     if "size" in case:
         record["training"] = _training(case)
-    published = PUBLISHED.get((case["data"], case["network"]))
+    published = PUBLISHED.get((case["data"], case["network"], case.get("labels", "true")))
     return record | ({"published": published[case["layer"]]} if published and case["epochs"] else {})
 
 
@@ -110,7 +95,8 @@ def _training(case: Case) -> dict[str, Any]:
     made = trained_layers(case["network"], case["data"], seed=case["seed"], recipe=shared.recipe_of(case))
     state = made.problem.model.state_dict()
     weights = data_hash(*(state[name].numpy() for name in sorted(state)))
-    return {"accuracy": made.run.final_accuracy, "loss": float(made.run.loss[-1]), "weights": weights}
+    about = {"accuracy": made.run.final_accuracy, "loss": float(made.run.loss[-1]), "weights": weights}
+    return about | ({"epochs": int(made.run.moments[-1])} if case["size"] == "large" else {})
 
 
 def findings(rows: Sequence[Row]) -> Iterator[Finding]:
@@ -126,33 +112,7 @@ def findings(rows: Sequence[Row]) -> Iterator[Finding]:
             won = sum(lead > 0 for lead in leads)
             detail = f"in {won} of {len(leads)}, by {min(leads):.3f} to {max(leads):.3f}"
             yield Finding(f"Trained hidden layers: {claim}", won == len(leads), detail)
-    yield from _published(hidden)
-
-
-def _published(hidden: Sequence[Row]) -> Iterator[Finding]:
-    """Table 8: small trainings of LeNet5, three seeds each, and one on all images, judged by its end."""
-    for (data, network), known in PUBLISHED.items():
-        for layer in _HIDDEN:
-            same = [row for row in hidden if (row["data"], row["network"], row["layer"]) == (data, network, layer)]
-            small = [row for row in same if "size" not in row]
-            if small:
-                where = f"{network} on {recipe_for(network, data).num_train:,} images of {data}, {layer}"
-                ours = [row.number("centred") for row in small]
-                claim = f"{where}: the overlap reaches the paper's {known[layer]}"
-                yield Finding(claim, min(ours) >= known[layer], shared.ranges({"ours": ours}))
-            trained = [row for row in same if row.get("num_measured") == _NUM_IMAGES[data]]
-            if trained:
-                claim = f"{network} on all images of {data}, {layer}: the overlap reaches the paper's {known[layer]}"
-                yield Finding(claim, trained[-1].number("centred") >= known[layer], _along(trained))
-
-
-def _along(rows: Sequence[Row]) -> str:
-    """The overlaps after each number of epochs, and how many images were right."""
-    return "; ".join(
-        f"after {row['epochs']} epochs {row.number('centred'):.3f}, by activity {row.number('by_activity'):.3f}, "
-        f"with {row.number('training.accuracy'):.3%} right"
-        for row in rows
-    )
+    yield from published_findings(hidden)
 
 
 def _overlaps(data: str) -> tuple[Lines, ...]:
@@ -173,7 +133,7 @@ def _overlaps(data: str) -> tuple[Lines, ...]:
             marks=tuple(
                 Mark(known[layer], "the paper's", axis="y")
                 for key, known in PUBLISHED.items()
-                if key == (data, network)
+                if key == (data, network, "true")
             ),
         )
         for network in dict.fromkeys(network for network, _ in shared.TRAINED[data])
@@ -183,15 +143,15 @@ def _overlaps(data: str) -> tuple[Lines, ...]:
 
 def _seconds(case: Case) -> float:
     if "size" in case:
-        return 15.0 * int(case["epochs"])
+        return 10.0 * int(case["epochs"])
     return 1.0 if case["data"] == "digits" else 8.0
 
 
 def _shown_size(data: str, network: str) -> dict[str, Any]:
     """Of LeNet5 the training on all images is drawn; the table has the small ones as well."""
-    if network != "LeNet5" or data not in _ON_ALL_IMAGES:
+    if network != "LeNet5" or data not in ON_ALL_IMAGES:
         return {}
-    return {"size": "long", "num_measured": _DRAWN[data]}
+    return {"size": "long", "num_measured": _DRAWN[data], "init": None, "labels": None}
 
 
 def _shown_words(data: str, network: str) -> str:
@@ -213,6 +173,9 @@ STUDY = Study(
         figures=tuple(figure for data in shared.DATA for figure in _overlaps(data)),
         table=(
             *shared.LAYER,
+            "size",
+            "init",
+            "labels",
             Column("num_measured", "E[M] on"),
             Column("as_printed", "without S^T 1", ".3f"),
             Column("centred", "S^T(1-perp)", ".3f"),
@@ -222,6 +185,6 @@ STUDY = Study(
             Column("top_over.from_activity", "tau_1 / M_q", ".2f"),
             Column("num_dead", "dead units", ".1f"),
         ),
-        group_by=(*shared.LAYER, "num_measured"),
+        group_by=(*shared.LAYER, "size", "init", "labels", "num_measured"),
     ),
 )

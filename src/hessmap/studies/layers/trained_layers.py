@@ -1,6 +1,6 @@
 """The trained networks whose layers are looked at: by the paper's name, on a data set, by one recipe for each pair.
 
-All are trained by SGD, in batches of 128 unless the recipe says so, from Glorot weights and zero biases. The digits
+All are trained by SGD, in batches of 128 and from Glorot weights and zero biases unless the recipe says so. The digits
 stay in [0, 1]; MNIST and Fashion-MNIST are standardised by one mean and deviation, CIFAR-10 by one for each colour.
 """
 
@@ -41,6 +41,7 @@ class Recipe:
     drop_rate_after: int | None = None
     has_random_labels: bool = False
     batch_size: int = 128
+    init: str = "glorot"  # or "uniform", as torch itself draws: the paper says both
     keep_state: bool = False  # a longer training goes on from it
 
 
@@ -80,13 +81,16 @@ _NARROW = {
     }
 }
 # As published: all images, no momentum, 1,000 epochs, Hessians on all images.
-_PUBLISHED = {"mnist": {"": Recipe(60_000, 1000, 60_000)}, "cifar10": {"": Recipe(50_000, 1000, 50_000)}}
+_PUBLISHED = {
+    data: {"": Recipe(number, 1000, number, keep_state=True)}
+    for data, number in (("mnist", 60_000), ("cifar10", 50_000))
+}
 # All images with a momentum that takes steps ten times as long: 100 epochs go as far as 1,000 without. The noise keeps
 # LeNet5, with hardly more parameters than photographs, from fitting these: its last 30 epochs have a tenth of the rate,
 # and so the noise of the published training. Fully connected networks end with 99.9 % of the photographs.
 _PHOTOGRAPHS = Recipe(50_000, 90, 50_000, momentum=0.9, drop_rate_after=60)
 _LONG = {
-    "mnist": {"": Recipe(60_000, 100, 60_000, momentum=0.9)},
+    "mnist": {"": Recipe(60_000, 100, 60_000, momentum=0.9, keep_state=True)},
     "cifar10": {
         "F-": replace(_PHOTOGRAPHS, num_measured=2000, stop_at_accuracy=0.999),
         "": replace(_PHOTOGRAPHS, keep_state=True),
@@ -121,8 +125,7 @@ class ZooNetwork:
 
         from hessmap.training.zoo import zoo_network
 
-        assert init == "glorot"
-        return zoo_network(self.name, self.image_shape, self.num_classes, seed=seed, dtype=torch.float32)
+        return zoo_network(self.name, self.image_shape, self.num_classes, seed=seed, init=init, dtype=torch.float32)
 
 
 class TrainedLayers(NamedTuple):
@@ -154,7 +157,7 @@ def trained_layers(network: str, data: str, *, seed: int = 0, recipe: Recipe | N
     if how.drop_rate_after is not None:
         options["drop_rate_after"] = how.drop_rate_after
     architecture = ZooNetwork(network, IMAGE_SHAPES[data])
-    model, run = trained_network(architecture, samples, seed=seed, init="glorot", **options)
+    model, run = trained_network(architecture, samples, seed=seed, init=how.init, **options)
     return TrainedLayers(_problem(model, samples, how), run)
 
 
@@ -162,7 +165,7 @@ def untrained_layers(network: str, data: str, *, seed: int = 0, recipe: Recipe |
     """The same network before its first step, on the same samples."""
     how = recipe or recipe_for(network, data)
     samples = training_samples(data, how.num_train, how.has_random_labels)
-    model = ZooNetwork(network, IMAGE_SHAPES[data]).build(seed=seed)
+    model = ZooNetwork(network, IMAGE_SHAPES[data]).build(seed=seed, init=how.init)
     return _problem(model, samples, how)
 
 

@@ -11,6 +11,7 @@ from hessmap.studies.layers.layer_cases import (
     NUM_MEASURED,
     NUM_ON_ALL_IMAGES,
     NUM_OUTLIERS,
+    OWN_RECIPE,
     cases_on_all_images,
     recipe_of,
     trained_on,
@@ -31,7 +32,7 @@ _SHOWN = (1, 5, 9, 10, 20)
 _ALL_IMAGES = 50_000  # on so many the factors are measured, not the Hessian: some 70 s of a core a checkpoint
 _OVER_EPOCHS = (
     ("gap", "$\\tau_9 / \\tau_{10}$ of E[M]"),
-    ("with_final", "overlap with the last top space"),
+    ("with_final", "overlap with the last top space (1 at the end)"),
     ("kronecker_overlap", "overlap of H and its factors"),
     ("with_other", "overlap of two trainings"),
 )
@@ -40,14 +41,16 @@ _ENDS = {"first": 0, "before_last": -2, "last": -1}
 
 def cases(data: str) -> tuple[Case, ...]:
     """Some layers of three models; on photographs also fc1, the paper's layer, of two that were trained on all: its
-    Hessian on the first of them, and its factors alone on all, as in the paper."""
+    Hessian on the first of them, and its factors alone on all, as in the paper; and these of one training by the
+    paper's own recipe."""
     small = tuple(
         {"network": network, "layer": layer, "seed": seed}
         for network, layer in _LAYERS[data]
         for seed in range(_NUM_MODELS)
     )
     long = cases_on_all_images(data, layers=["fc1"])
-    return (*small, *long, *({**case, "num_measured": _ALL_IMAGES} for case in long))
+    own = ({**OWN_RECIPE, "layer": "fc1", "seed": 0},) if long else ()
+    return (*small, *long, *({**case, "num_measured": _ALL_IMAGES} for case in (*long, *own)))
 
 
 def measure(case: Case) -> dict[str, Any]:
@@ -173,7 +176,8 @@ def _measured(label: str, name: str) -> Series:
 def _figures(data: str, size: str | None = None) -> tuple[Lines, ...]:
     """The layer that the paper has, or one like it; of networks on all images its factors on all of them."""
     network, hidden = [name for name in _LAYERS[data] if name[1] != "fc3"][-1]
-    which, more = {"data": data, "size": size}, ", all images" if size else ""
+    which = {"data": data, "size": size}
+    more = {None: "", "long": ", all images", "published": ", the paper's recipe"}[size]
     all_images = {"num_measured": _ALL_IMAGES} if size else {}
     spectra = (
         Lines(
@@ -215,7 +219,11 @@ STUDY = Study(
     findings=findings,
     seconds=lambda case: {"digits": 10.0, "mnist": 120.0, "cifar10": 1500.0 if "size" in case else 150.0}[case["data"]],
     view=View(
-        figures=(*(figure for data in _LAYERS for figure in _figures(data)), *_figures("cifar10", "long")),
+        figures=(
+            *(figure for data in _LAYERS for figure in _figures(data)),
+            *_figures("cifar10", "long"),
+            *_figures("cifar10", "published")[:3],  # its factors alone
+        ),
         table=(
             "data",
             "network",
