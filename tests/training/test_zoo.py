@@ -54,8 +54,11 @@ def test_lenet_is_that_of_table_4() -> None:
 
 def test_the_two_initialisations_that_the_paper_names_are_there() -> None:
     """Its text has Glorot's law with zero biases, and "the default of PyTorch", which is another one."""
-    said, default = (zoo_network("LeNet5", CIFAR, init=init).get_submodule("fc1") for init in ("glorot", "uniform"))
-    fresh = nn.Linear(400, 120)
+    said, default = (
+        zoo_network("LeNet5", CIFAR, init=init).requires_grad_(False).get_submodule("fc1")
+        for init in ("glorot", "uniform")
+    )
+    fresh = nn.Linear(400, 120).requires_grad_(False)
     assert torch.count_nonzero(said.bias) == 0
     assert torch.count_nonzero(default.bias) == 120
     assert float(said.weight.abs().max()) == pytest.approx((6 / 520) ** 0.5, rel=1e-3)
