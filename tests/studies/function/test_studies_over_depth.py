@@ -77,11 +77,15 @@ def test_the_data_of_the_published_setting_depend_on_few_latent_coordinates() ->
     assert float(one.inputs.std()) == pytest.approx(1)
 
 
-def published_row(first_penalty: float, objective: float, rank: int, gradient_norm: float = 0.3) -> Row:
-    case = {"mean_over": "samples", "scale": 1.0, "first_penalty": first_penalty, "seed": 0}
+def published_row(
+    first_penalty: float, objective: float, rank: int, gradient: float = 0.3, mean_over: str = "samples"
+) -> Row:
+    """``gradient`` is the share that is left of the penalty's gradient, 2 ridge ||W||."""
+    case = {"mean_over": mean_over, "scale": 1.0, "first_penalty": first_penalty, "seed": 0}
     split = {"rank": rank, "start": 3, "end": 10, "inside_per_layer": 1.05 * rank}
     middle = {"rank": rank, "nonlinearity": 0.01}
-    norm = {"gradient_norm": gradient_norm}
+    ridge = 0.05 / 13 * (50 if mean_over == "samples and outputs" else 1)
+    norm = {"least_gradient_norm": gradient * 2 * ridge * (13 * 9.0) ** 0.5}
     return Row(case, {"middle": middle, "split": split, "cost_per_layer": 9.0, "objective": objective, **norm})
 
 
@@ -100,11 +104,22 @@ def test_claims_on_minima_are_judged_by_the_training_that_ends_lowest() -> None:
     assert last.outcome == "does not hold"
 
 
-def test_a_minimum_can_refute_what_another_training_leaves_open() -> None:
+@pytest.mark.parametrize("mean_over", ["samples", "samples and outputs"])
+def test_a_minimum_can_refute_what_another_training_leaves_open(mean_over: str) -> None:
+    """At any scale of the objective alike."""
     name = "function/published-setting"
-    assert outcomes(name, published_row(1.0, 1.0, 5))[:3] == ["inconclusive", "holds", "inconclusive"]
-    minimum = published_row(1.0, 1.0, 5, gradient_norm=0.04)
+    further = published_row(1.0, 1.0, 5, gradient=0.11, mean_over=mean_over)
+    assert outcomes(name, further)[:3] == ["inconclusive", "holds", "inconclusive"]
+    minimum = published_row(1.0, 1.0, 5, gradient=0.09, mean_over=mean_over)
     assert outcomes(name, minimum)[:3] == ["does not hold", "holds", "does not hold"]
+
+
+def test_a_split_that_no_minimum_refutes_says_so() -> None:
+    dear = published_row(1.0, 1.0, 5)
+    row = Row(dear.case, {**dear.record, "split": {**dear["split"], "inside_per_layer": 10.0}})
+    finding = find("function/published-setting").verdict([row]).findings[3]
+    assert finding.outcome == "inconclusive"
+    assert finding.detail.endswith("training did not reach a minimum: a gradient of 0.3 of the penalty's is left")
 
 
 @pytest.mark.usefixtures("_few_steps")

@@ -2,9 +2,9 @@
 
 Descent does not reach a minimum: the norm falls slowly once the data are fitted, as the paper says too, because the
 risk is far more curved than the penalty. So Adam with a penalty that is strong at first finds the place, and L-BFGS
-behind a preconditioner goes on from there (``quasi_newton``) until the gradient is as small as the claims ask for.
-Minima lie at kinks of ReLU, where it does not vanish on any side: the least gradient norm with free slopes at kinks is
-kept as well. What is said of minima is said of the training that ends lowest on the same data.
+behind a preconditioner goes on from there (``quasi_newton``). Minima lie at kinks of ReLU, where the gradient does not
+vanish on any side: the least gradient norm with free slopes at kinks is kept as well. What is a minimum says
+``published_claims``; what is said of minima is said of the training that ends lowest on the same data.
 """
 
 from __future__ import annotations
@@ -13,19 +13,17 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from hessmap.studies import INDEX, Case, Column, Lines, Mark, Series, Study, View, grid
-from hessmap.studies.function.published_claims import AT_MINIMUM, TRUE_RANK, UNCHANGED, findings
+from hessmap.studies.function.published_claims import NUM_LAYERS, NUM_OUTPUTS, RIDGES, TRUE_RANK, UNCHANGED, findings
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from hessmap.datasets import Data
 
-_NUM_LATENT, _SIZE, _WIDTH, _NUM_LAYERS, _NUM_SAMPLES = 15, 50, 100, 13, 500
-# The paper's lambda = 0.05 / L beside a mean squared error: a mean over samples of the sum over the fifty outputs, or a
-# mean over both, as torch has it. The latter weighs the penalty fifty times as much.
-_RIDGES = {"samples": 0.05 / _NUM_LAYERS, "samples and outputs": _SIZE * 0.05 / _NUM_LAYERS}
+_NUM_LATENT, _WIDTH, _NUM_SAMPLES = 15, 100, 500
 _NUM_STEPS = 3000  # of Adam
-_MOST_STEPS = 5000  # of L-BFGS, which ends earlier where the claims call it a minimum
+_MOST_STEPS = 5000  # of L-BFGS
+_ENOUGH = 0.05  # gradient norm at which L-BFGS ends earlier; not what the claims call a minimum, which has no scale
 _STRONG = 100.0
 _PLACES = range(1, TRUE_RANK + 4)  # of singular values that are drawn
 _SCALES = (1.0, 0.3)
@@ -33,7 +31,7 @@ _NUM_SHOWN = 10
 
 
 def cases() -> tuple[Case, ...]:
-    samples, both = _RIDGES
+    samples, both = RIDGES
     return (
         *grid(mean_over=[samples], scale=_SCALES, first_penalty=[_STRONG], seed=range(3)),
         *grid(mean_over=[both], scale=_SCALES, first_penalty=[UNCHANGED], seed=range(1)),
@@ -55,7 +53,7 @@ def latent_data(true_rank: int, scale: float, seed: int) -> Data:
     def shallow(inputs: Tensor) -> Tensor:
         draw: dict[str, Any] = {"generator": generator, "dtype": torch.float64}
         hidden = (inputs @ torch.randn(inputs.shape[1], 100, **draw) + torch.randn(100, **draw)).relu()
-        outputs: Tensor = hidden @ torch.randn(100, _SIZE, **draw)
+        outputs: Tensor = hidden @ torch.randn(100, NUM_OUTPUTS, **draw)
         centred = outputs - outputs.mean(0)
         return centred / centred.std()
 
@@ -72,8 +70,8 @@ def measure(case: Case) -> dict[str, Any]:
     from hessmap.studies.function.regularised_network import regularised_network
     from hessmap.studies.plotted_curves import four_digits
 
-    data, ridge = latent_data(TRUE_RANK, case["scale"], case["seed"]), _RIDGES[case["mean_over"]]
-    widths = (_SIZE, *[_WIDTH] * (_NUM_LAYERS - 1), _SIZE)
+    data, ridge = latent_data(TRUE_RANK, case["scale"], case["seed"]), RIDGES[case["mean_over"]]
+    widths = (NUM_OUTPUTS, *[_WIDTH] * (NUM_LAYERS - 1), NUM_OUTPUTS)
     net = regularised_network(
         widths,
         data,
@@ -83,12 +81,12 @@ def measure(case: Case) -> dict[str, Any]:
         seed=case["seed"],
         first_penalty=case["first_penalty"],
     )
-    end = minimise(net.model, data, ridge, num_steps=_MOST_STEPS, gradient_norm=AT_MINIMUM)
+    end = minimise(net.model, data, ridge, num_steps=_MOST_STEPS, gradient_norm=_ENOUGH)
     squared_norm = sum(float(part.detach().square().sum()) for part in net.model.parameters())
     view = bottleneck_view(net.model, data.inputs)
     hidden = view.layers[:-1]
     values = np.array([layer.centred_singular_values[:_NUM_SHOWN] for layer in hidden])
-    middle = hidden[_NUM_LAYERS // 2 - 1]
+    middle = hidden[NUM_LAYERS // 2 - 1]
     return {
         "ranks": {
             "centred": np.array([layer.centred_rank for layer in hidden]),
@@ -107,7 +105,7 @@ def measure(case: Case) -> dict[str, Any]:
             "nonlinearity": middle.nonlinearity or 0.0,
         },
         "split": _split(net.model, [layer.centred_rank for layer in hidden]),
-        "cost_per_layer": squared_norm / _NUM_LAYERS,
+        "cost_per_layer": squared_norm / NUM_LAYERS,
         "risk": end.objective - ridge * squared_norm,
         "descent": {"objective": net.objectives[-1], "gradient_norm": net.gradient_norm},
         **end._asdict(),
@@ -137,7 +135,7 @@ def _panel(title: str, group: str, label: str) -> Lines:
     """Of the paper's penalty and the first seed, a panel for each deviation of inputs."""
     return Lines(
         title=title,
-        where={"mean_over": next(iter(_RIDGES)), "first_penalty": _STRONG, "seed": 0},
+        where={"mean_over": next(iter(RIDGES)), "first_penalty": _STRONG, "seed": 0},
         facet="scale",
         x=INDEX,
         series=tuple(
