@@ -6,6 +6,7 @@ import ast
 import importlib
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from hessmap.papers.registry import _item, verdicts_text
 from hessmap.runs.collection import collection_from_results
 from hessmap.runs.registry import find, listing
 from hessmap.runs.verdict import Verdict
-from hessmap.views.papers.documents import with_beginning
+from hessmap.views.papers.documents import beginning, with_beginning
 
 ROOT = Path(__file__).parents[2]
 ITEMS = [item for paper in papers() for item in paper.items]
@@ -70,24 +71,46 @@ def test_the_verdicts_that_a_status_stands_on_are_the_stored_ones(item: Item) ->
             assert {finding.outcome for finding in meant} == {outcome}, start
 
 
-def test_statuses_follow_from_the_verdicts() -> None:
-    for item in ITEMS:
-        outcomes = [outcome for _, outcome, *_ in item.verdicts]
-        name = f"{item.paper}: {item.item}"
-        if item.status in ("verified", "proved here", "conjecture"):
-            assert set(outcomes) <= {"agrees", "holds"}, name
-            assert outcomes or item.tests, name
-            assert not item.left, f"{name} is not verified while something remains to be run"
-        if item.status == "inconclusive":
-            assert "inconclusive" in outcomes or item.left, name
-        if item.status == "not run":
-            assert not outcomes, name
-        if item.status == "not reproduced":
-            assert outcomes, name
-        if item.studies and item.status != "not run":
-            assert item.verdicts or item.tests, name
-        assert item.evidence or item.status == "not run", name
-        assert item.claim.endswith("."), name
+def check_status(item: Item) -> None:
+    """A status follows from the verdicts that the item cites; what is left for a larger run goes with any."""
+    outcomes = [outcome for _, outcome, *_ in item.verdicts]
+    name = f"{item.paper}: {item.item}"
+    if item.status in ("verified", "proved here", "conjecture"):
+        assert set(outcomes) <= {"agrees", "holds"}, name
+        assert outcomes or item.tests, name
+    if item.status == "inconclusive":
+        assert "inconclusive" in outcomes or item.left, name
+    if item.status == "not run":
+        assert not outcomes, name
+    if item.status == "not reproduced":
+        assert outcomes, name
+    if item.studies and item.status != "not run":
+        assert item.verdicts or item.tests, name
+    assert item.evidence or item.status == "not run", name
+    assert item.claim.endswith("."), name
+
+
+@pytest.mark.parametrize("item", ITEMS, ids=lambda item: f"{item.paper}: {item.item}")
+def test_statuses_follow_from_the_verdicts(item: Item) -> None:
+    check_status(item)
+
+
+def test_what_is_verified_may_have_a_larger_run_left_but_no_verdict_against_it() -> None:
+    verified = replace(
+        Item(0, "Theorem 1", "Ranks agree.", "verified", evidence="widths up to 64", left="widths up to 512: 3 h"),
+        studies=("fcn/rank-vs-width",),
+        verdicts=(("fcn/rank-vs-width", "agrees"),),
+    )
+    check_status(verified)
+    assert verified.is_missing
+    for wrong in (
+        replace(verified, verdicts=(("fcn/rank-vs-width", "does not hold", "Ranks"),)),
+        replace(verified, verdicts=()),
+        replace(verified, status="not run"),
+        replace(verified, evidence=""),
+    ):
+        with pytest.raises(AssertionError, match="0: Theorem 1"):
+            check_status(wrong)
 
 
 def test_what_is_verified_on_a_data_set_has_results_on_it() -> None:
@@ -136,6 +159,19 @@ def test_the_stored_verdicts_and_the_pages_are_up_to_date() -> None:
         text = (ROOT / "docs" / paper.page).read_text(encoding="utf-8")
         assert text == with_beginning(text, paper), f"docs/{paper.page}"
         assert (ROOT / "docs" / paper.picture).exists()
+
+
+def test_a_page_has_the_numbers_that_there_are() -> None:
+    item = Item(0, "Figure 1", "Errors fall.", "verified", evidence="seen")
+    numbers = {"both": ("0.5", "0.4 (MNIST)"), "ours": ("", "0.4 (MNIST)"), "theirs": ("0.5", ""), "none": ("", "")}
+    rows = {
+        name: beginning(replace(papers()[0], items=(replace(item, published=published, ours=ours),)))
+        for name, (published, ours) in numbers.items()
+    }
+    assert "| seen. Paper: 0.5; ours: 0.4 (MNIST). |" in rows["both"]
+    assert "| seen. Ours: 0.4 (MNIST). |" in rows["ours"]
+    assert "| seen. Paper: 0.5. |" in rows["theirs"]
+    assert "| seen |" in rows["none"]
 
 
 def test_the_counts_are_those_of_the_issue_and_more() -> None:

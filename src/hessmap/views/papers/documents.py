@@ -40,14 +40,22 @@ def beginning(paper: Paper) -> str:
 def _row(item: Item, page: str) -> str:
     link = item.page.removeprefix(page) if item.page.startswith(f"{page}#") else item.page
     name = f"[{item.item}]({link})" if link and link != page else item.item
-    numbers = f" Paper: {item.published}; ours: {item.ours}." if item.published else ""
     studies = item.studies if item.status != "not run" else ()
     data = ", ".join(dict.fromkeys(name for study in studies for name in _data(study)))
     stored = f" Data: {data}." if data else ""
     left = f" Left: {item.left}." if item.left else ""
-    parts = f"{numbers}{stored}{left}"
+    parts = f"{_numbers(item)}{stored}{left}"
     evidence = f"{item.evidence}{'.' if parts and item.evidence else ''}{parts}".strip()
     return "| " + " | ".join(_cell(text) for text in (name, item.claim, item.status, evidence)) + " |"
+
+
+def _numbers(item: Item) -> str:
+    """The published numbers and ours, or those of the two that there are."""
+    if item.published and item.ours:
+        return f" Paper: {item.published}; ours: {item.ours}."
+    if item.published:
+        return f" Paper: {item.published}."
+    return f" Ours: {item.ours}." if item.ours else ""
 
 
 def _data(study: str) -> tuple[str, ...]:
