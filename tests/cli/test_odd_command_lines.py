@@ -193,6 +193,12 @@ study show odd_studies:GOOD
 study show odd_studies:GOOD --figure x.gif
 study show odd_studies:GOOD --rows -1
 study export odd_studies:GOOD
+papers 7
+papers 'Table 8'
+papers 2 'Table 80'
+papers 2 ''
+papers --status nearly
+papers --html a_folder
 data --no-such-option
 absent
 """

@@ -15,7 +15,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, ClassVar, Literal, get_args
 
-from hessmap.errors import InvalidInput, require, sentence, unknown_name
+from hessmap.errors import InvalidInput, UnknownName, require, sentence, short_text, unknown_name
+from hessmap.papers.names import item_name
 from hessmap.results import Record
 
 Status = Literal[
@@ -30,7 +31,7 @@ Status = Literal[
 ]
 STATUSES: dict[Status, str] = {
     "proved here": "hessmap has a proof, on a page or in ball arithmetic",
-    "verified": "what the paper says was found, by exact arithmetic, a test or a study",
+    "verified": "what the paper says was found, at the size that the evidence states",
     "corrected": "as printed it fails; the right statement is here and was verified",
     "bounded only": "an upper bound is proved, the value is not",
     "conjecture": "holds in every case that was tried; no proof",
@@ -49,7 +50,8 @@ class Item(Record):
     ``claim`` is in our words. ``functions`` are dotted names below ``hessmap``, ``studies`` and ``tests`` (below
     ``tests/``) where it is compared with something. ``verdicts`` say what of the stored studies the status stands on:
     a study, an outcome ("agrees" of its cases; "holds", "does not hold" or "inconclusive" of its claims) and the
-    beginning of these claims. ``published`` and ``ours`` are numbers side by side; ``left`` is what remains to be run.
+    beginning of these claims. ``published`` and ``ours`` are numbers side by side. ``left`` is what remains to be run,
+    whatever the status: what is verified is so at the size that ``evidence`` states, and a larger run may be left.
     """
 
     paper: int
@@ -69,13 +71,12 @@ class Item(Record):
 
     @property
     def kind(self) -> str:
-        """The first word of its name: theorem, lemma, figure, ..
+        """What its name begins with, of one: theorem, lemma, figure, .. A number alone is that of a section.
 
         >>> Item(0, "Figures S2, S3", "eigenvalues repeat", "verified").kind
         'figure'
         """
-        word = self.item.split()[0].lower().rstrip(":,")
-        return {"lemmas": "lemma", "theorems": "theorem"}.get(word, word.removesuffix("s"))
+        return item_name(self.item).kind
 
     @property
     def is_missing(self) -> bool:
@@ -100,6 +101,28 @@ class Paper(Record):
         """How many items have each status that one has, in the order of ``STATUSES``."""
         found = [item.status for item in self.items]
         return {status: found.count(status) for status in STATUSES if status in found}
+
+    def items_named(self, name: str) -> tuple[Item, ...]:
+        """The items that a name stands for; several where it is that of a part of each.
+
+        >>> [item.item for item in papers()[2].items_named("Figure 7")]
+        ['Figures 7, 8']
+        """
+        same = tuple(item for item in self.items if item.item.lower() == name.lower())
+        asked = item_name(name)
+        found = same or tuple(item for item in self.items if asked.finds(item_name(item.item)))
+        if not found:
+            raise self._no_such_item(name)
+        return found
+
+    def _no_such_item(self, name: str) -> UnknownName:
+        """The error for a name that none of the items has, with the command that lists those of its kind."""
+        kind = next((kind for kind, _ in item_name(name).labels), "")
+        is_known = bool(kind) and any(item_name(kind).finds(item_name(item.item)) for item in self.items)
+        command = f"hessmap papers {self.number}"
+        remedy = f"All of this kind: {command} {kind}" if is_known else f"All of them: {command}"
+        must = f"the item must be one of paper {self.number}"
+        return UnknownName(sentence(must, f"got {short_text(name)}", remedy))
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -22,6 +22,8 @@ _STYLES: dict[Status, str] = {
     "not run": "yellow",
 }
 
+_FEW = 6  # items that are shown in full
+
 
 def overview(papers: Sequence[Paper]) -> RenderableType:
     """A line for each status, a column for each paper; then what is left of each paper's main claim."""
@@ -55,6 +57,39 @@ def items_view(paper: Paper, items: Sequence[Item]) -> RenderableType:
         table.add_row(Text(item.item), Text(item.status, style=_STYLES[item.status]), claim)
     head = Text.assemble((f"{paper.name}, {paper.title}.\n", "bold"), paper.answer, "\n")
     return Group(head, table)
+
+
+def nothing_kept(paper: Paper, missing: bool, status: str | None) -> str:
+    """The sentence in the place of an empty table: no item of a paper passes the filters.
+
+    >>> from hessmap.papers import papers
+    >>> nothing_kept(papers()[0], missing=True, status=None)
+    'Nothing is left to run in paper 0.'
+    """
+    if status is None:
+        return f"Nothing is left to run in paper {paper.number}."
+    of_status = f"No item of paper {paper.number} has the status {status!r}"
+    return f"{of_status} and something left to run." if missing else f"{of_status}."
+
+
+def why_not_kept(item: Item, status: str | None) -> str:
+    """The sentence for an item that was asked for by its name and does not pass the filters.
+
+    >>> why_not_kept(Item(2, "Table 8", "bounds fall.", "inconclusive"), "verified")
+    "Table 8 of paper 2 has the status 'inconclusive', not 'verified'."
+    """
+    name = f"{item.item} of paper {item.paper}"
+    if status not in (None, item.status):
+        return f"{name} has the status {item.status!r}, not {status!r}."
+    return f"Nothing is left to run of {name}."
+
+
+def named_items_view(paper: Paper, items: Sequence[Item]) -> RenderableType:
+    """Everything about the items that a name stands for; a line each where they are many."""
+    if len(items) > _FEW:
+        return items_view(paper, items)
+    first, *others = (item_view(item) for item in items)
+    return Group(first, *(part for view in others for part in ("", view)))
 
 
 def item_view(item: Item) -> RenderableType:
