@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from hessmap.runs.verdict import Finding, Verdict
+from hessmap.runs.verdict import Answer, Finding, Verdict
 from hessmap.studies import Study, View
 
 
@@ -42,8 +42,32 @@ def test_answers(found: Verdict, yes_or_no: str, how: str) -> None:
     assert study("How large is it?").answer(found) == how
 
 
-def test_what_it_depends_on_is_said_only_while_everything_claimed_holds() -> None:
-    careful = study("Does it hold?", depends_on="linear networks yes, others no")
-    assert careful.answer(verdict(agree=1)) == "It depends: linear networks yes, others no."
-    assert careful.answer(verdict(disagree=1)) == "No."
-    assert careful.answer(verdict()) == "Open."
+def test_the_outcomes_of_a_verdict_have_a_sign_for_the_cases_and_one_for_each_claim() -> None:
+    assert verdict(agree=3).outcomes == "+|"
+    assert verdict(agree=3, disagree=1, claims=(True, False, None)).outcomes == "-|+-?"
+    assert verdict(claims=(None, True)).outcomes == "|?+"
+    assert Verdict("a/b", 2, 1, 0, 1, 0).outcomes == "?|"
+
+
+def test_an_answer_is_shown_only_while_the_findings_are_those_it_was_written_for() -> None:
+    sentence = "It depends: linear networks yes, others no."
+    careful = study("Does it hold?", answered=Answer(sentence, "+|+-"))
+    assert careful.answer(verdict(agree=1, claims=(True, False))) == sentence
+    assert careful.answer(verdict(agree=9, claims=(True, False))) == sentence
+    for changed, word in (
+        (verdict(agree=1, claims=(False, True)), "It depends."),  # another claim fails
+        (verdict(agree=1, claims=(True, True)), "Yes."),
+        (verdict(agree=1, claims=(True, None)), "Yes as far as it is decided."),
+        (verdict(agree=1, claims=(True, False, False)), "It depends."),  # a claim more
+        (verdict(agree=1, disagree=1, claims=(True, False)), "It depends."),
+        (verdict(), "Open."),
+    ):
+        assert careful.answer(changed) == word
+
+
+def test_claims_that_do_not_hold_are_named_the_first_of_many() -> None:
+    assert verdict(agree=1, claims=(True, None)).against == ""
+    assert verdict(claims=(True, False)).against == "Does not hold: claim 1."
+    many = verdict(claims=(False,) * 5)
+    assert many.against == "Does not hold: claim 0; claim 1; claim 2; and 2 more."
+    assert len(many.failing) == 5

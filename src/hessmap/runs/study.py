@@ -11,7 +11,7 @@ from typing import Any
 
 from hessmap.errors import DataFileError, HessmapError, InvalidInput, require, sentence, unknown_name
 from hessmap.runs.row import Row
-from hessmap.runs.verdict import Check, Finding, Verdict, verdict_on
+from hessmap.runs.verdict import Answer, Check, Finding, Verdict, verdict_on
 from hessmap.runs.view import View
 
 Case = Mapping[str, Any]
@@ -34,9 +34,9 @@ class Study:
     ``cases`` is a grid, or a function from the name of a data set to one; ``measure`` makes the record of a case and
     runs in a process of its own. ``data`` names the data sets of `hessmap.datasets` that the study can use, its
     default first; the chosen one stands in each case under ``"data"``. ``seconds`` predicts the time of a case on
-    one core, ``threads`` is how many cores a case wants. ``depends_on`` says what the answer depends on where all that
-    is claimed holds and it is still not a plain yes. Raise ``version`` when the meaning of a record changes:
-    stored records of other versions are kept, and not used.
+    one core, ``threads`` is how many cores a case wants. ``answered`` is the answer, for as long as the records say
+    what they said when it was written. Raise ``version`` when the meaning of a record changes: stored records of other
+    versions are kept, and not used.
     """
 
     name: str
@@ -51,7 +51,7 @@ class Study:
     seconds: float | Callable[[Case], float] = 1.0
     threads: int = 1
     version: int = 1
-    depends_on: str = ""
+    answered: Answer | None = None
 
     def __post_init__(self) -> None:
         must = "the name of a study must be family/question in small letters, digits and hyphens"
@@ -98,10 +98,13 @@ class Study:
             raise DataFileError(sentence(must, got, remedy)) from error
 
     def answer(self, verdict: Verdict) -> str:
-        """The question answered in a word or a sentence: yes, no, it depends, or open.
+        """The question answered in a sentence: that of the study while the verdict is the one it was written for.
 
-        Questions that begin with how, what, which or why are answered by how many of the claims hold.
+        Otherwise in a word: yes, no, it depends, or open; questions that begin with how, what, which or why are
+        answered by how many of the claims hold.
         """
+        if self.answered is not None and self.answered.outcomes == verdict.outcomes:
+            return self.answered.sentence
         some_hold = verdict.num_agree > 0 or any(finding.holds for finding in verdict.findings)
         is_open = bool(verdict.findings) and all(finding.holds is None for finding in verdict.findings)
         if not verdict.fails and (is_open or not some_hold):
@@ -111,8 +114,6 @@ class Study:
             return "It depends." if is_yes_or_no else "Some of what is claimed holds, some does not."
         if verdict.fails:
             return "No." if is_yes_or_no else "Nothing of what is claimed holds."
-        if self.depends_on:
-            return f"It depends: {self.depends_on}."
         num_decided = sum(finding.holds is not None for finding in verdict.findings)
         if 2 * num_decided < len(verdict.findings) and not verdict.num_agree:
             return f"Open but for {num_decided} of {len(verdict.findings)} claims, which hold."

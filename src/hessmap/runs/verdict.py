@@ -108,6 +108,21 @@ class Finding(Record):
         return "holds" if self.holds else "does not hold"
 
 
+@dataclass(frozen=True)
+class Answer:
+    """The answer of a study in one sentence, and the outcomes for which it was written, as `Verdict.outcomes` has them.
+
+    Where the outcomes are others the sentence is not shown.
+    """
+
+    sentence: str
+    outcomes: str
+
+
+_SIGNS: dict[bool | None, str] = {True: "+", False: "-", None: "?"}
+_MOST_NAMED = 3  # claims in a sentence
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Verdict(Record):
     """A case agrees when all its checks do, disagrees when one does not, and is undecidable otherwise."""
@@ -139,7 +154,31 @@ class Verdict(Record):
     @property
     def fails(self) -> bool:
         """Something speaks against the prediction."""
-        return self.num_disagree > 0 or any(finding.holds is False for finding in self.findings)
+        return self.num_disagree > 0 or bool(self.failing)
+
+    @property
+    def failing(self) -> tuple[Finding, ...]:
+        """The claims that do not hold."""
+        return tuple(finding for finding in self.findings if finding.holds is False)
+
+    @property
+    def outcomes(self) -> str:
+        """A sign for all cases, a bar, and a sign for each claim: + holds, - does not, ? is not decided.
+
+        No sign stands before the bar where no case is judged by itself: "+|++-" has cases and three claims, "|+" one
+        claim and no cases.
+        """
+        claims = "".join(_SIGNS[finding.holds] for finding in self.findings)
+        if not self.num_agree + self.num_disagree + self.num_undecidable:
+            return f"|{claims}"
+        return f"{'-' if self.num_disagree else '?' if self.num_undecidable else '+'}|{claims}"
+
+    @property
+    def against(self) -> str:
+        """The claims that do not hold, by name; the first of many, and "" where there are none."""
+        names = [finding.claim for finding in self.failing]
+        more = f"; and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+        return f"Does not hold: {'; '.join(names[:_MOST_NAMED])}{more}." if names else ""
 
     @property
     def sentence(self) -> str:

@@ -5,11 +5,12 @@
 
 from hessmap.runs.row import Row
 from hessmap.runs.study import Case, Study, grid
-from hessmap.runs.verdict import Check, Finding, Verdict
+from hessmap.runs.verdict import Answer, Check, Finding, Verdict
 from hessmap.runs.view import INDEX, Cloud, Column, Heatmap, Histogram, Lines, Mark, Plane, Series, View
 
 __all__ = [
     "INDEX",
+    "Answer",
     "Case",
     "Check",
     "Cloud",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hessmap.studies import Case, Check, Finding, Lines, Row, Series, Study, View, grid
+from hessmap.studies import Answer, Case, Check, Finding, Lines, Row, Series, Study, View, grid
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -106,4 +106,9 @@ STUDY = Study(
         group_by=("layer_norm", "weight_scale", "scale"),
     ),
     seconds=0.5,
+    answered=Answer(
+        "At even attention H_o as scale^6 (queries and keys), scale^4 (with values) and scale^2 (values), H_f as"
+        " scale^5 (queries with queries) and scale^3; with a layer norm before it not at all.",
+        "+|++++",
+    ),
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from hessmap.studies import Case, Column, Finding, Lines, Mark, Row, Series, Study, View
+from hessmap.studies import Answer, Case, Column, Finding, Lines, Mark, Row, Series, Study, View
 from hessmap.studies.certificates.certificate_record import BOUND
 from hessmap.studies.certificates.prior_cases import CHOICES, Choice, cases
 
@@ -154,5 +154,10 @@ STUDY = Study(
             Column("stochastic_test_error", "test", ".4f"),
         ),
         group_by=("data", "network", "augmented", "fraction", "num_certified", "posterior"),
+    ),
+    answered=Answer(
+        "No: with a prior from a tenth of the samples or more no fitted posterior is below its held-out bound, on"
+        " any of four data sets; with a blind prior all are, but none on CIFAR-10.",
+        "|---+--+--+--+++++-",
     ),
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import partial
 
-from hessmap.studies import Finding, Row, Study, View, grid
+from hessmap.studies import Answer, Finding, Row, Study, View, grid
 from hessmap.studies.certificates.certificate_record import (
     BASES,
     BOUND,
@@ -53,5 +53,10 @@ STUDY = Study(
         figures=(what_it_is_made_of("basis"), BOUND_AND_TEST_ERROR),
         table=("basis", "seed", BOUND, *PARTS_OF_BOUND),
         group_by=("basis",),
+    ),
+    answered=Answer(
+        "The iterative one, by a little, in three of three seeds; every basis of the curvature beats the standard"
+        " one by 0.05.",
+        "|++?++",
     ),
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from hessmap.studies import Case, Finding, Row, Study, View, grid
+from hessmap.studies import Answer, Case, Finding, Row, Study, View, grid
 from hessmap.studies.certificates.certificate_record import (
     BOUND,
     PARTS_OF_BOUND,
@@ -57,5 +57,9 @@ STUDY = Study(
         figures=(what_it_is_made_of("objective"),),
         table=("data", "network", "basis", "objective", "seed", BOUND, *PARTS_OF_BOUND),
         group_by=("data", "network", "basis", "objective"),
+    ),
+    answered=Answer(
+        "Yes: in all 12 pairs the bound is lower, 0.879 to 0.957 of that by Pinsker's gap.",
+        "|+",
     ),
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from operator import lt
 
-from hessmap.studies import Case, Column, Finding, Row, Study, View, grid
+from hessmap.studies import Answer, Case, Column, Finding, Row, Study, View, grid
 from hessmap.studies.certificates.certificate_record import (
     BASES,
     BOUND,
@@ -93,6 +93,11 @@ TABLE_1 = Study(
     seconds=_seconds,
     view=_VIEW,
     version=3,
+    answered=Answer(
+        "15 of 24 bounds are at most the published ones, one training each; with true labels a basis found anew"
+        " is tighter than one found once on every network, and that is tighter than the standard one.",
+        "|?+-+",
+    ),
 )
 TABLE_10 = Study(
     name="certificates/table-10",
@@ -105,4 +110,9 @@ TABLE_10 = Study(
     seconds=_seconds,
     view=_VIEW,
     version=3,
+    answered=Answer(
+        "Tighter than published, 12 of 12 bounds, one training each: 0.2001, 0.1859 and 0.2301 in the iterative"
+        " basis, the tightest on all three networks.",
+        "|+?++",
+    ),
 )

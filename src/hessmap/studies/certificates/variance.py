@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from hessmap.studies import INDEX, Case, Column, Finding, Lines, Row, Series, Study, View, grid
+from hessmap.studies import INDEX, Answer, Case, Column, Finding, Lines, Row, Series, Study, View, grid
 from hessmap.studies.certificates.certificate_record import stored_certificate
 
 _BASES = ("approximate", "iterative", "iterative_weights", "iterative_activity")
@@ -73,5 +73,9 @@ STUDY = Study(
         ),
         table=("network", "basis", "seed", Column("correlation", "Spearman", ".3f")),
         group_by=("network", "basis"),
+    ),
+    answered=Answer(
+        "Yes: the larger the curvature the smaller the variance, by Spearman correlations from -0.93 to -0.43.",
+        "|+",
     ),
 )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from hessmap.results import PARTS, RankValue
 from hessmap.runs.encoding import case_key
-from hessmap.studies import Case, Finding, Row, Study, grid
+from hessmap.studies import Answer, Case, Finding, Row, Study, grid
 from hessmap.studies.hessian_ranks import CLAIM_CHECKS, NAMES, claims_view
 
 if TYPE_CHECKING:
@@ -129,4 +129,8 @@ STUDY = Study(
     findings=findings,
     view=claims_view("met by 50 networks", "loss", ("family", "loss"), ("family", "loss")),
     seconds=4.0,
+    answered=Answer(
+        "Yes, all of them on 4,200 of 4,200 random networks: exact ranks, bounds and conjectures.",
+        "+|++++",
+    ),
 )

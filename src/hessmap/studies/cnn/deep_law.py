@@ -11,7 +11,7 @@ from hessmap.errors import unknown_name
 from hessmap.networks import Convolutional
 from hessmap.results import PARTS
 from hessmap.runs.encoding import case_key
-from hessmap.studies import Case, Check, Cloud, Column, Finding, Row, Study, View, grid
+from hessmap.studies import Answer, Case, Check, Cloud, Column, Finding, Row, Study, View, grid
 from hessmap.studies.hessian_ranks import NAMES
 from hessmap.theory.convolutional import deep_bounds, deep_columns, deep_law
 from hessmap.theory.convolutional.deep_law import is_free, product_dimension
@@ -225,26 +225,25 @@ STUDY = Study(
     reference="beyond Singh, Hofmann & Schoelkopf 2023, whose Theorems 5 and 6 are upper bounds",
     cases=cases(),
     measure=measure,
-    checks=(
-        Check("law_right", "num_networks", "equal"),
-        *(Check(f"held.{part}", "num_networks", "equal") for part in ("functional", "loss")),
-    ),
+    checks=tuple(Check(name, "num_networks", "equal") for name in ("law_right", "held.functional", "held.loss")),
     findings=findings,
     view=View(
         figures=tuple(_figures()),
         table=(
-            "family",
-            "num_hidden",
-            "loss",
+            *("family", "num_hidden", "loss"),
             *(
                 Column(f"reached.{side}.{part}", f"{name} %, {SIDES[side]}", ".3g")
                 for part, name in NAMES.items()
-                for side in SIDES
-                if side != "columns"
+                for side in ("printed", "ours")
             ),
             Column("num_networks", "of"),
         ),
         group_by=("family", "num_hidden", "loss"),
     ),
     seconds=lambda case: 0.1 * case["num_networks"],
+    answered=Answer(
+        "Those of H_o are given by a conjectured law, on 4,452 of 4,452 networks; of H_f and H_L there are"
+        " bounds, ours reached by 99.9 % where the paper's are by 28.4 % and 33.4 %.",
+        "+|++++++",
+    ),
 )

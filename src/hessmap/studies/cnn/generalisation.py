@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hessmap.studies import Case, Check, Cloud, Column, Finding, Row, Study, View
+from hessmap.studies import Answer, Case, Check, Cloud, Column, Finding, Row, Study, View
 from hessmap.studies.cnn.correlations import Interval, compared_correlations, reliability
 from hessmap.studies.hessian_ranks import data_ranks
 
@@ -202,5 +202,10 @@ STUDY = Study(
             Column("test_error", "test error", ".1%"),
             Column("test_loss", "test loss", ".3f"),
         ),
+    ),
+    answered=Answer(
+        "It depends: for the test error of linear networks on the digits yes, for the rest of linear networks it"
+        " is not decided; under ReLU no, there rank and parameters correlate by 0.9999.",
+        "+|+???----????----????----",
     ),
 )

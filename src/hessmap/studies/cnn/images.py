@@ -13,7 +13,7 @@ from typing import Any
 
 from hessmap.networks import Architecture, Convolutional, ImageConvolutional, parse_network
 from hessmap.results import PARTS
-from hessmap.studies import Case, Check, Column, Finding, Lines, Row, Series, Study, View, grid
+from hessmap.studies import Answer, Case, Check, Column, Finding, Lines, Row, Series, Study, View, grid
 from hessmap.studies.cnn.claims import claims_of_networks
 from hessmap.studies.cnn.rank_vs_channels import power_law
 from hessmap.studies.hessian_ranks import CLAIM_CHECKS, NAMES, SYMBOLS, claims_view
@@ -156,6 +156,11 @@ CLAIMS = Study(
         group_by=("family", "num_hidden"),
     ),
     seconds=10.0,
+    answered=Answer(
+        "Yes: no rank of 2,100 random networks is above what is claimed; on images without padding and bias the"
+        " bounds are the ranks in at least 90 %.",
+        "+|++++",
+    ),
 )
 GROWTH = Study(
     name="cnn/growth-beyond-one-dimension",
@@ -192,4 +197,9 @@ GROWTH = Study(
         ),
     ),
     seconds=lambda case: 0.1 + 0.4 * (case["channels"] / 8) ** 4,
+    answered=Answer(
+        "It depends: from 6 to 12 channels H_L grows with exponents from 0.4 to 0.6 but for padded networks, a"
+        " little above (0.604); the bounds at 1,000 to 10,000 channels grow by 0.500.",
+        "+|+++-+",
+    ),
 )

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from hessmap.results import PARTS, Part
-from hessmap.studies import Case, Check, Column, Finding, Lines, Row, Series, Study, View
+from hessmap.studies import Answer, Case, Check, Column, Finding, Lines, Row, Series, Study, View
 from hessmap.studies.cnn.small_lenet import SmallLeNet, ToeplitzChain, toeplitz_chain
 from hessmap.studies.hessian_ranks import NAMES, SYMBOLS, certified_rank_findings, certified_ranks, measured_ranks
 
@@ -196,5 +196,10 @@ STUDY = Study(
             ),
             Column("toeplitz_bound.loss", "Toeplitz"),
         ),
+    ),
+    answered=Answer(
+        "Linear ones lie within the bounds, which are lower with the pooling in front and which H_L then reaches"
+        " in 19 of 23 cases; under ReLU more than half of the ranks are above the bounds of linear networks.",
+        "+|++++++",
     ),
 )

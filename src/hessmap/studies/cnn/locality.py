@@ -8,7 +8,7 @@ from typing import Any
 
 from hessmap.networks import LocallyConnected
 from hessmap.results import PARTS
-from hessmap.studies import Case, Finding, Lines, Row, Series, Study, View
+from hessmap.studies import Answer, Case, Finding, Lines, Row, Series, Study, View
 from hessmap.studies.cnn import ranks
 from hessmap.studies.hessian_ranks import NAMES, RANK_CHECKS, SYMBOLS, decidability_findings
 from hessmap.theory.convolutional import printed_formulas as printed
@@ -112,4 +112,9 @@ STUDY = Study(
     findings=findings,
     seconds=ranks.seconds,
     view=View(tuple(_figures()), ranks.COLUMNS),
+    answered=Answer(
+        "Less with every constraint in linear networks: the rank of H_L falls from fully connected to local to"
+        " shared; under ReLU H_f stays within the bounds of linear networks and H_o is above them.",
+        "?|++++++++",
+    ),
 )

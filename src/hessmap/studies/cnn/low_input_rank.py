@@ -9,7 +9,7 @@ from typing import Any
 from hessmap.networks import Architecture, Convolutional, FullyConnected, LocallyConnected
 from hessmap.results import PARTS
 from hessmap.runs.encoding import case_key
-from hessmap.studies import Case, Check, Column, Finding, Heatmap, Row, Study, View, grid
+from hessmap.studies import Answer, Case, Check, Column, Finding, Heatmap, Row, Study, View, grid
 from hessmap.theory import predict_ranks
 
 _MOST_PARAMETERS = 75
@@ -104,4 +104,9 @@ STUDY = Study(
         group_by=("family",),
     ),
     seconds=8.0,
+    answered=Answer(
+        "Those that are claimed, on 3,500 of 3,500 networks; the claim is exact for 5,552 of 6,000 ranks on"
+        " patches and for all of dense networks.",
+        "+|+++",
+    ),
 )

@@ -10,7 +10,7 @@ from math import log, sqrt
 from hessmap.errors import require
 from hessmap.networks import Convolutional
 from hessmap.results import PARTS
-from hessmap.studies import Case, Finding, Lines, Row, Series, Study, View
+from hessmap.studies import Answer, Case, Finding, Lines, Row, Series, Study, View
 from hessmap.studies.cnn import ranks
 from hessmap.studies.hessian_ranks import NAMES, RANK_CHECKS, curves_of, decidability_findings
 from hessmap.theory import effective_output_dim, predict_ranks
@@ -164,4 +164,9 @@ STUDY = Study(
     findings=findings,
     seconds=ranks.seconds,
     view=View(tuple(_figures()), ranks.COLUMNS),
+    answered=Answer(
+        "As the channels in linear networks, so nearly as the square root of the parameters (exponents from 0.4"
+        " to 0.6); under ReLU as the parameters.",
+        "+|+++++++++++++++++++++++++++++++",
+    ),
 )

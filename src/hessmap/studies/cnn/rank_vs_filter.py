@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import product
 
-from hessmap.studies import Case, Finding, Row, Study, View
+from hessmap.studies import Answer, Case, Finding, Row, Study, View
 from hessmap.studies.cnn import ranks
 from hessmap.studies.hessian_ranks import RANK_CHECKS, decidability_findings
 
@@ -77,7 +77,6 @@ STUDY = Study(
     name="cnn/rank-vs-filter",
     question="Do the ranks of a network with one convolution follow the formulas for every filter size?",
     reference="Singh, Hofmann & Schoelkopf 2023, Figures 2b, 2c, 9, 10, 11; Theorems 7 and 8",
-    depends_on="linear networks follow them exactly, ReLU networks lie above but for H_f",
     cases=cases,
     measure=ranks.measure,
     data=ranks.DATA,
@@ -85,4 +84,9 @@ STUDY = Study(
     findings=findings,
     seconds=ranks.seconds,
     view=View(tuple(ranks.sweep_figures("filter_size", "filter size", ranks.SERIES, facet="filters")), ranks.COLUMNS),
+    answered=Answer(
+        "It depends on the activation: linear networks follow the formulas exactly; under ReLU H_f does, H_o is"
+        " above in 378 of 378 cases and H_L in 270.",
+        "+|++++++++",
+    ),
 )

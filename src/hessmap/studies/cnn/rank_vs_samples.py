@@ -7,7 +7,7 @@ from itertools import pairwise, product
 from typing import Any
 
 from hessmap.results import PARTS
-from hessmap.studies import Case, Check, Column, Finding, Mark, Row, Study, View
+from hessmap.studies import Answer, Case, Check, Column, Finding, Mark, Row, Study, View
 from hessmap.studies.cnn import ranks
 from hessmap.studies.hessian_ranks import NAMES, RANK_CHECKS, RANKS, curves_of, decidability_findings
 
@@ -120,4 +120,9 @@ STUDY = Study(
     findings=findings,
     seconds=ranks.seconds,
     view=View(tuple(_FIGURES), _COLUMNS),
+    answered=Answer(
+        "In linear networks H_o grows with the rank of the inputs and no further; under ReLU it is above that"
+        " bound as soon as there are more samples than inputs.",
+        "+|++++++++",
+    ),
 )

@@ -12,7 +12,7 @@ from math import isqrt
 from typing import TYPE_CHECKING, Any
 
 from hessmap.results import PARTS, Part
-from hessmap.studies import Case, Check, Column, Finding, Lines, Mark, Row, Series, Study, View, grid
+from hessmap.studies import Answer, Case, Check, Column, Finding, Lines, Mark, Row, Series, Study, View, grid
 from hessmap.studies.cnn.ranks import printed_bounds
 from hessmap.studies.hessian_ranks import (
     NAMES,
@@ -213,5 +213,10 @@ STUDY = Study(
             *(Column(f"error_at.bound.{part}", f"{NAMES[part]} at bound", ".1e") for part in PARTS),
             Column("error_at.linear_rank.loss", "H_L at rank", ".1e"),
         ),
+    ),
+    answered=Answer(
+        "Little for inputs as they are: at the paper's bound less than 1% of H_L and H_f, a little more of H_o;"
+        " nearly always more with standardised inputs, and as a bound on the rank it is refuted.",
+        "+|--++++++++",
     ),
 )

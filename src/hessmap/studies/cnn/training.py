@@ -7,7 +7,7 @@ from math import isqrt
 from typing import TYPE_CHECKING, Any, Literal
 
 from hessmap.results import PARTS
-from hessmap.studies import Case, Column, Finding, Row, Study, View, along_training
+from hessmap.studies import Answer, Case, Column, Finding, Row, Study, View, along_training
 from hessmap.studies.hessian_ranks import NAMES, measured_ranks
 
 if TYPE_CHECKING:
@@ -165,5 +165,10 @@ STUDY = Study(
             Column("final_risk", "loss", ".1e"),
             Column("gradient_norm", "gradient", ".0e"),
         ),
+    ),
+    answered=Answer(
+        "H_f falls to rank 0 and H_L to the rank of H_o, which stays as it is, like those of the weights; on"
+        " Fashion-MNIST the rank of H_f rose once on the way, and with fewer filters than taps it keeps some.",
+        "+|+++++++++++++++++++++-+++++++++",
     ),
 )

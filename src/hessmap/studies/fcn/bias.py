@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from hessmap.results import PARTS
-from hessmap.studies import Case, Column, Finding, Lines, Mark, Row, Series, Study, View, grid
+from hessmap.studies import Answer, Case, Column, Finding, Lines, Mark, Row, Series, Study, View, grid
 from hessmap.studies.fcn.random_settings import Setting, printed_ranks
 from hessmap.studies.fcn.rank_sweeps import DATA, LOSSES, network_and_problem, rank_record, seconds
 from hessmap.studies.hessian_ranks import FRACTIONS, RANK_CHECKS, RANKS, SYMBOLS, decidability_findings
@@ -170,5 +170,10 @@ STUDY = Study(
             Column("data_ranks.centred_input_rank", "r_c"),
             *(Column(f"{kind}.loss", f"H_L {kind}") for kind in ("predicted", "measured", "printed")),
         ),
+    ),
+    answered=Answer(
+        "Those of the corrected formulas, in every decidable case; the printed ones are right without bottleneck"
+        " where centring costs no rank (53 of 53), and miss at least one Hessian elsewhere (92 of 92).",
+        "?|+++++",
     ),
 )

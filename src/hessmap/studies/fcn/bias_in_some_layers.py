@@ -7,7 +7,7 @@ from typing import Any
 
 from hessmap.results import PARTS
 from hessmap.runs.encoding import case_key
-from hessmap.studies import Case, Column, Heatmap, Study, View, grid
+from hessmap.studies import Answer, Case, Column, Heatmap, Study, View, grid
 from hessmap.studies.fcn.random_settings import RIGHT_CHECKS, all_right_findings, random_setting, right_columns
 from hessmap.studies.hessian_ranks import NAMES
 
@@ -63,4 +63,8 @@ STUDY = Study(
         group_by=("inputs", "residual", "loss"),
     ),
     seconds=3.0,
+    answered=Answer(
+        "Yes: all three are right on 1,800 of 1,800 random networks.",
+        "+|+++",
+    ),
 )

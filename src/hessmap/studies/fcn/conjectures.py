@@ -8,7 +8,7 @@ from typing import Any
 
 from hessmap.results import PARTS, Part
 from hessmap.runs.encoding import case_key
-from hessmap.studies import Case, Check, Column, Finding, Heatmap, Row, Study, View, grid
+from hessmap.studies import Answer, Case, Check, Column, Finding, Heatmap, Row, Study, View, grid
 from hessmap.studies.fcn.random_settings import Setting, printed_ranks, random_setting
 from hessmap.studies.hessian_ranks import NAMES
 
@@ -154,4 +154,9 @@ STUDY = Study(
         group_by=("family", "inputs", "residual"),
     ),
     seconds=4.0,
+    answered=Answer(
+        "The corrected ones, all of them on 23,400 of 23,400 networks; the printed ones only for generic"
+        " residuals, and with a bias only where no layer is narrow and centring costs no rank.",
+        "+|+++++",
+    ),
 )

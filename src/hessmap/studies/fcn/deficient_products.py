@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from hessmap.results import PARTS
 from hessmap.runs.encoding import case_key
-from hessmap.studies import Case, Column, Lines, Series, Study, View, grid
+from hessmap.studies import Answer, Case, Column, Lines, Series, Study, View, grid
 from hessmap.studies.fcn.random_settings import RIGHT_CHECKS, Setting, all_right_findings, printed_ranks, right_columns
 from hessmap.studies.hessian_ranks import NAMES
 
@@ -105,4 +105,8 @@ STUDY = Study(
         group_by=("num_layers", "loss"),
     ),
     seconds=3.0,
+    answered=Answer(
+        "Yes: all three are right on 1,500 of 1,500 random networks.",
+        "+|+++",
+    ),
 )

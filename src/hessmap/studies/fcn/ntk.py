@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from hessmap.studies import Case, Check, Column, Finding, Lines, Row, Series, Study, View, grid
+from hessmap.studies import Answer, Case, Check, Column, Finding, Lines, Row, Series, Study, View, grid
 from hessmap.studies.fcn.rank_sweeps import DATA, network_and_problem
 from hessmap.studies.hessian_ranks import data_ranks
 
@@ -82,7 +82,6 @@ STUDY = Study(
     name="fcn/ntk",
     question="Does the rank of the tangent kernel follow the formula of the outer-product Hessian?",
     reference="Singh, Bachmann & Hofmann 2021, Figure S32",
-    depends_on="it does, with the rank of the centred inputs where there is a bias",
     cases=grid(widths=[_WIDTHS], bias=[False, True], num_samples=_NUM_SAMPLES, **_AT_START),
     measure=measure,
     data=DATA,
@@ -104,5 +103,10 @@ STUDY = Study(
             Column("measured.trace", "trace"),
             Column("measured.single_output", "one"),
         ),
+    ),
+    answered=Answer(
+        "Yes, with the rank of the centred inputs where there is a bias; the rank of the uncentred ones gives too"
+        " much there.",
+        "+|+",
     ),
 )

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from hessmap.results import PARTS
-from hessmap.studies import Case, Column, Finding, Lines, Row, Series, Study, View, grid
+from hessmap.studies import Answer, Case, Column, Finding, Lines, Row, Series, Study, View, grid
 from hessmap.studies.fcn import nonlinear_record as shared
 from hessmap.studies.hessian_ranks import NAMES, SYMBOLS, certified_rank_findings
 from hessmap.studies.reconstruction_errors import INPUTS, SMALL, error_curves, standardised_inputs_finding
@@ -83,5 +83,10 @@ STUDY = Study(
             *(Column(f"error_at_formula.{part}", NAMES[part], ".2%") for part in PARTS),
             Column("kept_for_one_percent.loss", "kept for 1 %"),
         ),
+    ),
+    answered=Answer(
+        "For inputs as they are at most 0.48% of H_o, 2.27% of H_f and 1.42% of H_L; more with standardised"
+        " inputs, up to 11.75% of H_f.",
+        "+|++-+-++",
     ),
 )

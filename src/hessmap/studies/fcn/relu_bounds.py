@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from hessmap.studies import Case, Check, Column, Finding, Lines, Row, Series, Study, View, grid
+from hessmap.studies import Answer, Case, Check, Column, Finding, Lines, Row, Series, Study, View, grid
 
 if TYPE_CHECKING:
     from hessmap.curvature import Problem
@@ -198,5 +198,10 @@ STUDY = Study(
             Column("fact_11", "Fact 11"),
             Column("functional", "H_f"),
         ),
+    ),
+    answered=Answer(
+        "The bound by groups is reached by 323 of 480 exact ranks and Theorem 9 by 85; Fact 11 by 5 of 160 of"
+        " deeper networks; the linear formula is no bound.",
+        "+|+++",
     ),
 )

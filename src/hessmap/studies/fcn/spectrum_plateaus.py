@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from hessmap.networks import FullyConnected
-from hessmap.studies import INDEX, Case, Check, Column, Finding, Lines, Row, Series, Study, View, grid
+from hessmap.studies import INDEX, Answer, Case, Check, Column, Finding, Lines, Row, Series, Study, View, grid
 from hessmap.studies.plotted_curves import four_digits
 
 if TYPE_CHECKING:
@@ -241,5 +241,10 @@ STUDY = Study(
             Column("printed", "K - M"),
             *("smallest", "fewest", "most"),
         ),
+    ),
+    answered=Answer(
+        "In H_o K - M_{L-1} times where the last hidden layer is narrower than the output, more often only under"
+        " ReLU; in H_f of one hidden layer every eigenvalue is as predicted, to rounding.",
+        "+|++",
     ),
 )

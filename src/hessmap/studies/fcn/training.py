@@ -8,7 +8,7 @@ from math import isqrt
 from typing import TYPE_CHECKING, Any
 
 from hessmap.results import PARTS
-from hessmap.studies import Case, Column, Finding, Lines, Row, Study, View, along_training, grid
+from hessmap.studies import Answer, Case, Column, Finding, Lines, Row, Study, View, along_training, grid
 from hessmap.studies.hessian_ranks import NAMES, data_ranks, measured_ranks
 
 if TYPE_CHECKING:
@@ -180,5 +180,10 @@ STUDY = Study(
             Column("final_risk", "loss", ".1e"),
             Column("gradient_norm", "gradient", ".0e"),
         ),
+    ),
+    answered=Answer(
+        "The weights keep their ranks, H_f falls to rank 0 and H_L to the rank of H_o; at critical points with a"
+        " bottleneck H_L has the corrected rank, in 48 of 48 cases less than Fact 7 counts.",
+        "+|++++++++++",
     ),
 )

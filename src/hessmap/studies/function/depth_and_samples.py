@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from hessmap.studies import Case, Column, Finding, Heatmap, Row, Study, View, grid
+from hessmap.studies import Answer, Case, Column, Finding, Heatmap, Row, Study, View, grid
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -154,5 +154,11 @@ STUDY = Study(
             Column("risk", "", ".2g"),
         ),
         group_by=("ridge", "num_samples", "num_layers"),
+    ),
+    answered=Answer(
+        "Two layers overestimate in 11 of 12 cases, sixteen recover the rank from 6 samples on; deeper than"
+        " recovery is expected at it is underestimated at ridge 0.005, and in 1 of 5 at 0.001, where training"
+        " stays far above a network that is built.",
+        "|-+-++",
     ),
 )

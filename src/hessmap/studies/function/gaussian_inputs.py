@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from operator import gt
 from typing import TYPE_CHECKING, Any
 
-from hessmap.studies import Case, Cloud, Column, Finding, Mark, Row, Study, View, grid
+from hessmap.studies import Answer, Case, Cloud, Column, Finding, Mark, Row, Study, View, grid
 from hessmap.studies.paired_claims import paired_finding
 
 if TYPE_CHECKING:
@@ -188,5 +188,11 @@ STUDY = Study(
             Column("objective", "", ".3f"),
         ),
         group_by=("variant",),
+    ),
+    answered=Answer(
+        "Because of their scale above all: larger inputs keep more of an extra direction, of which cheap shifts"
+        " (free biases, a constant input) leave less and dear ones more; whether training was too short is not"
+        " decided.",
+        "|++?+++?+",
     ),
 )

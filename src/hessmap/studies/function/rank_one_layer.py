@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from hessmap.studies import Case, Column, Finding, Lines, Row, Series, Study, View, grid
+from hessmap.studies import Answer, Case, Column, Finding, Lines, Row, Series, Study, View, grid
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -157,5 +157,10 @@ STUDY = Study(
             Column("jacobian_ratio", "Jacobian", ".1e"),
             Column("risk", "", ".1e"),
         ),
+    ),
+    answered=Answer(
+        "Yes, at the best minima that are known: the least s_2 / s_1 of a layer is below L^(-1/4) at every depth"
+        " and below 1e-5 from 8 layers on; training from random weights does not find them.",
+        "|++++++",
     ),
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from hessmap.studies import INDEX, Case, Column, Finding, Lines, Mark, Row, Series, Study, View, grid
+from hessmap.studies import INDEX, Answer, Case, Column, Finding, Lines, Mark, Row, Series, Study, View, grid
 
 _RANKS = (1, 2, 3, 4)
 _SEEDS = range(3)
@@ -147,5 +147,10 @@ STUDY = Study(
             Column("risk", "", ".3f"),
         ),
         group_by=("setting", "true_rank"),
+    ),
+    answered=Answer(
+        "It depends on the inputs: small uniform ones give rank k in 12 of 12 trainings, Gaussian ones of"
+        " variance 1 never less than k + 1; with homogeneous targets the narrowest layer has rank k.",
+        "|+-+--++-",
     ),
 )

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
-from hessmap.studies import Case, Check, Column, Finding, Lines, Mark, Row, Series, Study, View, grid
+from hessmap.studies import Answer, Case, Check, Column, Finding, Lines, Mark, Row, Series, Study, View, grid
 
 _NUM_NETWORKS, _NUM_POINTS = 50, 10
 _NUM_FITS = 30
@@ -227,4 +227,8 @@ STUDY = Study(
         ),
     ),
     seconds=lambda case: 10.0 if case["item"] == "trained" else 2.0,
+    answered=Answer(
+        "Never below it; of trained networks it is 1.313 to 1.585 times the largest sum of s^(2/L).",
+        "+|++++",
+    ),
 )

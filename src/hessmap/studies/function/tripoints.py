@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from hessmap.studies import Case, Column, Finding, Plane, Row, Study, View, grid
+from hessmap.studies import Answer, Case, Column, Finding, Plane, Row, Study, View, grid
 
 if TYPE_CHECKING:
     from hessmap.datasets import Data
@@ -184,5 +184,10 @@ STUDY = Study(
             Column("slope_ratio", "s2 / s1", ".3f"),
             Column("accuracy", "", ".3f"),
         ),
+    ),
+    answered=Answer(
+        "It depends on the shape: for one hook fewer deep than shallow networks have a tripoint, for none of six"
+        " shapes all shallow ones and no deep one.",
+        "|-+-----?-+-?-",
     ),
 )

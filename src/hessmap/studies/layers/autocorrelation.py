@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from hessmap.studies import INDEX, Case, Check, Column, Finding, Lines, Mark, Row, Series, Study, View
+from hessmap.studies import INDEX, Answer, Case, Check, Column, Finding, Lines, Mark, Row, Series, Study, View
 from hessmap.studies.layers import layer_cases as shared
 from hessmap.studies.layers.trained_layers import recipe_for
 
@@ -119,5 +119,11 @@ STUDY = Study(
             Column("share", "their share", ".1%"),
         ),
         group_by=shared.LAYER,
+    ),
+    answered=Answer(
+        "It depends: without batch-norm the first eigenvector is nearly along the mean in most layers, standing"
+        " out less than printed on CIFAR-10; E[M] falls most after c - 1 = 9 eigenvalues in 11 of 12 hidden layers"
+        " of F-100^2.",
+        "+|++++++---+-++---+----++",
     ),
 )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hessmap.studies import Case, Cloud, Column, Finding, Row, Study, View, grid
+from hessmap.studies import Answer, Case, Cloud, Column, Finding, Row, Study, View, grid
 
 if TYPE_CHECKING:
     from hessmap.curvature import Problem
@@ -159,5 +159,10 @@ STUDY = Study(
             Column("explained", "trace in class means", ".2f"),
         ),
         group_by=("data", "layer", "moment", "space"),
+    ),
+    answered=Answer(
+        "It depends: by logit at the initialisation they do; at the minimum clusters by class are weak, with a"
+        " ratio below 1.",
+        "|+++++++++++++++++-+",
     ),
 )

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
-from hessmap.studies import INDEX, Case, Column, Finding, Lines, Mark, Row, Series, Study, View, grid
+from hessmap.studies import INDEX, Answer, Case, Column, Finding, Lines, Mark, Row, Series, Study, View, grid
 
 if TYPE_CHECKING:
     from hessmap.curvature import Problem
@@ -171,5 +171,10 @@ STUDY = Study(
             Column("accuracy", "", ".1%"),
         ),
         group_by=("network", "layer"),
+    ),
+    answered=Answer(
+        "It depends: the one pair that fits its samples, VGG11-W32, has no peak near its outputs and lies along"
+        " the mean input in conv1 and conv2; the others are not trained enough to decide.",
+        "|-+++-+??????????",
     ),
 )

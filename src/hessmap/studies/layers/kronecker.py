@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from hessmap.studies import INDEX, Case, Column, Finding, Lines, Mark, Row, Series, Study, View
+from hessmap.studies import INDEX, Answer, Case, Column, Finding, Lines, Mark, Row, Series, Study, View
 from hessmap.studies.layers import layer_cases as shared
 
 _NETWORK = "F-100^2"
@@ -109,5 +109,11 @@ STUDY = Study(
             Column("best_frobenius_error", "nearest", ".2f"),
         ),
         group_by=shared.LAYER,
+    ),
+    answered=Answer(
+        "On digits most of the space of the top nine, overlaps above 0.75, 0.9 and 0.85 by layer, and less"
+        " behind; on Fashion-MNIST, CIFAR-10 and in conv2 on MNIST the nearest Kronecker product explains more"
+        " than the two factors.",
+        "|++++++++++++---+-",
     ),
 )

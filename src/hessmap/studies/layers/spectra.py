@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from hessmap.studies import INDEX, Case, Column, Finding, Lines, Mark, Row, Series, Study, View
+from hessmap.studies import INDEX, Answer, Case, Column, Finding, Lines, Mark, Row, Series, Study, View
 from hessmap.studies.layers import layer_cases as shared
 from hessmap.studies.layers.trained_layers import Recipe, first_recipe
 
@@ -123,5 +123,10 @@ STUDY = Study(
             Column("gap_of_output", "gap at 9, E[M]", ".3g"),
         ),
         group_by=(*shared.LAYER, "labels"),
+    ),
+    answered=Answer(
+        "It depends on the data: the largest is within 25% of the Kronecker product's on digits and MNIST, not on"
+        " Fashion-MNIST and CIFAR-10; c - 1 stand out in E[M] of the digits, in the layer itself not always.",
+        "|++++--+-",
     ),
 )

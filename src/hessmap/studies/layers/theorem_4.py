@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from hessmap.studies import Case, Column, Finding, Lines, Mark, Row, Series, Study, View, grid
+from hessmap.studies import Answer, Case, Column, Finding, Lines, Mark, Row, Series, Study, View, grid
 from hessmap.theory.layers import printed_subspace_overlap_limit
 
 if TYPE_CHECKING:
@@ -174,7 +174,6 @@ STUDY = Study(
     name="layers/theorem-4",
     question="Do wide random networks keep c - 1 large eigenvalues, and is the space of them what the weights say?",
     reference="Wu et al. 2022, Theorems 4.1 and 4.2, equation 8 (corrected: units are not active half of the time)",
-    depends_on="both hold with the activities of the units, not with one half for all of them as printed",
     cases=grid(width=_WIDTHS, num_samples=[_NUM_SAMPLES], seed=range(3)),
     measure=measure,
     findings=findings,
@@ -218,5 +217,10 @@ STUDY = Study(
             Column("scale.printed", "lambda1 over printed", ".2f"),
         ),
         group_by=("width",),
+    ),
+    answered=Answer(
+        "It depends on how activities are counted: both hold with those of the units, by overlaps above 0.99 from"
+        " 64 units on; with one half for all, as printed, the overlap is between 0.75 and 0.90.",
+        "|++++++++",
     ),
 )

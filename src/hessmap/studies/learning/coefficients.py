@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from hessmap.studies import Case, Check, Column, Finding, Lines, Row, Series, Study, View
+from hessmap.studies import Answer, Case, Check, Column, Finding, Lines, Row, Series, Study, View
 
 if TYPE_CHECKING:
     from hessmap.curvature import Problem
@@ -101,7 +101,6 @@ STUDY = Study(
     measure=measure,
     checks=(Check("estimate", "exact_without_logarithm", "close", 0.08),),
     findings=findings,
-    depends_on="half the rank is it where the optima are smooth, and below it at singular weights",
     seconds=25.0,
     view=View(
         figures=tuple(
@@ -134,5 +133,10 @@ STUDY = Study(
             Column("ratio", "estimate / exact", ".3f"),
             Column("split_r_hat", "R-hat", ".3f"),
         ),
+    ),
+    answered=Answer(
+        "It depends: where the optima are smooth it does, at singular weights it is below (12 of 16 cases); there"
+        " the estimate is nearer, and down to 0.780 of the exact value where the multiplicity is above 1.",
+        "+|+-+",
     ),
 )

@@ -9,7 +9,7 @@ from itertools import pairwise, product
 from typing import Any
 
 from hessmap.runs.encoding import case_key
-from hessmap.studies import Case, Check, Column, Finding, Heatmap, Row, Study, View, grid
+from hessmap.studies import Answer, Case, Check, Column, Finding, Heatmap, Row, Study, View, grid
 
 _FORMULAS = ("over all optima", "its multiplicity", "at weights of two layers", "at weights of three layers")
 _DEEPEST = {"over all optima": 6, "its multiplicity": 4}
@@ -119,4 +119,8 @@ STUDY = Study(
         group_by=("formula",),
     ),
     seconds=1.0,
+    answered=Answer(
+        "Yes: all four agree with the search on 2,500 of 2,500 random networks.",
+        "+|++++",
+    ),
 )

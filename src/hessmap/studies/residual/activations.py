@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from hessmap.results import PARTS
-from hessmap.studies import Case, Column, Finding, Lines, Row, Series, Study, View, grid
+from hessmap.studies import Answer, Case, Column, Finding, Lines, Row, Series, Study, View, grid
 from hessmap.studies.hessian_ranks import NAMES, SYMBOLS
 
 _ACTIVATIONS = ("identity", "relu", "tanh", "gelu")
@@ -76,7 +76,6 @@ STUDY = Study(
     cases=grid(activation=_ACTIVATIONS, inner_width=[None, 3], num_blocks=[1, 2, 3], seed=range(2)),
     measure=measure,
     findings=findings,
-    depends_on="nearly all parameters count with one; the linear formula is far below, and no bound",
     view=View(
         figures=tuple(
             Lines(
@@ -99,4 +98,9 @@ STUDY = Study(
         group_by=("activation", "inner_width", "num_blocks"),
     ),
     seconds=0.6,
+    answered=Answer(
+        "Nearly all parameters count: at least nine tenths in H_L, more than the linear formula gives in 36 of 36"
+        " networks, so that it is no bound.",
+        "|++++",
+    ),
 )

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from hessmap.results import PARTS
-from hessmap.studies import Case, Check, Column, Finding, Heatmap, Row, Study, View, grid
+from hessmap.studies import Answer, Case, Check, Column, Finding, Heatmap, Row, Study, View, grid
 from hessmap.studies.hessian_ranks import NAMES
 
 if TYPE_CHECKING:
@@ -86,7 +86,6 @@ STUDY = Study(
     measure=measure,
     checks=tuple(Check(f"measured.{part}", f"expected.{part}", "equal") for part in PARTS),
     findings=findings,
-    depends_on="blocks of one layer have, by a translation of the kernel; blocks of two layers have higher ranks",
     view=View(
         figures=tuple(
             Heatmap(title=f"${name}$ with skips", value=f"measured.{part}", x="num_blocks", y="channels")
@@ -105,4 +104,9 @@ STUDY = Study(
         group_by=("size", "channels", "inner_channels", "num_blocks", "outputs"),
     ),
     seconds=0.6,
+    answered=Answer(
+        "It depends: blocks of one layer have, by a translation of the kernel; a skip over two layers never"
+        " lowers H_o, and raises it in 4 of 32 networks.",
+        "+|+",
+    ),
 )

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from math import log
 from typing import TYPE_CHECKING, Any
 
-from hessmap.studies import Case, Check, Column, Finding, Lines, Row, Series, Study, View, grid
+from hessmap.studies import Answer, Case, Check, Column, Finding, Lines, Row, Series, Study, View, grid
 
 if TYPE_CHECKING:
     from hessmap.networks import Architecture
@@ -73,7 +73,6 @@ STUDY = Study(
     measure=measure,
     checks=(Check("exact", "rank", "equal"),),
     findings=findings,
-    depends_on="it does where square layers meet few data, in attention too; not in attention with many samples",
     view=View(
         figures=(
             Lines(
@@ -90,4 +89,10 @@ STUDY = Study(
         group_by=("family", "width"),
     ),
     seconds=0.5,
+    answered=Answer(
+        "It depends: it does in fully connected networks, in blocks whose inner width grows with the width and in"
+        " attention with few samples; not with inner width 2 and in attention with many samples, which grow as the"
+        " parameters.",
+        "+|++++++",
+    ),
 )

@@ -8,7 +8,7 @@ from itertools import product
 from typing import Any
 
 from hessmap.runs.encoding import case_key
-from hessmap.studies import Case, Check, Column, Finding, Heatmap, Row, Study, View
+from hessmap.studies import Answer, Case, Check, Column, Finding, Heatmap, Row, Study, View
 
 _LARGEST = {2: 6, 3: 5, 4: 4}
 _FRESH_DEGREES = (2, 3, 4, 5)
@@ -151,4 +151,9 @@ STUDY = Study(
         ),
     ),
     seconds=4.0,
+    answered=Answer(
+        "That of a conjectured formula: right on 810 of 810 small networks, 640 of 640 larger ones and 8 of 8"
+        " with defects; the bounds behind it are theorems.",
+        "+|+++++",
+    ),
 )

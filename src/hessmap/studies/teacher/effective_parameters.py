@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from hessmap.studies import Case, Check, Column, Finding, Heatmap, Lines, Row, Series, Study, View, grid
+from hessmap.studies import Answer, Case, Check, Column, Finding, Heatmap, Lines, Row, Series, Study, View, grid
 
 _FULL = {f"degree {degree}": (0, *(3, 5, 7, 11, 13, 17)[:degree]) for degree in (1, 2, 3, 4, 5, 6)}
 _MONOMIALS = {f"x^{degree}": (*[0] * degree, 1) for degree in (2, 3, 4, 5)}
@@ -187,4 +187,8 @@ STUDY = Study(
         ),
     ),
     seconds=0.2,
+    answered=Answer(
+        "Yes: in 2,781 of 2,781 cells, 2,572 of them by theorem.",
+        "+|+++++++++",
+    ),
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from hessmap.studies import Case, Check, Column, Finding, Lines, Row, Series, Study, View
+from hessmap.studies import Answer, Case, Check, Column, Finding, Lines, Row, Series, Study, View
 
 _SQUARE = tuple((size, size) for size in range(1, 8))
 _WIDE = ((1, 2), (1, 4), (1, 6), (1, 8), (2, 4), (2, 8), (2, 12), (2, 16), (2, 24), (2, 32), (4, 12))
@@ -82,4 +82,9 @@ STUDY = Study(
         ),
     ),
     seconds=lambda case: 1e-5 * (case["hidden"] * (case["inputs"] + 1)) ** 2.6,
+    answered=Answer(
+        "Yes, certified for 32 of 32 teachers; the smallest eigenvalue is so small that float64 with a threshold"
+        " of 1e-12 misses it for some.",
+        "+|++",
+    ),
 )

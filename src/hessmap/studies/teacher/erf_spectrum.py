@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
-from hessmap.studies import INDEX, Case, Check, Column, Finding, Lines, Mark, Row, Series, Study, View
+from hessmap.studies import INDEX, Answer, Case, Check, Column, Finding, Lines, Mark, Row, Series, Study, View
 from hessmap.studies.teacher.spectra_of_teachers import density_figure, extremes, log_density, sized_cases
 
 _SQUARE = ((5, 5, 80), (10, 10, 60), (20, 20, 30), (40, 40, 8))
@@ -111,5 +111,10 @@ STUDY = Study(
             Column("linear_part.smallest", "linear part >="),
             Column("rest.largest", "rest <="),
         ),
+    ),
+    answered=Answer(
+        "As many as there are inputs, proved for 290 of 290 teachers: the linear part of the Jacobian has that"
+        " many rows, and its eigenvalues exceed all of the rest.",
+        "+|++++",
     ),
 )

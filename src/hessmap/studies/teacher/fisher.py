@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from hessmap.studies import Case, Check, Cloud, Column, Finding, Lines, Row, Series, Study, View, grid
+from hessmap.studies import Answer, Case, Check, Cloud, Column, Finding, Lines, Row, Series, Study, View, grid
 
 ACTIVATIONS = {"identity": "identity", "quadratic": "polynomial(0,1,0.5)", "relu": "relu", "tanh": "tanh"}
 DISTANCES = (0.0, 0.01, 0.03, 0.1, 0.3, 1.0)
@@ -102,7 +102,6 @@ STUDY = Study(
     name="teacher/fisher",
     question="Is the Hessian at the teacher the Fisher information, and what happens away from it?",
     reference="A Teacher-Student Perspective on the Dynamics of Learning Near the Optimal Point, Appendix D",
-    depends_on="at the teacher it is; away from it they differ in proportion to the distance",
     cases=grid(activation=ACTIVATIONS, outputs=[1, 2], distance=DISTANCES),
     measure=measure,
     checks=(
@@ -155,5 +154,9 @@ STUDY = Study(
             Column("empirical_norm", "empirical F / F", ".2g"),
             Column("loss", "loss", ".2g"),
         ),
+    ),
+    answered=Answer(
+        "It depends on the place: at the teacher it is; away from it their gap is linear in the distance.",
+        "+|++++",
     ),
 )

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby, pairwise
 from typing import Any
 
-from hessmap.studies import Case, Check, Column, Finding, Histogram, Lines, Row, Series, Study, View
+from hessmap.studies import Answer, Case, Check, Column, Finding, Histogram, Lines, Row, Series, Study, View
 
 _WIDE = ((2, 4), (5, 10), (10, 20), (20, 40), (40, 80), (80, 160))
 _NARROW = ((4, 2), (10, 5), (20, 10), (40, 20), (80, 40), (160, 80))
@@ -158,7 +158,6 @@ STUDY = Study(
     name="teacher/linear-law",
     question="Do the Hessian eigenvalues of linear teachers follow chi-squared plus Marchenko-Pastur?",
     reference="A Teacher-Student Perspective on .. Learning Near the Optimal Point, Figures 2, 6 and 7, equation 15",
-    depends_on="they do with scale 1, and not with the printed 1 / Ni",
     cases=cases(),
     measure=measure,
     checks=(
@@ -201,4 +200,9 @@ STUDY = Study(
         ),
     ),
     seconds=lambda case: 8.0 if case["item"] == "distance" else 2.0,
+    answered=Answer(
+        "It depends on the scale: they do with scale 1, the nearer the larger the teacher; with the printed scale"
+        " 1 / Ni the distance is never below 0.1.",
+        "+|+++++++",
+    ),
 )

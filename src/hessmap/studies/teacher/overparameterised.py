@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from hessmap.studies import INDEX, Case, Check, Column, Finding, Lines, Row, Series, Study, View
+from hessmap.studies import INDEX, Answer, Case, Check, Column, Finding, Lines, Row, Series, Study, View
 
 POLYNOMIALS = {
     "identity": (0, 1),
@@ -185,5 +185,11 @@ STUDY = Study(
             Column("top_ratio", "largest / teacher's", ".3f"),
             Column("trace_ratio", "trace / teacher's", ".3f"),
         ),
+    ),
+    answered=Answer(
+        "That depends on where the extra units are: with both weights zero the spectrum is the teacher's and"
+        " zeros; split, or with one weight zero, the same function has another spectrum. All ranks are as"
+        " predicted.",
+        "+|++++",
     ),
 )

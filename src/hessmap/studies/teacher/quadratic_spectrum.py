@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
-from hessmap.studies import Case, Check, Column, Finding, Lines, Row, Series, Study, View
+from hessmap.studies import Answer, Case, Check, Column, Finding, Lines, Row, Series, Study, View
 from hessmap.studies.teacher.spectra_of_teachers import density_figure, extremes, log_density, sized_cases
 
 EPSILON = 1.0
@@ -142,5 +142,10 @@ STUDY = Study(
             Column("second.mean", "second"),
             Column("median_positive", "median > 0"),
         ),
+    ),
+    answered=Answer(
+        "As many as the formula of the rank says, most of them nearing zero as N grows; the one away from all others"
+        " grows with |J0|^2, which is Nh (1 + 2/Ni) + 4 on average.",
+        "+|++++++++",
     ),
 )

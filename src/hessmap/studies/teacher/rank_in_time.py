@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from hessmap.studies import Case, Check, Column, Finding, Lines, Mark, Row, Series, Study, View
+from hessmap.studies import Answer, Case, Check, Column, Finding, Lines, Mark, Row, Series, Study, View
 
 ACTIVATIONS: dict[str, str] = {
     "identity": "identity",
@@ -207,5 +207,10 @@ STUDY = Study(
             Column("num_negative_at_start", "negative"),
             Column("has_reached", "reached"),
         ),
+    ),
+    answered=Answer(
+        "It falls to that of the teacher, which H_o has all along; non-linear students begin with full rank (24"
+        " of 24), and wider ones end between the N_eff of the teacher and their own.",
+        "+|++++",
     ),
 )

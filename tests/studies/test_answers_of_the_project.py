@@ -1,0 +1,83 @@
+"""Every study of the project has an answer of its own, written for the results that are committed."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from hessmap.runs.collection import collection_from_results
+from hessmap.runs.registry import find, listing
+from hessmap.runs.verdict import Verdict
+
+RESULTS = Path(__file__).parents[2] / "results"
+# Their results are being added to: the answer is written when they are complete.
+IN_WORK = {
+    "function/published-setting",
+    "layers/full-hessian",
+    "layers/published-networks",
+    "layers/subspace",
+    "layers/training",
+}
+NAMES = [listed.name for listed in listing()]
+ANSWERED = sorted(set(NAMES) - IN_WORK)
+GENERIC = ("All that is", "Some of what is", "Nothing of what is", "Open")
+
+
+@cache
+def verdict(name: str) -> Verdict:
+    return collection_from_results(find(name), RESULTS).verdict
+
+
+def sentence_of(name: str) -> str:
+    answered = find(name).answered
+    assert answered is not None, f"{name} has no answer of its own"
+    return answered.sentence
+
+
+def test_the_studies_in_work_are_few_and_exist() -> None:
+    assert set(NAMES) >= IN_WORK
+    assert len(IN_WORK) <= 5
+
+
+@pytest.mark.parametrize("name", ANSWERED)
+def test_an_answer_was_written_for_the_committed_results(name: str) -> None:
+    sentence, stored = sentence_of(name), verdict(name)
+    assert find(name).answered.outcomes == stored.outcomes, f"read again: {sentence!r}"  # type: ignore[union-attr]
+    assert find(name).answer(stored) == sentence
+
+
+@pytest.mark.parametrize("name", ANSWERED)
+def test_an_answer_is_a_sentence_that_answers_the_question(name: str) -> None:
+    sentence, question = sentence_of(name), find(name).question
+    assert sentence.endswith(".")
+    assert 20 < len(sentence) < 260
+    assert not sentence.startswith(GENERIC)
+    first = question.split(" ", 1)[0].lower()
+    if first in ("do", "does", "is", "are", "have"):
+        assert sentence.startswith(("Yes", "No:", "It depends")), sentence
+        assert not (sentence.startswith("Yes") and verdict(name).fails)
+        assert sentence not in ("Yes.", "It depends.")
+
+
+@pytest.mark.parametrize("name", ANSWERED)
+def test_every_number_of_an_answer_stands_in_its_claims(name: str) -> None:
+    """Nobody writes a sentence again when a number changes: it has those of the claims and of their details alone."""
+    stored = verdict(name)
+    claims = " ".join(f"{finding.claim} {finding.detail}" for finding in stored.findings)
+    assert unsupported_numbers(sentence_of(name), f"{find(name).question} {find(name).reference} {claims}") == set()
+
+
+def unsupported_numbers(sentence: str, claims: str) -> set[str]:
+    """The numbers of a sentence that a text does not have, digit by digit."""
+    number = re.compile(r"\d[\d,.]*(?:e-?\d+)?")
+    there, said = ({found.rstrip(".,") for found in number.findall(text)} for text in (claims, sentence))
+    return said - there
+
+
+def test_the_check_of_numbers_bites() -> None:
+    claims = "The formula is right on 2,000 of 2,000 networks (to 1e-3)"
+    assert unsupported_numbers("Yes, on 2,000, to 1e-3.", claims) == set()
+    assert unsupported_numbers("Yes, on 2,001, to 1e-4.", claims) == {"2,001", "1e-4"}
