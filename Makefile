@@ -30,7 +30,7 @@ format: install
 	$(BIN)/ruff format .
 
 types: install
-	$(BIN)/mypy
+	$(BIN)/mypy --num-workers auto
 
 # One process for each core, one thread for each process: tiny problems lose by more. Bytecode is kept, wherever the
 # environment says otherwise: some tests start a fresh Python, which would compile the package again.
