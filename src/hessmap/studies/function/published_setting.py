@@ -189,7 +189,7 @@ STUDY = Study(
     ),
     answered=Answer(
         "It depends: rank 4 for inputs of deviation 0.3, 5 for deviation 1; at the two minima that were reached, one"
-        " training each, the norm is 7.8 and 8.6 a layer and not 6.",
+        " training each, the norm is 7.81 and 8.63 a layer and not 6.",
         "|?+??++??-+--++--",
     ),
 )
