@@ -1,29 +1,36 @@
-"""The page of all studies: question, source, verdict of the committed results, and the figure where there is one."""
+"""The page of all studies: question, answer and verdict of the committed results, source, and the figure."""
 
 from __future__ import annotations
 
-import json
+import re
 from itertools import groupby
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from mkdocs.config.defaults import MkDocsConfig
-from mkdocs.structure.files import File, Files
+from hessmap.runs.collection import collection_from_results, results_path
+from hessmap.runs.registry import Listing, find, listing
 
-from hessmap.runs.registry import Listing, listing
+if TYPE_CHECKING:
+    from mkdocs.config.defaults import MkDocsConfig
+    from mkdocs.structure.files import Files
 
 ROOT = Path(__file__).parents[2]
 FAMILIES = {
+    "attention": ("Attention", "attention-residual.md"),
     "certificates": ("Certificates", "certificates.md"),
     "cnn": ("Convolutional networks", "convolutional.md"),
     "fcn": ("Fully connected networks", "fully-connected.md"),
     "function": ("The rank of the function", "function-rank.md"),
     "learning": ("Learning coefficients", "learning-coefficients.md"),
     "layers": ("Layer by layer", "layers.md"),
+    "residual": ("Residual networks", "attention-residual.md"),
     "teacher": ("Teacher and student", "teacher-student.md"),
 }
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
+    from mkdocs.structure.files import File
+
     files.append(File.generated(config, "gallery/studies.md", content=studies_page()))
     return files
 
@@ -45,10 +52,18 @@ def studies_page() -> str:
 
 def study_entry(study: Listing) -> str:
     stem = study.name.replace("/", "-")
-    lines = [f"### `{study.name}`", study.question, f"*{study.reference}*"]
-    results = ROOT / "results" / f"{stem}.json"
-    if results.exists():
-        lines.append(f"**{json.loads(results.read_text(encoding='utf-8'))['verdict']}**")
+    lines = [f"### `{study.name}`", study.question]
+    declared = find(study.name)
+    if results_path(declared, ROOT / "results").exists():
+        verdict = collection_from_results(declared, ROOT / "results").verdict
+        lines.append(f"**{literal(declared.answer(verdict))}**")
+        lines.append(literal(f"{verdict.against} {verdict.sentence}".strip()))
+    lines.append(f"*{literal(study.reference)}*")
     pictures = sorted((ROOT / "docs" / "pictures").glob(f"{stem}.*"))
     lines += [f"![{study.question}](../pictures/{picture.name}){{ loading=lazy }}" for picture in pictures]
     return "\n\n".join(lines)
+
+
+def literal(text: str) -> str:
+    """A sentence as it is, whatever of it Markdown would read as a sign: ``E[M]``, ``k*``, ``H_o``."""
+    return re.sub(r"([\\`*_{}\[\]])", r"\\\1", text).replace("<", "&lt;")

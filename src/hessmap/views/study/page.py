@@ -28,6 +28,7 @@ def study_page(collection: Collection, address: str, interactive: bool = False) 
         title=collection.study.question,
         study=collection.study,
         verdict=verdict,
+        findings=sorted(verdict.findings, key=lambda finding: finding.holds is not False),
         answer=collection.study.answer(verdict),
         verdict_class=_verdict_class(verdict),
         figures=inline_drawings(collection, interactive),

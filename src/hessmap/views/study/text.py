@@ -15,7 +15,7 @@ from hessmap.runs.description import StudyDescription
 from hessmap.runs.registry import Listing
 from hessmap.runs.run import RunSummary
 from hessmap.runs.store import Summary
-from hessmap.runs.verdict import Judgement, Verdict
+from hessmap.runs.verdict import Finding, Judgement, Verdict
 from hessmap.views.study.table import study_table, words
 from hessmap.views.tables.contents import FittingTable, new_table
 
@@ -74,17 +74,20 @@ def collection_view(collection: Collection, num_lines: int, written: Sequence[Pa
 
 
 def verdict_view(verdict: Verdict) -> RenderableType:
-    """The verdict in a sentence, each claim, and the cases that disagree or cannot be decided."""
+    """The claims that fail, the verdict in a sentence, other claims, and cases that disagree or cannot be decided."""
     style = "bold green" if verdict.holds else "bold yellow"
-    parts = [Text(verdict.sentence, style=style)]
-    for finding in verdict.findings:
-        detail = f" ({finding.detail})" if finding.detail else ""
-        parts.append(Text(f"  {finding.outcome}: {finding.claim}{detail}"))
+    others = [finding for finding in verdict.findings if finding.holds is not False]
+    parts = [_claim(finding) for finding in verdict.failing]
+    parts += [Text(verdict.sentence, style=style), *map(_claim, others)]
     for judgements in (verdict.disagreements, verdict.undecidable):
         parts += [Text(f"  {judgement.word}: {_judgement(judgement)}") for judgement in judgements[:_MAX_JUDGEMENTS]]
         if len(judgements) > _MAX_JUDGEMENTS:
             parts.append(Text(f"  and {len(judgements) - _MAX_JUDGEMENTS} more", style="dim"))
     return Group(*parts)
+def _claim(finding: Finding) -> Text:
+    return Text(f"  {finding.outcome}: {finding.claim}{f' ({finding.detail})' if finding.detail else ''}")
+
+
 
 
 def _judgement(judgement: Judgement) -> str:

@@ -164,7 +164,7 @@ def _study(explorer: Explorer, name: str, data: str | None) -> dict[str, Any]:
         **shown,
         "has_records": True,
         "answer": study.answer(verdict),
-        "verdict": verdict.sentence,
+        "verdict": f"{verdict.against} {verdict.sentence}".strip(),
         "outcome": "fails" if verdict.fails else "holds" if verdict.holds else "open",
         "findings": [{"outcome": one.outcome, "claim": one.claim, "detail": one.detail} for one in verdict.findings],
         "judgements": _judgements(verdict),
