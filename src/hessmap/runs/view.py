@@ -131,7 +131,7 @@ class Plane(Figure):
 
 @dataclass(frozen=True)
 class Column:
-    """A column of the table: a name, what stands above it, and how a number is written."""
+    """A column of the table: a name, what stands above it, how a number is written, and what is said for some words."""
 
     name: str
     label: str = ""
@@ -155,3 +155,4 @@ class View:
     @property
     def columns(self) -> tuple[Column, ...]:
         return tuple(Column(item) if isinstance(item, str) else item for item in self.table)
+    said: Mapping[str, str] = field(default_factory=dict)

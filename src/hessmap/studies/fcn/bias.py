@@ -167,8 +167,11 @@ STUDY = Study(
             "sweep",
             "loss",
             "widths",
+            Column("num_samples", "N"),
             Column("data_ranks.centred_input_rank", "r_c"),
-            *(Column(f"{kind}.loss", f"H_L {kind}") for kind in ("predicted", "measured", "printed")),
+            Column("predicted.loss", "H_L"),
+            Column("measured.loss", "meas."),
+            Column("printed.loss", "printed"),
         ),
     ),
     answered=Answer(

@@ -236,11 +236,10 @@ STUDY = Study(
         figures=(_figure("$H_o$, ReLU", "outer_product", **_AS_PRINTED), _figure("$H_f$", "functional")),
         table=(
             *("network", "part", "activation", "bias", "loss"),
-            Column("expected_plateaus", "plateaus"),
-            Column("num_plateaus", "found"),
-            Column("printed", "K - M"),
+            *(Column("expected_plateaus", "plateaus"), Column("num_plateaus", "found"), Column("printed", "K-M")),
             *("smallest", "fewest", "most"),
         ),
+        group_by=("network", "part", "activation", "bias", "loss"),
     ),
     answered=Answer(
         "In H_o K - M_{L-1} times where the last hidden layer is narrower than the output, more often only under"

@@ -138,6 +138,7 @@ STUDY = Study(
         ),
         table=(
             *shared.LAYER,
+            Column("size", "images", said={"long": "all"}),
             Column("first_nine.on_mean", "1-9 over v_1", ".3f"),
             Column("expected_on_mean", "of the product", ".3f"),
             Column("later.on_mean", "10-20 over v_1", ".3f"),
@@ -145,7 +146,7 @@ STUDY = Study(
             Column("later.on_outliers", "10-20", ".3f"),
             Column("diagonal", "h_i over u_i", ".3f"),
         ),
-        group_by=shared.LAYER,
+        group_by=(*shared.LAYER, "size"),
         panels_in_a_row=4,
     ),
     answered=Answer(

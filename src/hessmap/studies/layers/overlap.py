@@ -195,6 +195,7 @@ STUDY = Study(
             "layer",
             "compared",
             Column("num_outputs", "m"),
+            Column("size", "images", said={"long": "all"}),
             Column("count", "to k"),
             Column("num_live", "live"),
             Column("growth_end", "k*"),
@@ -204,7 +205,7 @@ STUDY = Study(
             Column("at_twice", "at 2m", ".3f"),
             Column("input_overlap", "(t.t')^2", ".3f"),
         ),
-        group_by=("data", "network", "labels", "layer", "compared", "count"),
+        group_by=("data", "network", "labels", "layer", "compared", "size", "count"),
     ),
     answered=Answer(
         "It depends on width and data: the narrow F-16 agrees most between k* - 2 and its live units + 1, by"

@@ -81,12 +81,13 @@ STUDY = Study(
         figures=(*(_ratios(*shown) for shown in shared.SHOWN), _ratios("cifar10", "LeNet5", 90, ", all images")),
         table=(
             *shared.LAYER,
+            Column("size", "images", said={"long": "all"}),
             Column("mean_of_10", "mean of top 10", ".3f"),
             Column("mean_of_all", "of all found", ".3f"),
             Column("least", "least", ".3f"),
             Column("by_chance", "random matrix", ".3f"),
         ),
-        group_by=shared.LAYER,
+        group_by=(*shared.LAYER, "size"),
     ),
     answered=Answer(
         "It depends: on digits the top 10 are, by more than 0.9 but for fc1 after 300 epochs; the mean of all"

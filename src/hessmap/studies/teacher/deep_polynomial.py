@@ -144,6 +144,7 @@ STUDY = Study(
             "activation",
             "degree",
             "inputs",
+            "batch",
             Column("num_networks", "networks"),
             Column("num_right", "formula right"),
             Column("num_at_bound", "at the bound"),

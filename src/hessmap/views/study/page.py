@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 from hessmap.runs.collection import Collection, shared_error
@@ -21,15 +20,15 @@ def study_page(collection: Collection, address: str, interactive: bool = False) 
 
     ``interactive`` puts the figures in as data as well, and the script that draws them.
     """
-    verdict, table = collection.verdict, study_table(collection)
+    verdict, table = collection.verdict, study_table(collection, _MAX_LINES)
     failures = collection.stored.failures
     return page(
         "study.html.j2",
         title=collection.study.question,
         study=collection.study,
         verdict=verdict,
-        findings=sorted(verdict.findings, key=lambda finding: finding.holds is not False),
         answer=collection.study.answer(verdict),
+        findings=sorted(verdict.findings, key=lambda finding: finding.holds is not False),
         verdict_class=_verdict_class(verdict),
         figures=inline_drawings(collection, interactive),
         judgements=(
@@ -38,8 +37,8 @@ def study_page(collection: Collection, address: str, interactive: bool = False) 
             ("Cases that cannot be decided", _lines(verdict.undecidable)),
         ),
         failures=[{"case": failure.key, "error": shared_error(failure)} for failure in failures[:_MAX_LINES]],
-        table=replace(table, lines=table.lines[:_MAX_LINES]),
-        num_hidden=max(0, len(table.lines) - _MAX_LINES),
+        table=table,
+        num_hidden=table.num_left_out,
         commands=_commands(collection, address),
         source=collection.source,
         provenances=[_made_with(content) for content in collection.stored.provenances],

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Group, RenderableType
@@ -56,10 +55,9 @@ def summary_view(summary: RunSummary) -> RenderableType:
 
 def collection_view(collection: Collection, num_lines: int, written: Sequence[Path]) -> RenderableType:
     """The question, the table, the verdict, and where the figures are."""
-    contents = study_table(collection)
-    shown = replace(contents, lines=contents.lines[:num_lines] if num_lines else contents.lines)
-    hidden = len(contents.lines) - len(shown.lines)
-    more = [Text(f"{hidden:,} more lines; --rows 0 prints all.", style="dim")] if hidden else []
+    shown = study_table(collection, num_lines or None)
+    hidden = shown.num_left_out
+    more = [Text(f"{hidden:,} more lines, between these; --rows 0 prints all.", style="dim")] if hidden else []
     return Group(
         Text(collection.study.question, style="bold"),
         Text(collection.study.reference, style="dim"),
@@ -84,10 +82,10 @@ def verdict_view(verdict: Verdict) -> RenderableType:
         if len(judgements) > _MAX_JUDGEMENTS:
             parts.append(Text(f"  and {len(judgements) - _MAX_JUDGEMENTS} more", style="dim"))
     return Group(*parts)
+
+
 def _claim(finding: Finding) -> Text:
     return Text(f"  {finding.outcome}: {finding.claim}{f' ({finding.detail})' if finding.detail else ''}")
-
-
 
 
 def _judgement(judgement: Judgement) -> str:

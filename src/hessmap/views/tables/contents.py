@@ -22,13 +22,14 @@ HESSIAN_NAMES: dict[str, str] = {part: f"{symbol} {part.replace('_', ' ')}" for 
 class Table:
     """Labels above, lines of text below, which columns hold numbers, and which say what a line is about.
 
-    Without ``is_key`` these are the columns of words.
+    Without ``is_key`` these are the columns of words. ``num_left_out`` lines are not there.
     """
 
     labels: tuple[str, ...]
     lines: tuple[tuple[str, ...], ...]
     is_number: tuple[bool, ...]
     is_key: tuple[bool, ...] = ()
+    num_left_out: int = 0
 
     @property
     def keys(self) -> list[int]:
@@ -63,12 +64,17 @@ class FittingTable:
 def column_parts(contents: Table, width: int) -> list[list[int]]:
     """Which columns stand side by side within a width: the keys in every part, then as many others as fit.
 
+    Where the keys take more than half of the width, those that the others make up for stand in the first part alone.
+
     >>> wide = Table(("name", "a", "b"), (("x", "1234567", "1234567"),), (False, True, True))
     >>> column_parts(wide, 30), column_parts(wide, 16)
     ([[0, 1, 2]], [[0, 1], [0, 2]])
     """
     keys = contents.keys
     taken = sum(_least_width(contents, place) + _GAP for place in keys)
+    if taken > width // 2:
+        keys = _needed_keys(contents, width // 2)
+        taken = sum(_least_width(contents, place) + _GAP for place in keys)
     others = [place for place in range(len(contents.labels)) if place not in keys]
     widest = max((_least_width(contents, place) + _GAP for place in others), default=0)
     if taken + widest > width + _GAP:  # beside the widest column keys go on in the next line, word by word
@@ -83,6 +89,21 @@ def column_parts(contents: Table, width: int) -> list[list[int]]:
         parts[-1].append(place)
         room -= needed
     return [sorted(keys + part) for part in parts]
+
+
+def _needed_keys(contents: Table, width: int) -> list[int]:
+    """The keys, less the widest without which lines are told apart as well, until the others fit into a width."""
+    keys = contents.keys
+    for place in sorted(keys, key=lambda key: -_least_width(contents, key)):
+        rest = [key for key in keys if key != place]
+        is_wide = sum(_least_width(contents, key) + _GAP for key in keys) > width
+        if is_wide and rest and _num_different(contents, rest) == _num_different(contents, keys):
+            keys = rest
+    return keys
+
+
+def _num_different(contents: Table, columns: Sequence[int]) -> int:
+    return len({tuple(line[place] for place in columns) for line in contents.lines})
 
 
 def column_widths(contents: Table, columns: Sequence[int], width: int) -> list[int]:

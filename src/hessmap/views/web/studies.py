@@ -158,8 +158,7 @@ def _study(explorer: Explorer, name: str, data: str | None) -> dict[str, Any]:
         found = _collection(explorer, name, data)
     except NoRecords as error:
         return {**shown, "gap": str(error)}
-    verdict, contents = found.verdict, study_table(found)
-    hidden = max(0, len(contents.lines) - _MOST_LINES)
+    verdict, contents = found.verdict, study_table(found, _MOST_LINES)
     return {
         **shown,
         "has_records": True,
@@ -169,8 +168,8 @@ def _study(explorer: Explorer, name: str, data: str | None) -> dict[str, Any]:
         "findings": [{"outcome": one.outcome, "claim": one.claim, "detail": one.detail} for one in verdict.findings],
         "judgements": _judgements(verdict),
         "figures": _figures(name, found),
-        "table": {**table(contents), "lines": contents.lines[:_MOST_LINES]},
-        "hidden": hidden,
+        "table": table(contents),
+        "hidden": contents.num_left_out,
         "data": sorted({str(row.case["data"]) for row in found.stored.rows if study.data}),
         "num_records": len(found.stored.rows),
         "failures": [
