@@ -19,15 +19,14 @@ WORDS = ("Yes", "No", "It depends", "Open")
 
 
 def sections() -> Iterator[tuple[str, str]]:
-    """A study that a heading names, and the first paragraph below it that is no picture."""
+    """A study that a heading names, and the first paragraph below it."""
     for page in PAGES:
         text = (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8")
         pieces = re.split(r"^##+ (.*)$", text, flags=re.MULTILINE)
         for heading, body in zip(pieces[1::2], pieces[2::2], strict=True):
             named = re.search(r"`([a-z]+/[a-z0-9-]+)`", heading)
-            paragraphs = [part for part in body.strip().split("\n\n") if not part.startswith("![")]
-            if named and paragraphs:
-                yield named.group(1), paragraphs[0]
+            if named:
+                yield named.group(1), body.strip().split("\n\n")[0]
 
 
 SECTIONS = list(sections())
@@ -35,6 +34,13 @@ SECTIONS = list(sections())
 
 def test_there_is_a_section_for_most_studies() -> None:
     assert len(SECTIONS) > 50
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_page_begins_with_an_answer_or_the_picture_of_it(page: str) -> None:
+    _, *paragraphs = (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8").split("\n\n")
+    written = [paragraph for paragraph in paragraphs if not paragraph.startswith(("<!--", "!["))]
+    assert written[0].startswith("**"), written[0][:80]
 
 
 @pytest.mark.parametrize(("name", "paragraph"), SECTIONS, ids=lambda value: value if "/" in value[:20] else "")
