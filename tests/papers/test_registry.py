@@ -189,3 +189,23 @@ def test_a_wrong_status_or_field_is_refused() -> None:
     with pytest.raises(InvalidInput, match="an item has the fields of Item; 'Theorem 1'"):
         _item(0, {**known, "colour": "red"})
     assert list(STATUSES)[-1] == "not run"
+
+
+def uncited_studies(item: Item) -> list[str]:
+    """The studies with findings that an item names and of which it cites no verdict, where it was run."""
+    cited = {study for study, *_ in item.verdicts}
+    named = item.studies if item.status != "not run" else ()
+    return [study for study in named if study not in cited and verdict(study).findings]
+
+
+def test_every_study_that_an_item_names_has_a_verdict_that_it_cites() -> None:
+    """What a status does not stand on, nothing would hold against it."""
+    offenders = [f"{item.paper}: {item.item}: {study}" for item in ITEMS for study in uncited_studies(item)]
+    assert not offenders, "cite a verdict of each, or name the study no more:\n" + "\n".join(offenders)
+
+
+def test_a_study_without_a_cited_verdict_is_found() -> None:
+    item = Item(0, "Theorem 1", "Ranks agree.", "verified", evidence="seen", studies=("fcn/ntk", "fcn/conjectures"))
+    assert uncited_studies(item) == ["fcn/ntk", "fcn/conjectures"]
+    assert uncited_studies(replace(item, verdicts=(("fcn/ntk", "agrees"),))) == ["fcn/conjectures"]
+    assert uncited_studies(replace(item, status="not run")) == []

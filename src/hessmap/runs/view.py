@@ -136,6 +136,7 @@ class Column:
     name: str
     label: str = ""
     spec: str = ".4g"
+    said: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -155,4 +156,3 @@ class View:
     @property
     def columns(self) -> tuple[Column, ...]:
         return tuple(Column(item) if isinstance(item, str) else item for item in self.table)
-    said: Mapping[str, str] = field(default_factory=dict)

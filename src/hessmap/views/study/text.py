@@ -57,7 +57,8 @@ def collection_view(collection: Collection, num_lines: int, written: Sequence[Pa
     """The question, the table, the verdict, and where the figures are."""
     shown = study_table(collection, num_lines or None)
     hidden = shown.num_left_out
-    more = [Text(f"{hidden:,} more lines, between these; --rows 0 prints all.", style="dim")] if hidden else []
+    lines = f"{hidden:,} more line{'s' if hidden > 1 else ''} between these"
+    more = [Text(f"{lines}; --rows 0 prints all.", style="dim")] if hidden else []
     return Group(
         Text(collection.study.question, style="bold"),
         Text(collection.study.reference, style="dim"),
