@@ -206,6 +206,6 @@ STUDY = Study(
     answered=Answer(
         "It depends: for the test error of linear networks on the digits yes, for the rest of linear networks it"
         " is not decided; under ReLU no, there rank and parameters correlate by 0.9999.",
-        "+|+???----????----????----",
+        "+|+???----????----????----????----",
     ),
 )
