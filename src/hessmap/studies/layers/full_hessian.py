@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from hessmap.studies import INDEX, Case, Column, Finding, Lines, Mark, Row, Series, Study, View, grid
+from hessmap.studies import INDEX, Answer, Case, Column, Finding, Lines, Mark, Row, Series, Study, View, grid
 from hessmap.studies.layers.layer_cases import NUM_OUTLIERS
 from hessmap.studies.paired_claims import paired_finding
 
@@ -170,6 +170,10 @@ STUDY = Study(
     data=("digits", "mnist"),
     findings=findings,
     seconds=lambda case: _SECONDS[case["network"]],
+    answered=Answer(
+        "It depends on how many: on the digits the top nine to 0.87 and more, while of the top thirty less than 0.4 is left.",
+        "|?++-+++-?++++++-++-++++?+?????????",
+    ),
     view=View(
         figures=tuple(
             figure
