@@ -171,7 +171,7 @@ STUDY = Study(
     findings=findings,
     seconds=lambda case: _SECONDS[case["network"]],
     answered=Answer(
-        "It depends on how many: on the digits the top nine to 0.87 and more, while of the top thirty less than 0.4 is left.",
+        "It depends on how many: on the digits the top nine to 0.87 and more; of the top thirty less than 0.4 is left.",
         "|?++-+++-?++++++-++-++++?+?????????",
     ),
     view=View(
