@@ -8,7 +8,7 @@ from types import ModuleType
 import pytest
 from site_pages import ROOT
 
-from hessmap.runs.collection import collection_from_results
+from committed import committed
 from hessmap.runs.registry import find, listing
 
 
@@ -25,7 +25,7 @@ def hook() -> ModuleType:
 @pytest.mark.parametrize("name", ["cnn/rank-vs-filter", "layers/kronecker", "cnn/training"])
 def test_an_entry_has_the_answer_then_what_fails_then_the_counts(hook: ModuleType, name: str) -> None:
     study = find(name)
-    verdict = collection_from_results(study, ROOT / "results").verdict
+    verdict = committed(name).verdict
     (listed,) = (listed for listed in listing() if listed.name == name)
     _, question, answer, counts, reference, *_ = hook.study_entry(listed).split("\n\n")
     assert question == study.question

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from committed import committed
 from hessmap.errors import InvalidInput
 from hessmap.papers import STATUSES, Item, papers, stored_verdicts
 from hessmap.papers.registry import _item, verdicts_text
-from hessmap.runs.collection import collection_from_results
-from hessmap.runs.registry import find, listing
+from hessmap.runs.registry import listing
 from hessmap.runs.verdict import Verdict
 from hessmap.views.papers.documents import beginning, with_beginning
 
@@ -31,9 +31,8 @@ OTHER_THEORY = ("theory.attention.", "theory.residual.", "theory.learning.")
 OTHER_STUDIES = ("attention/", "residual/", "learning/", "certificates/data-priors")
 
 
-@cache
 def verdict(study: str) -> Verdict:
-    return collection_from_results(find(study), ROOT / "results").verdict
+    return committed(study).verdict
 
 
 @cache

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-from functools import cache
 from pathlib import Path
 
 import pytest
 
-from hessmap.runs.collection import collection_from_results
+from committed import committed
 from hessmap.runs.registry import find, listing
 from hessmap.runs.verdict import Verdict
 
@@ -24,9 +23,8 @@ ANSWERED = sorted(set(NAMES) - IN_WORK)
 GENERIC = ("All that is", "Some of what is", "Nothing of what is", "Open")
 
 
-@cache
 def verdict(name: str) -> Verdict:
-    return collection_from_results(find(name), RESULTS).verdict
+    return committed(name).verdict
 
 
 def sentence_of(name: str) -> str:

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from hessmap.runs.collection import collection_from_results, results_path, results_text
+from committed import committed
+from hessmap.runs.collection import results_path, results_text
 from hessmap.runs.encoding import decode, encode
 from hessmap.runs.registry import find, listing
 from hessmap.views.study.panels import curves, panels
@@ -19,7 +20,7 @@ NAMES = [listed.name for listed in listing() if results_path(find(listed.name), 
 @pytest.mark.parametrize("name", NAMES)
 def test_committed_results_can_be_shown(name: str) -> None:
     study = find(name)
-    collection = collection_from_results(study, RESULTS)
+    collection = committed(name)
     assert collection.stored.rows
     assert collection.notes == ()
     assert len(study_table(collection).lines) > 0
@@ -35,12 +36,12 @@ def test_committed_results_can_be_shown(name: str) -> None:
 def test_committed_results_are_written_as_an_export_writes_them(name: str) -> None:
     study = find(name)
     text = results_path(study, RESULTS).read_text(encoding="utf-8")
-    assert results_text(study, collection_from_results(study, RESULTS).stored) == text
+    assert results_text(study, committed(name).stored) == text
 
 
 def test_the_committed_simulation_is_what_the_formulas_give_now() -> None:
     study = find("fcn/simulate")
-    rows = collection_from_results(study, RESULTS).stored.rows
+    rows = committed(study.name).stored.rows
     light = [row for row in rows if row["num_layers"] <= 1000]
     assert len(light) > 40
     for row in light:

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from hessmap.runs.collection import Collection, StoredRecords, collection_from_results
-from hessmap.runs.registry import find, listing
+from committed import committed
+from hessmap.runs.collection import Collection, StoredRecords
+from hessmap.runs.registry import listing
 from hessmap.runs.verdict import Finding, Verdict
 from hessmap.studies import Column, Row, Study, View
 from hessmap.views.study.table import study_table
@@ -50,7 +51,7 @@ def test_words_of_records_can_be_said_otherwise() -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_no_two_lines_of_a_study_are_about_the_same(name: str) -> None:
-    table = study_table(collection_from_results(find(name), RESULTS))
+    table = study_table(committed(name))
     assert num_told_apart(table, table.keys) == len(table.lines)
     for part in column_parts(table, 80):
         assert num_told_apart(table, [place for place in part if place in table.keys]) == len(table.lines)
@@ -74,7 +75,7 @@ def test_of_many_lines_some_of_each_kind_are_shown() -> None:
 
 
 def test_a_long_study_shows_every_activation_loss_and_data_set() -> None:
-    found = collection_from_results(find("cnn/rank-vs-filter"), RESULTS)
+    found = committed("cnn/rank-vs-filter")
     lines = study_table(found, 40).lines
     kinds = {(line[0], "relu" in line[1], line[2]) for line in lines}
     assert {data for data, _, _ in kinds} == set(found.study.data)

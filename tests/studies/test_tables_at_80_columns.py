@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from hessmap.runs.collection import collection_from_results
-from hessmap.runs.registry import find, listing
+from committed import committed
+from hessmap.runs.registry import listing
 from hessmap.views.study.table import study_table
 from hessmap.views.study.text import collection_view
 from hessmap.views.tables.contents import FittingTable, Table
@@ -35,7 +35,7 @@ def lost_words(table: Table, text: str) -> list[str]:
 
 @pytest.mark.parametrize("name", STUDIES)
 def test_a_study_at_80_columns_loses_nothing(name: str) -> None:
-    found = collection_from_results(find(name), RESULTS)
+    found = committed(name)
     text = printed(collection_view(found, 40, ()))
     assert max(map(len, text.splitlines())) <= WIDTH
     assert "…" not in text
