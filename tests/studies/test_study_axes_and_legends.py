@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,8 @@ from matplotlib.figure import Figure as Canvas
 
 from hessmap.runs.collection import Collection, StoredRecords
 from hessmap.runs.view import Figure
-from hessmap.studies import Cloud, Histogram, Lines, Row, Series, Study, View
+from hessmap.studies import Cloud, Histogram, Lines, Mark, Row, Series, Slope, Study, View
+from hessmap.views.plots.style import HESSIAN_COLOURS
 from hessmap.views.study.figure import draw, study_figure
 from hessmap.views.study.panels import Panel
 
@@ -61,9 +63,109 @@ def test_a_stroke_is_explained_only_for_series_that_have_several() -> None:
     series = (Series("norm", line="p", points="p"), Series("next", points="q"), Series("loss", dashed="q"))
     axes = drawn(Lines(title="", x="n", series=series), rows_of(1.0, 2.0, q=3.0))
     handles, labels = axes.get_legend_handles_labels()
-    assert labels == ["norm", "next", "loss", "circles measured"]
-    strokes = [(handle.get_linestyle(), handle.get_marker()) for handle in handles[:3]]
-    assert strokes == [("-", "None"), ("None", "o"), ("--", "None")]
+    assert labels == ["norm", "next", "loss"]
+    strokes = [(handle.get_linestyle(), handle.get_marker()) for handle in handles]
+    assert strokes == [("-", "o"), ("None", "o"), ("--", "None")]
+
+
+ONE_STROKE_EACH = (Series("exact", line="p"), Series("estimate", points="q"))
+TWO_STROKES = (Series("width", line="p", points="q"),)
+
+
+@pytest.mark.parametrize(
+    ("series", "reading", "said"),
+    [
+        (ONE_STROKE_EACH, "circles estimated, lines exact", ["exact", "estimate"]),
+        (ONE_STROKE_EACH[1:], "circles measured", ["estimate"]),
+        (ONE_STROKE_EACH[1:], "circles enclosed to 1e-6", ["estimate", "circles enclosed to 1e-6"]),
+        (TWO_STROKES, "circles exact, lines claimed", ["width", "circles exact", "lines claimed"]),
+        (TWO_STROKES, "circles exact, bands over teachers", ["width", "circles exact"]),
+    ],
+)
+def test_a_legend_says_nothing_twice(series: tuple[Series, ...], reading: str, said: list[str]) -> None:
+    axes = drawn(Lines(title="", x="n", series=series, reading=reading), rows_of(1.0, 2.0, q=3.0))
+    assert axes.get_legend_handles_labels()[1] == said
+
+
+def test_a_legend_says_what_bands_go_over() -> None:
+    rows = tuple(
+        Row({"n": n, "init": init, "seed": seed}, {"p": n + init + seed})
+        for n in (1, 2)
+        for init in (0, 1)
+        for seed in (0, 1)
+    )
+    lines = Lines(title="", x="n", series=(Series("a", points="p"),))
+    assert drawn(lines, rows).get_legend_handles_labels()[1] == ["a", "bands over initialisations and seeds"]
+    one_init = tuple(row for row in rows if row["init"] == 0)
+    assert drawn(lines, one_init).get_legend_handles_labels()[1] == ["a", "bands over seeds"]
+    said = Lines(title="", x="n", series=lines.series, reading="bands over teachers")
+    assert drawn(said, one_init).get_legend_handles_labels()[1] == ["a", "bands over teachers"]
+
+
+@pytest.mark.parametrize("named", [{"title": "$H_f$, cifar10"}, {"title": "a", "y_label": "rank of $H_o$"}])
+def test_in_a_panel_of_one_hessian_no_series_has_the_colour_of_another(named: dict[str, str]) -> None:
+    lines = Lines(x="n", series=(Series("full", line="p"), Series("local", points="p")), **named)  # type: ignore[arg-type]
+    (axes,) = canvas_of(lines, rows=rows_of(1.0, 2.0)).axes
+    assert not set(HESSIAN_COLOURS.values()) & {line.get_color() for line in axes.lines}
+
+
+def test_reference_lines_have_none_of_the_colours_of_series() -> None:
+    marks = tuple(Mark(float(place), f"m{place}") for place in range(3))
+    series = tuple(Series(f"s{place}", line="p") for place in range(5))
+    (axes,) = canvas_of(Lines(title="", x="n", series=series, marks=marks), rows=rows_of(1.0, 2.0)).axes
+    colours = {line.get_label(): line.get_color() for line in axes.lines}
+    assert len(set(colours.values())) == 8
+
+
+def test_a_mark_of_each_value_of_a_field_has_the_colour_of_its_series() -> None:
+    rows = tuple(
+        Row({"activation": name}, {"at": np.array([1.0, 2.0]), "rank": rank})
+        for name, rank in (("relu", 5), ("tanh", 7))
+    )
+    mark = Mark("rank", "rank", by="activation")
+    lines = Lines(title="", x="index", series=(Series("{activation}", line="at"),), split="activation", marks=(mark,))
+    (axes,) = canvas_of(lines, rows=rows).axes
+    colours = {line.get_label(): line.get_color() for line in axes.lines}
+    at = {line.get_xdata()[0]: line.get_color() for line in axes.lines if list(line.get_ydata()) == [0, 1]}  # type: ignore[index, arg-type]
+    assert at == {5.0: colours["ReLU"], 7.0: colours["tanh"]}
+    assert axes.get_legend_handles_labels()[1] == ["ReLU", "tanh", "rank"]
+    assert colours["rank"] not in at.values()
+
+
+def test_a_slope_goes_through_a_point_of_its_rows() -> None:
+    rows = tuple(Row({"n": n, "kind": kind}, {"p": n * n}) for kind in "ab" for n in (1, 10, 100))
+    slope = Slope(0.5, "slope 1/2", y="p", where={"kind": "b"})
+    series = (Series("{kind}", points="p"),)
+    lines = Lines(title="", x="n", series=series, split="kind", slopes=(slope,), x_scale="log", y_scale="log")
+    drawn_slope = drawn(lines, rows).lines[-1]
+    assert drawn_slope.get_label() == "slope 1/2"
+    assert np.asarray(drawn_slope.get_xydata()) == pytest.approx(np.array([[1, 1000], [100, 10000]]))
+    first = Lines(title="", x="n", series=series, split="kind", slopes=(replace(slope, through="first", exponent=2.0),))
+    assert np.asarray(drawn(first, rows).lines[-1].get_xydata()) == pytest.approx(np.array([[1, 1], [100, 10000]]))
+
+
+@pytest.mark.parametrize(("places", "ticks"), [((1, 2, 4, 8), [1, 2, 4, 8]), ((4, 50, 51, 400), [4, 50, 400])])
+def test_a_logarithmic_axis_over_few_numbers_has_its_ticks_at_them(places: tuple[int, ...], ticks: list[int]) -> None:
+    lines = Lines(title="", x="n", series=(Series("a", points="p"),), x_scale="log")
+    axes = drawn(lines, tuple(Row({"n": n}, {"p": 1.0}) for n in places))
+    assert axes.get_xticks().tolist() == ticks
+    assert axes.xaxis.get_minorticklocs().size == 0
+
+
+def test_titles_and_labels_spell_names() -> None:
+    rows = tuple(
+        Row({"n": n, "data": "fashion_mnist", "num_hidden": 1, "layer_norm": norm}, {"p": 1.0})
+        for n in (1, 2)
+        for norm in (False, True)
+    )
+    lines = Lines(title="relu, cifar10", x="n", series=(Series("{data}", points="p"),), facet="num_hidden")
+    (axes,) = canvas_of(lines, rows=rows).axes
+    assert axes.get_title(loc="left") == "ReLU, CIFAR-10, 1 hidden layer"
+    assert axes.get_legend_handles_labels()[1][0] == "Fashion-MNIST"
+    cloud = Cloud(title="a", x="n", y="p", facet="layer_norm", colour="num_hidden")
+    first, _ = canvas_of(cloud, rows=rows).axes
+    assert first.get_title(loc="left") == "a, without layer norm"
+    assert first.get_legend_handles_labels()[1] == ["1 hidden layer"]
 
 
 def test_lines_beside_a_histogram_have_none_of_its_colours() -> None:
@@ -97,8 +199,7 @@ def test_kinds_of_two_fields_do_not_share_out_the_colours() -> None:
     rows = tuple(Row({"logit": one, "label": (one + 1) % 10}, {"p": 1.0 + one}) for one in range(10))
     clouds = (Cloud(title="", x="p", y="p", colour=field) for field in ("logit", "label"))
     for axes in canvas_of(*clouds, rows=rows).axes:
-        assert len({line.get_color() for line in axes.lines}) == 8
-        assert len({(line.get_color(), line.get_marker()) for line in axes.lines}) == 10
+        assert len({line.get_color() for line in axes.lines}) == 10
 
 
 def test_a_label_shows_the_words_of_a_case() -> None:

@@ -95,9 +95,7 @@ def collection_of(*figures: Any, rows: Any = ROWS, **more: Any) -> Collection:
 def test_numbers_over_a_field_are_averaged_over_seeds_and_sorted() -> None:
     drawn = curves(LINES, ROWS)
     assert [(curve.label, curve.style) for curve in drawn] == [
-        (f"$H_{{L}}$, activation {activation}", style)
-        for activation in ("relu", "tanh")
-        for style in ("dashed", "line", "points")
+        (f"$H_{{L}}$, {activation}", style) for activation in ("ReLU", "tanh") for style in ("dashed", "line", "points")
     ]
     measured = drawn[2]
     assert list(measured.x) == [2.0, 3.0, 4.0]
@@ -152,12 +150,13 @@ def test_every_kind_of_figure_draws_something(figure: Any) -> None:
 def test_predictions_are_lines_measurements_points_and_marks_dashes() -> None:
     axes = Figure().add_subplot()
     draw(axes, Panel(LINES, tuple(row for row in ROWS if row["activation"] == "relu")))
-    colour, bound, predicted, measured, *strokes, here = axes.lines[:8]
-    at_bounds = axes.lines[8:]
+    colour, bound, predicted, measured, *strokes, here = axes.lines[:9]
+    at_bounds = axes.lines[9:]
     assert (bound.get_linestyle(), predicted.get_linestyle(), measured.get_linestyle()) == ("--", "-", "None")
     assert measured.get_marker() == "o"
-    assert [line.get_label() for line in strokes] == ["circles measured", "lines predicted", "dashes bounds"]
-    assert [line.get_linestyle() for line in strokes] == ["None", "-", "--"]
+    said = ["circles measured", "lines predicted", "dashes bounds", "bands over seeds"]
+    assert [line.get_label() for line in strokes] == said
+    assert [line.get_linestyle() for line in strokes] == ["None", "-", "--", "-"]
     assert colour.get_color() == bound.get_color() == predicted.get_color() == measured.get_color()
     assert list(here.get_xdata()) == [3.0, 3.0]  # type: ignore[arg-type]
     assert [line.get_ydata()[0] for line in at_bounds] == [40.0, 60.0, 80.0]  # type: ignore[index]
@@ -330,14 +329,22 @@ def test_a_legend_says_what_circles_and_lines_are_and_hessians_have_their_colour
     assert handles[1].get_color() == HESSIAN_COLOURS["loss"]
     measured_only = Figure().add_subplot()
     draw(measured_only, Panel(Lines(title="", x="n", series=series[1:]), tuple(rows)))
-    assert measured_only.get_legend_handles_labels()[1] == ["$H_L$", "circles measured"]
+    assert measured_only.get_legend_handles_labels()[1] == ["$H_L$"]
 
 
-def test_one_hessian_under_two_activations_has_two_colours() -> None:
-    rows = tuple(Row({"n": n, "kind": kind}, {"m": n}) for kind in ("identity", "relu") for n in (1, 2))
-    one = Lines(title="", x="n", series=(Series("$H_L$, {kind}", points="m"),), split="kind")
+def test_one_hessian_under_two_activations_has_one_colour_and_two_shapes() -> None:
+    rows = tuple(
+        Row({"n": n, "activation": kind}, {"m": n, "p": n}) for kind in ("identity", "relu") for n in (1.0, 2.0)
+    )
+    one = Lines(title="", x="n", series=(Series("$H_L$, {activation}", points="m"),), split="activation")
     (axes,) = study_figure(collection_of(one, rows=rows)).axes
-    assert len({line.get_color() for line in axes.lines}) == 2
+    assert {line.get_color() for line in axes.lines} == {HESSIAN_COLOURS["loss"]}
+    assert [line.get_marker() for line in axes.get_legend_handles_labels()[0]] == ["o", "s"]
+    both = replace(one, series=(Series("$H_L$, {activation}", points="m", line="p"),))
+    (axes,) = study_figure(collection_of(both, rows=rows)).axes
+    handles, labels = axes.get_legend_handles_labels()
+    assert labels == ["$H_L$, linear", "$H_L$, ReLU", "markers measured", "lines predicted"]
+    assert [(line.get_marker(), line.get_linestyle()) for line in handles[:2]] == [("o", "-"), ("s", "-.")]
 
 
 def test_panels_with_the_same_entries_share_one_legend() -> None:

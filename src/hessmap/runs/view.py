@@ -31,11 +31,29 @@ class Series:
 
 @dataclass(frozen=True)
 class Mark:
-    """A reference line across a figure, at a number or at the value that a name leads to."""
+    """A reference line across a figure, at a number or at the value that a name leads to.
+
+    ``by`` names the field of a figure's ``split``: each of its values has a line of its own, in its colour.
+    """
 
     at: float | str
     label: str = ""
     axis: Literal["x", "y"] = "x"
+    by: str = ""
+
+
+@dataclass(frozen=True)
+class Slope:
+    """A reference line as x^``exponent``, straight where both axes are logarithmic, through a point of the records.
+
+    The point is the ``first`` or the ``last`` along x of the rows that have the values of ``where``, at height ``y``.
+    """
+
+    exponent: float
+    label: str
+    y: str
+    where: Mapping[str, Any] = field(default_factory=dict)
+    through: Literal["first", "last"] = "last"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,13 +80,15 @@ class Lines(Figure):
     """Series over ``x``: numbers over a field of the case, or arrays over an array or over their ``"index"`` (from 1).
 
     ``split`` names a field: every series is drawn once for each of its values. ``reading`` is what the legend says of
-    circles, lines and dashes, where it is not that they are measured, predicted and bounds.
+    circles, lines and dashes, where it is not that they are measured, predicted and bounds; what bands go over it says
+    by itself. ``slopes`` are lines of growth to compare with.
     """
 
     x: str
     series: tuple[Series, ...]
     split: str = ""
     reading: str = ""
+    slopes: tuple[Slope, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

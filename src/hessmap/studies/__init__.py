@@ -6,7 +6,7 @@
 from hessmap.runs.row import Row
 from hessmap.runs.study import Case, Study, grid
 from hessmap.runs.verdict import Answer, Check, Finding, Verdict
-from hessmap.runs.view import INDEX, Cloud, Column, Heatmap, Histogram, Lines, Mark, Plane, Series, View
+from hessmap.runs.view import INDEX, Cloud, Column, Heatmap, Histogram, Lines, Mark, Plane, Series, Slope, View
 
 __all__ = [
     "INDEX",
@@ -23,6 +23,7 @@ __all__ = [
     "Plane",
     "Row",
     "Series",
+    "Slope",
     "Study",
     "Verdict",
     "View",

@@ -25,7 +25,9 @@ from hessmap.views.interactive.figure import (
     thinning_note,
 )
 from hessmap.views.plots.style import without_mathematics
-from hessmap.views.study.legends import hessian_of, how_to_read
+from hessmap.views.study.colours import hessian_of
+from hessmap.views.study.legends import how_to_read
+from hessmap.views.study.line_marks import slope_line
 from hessmap.views.study.marks import histogram_density, matrix_over_fields, value_limits
 from hessmap.views.study.panels import (
     Curve,
@@ -77,7 +79,7 @@ def panel_data(panel: Panel) -> FigureData:
 def _panel_traces(panel: Panel) -> Drawn:
     match panel.figure:
         case Lines() as figure:
-            return tuple(map(_curve_trace, curves(figure, panel.rows))), words(figure.x), ""
+            return _lines(figure, panel.rows), words(figure.x), ""
         case Heatmap() as figure:
             return _heatmap(figure, panel.rows)
         case Histogram() as figure:
@@ -89,13 +91,26 @@ def _panel_traces(panel: Panel) -> Drawn:
     return (), "", ""
 
 
-def _curve_trace(curve: Curve) -> Trace:
+def _lines(figure: Lines, rows: Sequence[Row]) -> tuple[Trace, ...]:
+    """The curves, then lines of growth to compare with. One Hessian twice, as of two activations, has two colours."""
+    drawn = curves(figure, rows)
+    parts = {curve.colour: hessian_of(curve) for curve in drawn}
+    alone = {part for part in parts.values() if list(parts.values()).count(part) == 1}
+    traces = [_curve_trace(curve, parts[curve.colour] if parts[curve.colour] in alone else "") for curve in drawn]
+    for slope in figure.slopes:
+        x, y = slope_line(figure, slope, rows)
+        if x.size:
+            traces.append(Trace(_plain(slope.label), "dashed", x, y, colour="faint"))
+    return tuple(traces)
+
+
+def _curve_trace(curve: Curve, part: str) -> Trace:
     chosen = evenly(len(curve.x), _MOST_MARKS // 3 if curve.style == "points" else MOST_POINTS)
     low, high = (band[chosen] if curve.has_band else () for band in (curve.low, curve.high))
     groups = curve.rows if len(curve.rows) == 1 else [curve.rows[place] for place in chosen]
     keys = [_keys(group) for group in groups]
     x = [_plain(value) if isinstance(value, str) else value for value in (curve.x[place] for place in chosen)]
-    colour = hessian_of(curve) or series(curve.colour)
+    colour = part or series(curve.colour)
     return Trace(_plain(curve.label), _KINDS[curve.style], x, curve.y[chosen], low, high, colour, keys)
 
 
@@ -215,7 +230,7 @@ def _category_names(traces: Sequence[Trace], axis: str) -> tuple[str, ...]:
 
 def _thinning_text(panel: Panel, traces: Sequence[Trace]) -> str:
     if isinstance(panel.figure, Lines):
-        drawn = zip(traces, curves(panel.figure, panel.rows), strict=True)
+        drawn = zip(traces, curves(panel.figure, panel.rows), strict=False)
         return next(filter(None, (thinning_note(len(trace.x), len(curve.x)) for trace, curve in drawn)), "")
     if not isinstance(panel.figure, Cloud):
         return ""

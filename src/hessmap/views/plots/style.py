@@ -22,6 +22,8 @@ PAPER = "#ffffff"
 SHADE = "#f4f4f4"
 # The colours of Okabe and Ito, legible on white and on black.
 SERIES_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8e7cc3", "#8a8a8a")
+# Ten kinds of points, as of ten classes, with a colour each.
+KIND_COLOURS = (*SERIES_COLOURS, "#7f4a1d", "#a5c715")
 _MARKERS = ("o", "s", "^", "D")
 _STROKES = ("-", "-.", ":")
 # Darkest first: H_L, H_o, H_f.
@@ -34,14 +36,18 @@ def series_colour(place: int) -> str:
     return SERIES_COLOURS[place % len(SERIES_COLOURS)]
 
 
-def series_marker(place: int) -> str:
-    """Another shape of points each time the colours start again."""
-    return _MARKERS[place // len(SERIES_COLOURS) % len(_MARKERS)]
+def kind_colour(place: int) -> str:
+    return KIND_COLOURS[place % len(KIND_COLOURS)]
 
 
-def series_dashes(place: int) -> str:
-    """Another stroke each time the colours start again."""
-    return _STROKES[place // len(SERIES_COLOURS) % len(_STROKES)]
+def marker(place: int) -> str:
+    """Circles first; other shapes for what has a colour that another has."""
+    return _MARKERS[place % len(_MARKERS)]
+
+
+def stroke(place: int) -> str:
+    """Solid first; others for what has a colour that another has. Dashes are bounds, and not among them."""
+    return _STROKES[place % len(_STROKES)]
 
 
 def new_figure(width: float, height: float) -> Figure:

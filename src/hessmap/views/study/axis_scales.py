@@ -10,13 +10,16 @@ from typing import Literal
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.ticker import FormatStrFormatter, LogLocator, MaxNLocator, NullFormatter
+from matplotlib.ticker import FixedLocator, FormatStrFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
 from numpy.typing import NDArray
 
 from hessmap.runs.view import Figure, Heatmap, Limits, Plane, Scale
 
 _FEW_DECADES = 1.4  # up to here, or with one power of ten, a logarithmic axis has plain numbers at 1, 2 and 5
 _HALF_A_DECADE = 0.5  # up to here at every digit
+_FEW_PLACES = 12  # up to here a logarithmic axis over whole numbers has its ticks at them
+_APART = 0.075  # of such an axis: ticks whose numbers do not touch
+_LARGEST_PLAIN = 9999  # up to here powers of ten are plain numbers
 _MARGIN = 0.05
 _FAR_FROM_ZERO = 0.9  # least over largest value: beyond it an axis from zero would show one line
 
@@ -82,13 +85,36 @@ def _set_ticks(axes: Axes, name: Literal["x", "y"], limits: Limits) -> None:
     elif axis.get_scale() == "log":
         positive = values[values > 0]
         axis.set_minor_formatter(NullFormatter())
-        low, high = limits[0] or positive.min(), limits[1] or positive.max()
+        low, high = sorted((limits[0] or positive.min(), limits[1] or positive.max()))
+        places = np.unique(positive)
+        if name == "x" and 1 < places.size <= _FEW_PLACES and (places == np.round(places)).all():
+            axis.set_major_locator(FixedLocator(separate(places.tolist())))
+            axis.set_minor_locator(NullLocator())
+            axis.set_major_formatter(FormatStrFormatter("%g"))
+            return
         decades = log10(high / low)
         num_powers = floor(log10(high)) - ceil(log10(low)) + 1
         if decades < _FEW_DECADES or num_powers < 2:
             subs = (1.0, 2.0, 5.0) if decades > _HALF_A_DECADE else tuple(range(1, 10))
             axis.set_major_locator(LogLocator(subs=subs))
+        if decades < _FEW_DECADES or num_powers < 2 or (low >= 1 and high <= _LARGEST_PLAIN):
             axis.set_major_formatter(FormatStrFormatter("%g"))
+
+
+def separate(places: list[float]) -> list[float]:
+    """Those of the ascending numbers that stand apart on a logarithmic axis, the first and the last among them.
+
+    >>> separate([1, 2, 3, 4, 6, 8, 12, 24])
+    [1, 2, 3, 4, 6, 8, 12, 24]
+    >>> separate([10, 100, 101, 1000])
+    [10, 100, 1000]
+    """
+    least = _APART * log10(places[-1] / places[0])
+    found = places[:1]
+    for place in places[1:-1]:
+        if log10(place / found[-1]) >= least and log10(places[-1] / place) >= least:
+            found.append(place)
+    return [*found, places[-1]]
 
 
 def _data_values(axes: Axes, axis: Literal["x", "y"]) -> NDArray[np.float64]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from itertools import cycle
 from pathlib import Path
 
@@ -14,22 +15,17 @@ from hessmap.runs.row import Row
 from hessmap.runs.view import Cloud, Heatmap, Histogram, Lines, Mark, Plane
 from hessmap.views.interactive.studies import panel_data
 from hessmap.views.page import Drawing, inline_svg
-from hessmap.views.plots.style import FAINT, INK, dress, mathematics, new_figure, without_mathematics, write_figure
+from hessmap.views.plots.style import INK, dress, mathematics, new_figure, without_mathematics, write_figure
 from hessmap.views.study.axis_scales import set_limits, set_scales
-from hessmap.views.study.legends import place_legends, shades
-from hessmap.views.study.marks import draw_cloud, draw_heatmap, draw_histogram, draw_lines, draw_plane
-from hessmap.views.study.panels import Panel, panels
+from hessmap.views.study.colours import MARK_STROKES, shades
+from hessmap.views.study.legends import NEUTRAL, place_legends
+from hessmap.views.study.line_marks import draw_lines, series_looks
+from hessmap.views.study.marks import draw_cloud, draw_heatmap, draw_histogram, draw_plane
+from hessmap.views.study.panels import Panel, curves, panels
 
 _MAX_COLUMNS = 3
 _PANEL_INCHES = (4.4, 3.3)
 _IMAGE_INCHES = 2.0  # the height of rows of images
-# So that several marks of a panel differ.
-_MARK_STROKES = (
-    (FAINT, (4.0, 3.0)),
-    ("#8e7cc3", (1.0, 2.0)),
-    ("#e69f00", (6.0, 2.0, 1.0, 2.0)),
-    ("#56b4e9", (10.0, 3.0)),
-)
 
 
 def study_figure(collection: Collection, panel: int | None = None) -> Figure:
@@ -94,8 +90,11 @@ def draw(axes: Axes, panel: Panel, has_title: bool = False, colours: Mapping[str
         case Plane():
             draw_plane(axes, figure, panel.rows)
     set_scales(axes, figure)
-    for mark, (colour, dashes) in zip(figure.marks, cycle(_MARK_STROKES), strict=False):
-        _draw_mark(axes, mark, colour, dashes, panel.rows)
+    for mark, (colour, dashes) in zip(figure.marks, cycle(MARK_STROKES), strict=False):
+        if mark.by:
+            _draw_marks_of_values(axes, mark, dashes, panel, colours or {})
+        else:
+            _draw_mark(axes, mark, colour, dashes, panel.rows)
     set_limits(axes, figure)
     _label(axes, panel, panel.drawn_title if has_title else "")
 
@@ -117,3 +116,19 @@ def _draw_mark(axes: Axes, mark: Mark, colour: str, dashes: tuple[float, ...], r
     for number, place in enumerate(places):
         label = mathematics(mark.label) if mark.label and number == 0 else "_nolegend_"
         line(place, color=colour, linestyle=(0, dashes), linewidth=1.0, label=label)
+
+
+def _draw_marks_of_values(
+    axes: Axes, mark: Mark, dashes: tuple[float, ...], panel: Panel, colours: Mapping[str, str]
+) -> None:
+    """A mark of each value of a field, in the colour of its series; what the stroke means, the legend says once."""
+    if not isinstance(panel.figure, Lines):
+        return
+    drawn = curves(panel.figure, panel.rows)
+    looks = series_looks(drawn, colours)
+    shades_of = {curve.rows[0][0][mark.by]: looks[curve.colour].colour for curve in drawn}
+    for value, colour in shades_of.items():
+        rows = tuple(row for row in panel.rows if row[mark.by] == value)
+        _draw_mark(axes, replace(mark, label=""), colour, dashes, rows)
+    if mark.label and any(mark.at in row for row in panel.rows if isinstance(mark.at, str)):
+        axes.plot([], [], color=NEUTRAL, linestyle=(0, dashes), linewidth=1.0, label=mathematics(mark.label))

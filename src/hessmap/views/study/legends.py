@@ -1,132 +1,88 @@
-"""What the legends of a study say and where: beside the data, never on them; one colour for one name in all panels."""
+"""What the legends of a study say and where: beside the data, never on them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from matplotlib import colormaps
 from matplotlib.axes import Axes
-from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
-from hessmap.runs.view import Cloud, Histogram, Lines
-from hessmap.views.plots.style import HESSIAN_COLOURS, INK, SERIES_COLOURS, mathematics
-from hessmap.views.study.panels import Curve, Panel, curves, kind_label, kinds_of, sort_key
+from hessmap.runs.view import Lines
+from hessmap.views.plots.style import INK, mathematics
+from hessmap.views.study.panels import Curve
+from hessmap.views.study.spelling import plurals
 
 _SIGNS_AN_INCH = 15  # of a legend
 _SHARE_OF_AXES = 0.85  # of the width of a panel
 _LINE_INCHES = 0.19  # of a legend
 _MOST_SHARED = 14  # entries of a legend for all panels
 _STYLE: dict[str, Any] = {"frameon": False, "fontsize": 8.5, "labelcolor": INK}
-_NEUTRAL = "#555555"  # of entries that are about strokes of any colour; reference lines have another grey
+NEUTRAL = "#555555"  # of entries that are about strokes of any colour; reference lines have another grey
+_CIRCLE: dict[str, Any] = {"linestyle": "none", "marker": "o", "markersize": 4.5, "markerfacecolor": "none"}
 _STROKES: dict[str, dict[str, Any]] = {
-    "circles": {"linestyle": "none", "marker": "o", "markersize": 4.5, "markerfacecolor": "none"},
+    "circles": _CIRCLE,
+    "markers": _CIRCLE,
     "line": {"linestyle": "-", "linewidth": 1.5},
     "lines": {"linestyle": "-", "linewidth": 1.5},
     "dashes": {"linestyle": "--", "linewidth": 1.5},
     "bands": {"linestyle": "-", "linewidth": 6.0, "alpha": 0.3},
+    "triangles": {"linestyle": "none", "marker": "v", "markersize": 5.5},
 }
+_STYLES_OF = {"circles": "points", "line": "line", "lines": "line", "dashes": "dashed"}
+_ROLES = "circles measured, lines predicted, dashes bounds"
 
 Entries = list[tuple[str, Any]]
 
 
-def shades(opened: Sequence[Panel]) -> dict[str, str]:
-    """One colour for each label of all panels, none of them that of a Hessian, a histogram or a cloud beside them.
-
-    Where there are more labels than colours, those that no panel has together may share one.
-    """
-    drawn = [curves(panel.figure, panel.rows) for panel in opened if isinstance(panel.figure, Lines)]
-    labels = list(dict.fromkeys(curve.label for some in drawn for curve in some if not hessian_of(curve)))
-    has_hessians = any(hessian_of(curve) for some in drawn for curve in some)
-    taken = set(HESSIAN_COLOURS.values()) if has_hessians else set()
-    taken.update(*(_colours_of_no_lines(panel) for panel in opened))
-    free = [colour for colour in SERIES_COLOURS if colour not in taken]
-    clouds = _cloud_shades(opened)
-    if len(labels) <= len(free):
-        return clouds | dict(zip(labels, free, strict=False))
-    together = [{curve.label for curve in some} for some in drawn]
-    return clouds | (_reused(labels, together, free) or _graded(labels))
-
-
-def _reused(labels: Sequence[str], together: Sequence[set[str]], free: Sequence[str]) -> dict[str, str]:
-    """The first colour for each label that no label beside it has; empty where they do not suffice.
-
-    >>> _reused(["a", "b", "c"], [{"a", "b"}, {"b", "c"}], ["red", "blue"])
-    {'a': 'red', 'b': 'blue', 'c': 'red'}
-    """
-    found: dict[str, str] = {}
-    for label in labels:
-        beside = {other for panel in together if label in panel for other in panel}
-        taken = {found[other] for other in beside if other in found}
-        left = [colour for colour in free if colour not in taken]
-        if not left:
-            return {}
-        found[label] = left[0]
-    return found
-
-
-def _cloud_shades(opened: Sequence[Panel]) -> dict[str, str]:
-    """One colour for each kind of points of a field where panels have different kinds of it."""
-    fields: dict[str, list[dict[str, str]]] = {}
-    for figure, rows in ((panel.figure, panel.rows) for panel in opened):
-        if isinstance(figure, Cloud) and figure.colour:
-            kinds = {kind: kind_label(figure, kind) for kind in kinds_of(figure, rows)}
-            fields.setdefault(figure.colour, []).append(kinds)
-    found: dict[str, str] = {}
-    for parts in fields.values():
-        named = {kind: label for part in parts for kind, label in part.items()}
-        labels = [named[kind] for kind in sorted(named, key=sort_key)]
-        if any(len(part) < len(labels) for part in parts):
-            is_few = len(labels) <= len(SERIES_COLOURS)
-            found |= dict(zip(labels, SERIES_COLOURS, strict=False)) if is_few else _graded(labels)
-    return found
-
-
-def _graded(labels: Sequence[str]) -> dict[str, str]:
-    """More colours than can be told by name, from dark to light."""
-    scale = colormaps["viridis"]
-    return {label: to_hex(scale(0.92 * place / (len(labels) - 1))) for place, label in enumerate(labels)}
-
-
-def _colours_of_no_lines(panel: Panel) -> tuple[str, ...]:
-    """Measured and predicted density, or the one colour of a cloud of one kind."""
-    if isinstance(panel.figure, Histogram):
-        return SERIES_COLOURS[:2]
-    return SERIES_COLOURS[:1] if isinstance(panel.figure, Cloud) and not panel.figure.colour else ()
-
-
-def hessian_of(curve: Curve) -> str:
-    """Which of the three Hessians a curve is of, where its label is the symbol and no more; empty elsewhere.
-
-    Two curves of one Hessian, as of two activations, must have different colours.
-    """
-    parts = {"$H_L$": "loss", "$H_o$": "outer_product", "$H_f$": "functional"}
-    return parts.get(curve.label, "")
-
-
 def how_to_read(figure: Lines, drawn: Sequence[Curve]) -> str:
-    """What circles, lines and dashes are, where a series has more than one of them; empty elsewhere.
+    """What circles, lines, dashes and bands are, where the entries of the series do not say it; empty elsewhere.
 
-    A series of one stroke says by its own label what that is.
+    A series of one stroke shows and says by its own entry what that is. Lines that join circles say nothing.
     """
-    if figure.reading:
-        return figure.reading
-    several = [one for one in figure.series if one.points and (one.line or one.dashed)]
-    if not several:
-        return ""
-    styles = {curve.style for curve in drawn if curve.has_others}
-    if all(one.line in ("", one.points) for one in several):
-        styles -= {"line"}  # lines that join circles say nothing of their own
-    words_of = {"points": "circles measured", "line": "lines predicted", "dashed": "dashes bounds"}
-    return ", ".join(text for style, text in words_of.items() if style in styles)
+    has_roles = any(one.points and {one.line, one.dashed} - {"", one.points} for one in figure.series)
+    reading = figure.reading or (_ROLES if has_roles else "")
+    parts = [part for part in reading.split(", ") if part and _is_needed(part, figure, drawn)]
+    if "bands" not in figure.reading and any(curve.has_band for curve in drawn):
+        parts.append(f"bands over {plurals(_differing_fields(drawn))}")
+    return ", ".join(parts)
+
+
+def _is_needed(part: str, figure: Lines, drawn: Sequence[Curve]) -> bool:
+    """Whether a part of a reading says more than the entries of the series.
+
+    That is so of strokes that a series has together with others. Where all series are of one stroke, a reading of the
+    figure's own may say something of it, but not that circles are measured.
+    """
+    first = part.split()[0].rstrip(":")
+    if first not in _STYLES_OF:
+        return first != "bands" or any(curve.has_band for curve in drawn)
+    style = _STYLES_OF[first]
+    if any(_stroke_of(curve) == style for curve in drawn if curve.has_others):
+        return True
+    is_of_all = len({_stroke_of(curve) for curve in drawn}) == 1
+    return bool(figure.reading) and is_of_all and part != "circles measured"
+
+
+def _stroke_of(curve: Curve) -> str:
+    """The stroke that says something: that of circles, where a line joins them."""
+    return "points" if curve.is_joined else curve.style
+
+
+def _differing_fields(drawn: Sequence[Curve]) -> list[str]:
+    """The fields of the case in which rows differ that make one point, or one curve of arrays."""
+    found: dict[str, None] = {}
+    for rows in (rows for curve in drawn if curve.has_band for rows in curve.rows if len(rows) > 1):
+        names = [name for name in rows[0].case if len({row.case.get(name) for row in rows}) > 1]
+        found.update(dict.fromkeys(names))
+    return list(found)
 
 
 def explain_strokes(axes: Axes, reading: str) -> None:
     """An entry of the legend for each part of "circles measured, lines predicted", with such a circle and line."""
     for part in filter(None, reading.split(", ")):
         style = _STROKES.get(part.split()[0].rstrip(":"), {"linestyle": "none"})
-        axes.plot([], [], color=_NEUTRAL, label=mathematics(part), **style)
+        axes.plot([], [], color=NEUTRAL, label=mathematics(part), **style)
 
 
 def place_legends(figure: Figure, drawn: Sequence[Axes], num_columns: int) -> None:

@@ -1,4 +1,4 @@
-"""What each kind of figure puts on its axes: lines and points, colours, densities, clouds, parts of the plane."""
+"""What each kind of figure but lines puts on its axes: colours, densities, clouds, parts of the plane."""
 
 from __future__ import annotations
 
@@ -13,58 +13,15 @@ from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from hessmap.runs.row import Row
-from hessmap.runs.view import Cloud, Heatmap, Histogram, Lines, Plane
-from hessmap.views.plots.style import (
-    FAINT,
-    HESSIAN_COLOURS,
-    INK,
-    PAPER,
-    literal,
-    series_colour,
-    series_dashes,
-    series_marker,
-)
-from hessmap.views.study.legends import explain_strokes, hessian_of, how_to_read
-from hessmap.views.study.panels import Curve, curves, flat_values, kind_label, kinds_of, point_kinds
+from hessmap.runs.view import Cloud, Heatmap, Histogram, Plane
+from hessmap.views.plots.style import FAINT, INK, KIND_COLOURS, PAPER, kind_colour, literal, marker, series_colour
+from hessmap.views.study.panels import flat_values, kind_label, kinds_of, point_kinds
 from hessmap.views.study.table import words
 
 Floats = NDArray[np.float64]
-_FEW = 60  # more points than this are drawn small
 _MANY = 12  # more rows of a heatmap than this have small labels
-
-
-def draw_lines(axes: Axes, figure: Lines, rows: Sequence[Row], colours: Mapping[str, str]) -> None:
-    """Series over a field: predictions as lines, measurements as points, bounds dashed."""
-    drawn = curves(figure, rows)
-    reading = how_to_read(figure, drawn)
-    labelled: set[int] = set()
-    for curve in drawn:
-        shade = _shade(curve, colours)
-        is_new = curve.colour not in labelled
-        labelled.add(curve.colour)
-        is_colour_alone = bool(figure.reading) or (bool(reading) and curve.has_others)
-        if is_colour_alone and is_new:  # what its strokes are is said once for all
-            axes.plot([], [], series_dashes(curve.colour), color=shade, linewidth=3.0, label=curve.label)
-        _draw_curve(axes, curve, shade, curve.label if is_new and not is_colour_alone else None)
-    explain_strokes(axes, reading)
-    axes.set_xlabel(literal(words(figure.x)))
-
-
-def _shade(curve: Curve, colours: Mapping[str, str]) -> str:
-    part = hessian_of(curve)
-    return HESSIAN_COLOURS[part] if part else colours.get(curve.label, series_colour(curve.colour))
-
-
-def _draw_curve(axes: Axes, curve: Curve, shade: str, label: str | None) -> None:
-    if curve.has_band:
-        axes.fill_between(curve.x, curve.low, curve.high, color=shade, alpha=0.2, linewidth=0)
-    if curve.style == "points":
-        size = 4.5 if len(curve.x) <= _FEW else 1.5
-        marker = series_marker(curve.colour)
-        axes.plot(curve.x, curve.y, marker, color=shade, markersize=size, markerfacecolor="none", label=label)
-    else:
-        stroke = "--" if curve.style == "dashed" else series_dashes(curve.colour)
-        axes.plot(curve.x, curve.y, stroke, color=shade, linewidth=1.5, label=label)
+_CROWD = 300  # more points of a cloud than this are drawn in turns
+_NUM_TURNS = 25
 
 
 def draw_heatmap(axes: Axes, figure: Heatmap, rows: Sequence[Row]) -> None:
@@ -145,15 +102,19 @@ def draw_histogram(axes: Axes, figure: Histogram, rows: Sequence[Row]) -> None:
 
 
 def draw_cloud(axes: Axes, figure: Cloud, rows: Sequence[Row], colours: Mapping[str, str]) -> None:
-    """Points of two quantities, coloured by a third."""
+    """Points of two quantities, coloured by a third; of a crowd some of each kind in turn, so that none covers all."""
     x, y = (np.concatenate([flat_values(row, name) for row in rows]) for name in (figure.x, figure.y))
     kinds = np.concatenate([point_kinds(row, figure) for row in rows])
-    for place, kind in enumerate(kinds_of(figure, rows)):
-        chosen = kinds == kind
-        label = kind_label(figure, kind)
-        marker = "o" if label in colours else series_marker(place)
-        colour = colours.get(label, series_colour(place))
-        axes.plot(x[chosen], y[chosen], marker, color=colour, markersize=3.5, label=literal(label) or None)
+    found = kinds_of(figure, rows)
+    for turn in range(_NUM_TURNS if x.size > _CROWD else 1):
+        for place, kind in enumerate(found):
+            chosen = np.flatnonzero(kinds == kind)
+            chosen = chosen[turn::_NUM_TURNS] if x.size > _CROWD else chosen
+            label = kind_label(figure, kind)
+            shape = "o" if label in colours else marker(place // len(KIND_COLOURS))
+            colour = colours.get(label, kind_colour(place))
+            named = literal(label) if label and turn == 0 else None
+            axes.plot(x[chosen], y[chosen], shape, color=colour, markersize=3.5, label=named)
     if figure.diagonal:
         low = figure.x_limits[0] if figure.x_limits else None
         ends = [float(min(x.min(), y.min())) if low is None else low, float(max(x.max(), y.max()))]

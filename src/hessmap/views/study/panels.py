@@ -14,6 +14,7 @@ from hessmap.errors import unknown_name
 from hessmap.runs.row import Row
 from hessmap.runs.view import INDEX, Cloud, Figure, Lines, Series
 from hessmap.views.plots.style import literal, mathematics
+from hessmap.views.study.spelling import counted, phrase, shown_value, spelled
 from hessmap.views.study.table import words
 
 Style = Literal["line", "points", "dashed"]
@@ -31,12 +32,12 @@ class Panel:
     @property
     def title(self) -> str:
         """For people to read as it stands."""
-        return ", ".join(filter(None, (self.figure.title, self.facet)))
+        return ", ".join(filter(None, (spelled(self.figure.title), self.facet)))
 
     @property
     def drawn_title(self) -> str:
         """For matplotlib: what the study writes may hold mathematics, the value of a case does not."""
-        return ", ".join(filter(None, (mathematics(self.figure.title), literal(self.facet))))
+        return ", ".join(filter(None, (mathematics(spelled(self.figure.title)), literal(self.facet))))
 
 
 def panels(figures: Sequence[Figure], rows: Sequence[Row]) -> list[Panel]:
@@ -45,7 +46,7 @@ def panels(figures: Sequence[Figure], rows: Sequence[Row]) -> list[Panel]:
     for figure in figures:
         shown = [row for row in rows if matches(row, figure.where)]
         for value, group in _groups(shown, figure.facet).items():
-            opened.append(Panel(figure, tuple(group), f"{words(figure.facet)} {value}" if figure.facet else ""))
+            opened.append(Panel(figure, tuple(group), phrase(figure.facet, value) if figure.facet else ""))
     return opened
 
 
@@ -67,7 +68,8 @@ class Curve:
     """Points to be joined or dotted; ``low`` and ``high`` are the extremes of the rows that were averaged.
 
     ``rows`` are those behind each point; one entry alone stands behind every point of a curve of arrays.
-    ``has_others``: its series has other strokes, in the same colour.
+    ``has_others``: its series has other strokes, in the same colour. ``is_joined``: it is both the line and the points
+    of its series, so that the line says nothing of its own.
     """
 
     x: Sequence[Any]
@@ -78,6 +80,7 @@ class Curve:
     style: Style = "line"
     colour: int = 0
     has_others: bool = False
+    is_joined: bool = False
     rows: tuple[tuple[Row, ...], ...] = ()
 
     @property
@@ -91,7 +94,8 @@ def curves(figure: Lines, rows: Sequence[Row]) -> list[Curve]:
     groups = _groups(rows, figure.split).items()
     for colour, (series, (value, group)) in enumerate(product(figure.series, groups)):
         label = _label(series, figure, value, group[0])
-        has_others = sum(bool(getattr(series, style)) for style in _STYLES) > 1
+        is_joined = bool(series.points) and series.line == series.points
+        has_others = len({getattr(series, style) for style in _STYLES} - {""}) > 1
         for style in _STYLES:
             name = getattr(series, style)
             if name and not any(name in row for row in rows):
@@ -99,7 +103,8 @@ def curves(figure: Lines, rows: Sequence[Row]) -> list[Curve]:
             having = [row for row in group if name and name in row]
             if having:
                 mean = _mean_curve(having, figure.x, name)
-                drawn.append(replace(mean, label=label, style=style, colour=colour, has_others=has_others))
+                named = replace(mean, label=label, style=style, colour=colour, has_others=has_others)
+                drawn.append(replace(named, is_joined=is_joined and style != "dashed"))
     return drawn
 
 
@@ -107,9 +112,9 @@ def _label(series: Series, figure: Lines, value: Any, row: Row) -> str:
     """The label for matplotlib, with the values of the case in the place of their names."""
     label = mathematics(series.label)
     for name in row.case:
-        label = label.replace("{" + name + "}", literal(str(row.case[name]).replace("_", " ")))
+        label = label.replace("{" + name + "}", literal(shown_value(name, row.case[name])))
     if figure.split and label == mathematics(series.label):
-        split = literal(f"{words(figure.split)} {value}")
+        split = literal(phrase(figure.split, value))
         return f"{label}, {split}" if label else split
     return label
 
@@ -152,9 +157,9 @@ def kind_label(figure: Cloud, kind: str) -> str:
     if not figure.colour:
         return ""
     if sort_key(kind)[0] == float("inf"):
-        return kind.replace("_", " ")
+        return shown_value(figure.colour, kind)
     name = figure.colour.rpartition(".")[2]
-    return f"{kind} {words(name[4:])}" if name.startswith("num_") else f"{words(name)} {kind}"
+    return f"{kind} {counted(name, kind == '1')}" if name.startswith("num_") else f"{words(name)} {kind}"
 
 
 def flat_values(row: Row, name: str) -> NDArray[np.float64]:
