@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from hessmap.studies import Answer, Case, Finding, Row, Study, View, grid
 from hessmap.studies.certificates.certificate_record import (
     BOUND,
+    BOUND_AND_TEST_ERROR,
     PARTS_OF_BOUND,
     certificate_numbers,
     what_it_is_made_of,
@@ -54,7 +56,14 @@ STUDY = Study(
     findings=findings,
     seconds=lambda case: 5.0 if case["data"] == "digits" else 45.0,
     view=View(
-        figures=(what_it_is_made_of("objective"),),
+        figures=tuple(
+            replace(figure, title=f"{network} on {data}, by objective: {title}", where={"data": data})
+            for data, network in (("digits", "T-20"), ("mnist", "T-100"))
+            for title, figure in (
+                ("parts of the bound", what_it_is_made_of("objective")),
+                ("the bound", replace(BOUND_AND_TEST_ERROR, colour="objective")),
+            )
+        ),
         table=("data", "network", "basis", "objective", "seed", BOUND, *PARTS_OF_BOUND),
         group_by=("data", "network", "basis", "objective"),
     ),
