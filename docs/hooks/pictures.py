@@ -33,8 +33,27 @@ SHOWN_DATA = {
     "fcn/rank-vs-width": "cifar10",
     "layers/clusters": "digits",
 }
-# Studies whose largest networks are shown: the records that are not, None standing for a field that they do not have.
-NOT_SHOWN: dict[str, tuple[dict[str, str | None], ...]] = {
+# Studies of which a picture of all records would be too large: the records that are not shown, None standing for a
+# field that they do not have.
+NOT_SHOWN: dict[str, tuple[dict[str, object], ...]] = {
+    "function/gaussian-inputs": ({"variant": "gaussian 1, linear target"},),
+    "function/tripoints": ({"shape": "hook 1.0/0.5"}, {"shape": "sine 0.3/1.0"}, {"shape": "sine 0.7/0.9"}),
+    "layers/batch-norm": ({"data": "mnist"}, {"data": "fashion_mnist"}, {"data": "cifar10", "network": "LeNet5"}),
+    "layers/clusters": ({"space": "weights"},),
+    "layers/correspondence": (
+        {"data": "digits", "layer": "fc1"},
+        {"data": "mnist", "network": "F-200^2"},
+        {"data": "mnist", "layer": "fc1"},
+        {"data": "fashion_mnist"},
+        {"data": "cifar10", "size": None},
+    ),
+    "layers/deep-convolutions": tuple({"network": "VGG11-W32", "layer": f"conv{number}"} for number in (4, 6, 7)),
+    "layers/overlap": (
+        {"data": "mnist", "network": "LeNet5"},
+        {"data": "cifar10", "size": None},
+    ),
+    "layers/rank-one": ({"data": "fashion_mnist"},),
+    "layers/spectra": ({"data": "mnist", "network": "LeNet5"},),
     "layers/training": ({"data": "digits"}, {"data": "cifar10", "size": None}),
 }
 

@@ -102,9 +102,10 @@ STUDY = Study(
     seconds=lambda case: 1.0 if case["data"] == "digits" else 8.0,
     view=View(
         figures=tuple(
-            _falling(*shown, field, words)
-            for shown in shared.SHOWN
+            _falling(*shown, field, words)  # three networks in a row, the output factors below the input factors
+            for first in range(0, len(shared.SHOWN), 3)
             for field, words in (("input_eigenvalues", "E[x x$^T$]"), ("output_eigenvalues", "E[M]"))
+            for shown in shared.SHOWN[first : first + 3]
         ),
         table=(
             *shared.LAYER,
@@ -119,6 +120,7 @@ STUDY = Study(
             Column("share", "their share", ".1%"),
         ),
         group_by=shared.LAYER,
+        panels_in_a_row=3,
     ),
     answered=Answer(
         "It depends: without batch-norm the first eigenvector is nearly along the mean in most layers, standing"

@@ -224,6 +224,7 @@ STUDY = Study(
             Column("peak.growth_end", "k*", ".0f"),
         ),
         group_by=shared.LAYER,
+        panels_in_a_row=3,
     ),
     answered=Answer(
         "Little on digits and MNIST, where no input direction dominates and the Kronecker product explains less;"

@@ -127,7 +127,6 @@ def _cloud(data: str, moment: str, space: str, colour: str) -> Cloud:
         colour=colour,
         x_label="t-SNE, first coordinate",
         y_label="second coordinate",
-        x_limits=(-36.0, 56.0),  # room for the legend
     )
 
 
@@ -144,8 +143,8 @@ STUDY = Study(
         figures=tuple(
             _cloud(data, moment, space, colour)
             for data in ("digits", "mnist")
-            for moment, colour in (("initialisation", "logit"), ("minimum", "class"), ("minimum", "logit"))
             for space in _SYMBOLS
+            for moment, colour in (("initialisation", "logit"), ("minimum", "logit"), ("minimum", "class"))
         ),
         table=(
             "data",

@@ -132,14 +132,13 @@ def _figure(network: str, layer: str) -> Lines:
         x=INDEX,
         series=(
             Series("overlap of two models", points="overlap"),
-            Series("share over $v_1$", line="over_mean"),
+            Series("share of the k-th eigenvector over $v_1$", line="over_mean", points="over_mean"),
             Series("random spaces", dashed="chance"),
         ),
-        x_label="dimension k, or place of the eigenvector",
-        y_label="overlap; share",
+        x_label="dimension k, or place k of the eigenvector",
+        y_label="overlap, or share over $v_1$",
         y_limits=(0.0, 1.02),
-        reading="circles measured overlap, line share of the k-th eigenvector over $v_1$",
-        marks=(Mark("num_outputs", "m"), Mark("growth_end", "$k^*$")),
+        marks=(Mark("num_outputs", "outputs m"), Mark("growth_end", "$k^*$")),
     )
 
 

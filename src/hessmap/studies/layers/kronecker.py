@@ -79,12 +79,12 @@ def _overlaps(data: str, network: str, epochs: int) -> Lines:
         title=f"{data}, {network}, {epochs} epochs",
         where={"data": data, "network": network, "epochs": epochs},
         x=INDEX,
-        series=(Series("{layer}", line="overlap", dashed="best_overlap"),),
-        reading="lines E[M] (x) E[x x$^T$], dashes the nearest Kronecker product",
+        series=(Series("{layer}", line="overlap", points="overlap", dashed="best_overlap"),),
+        reading="circles measured with $E[M] \\otimes E[xx^T]$, dashes with the nearest Kronecker product",
         split="layer",
         x_label="dimension k",
         y_label="overlap of top-k eigenspaces",
-        y_limits=(0.0, 1.0),
+        y_limits=(0.0, 1.04),
         marks=(Mark(float(shared.NUM_OUTLIERS), "c - 1"),),
     )
 

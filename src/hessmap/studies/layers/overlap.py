@@ -141,30 +141,31 @@ def _figure(
         where={"data": data, "network": network, "labels": labels, "layer": layer, "compared": compared, **which},
         x=INDEX,
         series=(
-            Series("measured: circles", points="overlap"),
-            Series("from the factors", line="predicted"),
+            Series("measured", points="overlap"),
+            Series("predicted from the factors", line="predicted"),
             Series("random spaces", dashed="chance"),
-            *((Series("Theorem G.1 to $k^*$", line="theorem"),) if compared != "checkpoints" else ()),
+            *((Series("predicted by Theorem G.1, to $k^*$", line="theorem"),) if compared != "checkpoints" else ()),
         ),
         x_label="dimension k",
         y_label="overlap of top k",
-        marks=(Mark("growth_end", "smaller $k^*$"),),
+        marks=(Mark("growth_end", "smaller $k^*$"), Mark("num_outputs", "outputs m")),
     )
 
 
-# A peak at the outputs in narrow layers, none in wide ones, and the output layer; the table has all pairs.
+# A peak at the outputs in narrow layers, none in wide ones, and the output layer; then LeNet5 on all images and on
+# some. The table has all pairs.
 _FIGURES = (
     _figure("digits", "F-16", "random", "fc1"),
-    _figure("cifar10", "LeNet5", "true", "conv2", count=60),
-    _figure("mnist", "LeNet5", "true", "conv2", count=60),
+    _figure("digits", "F-200^2", "true", "fc1", count=_FAR),
+    _figure("mnist", "F-200^2", "true", "fc3"),
     *(
         _figure(data, "LeNet5", "true", layer, count=count)
-        for data in ("mnist", "cifar10")
+        for data in ("cifar10", "mnist")
         for layer, count in _COUNTS.items()
     ),
-    _figure("digits", "F-200^2", "true", "fc1", count=_FAR),
+    _figure("cifar10", "LeNet5", "true", "conv2", count=60),
+    _figure("mnist", "LeNet5", "true", "conv2", count=60),
     _figure("cifar10", "LeNet5", "true", "fc1", count=200),
-    _figure("mnist", "F-200^2", "true", "fc3"),
 )
 
 _SECONDS = {"digits": 1.5, "mnist": 40.0, "cifar10": 45.0}

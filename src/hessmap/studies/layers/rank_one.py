@@ -63,7 +63,7 @@ def _ratios(data: str, network: str, epochs: int, more: str = "") -> Lines:
         split="layer",
         x_label="eigenvector",
         y_label="largest singular value / Frobenius norm",
-        y_limits=(0.0, 1.0),
+        y_limits=(0.0, 1.04),
         marks=(Mark(9.5, "c - 1"), Mark(_PRINTED, "one half", axis="y")),
     )
 

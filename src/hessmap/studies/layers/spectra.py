@@ -82,9 +82,9 @@ def _spectrum(data: str, network: str, epochs: int, layer: str, labels: str = "t
         where={"data": data, "network": network, "epochs": epochs, "layer": layer, "labels": labels, "seed": 0},
         x=INDEX,
         series=(
-            Series("layer Hessian", points="hessian"),
-            Series("Kronecker product", line="kronecker"),
-            Series("$\\lambda_1(E[xx^T])$ times E[M]", dashed="scaled_output"),
+            Series("layer Hessian, measured", points="hessian"),
+            Series("Kronecker product, predicted", line="kronecker"),
+            Series("its lower bound, $\\lambda_1(E[xx^T])$ times E[M]", dashed="scaled_output"),
         ),
         x_limits=(0.0, 40.5),
         x_label="position",

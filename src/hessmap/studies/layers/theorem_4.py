@@ -201,7 +201,7 @@ STUDY = Study(
                 x_scale="log",
                 x_label="units n",
                 y_label="overlap",
-                y_limits=(0.6, None),
+                y_limits=(0.0, None),
                 marks=(Mark(printed_subspace_overlap_limit(), "limit of the printed form", axis="y"),),
             ),
         ),
