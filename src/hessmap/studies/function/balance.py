@@ -186,12 +186,13 @@ STUDY = Study(
             Lines(
                 title="off the law",
                 x="steps",
-                series=(Series("slope {slope}", points="errors"),),
+                series=(Series("slope {slope} below 0", points="errors"),),
                 split="slope",
                 where={"item": "flow"},
                 x_scale="log",
                 y_scale="log",
                 x_label="step of the integrator",
+                y_label="largest distance from the law",
             ),
             *(
                 Lines(

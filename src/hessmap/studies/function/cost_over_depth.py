@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from hessmap.studies import Answer, Case, Column, Finding, Lines, Row, Series, Study, View, grid
+from hessmap.studies import Answer, Case, Column, Finding, Lines, Mark, Row, Series, Study, View, grid
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -144,13 +144,16 @@ STUDY = Study(
                 x="num_layers",
                 series=(
                     Series("found by training", points="cost_per_layer"),
-                    Series("Proposition 3, from below", dashed="lower_per_layer"),
+                    Series("lower bound, Proposition 3", dashed="lower_per_layer"),
                     Series("built", line="built_per_layer"),
                 ),
                 x_label="layers L",
-                y_label="$||W||^2 / L$",
-                y_limits=(0.0, 6.0),
-                reading="circles found by training, line built, dashes the lower bound",
+                y_label="$\\|W\\|^2 / L$",
+                y_limits=(0.0, None),
+                marks=(
+                    Mark(ranks.jacobian_rank, "Jacobian rank", axis="y"),
+                    Mark(ranks.bottleneck_rank, "bottleneck rank", axis="y"),
+                ),
             )
             for name, ranks in FUNCTIONS.items()
         ),

@@ -142,7 +142,7 @@ STUDY = Study(
                 points="plane.points",
                 arrows="plane.arrows",
                 point_label="samples",
-                arrow_labels=("noisy point", "output"),
+                arrow_labels=("noisy point", "output, a line from its noisy point"),
             )
             for curve in _CURVES
             for network in _NETWORKS

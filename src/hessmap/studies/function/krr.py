@@ -116,19 +116,19 @@ STUDY = Study(
     view=View(
         figures=(
             Cloud(
-                title="as corrected",
+                title=f"as corrected, {len(cases())} cases",
                 x="predicted",
                 y="measured",
-                x_label="min(d_in, N, d_out, 1 + dim aff X)",
-                y_label="measured rank",
+                x_label=r"$\min(d_{in}, N, d_{out}, 1 + \dim\,{\rm aff}\,X)$",
+                y_label="measured rank, several cases a point",
                 diagonal="measured = formula",
             ),
             Cloud(
-                title="as printed",
+                title=f"as printed, {len(cases())} cases",
                 x="printed",
                 y="measured",
-                x_label="min(rank X + 1, N, d_out)",
-                y_label="measured rank",
+                x_label=r"$\min({\rm rank}\,X + 1, N, d_{out})$",
+                y_label="measured rank, several cases a point",
                 diagonal="measured = formula",
             ),
         ),

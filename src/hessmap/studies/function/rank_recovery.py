@@ -97,6 +97,7 @@ def _ranks_figure(title: str, setting: str, **options: Any) -> Lines:
         where={"setting": setting},
         x_label="layer",
         y_label="centred rank",
+        marks=(Mark("true_rank", "the true ranks k", axis="y"),),
         **options,
     )
 
@@ -109,7 +110,7 @@ def _values_figure(title: str, setting: str) -> Lines:
         split="true_rank",
         where={"setting": setting},
         y_scale="log",
-        y_limits=(1e-4, 1.5),
+        y_limits=(3e-6, 1.5),
         x_label="place",
         y_label="singular value of layer 5 / first",
         marks=(Mark(0.1, "counts as a dimension above", axis="y"),),

@@ -192,13 +192,15 @@ STUDY = Study(
                 Lines(
                     title=title,
                     x="num_layers",
-                    series=(Series("median", points="median_ratio"), Series("least", points="least_ratio")),
+                    series=(
+                        Series("measured, median", points="median_ratio"),
+                        Series("measured, least", points="least_ratio"),
+                    ),
                     where={"item": item},
                     y_scale="log",
                     x_label="layers",
                     y_label="norm over its bound",
-                    marks=(Mark(1.0, "bound", "y"),),
-                    reading="circles measured",
+                    marks=(Mark(1.0, "as small as the bound", "y"),),
                 )
                 for item, title in (("random", "random networks, Jacobians"), ("path", "rank-1 fits, paths"))
             ),
@@ -206,13 +208,12 @@ STUDY = Study(
                 title="trained on targets of rank k",
                 x="true_rank",
                 series=(
-                    Series("$\\|W\\|^2 / L$", points="scaled_norm"),
-                    Series("bound, largest $\\sum s^{2/L}$", dashed="largest_quasi_norm"),
+                    Series("measured, $\\|W\\|^2 / L$", points="scaled_norm"),
+                    Series("its bound, largest $\\sum s^{2/L}$", dashed="largest_quasi_norm"),
                 ),
                 where={"item": "trained"},
                 x_label="k",
-                y_label="norm over layers",
-                reading="circles measured, dashes bounds",
+                y_label="$\\|W\\|^2 / L$",
             ),
         ),
         table=(

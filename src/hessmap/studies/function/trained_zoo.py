@@ -135,13 +135,17 @@ STUDY = Study(
     view=View(
         figures=(
             Cloud(
-                title="singular values above a tenth",
+                title="cached networks (zoo: F-100^2, F-200^2-BN)",
                 x="narrowest_rank",
                 y="coarse_rank",
                 colour="family",
                 x_scale="log",
+                y_scale="log",
+                x_limits=(0.8, 100.0),
+                y_limits=(0.8, 100.0),
                 x_label="centred rank of the narrowest layer",
-                y_label="largest Jacobian rank",
+                y_label="largest Jacobian rank, above a tenth",
+                diagonal="Jacobian rank = rank of the narrowest layer",
             ),
         ),
         table=(

@@ -153,6 +153,7 @@ def _figure(shape: str, num_layers: int) -> Plane:
         rings="plane.rings",
         points="plane.points",
         kinds="plane.kinds",
+        point_label="samples; areas in the colour of the class that the network says",
         ring_label="tripoint",
     )
 
@@ -166,13 +167,8 @@ STUDY = Study(
     findings=findings,
     seconds=lambda case: 3.0 if case["num_layers"] == 2 else 5.0,
     view=View(
-        figures=tuple(  # rows of three panels: a row of shallow networks above that of the deep ones
-            _figure(shape, depth)
-            for kind in ("hook", "sine")
-            for depth in _TRAINING
-            for shape in _SHAPES
-            if shape.startswith(kind)
-        ),
+        # Beside the shallow network of each shape the deep one.
+        figures=tuple(_figure(shape, depth) for shape in _SHAPES for depth in _TRAINING),
         table=(
             "shape",
             "ridge",
@@ -184,6 +180,7 @@ STUDY = Study(
             Column("slope_ratio", "s2 / s1", ".3f"),
             Column("accuracy", "", ".3f"),
         ),
+        panels_in_a_row=2,
     ),
     answered=Answer(
         "It depends on the shape: for one hook fewer deep than shallow networks have a tripoint, for none of six"
