@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from hessmap.studies import Answer, Case, Check, Column, Finding, Heatmap, Lines, Row, Series, Study, View, grid
+from hessmap.studies import Answer, Case, Check, Column, Finding, Lines, Row, Series, Study, View, grid
 
 _FULL = {f"degree {degree}": (0, *(3, 5, 7, 11, 13, 17)[:degree]) for degree in (1, 2, 3, 4, 5, 6)}
 _MONOMIALS = {f"x^{degree}": (*[0] * degree, 1) for degree in (2, 3, 4, 5)}
@@ -164,16 +164,9 @@ STUDY = Study(
                     ("degree 3", "none"),
                     ("degree 4", "none"),
                     ("x^4", "none"),
+                    ("x^2 + x^4", "none"),
                     ("degree 3", "hidden"),
                 )
-            ),
-            Heatmap(
-                title="share of cells that are right",
-                value="share_right",
-                limits=(0, 1),
-                x="inputs",
-                y="activation",
-                where={"bias": "none"},
             ),
         ),
         table=(

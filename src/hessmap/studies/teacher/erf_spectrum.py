@@ -89,7 +89,7 @@ STUDY = Study(
                     title=f"{inputs} inputs, {hidden} hidden",
                     where={"inputs": inputs, "hidden": hidden},
                     x=INDEX,
-                    series=(Series("one teacher", points="first_teacher"),),
+                    series=(Series("measured, one teacher", points="first_teacher"),),
                     marks=(Mark("inputs", "inputs"), Mark("hidden", "hidden (printed)")),
                     x_label="index",
                     y_label="eigenvalue",

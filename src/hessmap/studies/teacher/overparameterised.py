@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from hessmap.studies import INDEX, Answer, Case, Check, Column, Finding, Lines, Row, Series, Study, View
+from hessmap.studies import INDEX, Answer, Case, Check, Column, Finding, Lines, Mark, Row, Series, Study, View
 
 POLYNOMIALS = {
     "identity": (0, 1),
@@ -153,6 +153,15 @@ def findings(rows: Sequence[Row]) -> Iterator[Finding]:
         yield Finding(claim, len(moved) == len(some), detail)
 
 
+def _rank_marks(activation: str) -> tuple[Mark, ...]:
+    """Behind as many eigenvalues as the rank says, for each of the ways."""
+    labels = {"zero": "zero and split", "output_zero": "output zero", "input_zero": "input zero"}
+    return tuple(
+        Mark(_predicted_rank(activation, way, *_DRAWN) + 0.5, f"predicted rank, {label}")
+        for way, label in labels.items()
+    )
+
+
 STUDY = Study(
     name="teacher/overparameterised",
     question="What do rank and spectrum become when the student has more hidden units than its teacher?",
@@ -169,11 +178,12 @@ STUDY = Study(
                 where={"activation": activation},
                 x=INDEX,
                 split="extra",
-                series=(Series("{extra}", points="student_spectrum"),),
+                series=(Series("measured, {extra}", points="student_spectrum"),),
                 x_label="index",
                 y_label="eigenvalue",
                 y_scale="log",
                 y_limits=(1e-7, 1e3),
+                marks=_rank_marks(activation),
             )
             for activation in ("quadratic", "cubic", "erf")
         ),

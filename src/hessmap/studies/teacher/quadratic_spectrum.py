@@ -122,7 +122,7 @@ STUDY = Study(
                 where={"shape": "square"},
                 x="hidden",
                 series=(
-                    Series(r"largest; line $|J_0|^2$", points="top.mean", line="mean_part_expected"),
+                    Series(r"largest, predicted $|J_0|^2$", points="top.mean", line="mean_part_expected"),
                     Series("second", points="second.mean"),
                 ),
                 x_label="N",

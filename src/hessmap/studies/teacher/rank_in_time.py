@@ -165,7 +165,7 @@ STUDY = Study(
                     where={"activation": activation, "student": TEACHER, "seed": 0},
                     x="time",
                     series=(
-                        Series("$H_L$", points="rank"),
+                        Series("$H_L$", line="rank", points="rank"),  # under the others, which it often equals
                         Series("$H_o$", points="outer_product_rank"),
                         Series("$H_f$", points="functional_rank"),
                     ),
@@ -183,8 +183,8 @@ STUDY = Study(
                     x="time",
                     series=(
                         Series(r"$\|H_f\| / \|H_L\|$", line="functional_norm", points="functional_norm"),
-                        Series(r"eigenvalue $N_{\rm eff} + 1$", points="next"),
-                        Series("loss", dashed="loss"),
+                        Series(r"eigenvalue $N_{\rm eff} + 1$", line="next", points="next"),
+                        Series("loss", line="loss", points="loss"),
                     ),
                     x_label="time",
                     x_scale="symlog",

@@ -53,10 +53,9 @@ def density_figure(title: str, shape: str, label: str) -> Lines:
         where={"shape": shape},
         x="spectrum.eigenvalue",
         split="inputs",
-        series=(Series(label, line="spectrum.density"),),
+        series=(Series(label, line="spectrum.density", points="spectrum.density"),),
         x_label="eigenvalue",
         y_label="density over log10",
         x_scale="log",
         y_scale="log",
-        reading="lines measured",
     )
