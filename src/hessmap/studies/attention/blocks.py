@@ -15,6 +15,15 @@ if TYPE_CHECKING:
 
 _SCALES = (1.0, 2.0, 4.0, 8.0)
 _BLOCKS = {"qq": ("query", "query"), "qk": ("query", "key"), "qv": ("query", "value"), "vv": ("value", "value")}
+# What a legend calls a block; the order gives them the same colours in every study.
+BLOCK_NAMES = {
+    "qq": "queries",
+    "qk": "queries and keys",
+    "qv": "queries and values",
+    "vv": "values",
+    "kk": "keys",
+    "kv": "keys and values",
+}
 # Powers of the scale at a fixed attention matrix and a fixed residual, from the closed forms.
 _POWERS = {"outer_product": {"qq": 6, "qk": 6, "qv": 4, "vv": 2}, "functional": {"qq": 5, "qk": 3, "qv": 3}}
 _WIDTH, _KEYS, _VALUES, _TOKENS, _SAMPLES = 6, 3, 4, 5, 8
@@ -91,16 +100,17 @@ STUDY = Study(
     view=View(
         figures=tuple(
             Lines(
-                title=f"{title}, blocks of queries, keys, values",
+                title=f"{symbol}, {words}",
                 x="scale",
-                series=tuple(Series(name, points=f"{part}.{name}") for name in powers),
-                where={"weight_scale": _SMALL},
-                facet="layer_norm",
+                series=tuple(Series(BLOCK_NAMES[name], points=f"{part}.{name}") for name in powers),
+                where={"weight_scale": _SMALL, "layer_norm": layer_norm},
                 x_scale="log",
                 y_scale="log",
+                x_label="scale of the tokens",
                 y_label="norm of the block",
             )
-            for (part, powers), title in zip(_POWERS.items(), ("$H_o$", "$H_f$"), strict=True)
+            for (part, powers), symbol in zip(_POWERS.items(), ("$H_o$", "$H_f$"), strict=True)
+            for layer_norm, words in ((False, "without layer norm"), (True, "behind a layer norm"))
         ),
         table=("layer_norm", "weight_scale", "scale", "outer_product.qq", "outer_product.vv", "functional.qv"),
         group_by=("layer_norm", "weight_scale", "scale"),

@@ -8,6 +8,7 @@ from math import log
 from typing import TYPE_CHECKING, Any
 
 from hessmap.studies import Answer, Case, Finding, Lines, Row, Series, Study, View, grid
+from hessmap.studies.attention.blocks import BLOCK_NAMES
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -149,16 +150,17 @@ STUDY = Study(
     view=View(
         figures=tuple(
             Lines(
-                title=f"{symbol} of a trained GPT",
+                title=f"{symbol} of a trained GPT, {words}",
                 x="scale",
-                series=tuple(Series(name, points=f"{part}.{name}") for name in _BLOCKS),
-                where={"seed": 0},
-                facet="layer_norm",
+                series=tuple(Series(label, points=f"{part}.{name}") for name, label in BLOCK_NAMES.items()),
+                where={"seed": 0, "layer_norm": layer_norm},
                 x_scale="log",
                 y_scale="log",
+                x_label="scale of the tokens",
                 y_label="norm of the block",
             )
             for part, symbol in _PARTS.items()
+            for layer_norm, words in ((False, "without layer norm"), (True, "behind a layer norm"))
         ),
         table=("layer_norm", "seed", "scale", "risk", "outer_product.qq", "outer_product.vv", "functional.qv"),
         group_by=("layer_norm", "seed", "scale"),

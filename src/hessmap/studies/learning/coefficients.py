@@ -117,7 +117,6 @@ STUDY = Study(
                 x_label=along.split(",")[0],
                 y_label="learning coefficient",
                 y_limits=(0, None),
-                reading="circles estimated, lines exact, dashes half ranks",
             )
             for along in _ALONG
         ),
