@@ -131,8 +131,8 @@ def _figure(network: str, layer: str) -> Lines:
         where={"network": network, "layer": layer},
         x=INDEX,
         series=(
-            Series("overlap of two models", points="overlap"),
-            Series("share of the k-th eigenvector over $v_1$", line="over_mean", points="over_mean"),
+            Series("measured overlap of two models", points="overlap"),
+            Series("measured share of the k-th eigenvector over $v_1$", line="over_mean", points="over_mean"),
             Series("random spaces", dashed="chance"),
         ),
         x_label="dimension k, or place k of the eigenvector",

@@ -84,7 +84,7 @@ def _spectrum(data: str, network: str, epochs: int, layer: str, labels: str = "t
         series=(
             Series("layer Hessian, measured", points="hessian"),
             Series("Kronecker product, predicted", line="kronecker"),
-            Series("its lower bound, $\\lambda_1(E[xx^T])$ times E[M]", dashed="scaled_output"),
+            Series("lower bound of the product, $\\lambda_1(E[xx^T])$ times E[M]", dashed="scaled_output"),
         ),
         x_limits=(0.0, 40.5),
         x_label="position",
