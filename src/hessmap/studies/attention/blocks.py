@@ -102,7 +102,9 @@ STUDY = Study(
             Lines(
                 title=f"{symbol}, {words}",
                 x="scale",
-                series=tuple(Series(BLOCK_NAMES[name], points=f"{part}.{name}") for name in powers),
+                series=tuple(
+                    Series(BLOCK_NAMES[name], line=f"{part}.{name}", points=f"{part}.{name}") for name in powers
+                ),
                 where={"weight_scale": _SMALL, "layer_norm": layer_norm},
                 x_scale="log",
                 y_scale="log",

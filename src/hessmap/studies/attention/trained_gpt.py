@@ -152,7 +152,9 @@ STUDY = Study(
             Lines(
                 title=f"{symbol} of a trained GPT, {words}",
                 x="scale",
-                series=tuple(Series(label, points=f"{part}.{name}") for name, label in BLOCK_NAMES.items()),
+                series=tuple(
+                    Series(label, line=f"{part}.{name}", points=f"{part}.{name}") for name, label in BLOCK_NAMES.items()
+                ),
                 where={"seed": 0, "layer_norm": layer_norm},
                 x_scale="log",
                 y_scale="log",

@@ -97,7 +97,7 @@ def _ranks_figure(title: str, setting: str, **options: Any) -> Lines:
         where={"setting": setting},
         x_label="layer",
         y_label="centred rank",
-        marks=(Mark("true_rank", "the true ranks k", axis="y"),),
+        marks=(Mark("true_rank", "the true rank k", axis="y", by="true_rank"),),
         **options,
     )
 

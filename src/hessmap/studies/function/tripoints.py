@@ -153,7 +153,7 @@ def _figure(shape: str, num_layers: int) -> Plane:
         rings="plane.rings",
         points="plane.points",
         kinds="plane.kinds",
-        point_label="samples; areas in the colour of the class that the network says",
+        point_label="one colour a class: dots samples, areas what the network says",
         ring_label="tripoint",
     )
 

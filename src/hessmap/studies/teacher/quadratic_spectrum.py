@@ -115,8 +115,6 @@ STUDY = Study(
     seconds=lambda case: 4e-10 * case["num_teachers"] * ((case["inputs"] + 1) * case["hidden"]) ** 3 + 0.2,
     view=View(
         figures=(
-            density_figure("N inputs and N hidden units", "square", "N = {inputs}"),
-            density_figure("different numbers", "oblong", "{inputs} inputs, {hidden} hidden"),
             Lines(
                 title="N inputs and N hidden units: the largest two",
                 where={"shape": "square"},
@@ -128,6 +126,8 @@ STUDY = Study(
                 x_label="N",
                 y_label="eigenvalue, mean over teachers",
             ),
+            density_figure("N inputs and N hidden units", "square", "N = {inputs}"),
+            density_figure("different numbers", "oblong", "{inputs} inputs, {hidden} hidden"),
         ),
         table=(
             "inputs",
