@@ -60,6 +60,14 @@ def cases_on_all_images(data: str, layers: Sequence[str] = ()) -> tuple[Case, ..
     return tuple({**ON_ALL_IMAGES[data], **case} for case in some)
 
 
+def cases_by_own_recipe(data: str, layers: Sequence[str] = ()) -> tuple[Case, ...]:
+    """Some layers, by default every one, of the network trained by the paper's own recipe; on photographs alone."""
+    if data != "cifar10":
+        return ()
+    some = grid(layer=layers or layers_of("LeNet5"), seed=[0])
+    return tuple({**ON_ALL_IMAGES[data], **OWN_RECIPE, **case} for case in some)
+
+
 def layers_of(network: str) -> tuple[str, ...]:
     """The layers of a fully connected network or of a LeNet5, in order of execution.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from hessmap.studies import Case, Column, Finding, Lines, Mark, Row, Series, Study, View, grid
+from hessmap.studies import Answer, Case, Column, Finding, Lines, Mark, Row, Series, Study, View, grid
 from hessmap.studies.layers.layer_cases import (
     NUM_CLASSES,
     NUM_ON_ALL_IMAGES,
@@ -195,10 +195,17 @@ STUDY = Study(
         table=(
             "data",
             "network",
+            "seed",
             Column("num_train", "images"),
             "epochs",
             Column("accuracy", "accuracy", ".2%"),
             *(column for kind in _KINDS for column in _columns(kind)),
         ),
+    ),
+    answered=Answer(
+        "It depends: mean inputs agree as far as it is decided, and so do the ratios of F-600^8, of F-600^2 on cifar10"
+        " and of the convolutions of VGG11-W32, while the others are open; LeNet5 has the paper's mean input by the"
+        " paper's recipe alone.",
+        "|+?+?++??+?+?+??????+??++",
     ),
 )

@@ -11,7 +11,7 @@ from hessmap.studies.layers.layer_cases import (
     NUM_MEASURED,
     NUM_ON_ALL_IMAGES,
     NUM_OUTLIERS,
-    OWN_RECIPE,
+    cases_by_own_recipe,
     cases_on_all_images,
     recipe_of,
     trained_on,
@@ -49,7 +49,7 @@ def cases(data: str) -> tuple[Case, ...]:
         for seed in range(_NUM_MODELS)
     )
     long = cases_on_all_images(data, layers=["fc1"])
-    own = ({**OWN_RECIPE, "layer": "fc1", "seed": 0},) if long else ()
+    own = cases_by_own_recipe(data, layers=["fc1"])
     return (*small, *long, *({**case, "num_measured": _ALL_IMAGES} for case in (*long, *own)))
 
 
