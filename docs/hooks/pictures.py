@@ -42,17 +42,13 @@ NOT_SHOWN: dict[str, tuple[dict[str, object], ...]] = {
     "layers/clusters": ({"space": "weights"},),
     "layers/correspondence": (
         {"data": "digits", "layer": "fc1"},
-        {"data": "mnist", "network": "F-200^2"},
-        {"data": "mnist", "layer": "fc1"},
+        {"data": "mnist"},
         {"data": "fashion_mnist"},
         {"data": "cifar10", "size": None},
     ),
     "layers/deep-convolutions": tuple({"network": "VGG11-W32", "layer": f"conv{number}"} for number in (4, 6, 7)),
-    "layers/overlap": (
-        {"data": "mnist", "network": "LeNet5"},
-        {"data": "cifar10", "size": None},
-    ),
-    "layers/rank-one": ({"data": "fashion_mnist"},),
+    "layers/overlap": ({"data": "mnist", "network": "LeNet5"}, {"data": "cifar10", "size": None}),
+    "layers/rank-one": ({"data": "digits", "epochs": 100}, {"data": "fashion_mnist"}),
     "layers/spectra": ({"data": "mnist", "network": "LeNet5"},),
     "layers/training": ({"data": "digits"}, {"data": "cifar10", "size": None}),
 }

@@ -109,9 +109,9 @@ def _matrices(data: str, network: str, epochs: int, layer: str, more: str = "") 
             y_label=f"eigenvector of {'E[xx$^T$]' if name.startswith('input') else 'E[M]'}",
         )
         for name, words in (
-            ("input", "over the inputs' $v_i$"),
+            ("input", "over $v_i$"),
             ("input_of_product", "product, $v_i$"),
-            ("output", "over the outputs' $u_i$"),
+            ("output", "over $u_i$"),
             ("output_of_product", "product, $u_i$"),
         )
     )
@@ -135,7 +135,8 @@ STUDY = Study(
             *_matrices("mnist", "LeNet5", 30, "conv2"),
             *_matrices("fashion_mnist", "F-200^2", 40, "fc2"),
             *_matrices("cifar10", "LeNet5", 60, "fc1"),
-            *_matrices("cifar10", "LeNet5", 90, "fc1", ", all images"),
+            *_matrices("cifar10", "LeNet5", 90, "fc1", ", all, momentum"),
+            *_matrices("cifar10", "LeNet5", shared.OWN_RECIPE["epochs"], "fc1", ", all, as the paper"),
         ),
         table=(
             *shared.LAYER,

@@ -79,7 +79,11 @@ STUDY = Study(
     findings=findings,
     seconds=shared.seconds_of,
     view=View(
-        figures=(*(_ratios(*shown) for shown in shared.SHOWN), _ratios("cifar10", "LeNet5", 90, ", all images")),
+        figures=(
+            *(_ratios(*shown) for shown in shared.SHOWN),
+            _ratios("cifar10", "LeNet5", 90, ", all images"),
+            _ratios("cifar10", "LeNet5", shared.OWN_RECIPE["epochs"], ", all, as the paper"),
+        ),
         table=(
             *shared.LAYER,
             Column("size", "images", said={"long": "all"}),
