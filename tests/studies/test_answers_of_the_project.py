@@ -14,7 +14,6 @@ from hessmap.runs.verdict import Verdict
 RESULTS = Path(__file__).parents[2] / "results"
 # Their results are being added to: the answer is written when they are complete.
 IN_WORK = {
-    "layers/subspace",
     "layers/training",
 }
 NAMES = [listed.name for listed in listing()]
