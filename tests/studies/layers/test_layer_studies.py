@@ -344,9 +344,9 @@ def test_networks_on_all_images_are_judged_and_drawn_for_themselves() -> None:
     }
     factors = Row({**long, "num_measured": 50_000}, {})
     drawn = {panel.title: panel.rows for panel in panels(training.STUDY.view.figures, [small, large, factors])}
-    assert drawn["LeNet5, cifar10: overlap of two trainings"] == (small,)
-    assert drawn["LeNet5, cifar10, all images: overlap of two trainings"] == (large,)
-    assert drawn["fc1 of LeNet5, cifar10, all images: E[M]"] == (factors,)
+    assert drawn["LeNet5, CIFAR-10: overlap of two trainings"] == (small,)
+    assert drawn["LeNet5, CIFAR-10, all images: overlap of two trainings"] == (large,)
+    assert drawn["fc1 of LeNet5, CIFAR-10, all images: E[M]"] == (factors,)
 
 
 @pytest.mark.parametrize("study", STUDIES, ids=lambda study: study.name)
