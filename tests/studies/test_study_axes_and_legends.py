@@ -144,12 +144,28 @@ def test_a_slope_goes_through_a_point_of_its_rows() -> None:
     assert np.asarray(drawn(first, rows).lines[-1].get_xydata()) == pytest.approx(np.array([[1, 1], [100, 10000]]))
 
 
-@pytest.mark.parametrize(("places", "ticks"), [((1, 2, 4, 8), [1, 2, 4, 8]), ((4, 50, 51, 400), [4, 50, 400])])
+@pytest.mark.parametrize(("places", "ticks"), [((1, 2, 4, 8), [1, 2, 4, 8]), ((4, 50, 53, 400), [4, 50, 400])])
 def test_a_logarithmic_axis_over_few_numbers_has_its_ticks_at_them(places: tuple[int, ...], ticks: list[int]) -> None:
     lines = Lines(title="", x="n", series=(Series("a", points="p"),), x_scale="log")
     axes = drawn(lines, tuple(Row({"n": n}, {"p": 1.0}) for n in places))
     assert axes.get_xticks().tolist() == ticks
     assert axes.xaxis.get_minorticklocs().size == 0
+
+
+def test_differences_that_are_all_zero_have_the_axis_of_others() -> None:
+    cloud = Cloud(title="", x="n", y="p - q", y_scale="symlog", y_limits=(-0.3, 300.0))
+    shown, none = (drawn(cloud, rows_of(*values, q=3)) for values in ((3, 5), (3, 3)))
+    assert shown.get_yscale() == none.get_yscale() == "symlog"
+    assert shown.get_ylim() == none.get_ylim()
+    assert [line.get_ydata().tolist() for line in none.lines] == [[0.0, 0.0]]  # type: ignore[union-attr]
+
+
+def test_lines_that_differ_in_their_dashes_share_a_legend() -> None:
+    marks = tuple(Slope(exponent, f"slope {exponent}", y="p") for exponent in (0.5, 1.0))
+    lines = Lines(title="", x="n", series=(Series("a", points="p"),), slopes=marks)
+    canvas = canvas_of(lines, lines, rows=rows_of(1.0, 2.0))
+    (legend,) = canvas.legends
+    assert [text.get_text() for text in legend.get_texts()] == ["a", "slope 0.5", "slope 1.0"]
 
 
 def test_titles_and_labels_spell_names() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from operator import sub, truediv
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 from hessmap.errors import InvalidInput, sentence, unknown_name
 
 _MISSING = object()
+_COMBINED = {" / ": truediv, " - ": sub}
 
 
 @dataclass(frozen=True, eq=False)
@@ -19,13 +21,13 @@ class Row:
     """A case and its record under one roof of names.
 
     A dotted name walks into records; a record that has a ``value`` (a predicted or measured rank) counts as a number.
-    Two names with " / " between them are the quotient of their numbers.
+    Two names with " / " or " - " between them are the quotient or the difference of their numbers, or of their arrays.
 
     >>> row = Row({"width": 3}, {"measured": {"record": "RankMeasurement", "value": 7, "decidable": True}})
     >>> row["width"], row["measured.decidable"], row.number("measured")
     (3, True, 7.0)
-    >>> row["measured / width"]
-    2.3333333333333335
+    >>> row["measured / width"], row["measured - width"]
+    (2.3333333333333335, 4.0)
     """
 
     case: Mapping[str, Any]
@@ -42,9 +44,10 @@ class Row:
 
     def get(self, name: str, default: Any = None) -> Any:
         """The value under a dotted name, of the record first, or the default where there is none."""
-        if " / " in name:
-            above, below = name.split(" / ")
-            return self.number(above) / self.number(below) if above in self and below in self else default
+        for sign, combine in _COMBINED.items():
+            if sign in name:
+                one, other = name.split(sign)
+                return combine(self._plain(one), self._plain(other)) if one in self and other in self else default
         first, *rest = name.split(".")
         value: Any = self.record.get(first, _MISSING)
         if value is _MISSING:
@@ -64,6 +67,9 @@ class Row:
         if isinstance(value, bool | int | float):
             return float(value)
         raise InvalidInput(sentence(f"{name!r} must lead to a number", f"it leads to a {type(value).__name__}"))
+
+    def _plain(self, name: str) -> float | NDArray[np.float64]:
+        return self.array(name) if self.is_array(name) else self.number(name)
 
     def is_array(self, name: str) -> bool:
         return isinstance(self[name], np.ndarray | tuple)

@@ -18,7 +18,7 @@ from hessmap.runs.view import Figure, Heatmap, Limits, Plane, Scale
 _FEW_DECADES = 1.4  # up to here, or with one power of ten, a logarithmic axis has plain numbers at 1, 2 and 5
 _HALF_A_DECADE = 0.5  # up to here at every digit
 _FEW_PLACES = 12  # up to here a logarithmic axis over whole numbers has its ticks at them
-_APART = 0.075  # of such an axis: ticks whose numbers do not touch
+_DIGIT = 0.02  # of such an axis: as wide as a digit of the numbers at its ticks
 _LARGEST_PLAIN = 9999  # up to here powers of ten are plain numbers
 _MARGIN = 0.05
 _FAR_FROM_ZERO = 0.9  # least over largest value: beyond it an axis from zero would show one line
@@ -64,8 +64,9 @@ def _set_scale(axes: Axes, axis: Literal["x", "y"], scale: Scale) -> None:
     values = _data_values(axes, axis)
     magnitudes = np.abs(values[np.isfinite(values) & (values != 0)])
     change = axes.set_xscale if axis == "x" else axes.set_yscale
-    if scale == "symlog" and magnitudes.size:
-        change("symlog", linthresh=max(float(magnitudes.min()), 1e-16 * float(magnitudes.max())))
+    if scale == "symlog" and values.size:
+        least, largest = (float(magnitudes.min()), float(magnitudes.max())) if magnitudes.size else (1.0, 1.0)
+        change("symlog", linthresh=max(least, 1e-16 * largest))
     elif scale == "log" and (values > 0).any():
         change("log", nonpositive="mask")
 
@@ -82,12 +83,15 @@ def _set_ticks(axes: Axes, name: Literal["x", "y"], limits: Limits) -> None:
     if axis.get_scale() == "linear":
         if (values == np.round(values)).all():
             axis.set_major_locator(MaxNLocator(nbins="auto", steps=[1, 2, 5, 10], integer=True))
+    elif axis.get_scale() == "symlog":
+        if (values == np.round(values)).all() and np.abs(values).max() <= _LARGEST_PLAIN:
+            axis.set_major_formatter(FormatStrFormatter("%g"))
     elif axis.get_scale() == "log":
         positive = values[values > 0]
         axis.set_minor_formatter(NullFormatter())
         low, high = sorted((limits[0] or positive.min(), limits[1] or positive.max()))
         places = np.unique(positive)
-        if name == "x" and 1 < places.size <= _FEW_PLACES and (places == np.round(places)).all():
+        if name == "x" and 1 < places.size <= _FEW_PLACES and all(map(_is_round, places)):
             axis.set_major_locator(FixedLocator(separate(places.tolist())))
             axis.set_minor_locator(NullLocator())
             axis.set_major_formatter(FormatStrFormatter("%g"))
@@ -106,15 +110,28 @@ def separate(places: list[float]) -> list[float]:
 
     >>> separate([1, 2, 3, 4, 6, 8, 12, 24])
     [1, 2, 3, 4, 6, 8, 12, 24]
-    >>> separate([10, 100, 101, 1000])
+    >>> separate([10, 100, 110, 1000])
     [10, 100, 1000]
     """
-    least = _APART * log10(places[-1] / places[0])
+    whole = log10(places[-1] / places[0])
     found = places[:1]
     for place in places[1:-1]:
-        if log10(place / found[-1]) >= least and log10(places[-1] / place) >= least:
+        before, after = log10(place / found[-1]) / whole, log10(places[-1] / place) / whole
+        if before >= _width(place) and after >= _width(places[-1]):
             found.append(place)
     return [*found, places[-1]]
+
+
+def _width(place: float) -> float:
+    return _DIGIT * (1 + len(f"{place:g}"))
+
+
+def _is_round(place: float) -> bool:
+    """Whether a number was chosen and not counted: at most two digits before zeros, or a power of two."""
+    if place != round(place):
+        return False
+    number = int(place)
+    return number & (number - 1) == 0 or len(str(number).rstrip("0")) <= 2
 
 
 def _data_values(axes: Axes, axis: Literal["x", "y"]) -> NDArray[np.float64]:

@@ -90,11 +90,12 @@ def draw(axes: Axes, panel: Panel, has_title: bool = False, colours: Mapping[str
         case Plane():
             draw_plane(axes, figure, panel.rows)
     set_scales(axes, figure)
-    for mark, (colour, dashes) in zip(figure.marks, cycle(MARK_STROKES), strict=False):
+    shades_of_marks = cycle(colour for colour, _ in MARK_STROKES)
+    for mark, (_, dashes) in zip(figure.marks, cycle(MARK_STROKES), strict=False):
         if mark.by:
             _draw_marks_of_values(axes, mark, dashes, panel, colours or {})
         else:
-            _draw_mark(axes, mark, colour, dashes, panel.rows)
+            _draw_mark(axes, mark, next(shades_of_marks), dashes, panel.rows)
     set_limits(axes, figure)
     _label(axes, panel, panel.drawn_title if has_title else "")
 

@@ -121,7 +121,8 @@ def _joined(legends: Sequence[Entries]) -> Entries:
 def _look(handle: Any) -> tuple[str, ...]:
     """What tells one entry of a legend from another."""
     names = ("get_color", "get_linestyle", "get_linewidth", "get_marker", "get_facecolor")
-    return tuple(str(getattr(handle, name)()) for name in names if hasattr(handle, name))
+    dashes = str(getattr(handle, "_unscaled_dash_pattern", ""))  # get_linestyle calls all dashes "--"
+    return (dashes, *(str(getattr(handle, name)()) for name in names if hasattr(handle, name)))
 
 
 def _draw(owner: Axes | Figure, entries: Entries, width: float, **place: Any) -> int:

@@ -105,7 +105,8 @@ def _height(figure: Lines, values: Floats) -> Floats:
 def _is_under(curve: Curve, heights: Floats, later: Curve, its: Floats, same: float) -> NDArray[np.bool_]:
     """Where circles lie under circles, or both ends of a piece of a line under another line."""
     is_point = curve.style == "points"
-    if later.colour == curve.colour or (later.style == "points") != is_point or (not is_point and curve.is_joined):
+    is_other = later.colour != curve.colour and (later.style == "points") == is_point
+    if not is_other or (not is_point and (curve.is_joined or heights.size > _FEW)):
         return np.zeros(heights.size, dtype=bool)
     at = dict(zip(later.x, its, strict=False))
     is_near = np.array([x in at and abs(at[x] - y) <= same for x, y in zip(curve.x, heights, strict=False)])
