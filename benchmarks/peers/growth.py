@@ -7,7 +7,7 @@ pass, on samples that are made anew at every pass; "kept", one more product of a
 the same with its products traced and compiled. Exponents are slopes of logarithms by least squares over all points,
 where what every product costs alike lowers them, and between the last two.
 
-    make bench-peers    # or: python benchmarks/peers/growth.py
+    make bench-peers    # or: python benchmarks/peers/growth.py; with --draw: the picture of the last run
 """
 
 from __future__ import annotations
@@ -27,10 +27,16 @@ import numpy as np
 WIDTHS = (11, 65, 275, 960, 3115)
 SAMPLES = (100, 1000, 10_000, 50_000)
 WAYS = ("anew", "kept", "traced")
+SHOWN_WAYS = {
+    "anew": "anew: a new operator linearises the pass, samples are made at every pass",
+    "kept": "kept: one more product of an operator on held samples",
+    "traced": "traced: as kept, its products traced and compiled",
+}
 ROUNDS = {"anew": 2, "kept": 8, "traced": 8}
 MIDDLE_WIDTH, FEW_SAMPLES, BATCH = 200, 256, 100
 BUDGETS = {"parameters": 2**28, "samples": 2**24}
 HELD_BUDGET = 2**32
+RESULT = Path(__file__).parent.parent / "results" / "peers_growth.json"
 PICTURE = Path(__file__).parent.parent.parent / "docs" / "pictures" / "growth.png"
 
 
@@ -102,22 +108,29 @@ def exponent(points: list[dict[str, Any]], along: str, of: str) -> float:
 
 
 def drawn(points: dict[tuple[str, str], list[dict[str, Any]]]) -> None:
-    import matplotlib
+    from hessmap.views.plots.style import INK, SERIES_COLOURS, dress, new_figure, write_figure
 
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    figure, panels = pyplot.subplots(2, 2, figsize=(8, 6), constrained_layout=True)
+    figure = new_figure(8.0, 6.4)
+    panels = figure.subplots(2, 2, squeeze=False)
     for row, (of, label, scale) in enumerate([("seconds", "seconds a product", 1), ("peak_bytes", "peak MB", 1e-6)]):
         for panel, axis in zip(panels[row], ("parameters", "samples"), strict=True):
-            for way, colour in zip(WAYS, ("#2a6f97", "#b5651d", "#5a8f3c"), strict=True):
+            for (way, words), colour, size in zip(SHOWN_WAYS.items(), SERIES_COLOURS[2:], (9, 7, 4.5), strict=False):
                 along = [p[f"num_{axis}"] for p in points[axis, way]]
                 heights = [max(scale * p[of], 1e-6) for p in points[axis, way]]
-                panel.loglog(along, heights, "o-", color=colour, label=way)
-            panel.set(xlabel=axis, ylabel=label)
-            panel.grid(alpha=0.3)
-    panels[0][0].legend()
-    figure.savefig(PICTURE, dpi=120)
+                ring = {"markersize": size, "markerfacecolor": "none"}  # to be seen around those on it
+                panel.loglog(along, heights, "o-", color=colour, linewidth=1.2, label=words, **ring)
+            panel.set_xlabel(axis, fontsize=9, color=INK)
+            panel.set_ylabel(label, fontsize=9, color=INK)
+            dress(panel, f"{FEW_SAMPLES} samples" if axis == "parameters" else "about 55,000 parameters")
+    entries = panels[0][0].get_legend_handles_labels()
+    figure.legend(*entries, loc="outside lower center", frameon=False, fontsize=8.5, labelcolor=INK)
+    write_figure(figure, PICTURE, salt="growth", dpi=120)
+
+
+def stored() -> dict[tuple[str, str], list[dict[str, Any]]]:
+    """The points of the last run."""
+    cases = json.loads(RESULT.read_text())["cases"]
+    return {(case["axis"], case["way"]): case["points"] for case in cases if "points" in case}
 
 
 def main() -> int:
@@ -153,5 +166,8 @@ def main() -> int:
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--point"]:
         print(json.dumps(point(sys.argv[2], int(sys.argv[3]), sys.argv[4])))
+        sys.exit(0)
+    if sys.argv[1:] == ["--draw"]:
+        drawn(stored())
         sys.exit(0)
     sys.exit(main())

@@ -132,3 +132,16 @@ def test_a_track_without_gaps_is_drawn_through() -> None:
 def test_a_value_with_a_picture_of_its_own_kind_only() -> None:
     with pytest.raises(InvalidInput, match="a RankValue has none"):
         RankValue(3, "exact", "a theorem").plot()
+
+
+def test_the_panels_of_a_track_say_what_they_show_and_keep_their_legends_off_it() -> None:
+    figure = track_figure(track([0, 10, 20, 30]))
+    figure.canvas.draw()
+    for axes in figure.axes:
+        assert axes.get_ylabel()
+        legend = axes.get_legend()
+        assert legend is None or legend.get_window_extent().y1 < axes.get_window_extent().y0
+    (eigenvalues,) = [axes for axes in figure.axes if axes.get_title(loc="left") == "Largest eigenvalues"]
+    assert eigenvalues.get_ylim()[0] == 0.0
+    curves = [line for line in eigenvalues.lines if len(np.asarray(line.get_xdata())) == 4 and line.get_marker() == "o"]
+    assert len({line.get_color() for line in curves}) == len(curves) > 1

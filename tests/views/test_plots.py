@@ -51,6 +51,17 @@ def test_zero_eigenvalues_are_not_drawn() -> None:
     assert np.isnan(np.asarray(curve.get_ydata(), dtype=float)).all()
 
 
+def test_no_legend_and_no_word_lies_on_a_spectrum() -> None:
+    figure = spectrum_figure(curvature_map())
+    figure.canvas.draw()
+    for axes in figure.axes:
+        legend = axes.get_legend()
+        assert legend is not None
+        assert legend.get_window_extent().y1 < axes.get_window_extent().y0
+        assert [text.get_text() for text in legend.get_texts()][-1] == "counted as zero"
+        assert not axes.texts
+
+
 def test_layers_have_a_bar_for_parameters_and_one_for_curvature() -> None:
     made = curvature_map()
     axes = layers_figure(made).axes[0]

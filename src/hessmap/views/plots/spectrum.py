@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patches import Patch
 from matplotlib.ticker import LogLocator, NullLocator
 
 from hessmap.results import DensityCurve, DensityEstimate, Spectrum
 from hessmap.results.maps import HESSIAN_SYMBOLS, CurvatureMap, NetworkCurvature, PartCurvature, whole_of
-from hessmap.views.plots.style import FAINT, HESSIAN_COLOURS, INK, PAPER, SHADE, dress, literal, new_figure
+from hessmap.views.plots.style import FAINT, HESSIAN_COLOURS, INK, SHADE, dress, legend_below, literal, new_figure
 
 # Zeros of a float64 eigensolver lie near 1e-16 of the norm; what is below this floor is not drawn.
 FLOOR = 1e-19
@@ -22,7 +23,7 @@ def spectrum_figure(curvature_map: CurvatureMap) -> Figure:
     if not curvature_map.network.is_dense:
         return map_density_figure(curvature_map)
     networks = curvature_map.networks
-    figure = new_figure(width=1.2 + 4.1 * len(networks), height=3.9)
+    figure = new_figure(width=1.2 + 4.1 * len(networks), height=4.7)
     panels = figure.subplots(1, len(networks), sharey=True, squeeze=False)[0]
     for panel, network in zip(panels, networks, strict=True):
         _draw_network(panel, network, title=literal(f"{network.name}  ({network.description})"))
@@ -34,7 +35,7 @@ def network_spectrum_figure(network: NetworkCurvature) -> Figure:
     """The panel of one network alone, without a title, narrow enough for a phone; of estimates the density."""
     if not network.is_dense:
         return density_figure(whole_of(network).density)
-    figure = new_figure(width=4.6, height=3.7)
+    figure = new_figure(width=4.6, height=4.5)
     axes = figure.subplots()
     _draw_network(axes, network, title="")
     axes.set_ylabel(_MAGNITUDE, fontsize=10, color=INK)
@@ -104,11 +105,7 @@ def _draw_network(axes: Axes, network: NetworkCurvature, title: str) -> None:
         _draw_part(axes, network[part])
     loss = network["loss"].measurement
     cut = loss.threshold / loss.scale if loss.scale > 0 else 0.0
-    axes.axhspan(FLOOR, cut, color=SHADE, zorder=0)
-    axes.text(
-        0.015, cut / 2, "counted as zero", fontsize=7.5, color=FAINT, ha="left", va="top",
-        transform=axes.get_yaxis_transform(),
-    )  # fmt: skip
+    zero = axes.axhspan(FLOOR, cut, facecolor=SHADE, edgecolor=SHADE, zorder=0, label="counted as zero")
     axes.set_yscale("log")
     axes.set_ylim(FLOOR, 4.0)
     axes.yaxis.set_major_locator(LogLocator(base=10, numticks=8))
@@ -116,10 +113,8 @@ def _draw_network(axes: Axes, network: NetworkCurvature, title: str) -> None:
     axes.set_xlim(0, network.num_parameters)
     axes.set_xlabel(r"index $i$ of the eigenvalue, largest first", fontsize=9, color=INK)
     dress(axes, title)
-    legend = axes.legend(
-        loc="upper right", fontsize=8, framealpha=1.0, facecolor=PAPER, edgecolor=PAPER, labelcolor=INK, borderpad=0.3
-    )
-    legend.set_zorder(5)
+    patch = Patch(facecolor=zero.get_facecolor(), edgecolor=FAINT, linewidth=0.6, label=zero.get_label())
+    legend_below(axes, [*(line for line in axes.lines if not str(line.get_label()).startswith("_")), patch])
 
 
 def _draw_part(axes: Axes, part: PartCurvature) -> None:

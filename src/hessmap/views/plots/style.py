@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 from matplotlib import rc_context
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.cbook import is_math_text
@@ -102,6 +104,14 @@ def dress(axes: Axes, title: str = "") -> None:
     axes.set_axisbelow(True)
     if title:
         axes.set_title(title, loc="left", fontsize=10, color=INK)
+
+
+def legend_below(axes: Axes, handles: Sequence[Artist] | None = None, num_columns: int = 1) -> None:
+    """The legend under the axis and its label, where there are no data; of all that has a label, or of ``handles``."""
+    found = axes.get_legend_handles_labels()[0] if handles is None else handles
+    if found:
+        place: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (0.0, -0.17), "borderaxespad": 0.0}
+        axes.legend(handles=list(found), ncols=num_columns, frameon=False, fontsize=8, labelcolor=INK, **place)
 
 
 def save_figure(figure: Figure, folder: Path, name: str, formats: Iterable[str] = ("png", "svg")) -> list[Path]:

@@ -1,6 +1,7 @@
 """Curvature along a training: risk, eigenvalues, trace and the gradient's share, over the steps.
 
-Where no point was made for long, no line is drawn: what happened there is not known.
+Eigenvalues and trace have the colour of the Hessian that is tracked. Where no point was made for long, no line is
+drawn: what happened there is not known.
 """
 
 from __future__ import annotations
@@ -13,11 +14,25 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from hessmap.errors import require
+from hessmap.results.maps import HESSIAN_SYMBOLS
 from hessmap.results.tracks import CurvatureTrack
-from hessmap.views.plots.style import FAINT, HESSIAN_COLOURS, INK, PAPER, SHADE, dress, new_figure
+from hessmap.views.plots.style import (
+    FAINT,
+    HESSIAN_COLOURS,
+    INK,
+    SERIES_COLOURS,
+    SHADE,
+    dress,
+    legend_below,
+    new_figure,
+    series_colour,
+)
 
-_BLUE, _ORANGE = HESSIAN_COLOURS["outer_product"], HESSIAN_COLOURS["functional"]
-_PANEL = (4.4, 3.0)
+_RISK, _GRADIENT = SERIES_COLOURS[2], SERIES_COLOURS[3]  # none of a Hessian
+_FIRST_OTHER = 4  # of the colours: that of the second eigenvalue
+_MOST_NAMED = 4  # eigenvalues with a colour and an entry each
+_ORDINALS = ("largest: the sharpness", "second", "third", "fourth")
+_PANEL = (4.4, 3.5)
 Floats = NDArray[np.float64]
 Draw = Callable[[Axes, CurvatureTrack], None]
 
@@ -31,7 +46,7 @@ def track_figure(track: CurvatureTrack) -> Figure:
     for place, (title, draw) in enumerate(panels.items(), start=1):
         axes = figure.add_subplot(lines, columns, place)
         draw(axes, track)
-        _finish(axes, title)
+        _finish(axes, "Trace" if draw is _draw_trace and not _has_errors(track) else title)
     return figure
 
 
@@ -63,8 +78,8 @@ def _panels(track: CurvatureTrack) -> dict[str, Draw]:
 def _finish(axes: Axes, title: str) -> None:
     dress(axes, title)
     axes.set_xlabel("step", fontsize=9, color=INK)
-    if axes.get_legend_handles_labels()[1]:
-        axes.legend(fontsize=8, labelcolor=INK, framealpha=0.7, facecolor=PAPER, edgecolor="none")
+    axes.yaxis.label.set(fontsize=9, color=INK)
+    legend_below(axes, num_columns=2)
 
 
 def broken_curve(track: CurvatureTrack, steps: Sequence[int], values: Floats) -> tuple[Floats, Floats]:
@@ -85,10 +100,11 @@ def _shade_gaps(axes: Axes, track: CurvatureTrack) -> None:
 
 def _draw_risk(axes: Axes, track: CurvatureTrack) -> None:
     steps = [point.step for point in track.points]
-    for name, colour in (("risk", INK), ("gradient_norm", _ORANGE)):
+    for name, colour in (("risk", _RISK), ("gradient_norm", _GRADIENT)):
         _draw_curve(axes, broken_curve(track, steps, track.column(name)), colour, name.replace("_", " "))
     if (track.column("risk") > 0).all():
         axes.set_yscale("log", nonpositive="mask")
+    axes.set_ylabel("risk, gradient norm")
     _shade_gaps(axes, track)
 
 
@@ -98,13 +114,38 @@ def _draw_eigenvalues(axes: Axes, track: CurvatureTrack) -> None:
     count = min(point.eigenvalues.size for point in points)
     values = np.array([point.eigenvalues[:count] for point in points])
     for place in range(count):
-        label = {0: "largest: the sharpness", 1: f"the next {count - 1}"}.get(place)
-        curve = broken_curve(track, steps, values[:, place])
-        _draw_curve(axes, curve, _BLUE if place else INK, label, zorder=2 if place else 3)
+        curve, colour = broken_curve(track, steps, values[:, place]), _eigenvalue_colour(track, place, count)
+        _draw_curve(axes, curve, colour, _eigenvalue_label(place, count), zorder=3 - place / count)
     limits = [(point.step, 2 / point.learning_rate) for point in points if point.learning_rate]
     if limits and min(limit for _, limit in limits) <= 20 * float(values.max()):
         axes.plot(*zip(*limits, strict=True), "--", color=FAINT, label="2 / learning rate")
+    axes.set_ylabel(f"eigenvalue of ${HESSIAN_SYMBOLS[track.part]}$")
+    _start_at_zero(axes, values)
     _shade_gaps(axes, track)
+
+
+def _eigenvalue_colour(track: CurvatureTrack, place: int, count: int) -> str:
+    """The largest in the colour of the Hessian; few others have one each, many have one together."""
+    if place == 0:
+        return HESSIAN_COLOURS[track.part]
+    return series_colour(_FIRST_OTHER + place - 1) if count <= _MOST_NAMED else SERIES_COLOURS[_FIRST_OTHER]
+
+
+def _eigenvalue_label(place: int, count: int) -> str | None:
+    if place == 0 or count <= _MOST_NAMED:
+        return _ORDINALS[place]
+    return f"the next {count - 1}" if place == 1 else None
+
+
+def _has_errors(track: CurvatureTrack) -> bool:
+    """Whether some trace was estimated, and not taken from the structure of the network."""
+    return any(point.trace is not None and point.trace.standard_error > 0 for point in track.points)
+
+
+def _start_at_zero(axes: Axes, values: Floats) -> None:
+    """An axis of positive numbers shows how far they are from zero."""
+    if np.nanmin(values) > 0:
+        axes.set_ylim(bottom=0.0)
 
 
 def _draw_trace(axes: Axes, track: CurvatureTrack) -> None:
@@ -113,17 +154,21 @@ def _draw_trace(axes: Axes, track: CurvatureTrack) -> None:
     values = np.array([trace.value for _, trace in traces])
     errors = 2 * np.array([trace.standard_error for _, trace in traces])
     places, low = broken_curve(track, steps, values - errors)
-    axes.fill_between(places, low, broken_curve(track, steps, values + errors)[1], color=_BLUE, alpha=0.2, linewidth=0)
-    _draw_curve(axes, broken_curve(track, steps, values), _BLUE, None)
+    high = broken_curve(track, steps, values + errors)[1]
+    colour = HESSIAN_COLOURS[track.part]
+    axes.fill_between(places, low, high, color=colour, alpha=0.2, linewidth=0)
+    _draw_curve(axes, broken_curve(track, steps, values), colour, None)
+    axes.set_ylabel(f"trace of ${HESSIAN_SYMBOLS[track.part]}$")
+    _start_at_zero(axes, values - errors)
     _shade_gaps(axes, track)
 
 
 def _draw_overlap(axes: Axes, track: CurvatureTrack) -> None:
     overlaps = [(point.step, point.gradient_overlap) for point in track.points if point.gradient_overlap is not None]
     steps = [step for step, _ in overlaps]
-    label = f"share of the squared norm in {overlaps[0][1].num_vectors} directions"
     values = np.array([overlap.value for _, overlap in overlaps])
-    _draw_curve(axes, broken_curve(track, steps, values), _BLUE, label)
+    _draw_curve(axes, broken_curve(track, steps, values), _GRADIENT, f"in {overlaps[0][1].num_vectors} directions")
     axes.plot(steps, [overlap.chance for _, overlap in overlaps], "--", color=FAINT, label="of a random vector")
     axes.set_ylim(-0.03, 1.03)
+    axes.set_ylabel("share of the squared norm")
     _shade_gaps(axes, track)
