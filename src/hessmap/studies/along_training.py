@@ -200,26 +200,31 @@ def start_finding(name: str, row: Row, predicted: str, source: str = "the formul
     return Finding(f"{name}: at the start the ranks are those of {source}", holds, detail)
 
 
-def _measured(field: str) -> dict[str, str]:
-    """Circles at the moments that were measured, joined."""
-    return {"line": field, "points": field}
-
-
 def figures(
-    name: str, where: Mapping[str, Any], num_layers: int, rank_limits: tuple[float, float]
+    name: str, data: str, where: Mapping[str, Any], num_layers: int, rank_limits: tuple[float, float]
 ) -> tuple[Lines, ...]:
-    """Ranks of the weights, ranks of the Hessians, and the sizes of loss, gradient and H_f, over the training."""
-    common: dict[str, Any] = {"where": where, "facet": "data", "x": "moments", "x_label": "epochs, then evaluations"}
-    common["reading"] = "circles measured"
+    """Ranks of the weights, ranks of the Hessians, and the sizes of loss and H_f, of one training.
+
+    Over the gradient norm, which falls all along: the moments count epochs at first and evaluations later, and what
+    lies between two of them was not measured.
+    """
+    common: dict[str, Any] = {
+        "where": {**where, "data": data},
+        "x": "gradient_norms",
+        "x_label": "gradient norm, falling along the training",
+        "x_scale": "log",
+        "x_limits": (40.0, 4e-17),
+    }
     layers = range(1, num_layers + 1)
-    weights = tuple(Series(f"$W^{number}$", **_measured(f"weight_ranks.layer_{number}")) for number in layers)
-    sizes = {"loss": "risk", r"$\|H_f\| / \|H_L\|$": "functional_share", "gradient norm": "gradient_norms"}
-    series = tuple(Series(label, **_measured(field)) for label, field in sizes.items())
-    ranks = tuple(Series(SYMBOLS[part], **_measured(f"ranks.{part}")) for part in PARTS)
+    weights = tuple(Series(f"$W^{number}$", points=f"weight_ranks.layer_{number}") for number in layers)
+    sizes = {"loss": "risk", r"$\|H_f\| / \|H_L\|$": "functional_share"}
+    series = tuple(Series(label, points=field) for label, field in sizes.items())
+    ranks = tuple(Series(SYMBOLS[part], points=f"ranks.{part}") for part in PARTS)
+    title = f"{name}, {data}"
     return (
-        Lines(title=f"{name}, weights", series=weights, y_label="rank", y_limits=rank_limits, **common),
-        Lines(title=f"{name}, Hessians", series=ranks, y_label="rank", **common),
-        Lines(title=f"{name}, sizes", series=series, y_scale="log", **common),
+        Lines(title=f"{title}: weights", series=weights, y_label="rank", y_limits=rank_limits, **common),
+        Lines(title=f"{title}: Hessians", series=ranks, y_label="rank", **common),
+        Lines(title=f"{title}: sizes", series=series, y_scale="log", **common),
     )
 
 
@@ -233,15 +238,13 @@ def critical_point_checks(predicted: str) -> tuple[Check, ...]:
 
 
 def critical_points_figure(title: str, scenario: str, predicted: str, x: str, x_label: str) -> Lines:
-    """Ranks at critical points, measured and predicted; H_L lies on H_o, and is dashed to let it be seen."""
-    styles = {part: {"dashed" if part == "loss" else "line": f"{predicted}.{part}"} for part in PARTS}
+    """Ranks at critical points, measured and predicted; H_L lies on H_o."""
     return Lines(
         title=title,
         where={"scenario": scenario},
         facet="data",
         x=x,
-        series=tuple(Series(SYMBOLS[part], **styles[part], points=f"final.{part}") for part in PARTS),
+        series=tuple(Series(SYMBOLS[part], line=f"{predicted}.{part}", points=f"final.{part}") for part in PARTS),
         x_label=x_label,
         y_label="rank",
-        reading="circles measured, lines predicted",
     )

@@ -11,7 +11,7 @@ from hessmap.errors import unknown_name
 from hessmap.networks import Convolutional
 from hessmap.results import PARTS
 from hessmap.runs.encoding import case_key
-from hessmap.studies import Answer, Case, Check, Cloud, Column, Finding, Row, Study, View, grid
+from hessmap.studies import Answer, Case, Check, Cloud, Column, Finding, Mark, Row, Study, View, grid
 from hessmap.studies.hessian_ranks import NAMES
 from hessmap.theory.convolutional import deep_bounds, deep_columns, deep_law
 from hessmap.theory.convolutional.deep_law import is_free, product_dimension
@@ -206,16 +206,19 @@ def _excess(rows: Sequence[Row], side: str, part: str) -> list[int]:
 
 
 def _figures() -> Iterator[Cloud]:
+    """By how much each formula is above the rank, in the same axes for both sides."""
     for side, words in (("printed", "the paper"), ("ours", "ours")):
         for part in PARTS:
             yield Cloud(
                 title=f"${NAMES[part]}$, {words}",
                 x=f"exact.{part}",
-                y=f"bounds.{side}.{part}",
+                y=f"bounds.{side}.{part} - exact.{part}",
                 colour="num_hidden",
                 x_label="exact rank",
-                y_label="formula",
-                diagonal="formula = rank",
+                y_label="formula - exact rank",
+                y_scale="symlog",
+                y_limits=(-0.3, 300.0),
+                marks=(Mark(0.0, "formula = rank", "y"),),
             )
 
 

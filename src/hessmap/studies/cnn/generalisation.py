@@ -189,7 +189,7 @@ STUDY = Study(
     seconds=lambda case: 2.0 if case["data"] == "digits" else 5.0,
     view=View(
         figures=tuple(cloud for activation in ACTIVATIONS for cloud in _clouds(activation)),
-        panels_in_a_row=3,
+        panels_in_a_row=len(DATA),
         table=(
             "data",
             "activation",

@@ -177,12 +177,12 @@ GROWTH = Study(
                 where={"kind": kind},
                 x="channels",
                 series=(
-                    *(Series(SYMBOLS[part], line=f"claimed.{part}", points=f"exact.{part}") for part in PARTS),
+                    *(Series(SYMBOLS[part], dashed=f"claimed.{part}", points=f"exact.{part}") for part in PARTS),
                     Series("parameters", line="num_parameters"),
                 ),
                 x_label="channels of both convolutions",
                 y_label="rank",
-                reading="circles exact ranks, lines claimed",
+                reading="circles exact ranks, dashes bounds",
             )
             for kind in _GROWING
         ),

@@ -154,7 +154,9 @@ def _figure(activation: str, pooling: str, x: str, where: dict[str, Any], data: 
         ),
         x_label={"filters": "filters of the first layer", "side": "pixels of a side"}[x],
         y_label="rank",
-        reading="circles measured, lines bounds with the pooling in front, dashes as it stands",
+        reading="circles measured, "
+        "lines bounds of the linear network with the pooling in front, "
+        "dashes bounds of the linear network as it stands",
     )
 
 

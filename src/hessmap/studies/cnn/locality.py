@@ -98,6 +98,7 @@ def _figures() -> Iterator[Lines]:
             x_label="patch size",
             y_label="rank",
             x_scale="log",
+            reading=ranks.READING,
         )
 
 

@@ -10,7 +10,7 @@ from math import log, sqrt
 from hessmap.errors import require
 from hessmap.networks import Convolutional
 from hessmap.results import PARTS
-from hessmap.studies import Answer, Case, Finding, Lines, Row, Series, Study, View
+from hessmap.studies import Answer, Case, Finding, Lines, Row, Series, Slope, Study, View
 from hessmap.studies.cnn import ranks
 from hessmap.studies.hessian_ranks import NAMES, RANK_CHECKS, curves_of, decidability_findings
 from hessmap.theory import effective_output_dim, predict_ranks
@@ -133,12 +133,15 @@ def _added_per_channel(curve: Sequence[Row], part: str) -> list[float]:
 
 
 def _figures() -> Iterator[Lines]:
-    """Figures 1, 2a, 7 and 8, and the growth of both kinds of networks with their parameters."""
+    """The growth of both kinds of networks with their parameters; then Figures 1, 2a, 7 and 8."""
+    slopes = (
+        Slope(0.5, "slope 1/2, as the root of the parameters", "measured.loss", {"activation": "identity"}),
+        Slope(1.0, "slope 1, as the parameters", "measured.loss", {"activation": "relu"}, through="first"),
+    )
     parameters = Series("parameters", line="num_parameters")
     series = {activation: (*shown, parameters) for activation, shown in ranks.SERIES.items()}
     by_channels = list(ranks.sweep_figures("channels", "channels of both hidden layers", series))
     for data in ranks.DATA:
-        yield from (figure for figure in by_channels if figure.where["data"] == data)
         for loss in dict.fromkeys(setting["loss"] for setting in ranks.settings(data)):
             yield Lines(
                 title=f"growth, {ranks.LOSSES[loss]}, {data.replace('_', '-')}",
@@ -147,10 +150,12 @@ def _figures() -> Iterator[Lines]:
                 split="activation",
                 series=(Series("$H_L$, {activation}", points="measured.loss"),),
                 x_label="parameters",
-                y_label="rank",
+                y_label="rank of $H_L$",
                 x_scale="log",
                 y_scale="log",
+                slopes=slopes,
             )
+        yield from (figure for figure in by_channels if figure.where["data"] == data)
 
 
 STUDY = Study(
@@ -163,7 +168,7 @@ STUDY = Study(
     checks=RANK_CHECKS,
     findings=findings,
     seconds=ranks.seconds,
-    view=View(tuple(_figures()), ranks.COLUMNS),
+    view=View(tuple(_figures()), ranks.COLUMNS, panels_in_a_row=2),
     answered=Answer(
         "As the channels in linear networks, so nearly as the square root of the parameters (exponents from 0.4"
         " to 0.6); under ReLU as the parameters.",

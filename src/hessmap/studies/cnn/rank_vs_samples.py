@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import pairwise, product
 from typing import Any
 
 from hessmap.results import PARTS
-from hessmap.studies import Answer, Case, Check, Column, Finding, Mark, Row, Study, View
+from hessmap.studies import Answer, Case, Check, Column, Finding, Lines, Mark, Row, Study, View
 from hessmap.studies.cnn import ranks
 from hessmap.studies.hessian_ranks import NAMES, RANK_CHECKS, RANKS, curves_of, decidability_findings
 
@@ -99,14 +100,29 @@ def _relu_findings(relu: Sequence[Row]) -> Iterator[Finding]:
     yield Finding(claim, is_above == has_more, detail)
 
 
-_FIGURES = ranks.sweep_figures(
-    "num_samples",
-    "number of samples",
-    {"identity": RANKS, "relu": ranks.SERIES["relu"]},
-    facet="num_hidden",
-    marks=(Mark("num_inputs", "inputs"),),
-    x_scale="log",
-)
+# For two hidden layers what is predicted are bounds.
+_LINEAR = {1: RANKS, 2: tuple(replace(series, line="", dashed=series.line) for series in RANKS)}
+
+
+def _figures() -> Iterator[Lines]:
+    """For each setting one hidden layer beside two."""
+    by_depth = [
+        ranks.sweep_figures(
+            "num_samples",
+            "number of samples",
+            {"identity": _LINEAR[num_hidden], "relu": ranks.SERIES["relu"]},
+            where={"num_hidden": num_hidden},
+            note=f", {num_hidden} hidden {'layer' if num_hidden == 1 else 'layers'}",
+            reading="circles measured, lines predicted, dashes bounds of the linear network",
+            marks=(Mark("num_inputs", "inputs"),),
+            x_scale="log",
+        )
+        for num_hidden in _LINEAR
+    ]
+    for pair in zip(*by_depth, strict=True):
+        yield from pair
+
+
 _COLUMNS = (*ranks.COLUMNS[:3], Column("num_samples", "N"), Column("data_ranks.input_rank", "r"), *ranks.COLUMNS[3:])
 
 STUDY = Study(
@@ -119,7 +135,7 @@ STUDY = Study(
     checks=(*RANK_CHECKS, Check("measured.outer_product", "sample_bound", "at_most")),
     findings=findings,
     seconds=ranks.seconds,
-    view=View(tuple(_FIGURES), _COLUMNS),
+    view=View(tuple(_figures()), _COLUMNS, panels_in_a_row=2),
     answered=Answer(
         "In linear networks H_o grows with the rank of the inputs and no further; under ReLU it is above that"
         " bound as soon as there are more samples than inputs.",

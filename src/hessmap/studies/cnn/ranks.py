@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from hessmap.errors import UnsupportedNetwork, sentence
 from hessmap.networks import Convolutional, FullyConnected, LocallyConnected
 from hessmap.results import PARTS
-from hessmap.studies import Case, Column, Finding, Lines, Mark, Row, Series
+from hessmap.studies import Case, Column, Finding, Lines, Row, Series
 from hessmap.studies.hessian_ranks import NAMES, SYMBOLS, data_ranks, hessian_spectra
 from hessmap.theory import HessianRanks, effective_output_dim, linear_hessian_ranks
 from hessmap.theory.convolutional import deep_bounds
@@ -38,6 +38,7 @@ ACTIVATIONS = {"identity": "linear", "relu": "ReLU"}
 LOSSES = {"squared": "squared", "cross_entropy": "cross-entropy"}
 
 # Lines are our ranks or bounds, dashes the paper's bounds (of the linear network, under ReLU), circles measurements.
+READING = "circles measured, lines predicted, dashes the paper's bounds of the linear network"
 SERIES = {
     "identity": tuple(
         Series(SYMBOLS[part], line=f"predicted.{part}", dashed=f"printed.{part}", points=f"measured.{part}")
@@ -184,23 +185,26 @@ def sweep_figures(
     x: str,
     x_label: str,
     series: Mapping[str, tuple[Series, ...]],
-    facet: str = "",
-    marks: tuple[Mark, ...] = (),
+    where: Mapping[str, Any] | None = None,
+    note: str = "",
+    reading: str = READING,
     **options: Any,
 ) -> Iterator[Lines]:
-    """The ranks over ``x``, a figure for each data set and setting; ``series`` has those of each activation."""
+    """The ranks over ``x``, a figure for each data set and setting; ``series`` has those of each activation.
+
+    ``where`` keeps some of the rows, of which ``note`` says in the title what they are.
+    """
     for data in DATA:
         for setting in settings(data):
             activation, loss = setting["activation"], setting["loss"]
             yield Lines(
-                title=f"{ACTIVATIONS[activation]}, {LOSSES[loss]}, {data.replace('_', '-')}",
-                where={"data": data, **setting},
-                facet=facet,
+                title=f"{ACTIVATIONS[activation]}, {LOSSES[loss]}, {data.replace('_', '-')}{note}",
+                where={"data": data, **setting, **(where or {})},
                 x=x,
                 series=series[activation],
                 x_label=x_label,
                 y_label="rank",
-                marks=marks,
+                reading=reading,
                 **options,
             )
 

@@ -146,15 +146,15 @@ def _printed_bound_finding(part: str, rows: Sequence[Row]) -> Finding:
 
 def _figure(part: str, loss: str, inputs: str) -> Lines:
     return Lines(
-        title=f"{SYMBOLS[part]}, 8 filters, {loss.replace('_', '-')}, {inputs}",
+        title=f"{SYMBOLS[part]}, 8 filters, {loss.replace('_', '-')}, inputs {inputs}",
         where={"filters": 8, "loss": loss, "inputs": inputs},
         facet="data",
         x="kept",
-        series=(Series("error of the ReLU network", line=f"error.{part}"),),
+        series=(Series(f"{SYMBOLS[part]} of the ReLU network", line=f"error.{part}"),),
         marks=(
-            Mark(f"linear_rank.{part}", "linear rank"),
-            Mark(f"bound.{part}", "linear bound"),
-            Mark(f"measured.{part}", "true rank"),
+            Mark(f"linear_rank.{part}", "rank of the linear network"),
+            Mark(f"bound.{part}", "bound of the linear network"),
+            Mark(f"measured.{part}", "rank of the ReLU network"),
         ),
         x_label="eigenvectors kept",
         y_label="reconstruction error",
@@ -164,9 +164,9 @@ def _figure(part: str, loss: str, inputs: str) -> Lines:
 
 
 def _over_filters(part: str, loss: str) -> Lines:
-    labels = {"linear_rank": "error at the linear rank", "bound": "error at the linear bound"}
+    labels = {"linear_rank": "at the rank of the linear network", "bound": "at the bound of the linear network"}
     return Lines(
-        title=f"{SYMBOLS[part]}, {loss.replace('_', '-')}, standardised",
+        title=f"{SYMBOLS[part]}, {loss.replace('_', '-')}, inputs standardised",
         where={"loss": loss, "inputs": INPUTS[1]},
         facet="data",
         x="filters",

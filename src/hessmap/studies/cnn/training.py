@@ -7,7 +7,7 @@ from math import isqrt
 from typing import TYPE_CHECKING, Any, Literal
 
 from hessmap.results import PARTS
-from hessmap.studies import Answer, Case, Column, Finding, Row, Study, View, along_training
+from hessmap.studies import Answer, Case, Column, Finding, Lines, Row, Study, View, along_training
 from hessmap.studies.hessian_ranks import NAMES, measured_ranks
 
 if TYPE_CHECKING:
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from hessmap.networks import Convolutional
 
 _TRAINED = {"images": "One linear network on {data}", "teacher": "One linear network, linear teacher"}
+_DATA = ("digits", "mnist", "fashion_mnist", "cifar10")
 _FILTERS = tuple(range(1, 9))
 _TAPS = 8  # of filters that do not overlap: two positions on 4x4 pixels
 _NUM_SAMPLES = 200
@@ -137,20 +138,24 @@ def _training_findings(row: Row, name: str) -> Iterator[Finding]:
         yield Finding(claim, bool(holds), f"the loss ends at {row['final_risk']:.3g}")
 
 
+def _figures(name: str, data: str, scenario: str) -> tuple[Lines, ...]:
+    return along_training.figures(name, data, {"scenario": scenario}, 5, rank_limits=(0.0, 11.0))
+
+
 STUDY = Study(
     name="cnn/training",
     question="How do the ranks of a linear convolutional network change along training, and what is left at its end?",
     reference="Singh, Hofmann & Schoelkopf 2023, Figures 4 and 16",
     cases=cases,
     measure=measure,
-    data=("digits", "mnist", "fashion_mnist", "cifar10"),
+    data=_DATA,
     checks=along_training.critical_point_checks("predicted"),
     findings=findings,
     seconds=lambda case: {"images": 20.0, "teacher": 14.0, "minimum": 3.0}[case["scenario"]],
     view=View(
         figures=(
-            *along_training.figures("linear, images", {"scenario": "images"}, 5, rank_limits=(0.0, 11.0)),
-            *along_training.figures("linear teacher", {"scenario": "teacher"}, 5, rank_limits=(0.0, 11.0)),
+            *(figure for data in _DATA for figure in _figures("linear network", data, "images")),
+            *_figures("linear network and teacher", "digits", "teacher"),
             along_training.critical_points_figure(
                 "minima with few filters", "minimum", "predicted", "filters", f"filters of {_TAPS} taps"
             ),

@@ -206,7 +206,8 @@ def _figures(data: str) -> Iterator[Lines]:
 
     def fractions(activation: str, x: str, **fixed: int) -> Lines:
         where = {"data": data, "state": "trained", "bias": False, "activation": activation, **fixed}
-        title = f"{activation}, trained, {data.replace('_', '-')}"
+        name = "linear" if activation == "identity" else activation
+        title = f"{name}, trained, {data.replace('_', '-')}"
         return Lines(title=title, where=where, x=x, series=_FRACTIONS, x_label=_X_LABELS[x], **_FRACTION)
 
     for state in ("initial", "trained"):

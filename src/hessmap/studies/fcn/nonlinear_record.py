@@ -82,9 +82,16 @@ def _predictions(network: FullyConnected, problem: Problem) -> dict[str, Any]:
 
 
 def rank_marks(part: str) -> tuple[Mark, ...]:
-    """The ranks of one of the three Hessians, as vertical lines."""
-    names = {f"linear_formula.{part}": "formula", f"measured.{part}": "numerical", f"certified.{part}": "certified"}
-    return (*(Mark(field, name) for field, name in names.items()), Mark("sample_bound", "$N K$"))
+    """The ranks of one of the three Hessians, as vertical lines: of all networks, or of each in its colour.
+
+    N K bounds that of H_o alone.
+    """
+    marks = (
+        Mark(f"linear_formula.{part}", "linear formula"),
+        Mark(f"measured.{part}", "numerical rank of each", by="activation"),
+        Mark(f"certified.{part}", "certified rank of each", by="activation"),
+    )
+    return (*marks, Mark("sample_bound", "$N K$")) if part == "outer_product" else marks
 
 
 def seconds(case: Case) -> float:

@@ -146,9 +146,11 @@ def _num_tight(rows: Sequence[Row], bound: str) -> int:
     return sum(row["outer_product"] == row[bound] for row in rows)
 
 
-_CERTIFIED = Series("certified rank", points="outer_product")
-_LINEAR, _FACT = Series("linear formula", dashed="linear_formula"), Series("Fact 11", dashed="fact_11")
-_SHALLOW = (_CERTIFIED, Series("by groups", line="groups"), Series("Theorem 9", dashed="theorem_9"), _LINEAR)
+_CERTIFIED = Series("$H_o$, certified rank", points="outer_product")
+_LINEAR = Series("rank of the linear network", line="linear_formula")
+_GROUPS, _THEOREM = Series("bound by groups", dashed="groups"), Series("bound of Theorem 9", dashed="theorem_9")
+_FACT = Series("bound of Fact 11", dashed="fact_11")
+_SHALLOW = (_CERTIFIED, _GROUPS, _THEOREM, _LINEAR)
 
 
 def _figure(title: str, hidden: tuple[int, ...], output_dim: int, series: tuple[Series, ...]) -> Lines:
@@ -184,6 +186,7 @@ STUDY = Study(
             _figure("16-12-2", (12,), 2, _SHALLOW),
             _figure("16-6-8-6-3", (6, 8, 6), 3, (_CERTIFIED, _FACT, _LINEAR)),
         ),
+        panels_in_a_row=2,
         table=(
             "data",
             "hidden",

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 _HIDDEN = (25, 20, 15)
 _BOTTLENECKS = ((2,), (5,), (8,), (12, 4), (4, 12), (3, 3), (14, 6, 12), (9, 7, 9))
 _TRAINED = ("relu", "teacher")
+_DATA = ("digits", "mnist", "fashion_mnist", "cifar10")
 
 
 def cases(data: str) -> tuple[Case, ...]:
@@ -143,8 +144,8 @@ def _setting(row: Row) -> tuple[Any, ...]:
     return row["data"], row["widths"], row["seed"]
 
 
-def _figures(scenario: str, name: str) -> tuple[Lines, ...]:
-    return along_training.figures(name, {"scenario": scenario}, len(_HIDDEN) + 1, rank_limits=(0.0, 22.0))
+def _figures(scenario: str, data: str, name: str) -> tuple[Lines, ...]:
+    return along_training.figures(name, data, {"scenario": scenario}, len(_HIDDEN) + 1, rank_limits=(0.0, 27.0))
 
 
 STUDY = Study(
@@ -153,14 +154,14 @@ STUDY = Study(
     reference="Singh, Bachmann & Hofmann 2021, Figures 8 and S1; Fact 7 at critical points",
     cases=cases,
     measure=measure,
-    data=("digits", "mnist", "fashion_mnist", "cifar10"),
+    data=_DATA,
     checks=along_training.critical_point_checks("final_theorem"),
     findings=findings,
     seconds=lambda case: {"relu": 60.0, "teacher": 20.0, "bottleneck": 2.0}[case["scenario"]],
     view=View(
         figures=(
-            *_figures("relu", "ReLU"),
-            *_figures("teacher", "linear teacher"),
+            *(figure for data in _DATA for figure in _figures("relu", data, "ReLU")),
+            *_figures("teacher", "digits", "linear network and teacher"),
             along_training.critical_points_figure(
                 "critical points with a bottleneck",
                 "bottleneck",
