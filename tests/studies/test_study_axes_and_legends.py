@@ -15,6 +15,7 @@ from matplotlib.figure import Figure as Canvas
 from hessmap.runs.collection import Collection, StoredRecords
 from hessmap.runs.view import Figure
 from hessmap.studies import Cloud, Histogram, Lines, Mark, Row, Series, Slope, Study, View
+from hessmap.views.interactive.studies import panel_data
 from hessmap.views.plots.style import HESSIAN_COLOURS
 from hessmap.views.study.figure import draw, study_figure
 from hessmap.views.study.panels import Panel
@@ -234,3 +235,19 @@ def test_a_name_keeps_its_colour_where_there_are_more_names_than_colours() -> No
     colours = [{line.get_label(): line.get_color() for line in axes.get_lines()} for axes in canvas.axes]
     assert [len(set(some.values())) for some in colours] == [5, 5]
     assert colours[0]["s3"] == colours[1]["s3"]
+
+
+def test_a_browser_leaves_the_colours_of_the_hessians_to_them() -> None:
+    rows = tuple(Row({"n": n, "activation": kind}, {"p": float(n)}) for kind in ("identity", "relu") for n in (1, 2))
+    slope = Slope(0.5, "slope 1/2", y="p", where={"activation": "relu"})
+    twice = Lines(title="", x="n", series=(Series("$H_L$, {activation}", points="p"),), split="activation")
+    traces = panel_data(Panel(replace(twice, slopes=(slope,)), rows)).traces
+    assert [(trace.label, trace.colour) for trace in traces] == [
+        ("H_L, linear", "series2"),
+        ("H_L, ReLU", "series3"),
+        ("slope 1/2", "faint"),
+    ]
+    once = Lines(title="", x="n", series=(Series("$H_o$", points="p"), Series("a", points="p")))
+    assert [trace.colour for trace in panel_data(Panel(once, rows)).traces] == ["outer_product", "series3"]
+    plain = Lines(title="", x="n", series=(Series("a", points="p"),))
+    assert [trace.colour for trace in panel_data(Panel(plain, rows)).traces] == ["series0"]

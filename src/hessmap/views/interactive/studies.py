@@ -24,8 +24,8 @@ from hessmap.views.interactive.figure import (
     series,
     thinning_note,
 )
-from hessmap.views.plots.style import without_mathematics
-from hessmap.views.study.colours import hessian_of
+from hessmap.views.plots.style import HESSIAN_COLOURS, SERIES_COLOURS, without_mathematics
+from hessmap.views.study.colours import hessian_of, names_a_hessian
 from hessmap.views.study.legends import how_to_read
 from hessmap.views.study.line_marks import slope_line
 from hessmap.views.study.marks import histogram_density, matrix_over_fields, value_limits
@@ -79,7 +79,7 @@ def panel_data(panel: Panel) -> FigureData:
 def _panel_traces(panel: Panel) -> Drawn:
     match panel.figure:
         case Lines() as figure:
-            return _lines(figure, panel.rows), words(figure.x), ""
+            return _lines(panel, figure), words(figure.x), ""
         case Heatmap() as figure:
             return _heatmap(figure, panel.rows)
         case Histogram() as figure:
@@ -91,26 +91,34 @@ def _panel_traces(panel: Panel) -> Drawn:
     return (), "", ""
 
 
-def _lines(figure: Lines, rows: Sequence[Row]) -> tuple[Trace, ...]:
-    """The curves, then lines of growth to compare with. One Hessian twice, as of two activations, has two colours."""
-    drawn = curves(figure, rows)
+def _lines(panel: Panel, figure: Lines) -> tuple[Trace, ...]:
+    """The curves, then lines of growth to compare with.
+
+    Blue and orange are left to the Hessians where the panel names one; one Hessian twice, as of two activations, has
+    two other colours.
+    """
+    drawn = curves(figure, panel.rows)
     parts = {curve.colour: hessian_of(curve) for curve in drawn}
-    alone = {part for part in parts.values() if list(parts.values()).count(part) == 1}
-    traces = [_curve_trace(curve, parts[curve.colour] if parts[curve.colour] in alone else "") for curve in drawn]
+    alone = {part for part in parts.values() if part and list(parts.values()).count(part) == 1}
+    first = len(HESSIAN_COLOURS) - 1 if any(parts.values()) or names_a_hessian(panel) else 0
+    traces = []
+    for curve in drawn:
+        part = parts[curve.colour]
+        colour = part if part in alone else series(first + curve.colour % (len(SERIES_COLOURS) - first))
+        traces.append(_curve_trace(curve, colour))
     for slope in figure.slopes:
-        x, y = slope_line(figure, slope, rows)
+        x, y = slope_line(figure, slope, panel.rows)
         if x.size:
             traces.append(Trace(_plain(slope.label), "dashed", x, y, colour="faint"))
     return tuple(traces)
 
 
-def _curve_trace(curve: Curve, part: str) -> Trace:
+def _curve_trace(curve: Curve, colour: str) -> Trace:
     chosen = evenly(len(curve.x), _MOST_MARKS // 3 if curve.style == "points" else MOST_POINTS)
     low, high = (band[chosen] if curve.has_band else () for band in (curve.low, curve.high))
     groups = curve.rows if len(curve.rows) == 1 else [curve.rows[place] for place in chosen]
     keys = [_keys(group) for group in groups]
     x = [_plain(value) if isinstance(value, str) else value for value in (curve.x[place] for place in chosen)]
-    colour = part or series(curve.colour)
     return Trace(_plain(curve.label), _KINDS[curve.style], x, curve.y[chosen], low, high, colour, keys)
 
 
