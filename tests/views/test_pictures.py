@@ -135,7 +135,9 @@ def test_a_value_with_a_picture_of_its_own_kind_only() -> None:
 
 
 def test_the_panels_of_a_track_say_what_they_show_and_keep_their_legends_off_it() -> None:
-    figure = track_figure(track([0, 10, 20, 30]))
+    made = track([0, 10, 20, 30])
+    three = tuple(replace(point, eigenvalues=np.array([9.0, 5.0, 4.0])) for point in made.points)
+    figure = track_figure(replace(made, points=three))
     figure.canvas.draw()
     for axes in figure.axes:
         assert axes.get_ylabel()
@@ -144,4 +146,4 @@ def test_the_panels_of_a_track_say_what_they_show_and_keep_their_legends_off_it(
     (eigenvalues,) = [axes for axes in figure.axes if axes.get_title(loc="left") == "Largest eigenvalues"]
     assert eigenvalues.get_ylim()[0] == 0.0
     curves = [line for line in eigenvalues.lines if len(np.asarray(line.get_xdata())) == 4 and line.get_marker() == "o"]
-    assert len({line.get_color() for line in curves}) == len(curves) > 1
+    assert len({line.get_color() for line in curves}) == len(curves) == 3
