@@ -130,7 +130,7 @@ STUDY = Study(
                 y="degree",
                 where={"item": "table", "activation": kind},
                 limits=(0, 1),
-                x_label="inputs",
+                x_label="inputs; white was not run",
                 y_label="degree",
             )
             for kind in ("monomial", "all terms")
