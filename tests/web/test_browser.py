@@ -116,6 +116,7 @@ def test_a_study_answers_first_and_a_point_leads_to_its_case(visit: Any) -> None
     figure = page.locator("figure[data-drawn]").first
     expect(figure).to_be_visible()
     circle = figure.locator(".points path.point").nth(3)
+    circle.scroll_into_view_if_needed()
     box = circle.bounding_box()
     page.mouse.click(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
     dialog = page.get_by_role("dialog")
