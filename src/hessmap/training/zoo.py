@@ -48,8 +48,8 @@ def zoo_network(
     Everything is drawn from ``seed`` alone. The paper says two things of its initialisation that do not agree: "the
     default initialization scheme of PyTorch", and Glorot's with zero biases (appendix E.3). ``init`` "glorot" is the
     second, "uniform" the first: the law of ``nn.Linear`` and ``nn.Conv2d``, of LeNet5 0.4 to 0.8 of the deviation
-    of the other. As the paper says, batch-norm stands after ReLU. Convolutions of residual networks have no bias, as in the code that
-    the paper adapts.
+    of the other. As the paper says, batch-norm stands after ReLU. Convolutions of residual networks have no bias,
+    as in the code that the paper adapts.
 
     >>> network = zoo_network("LeNet5", (3, 32, 32))
     >>> [name for name, _ in network.named_parameters()][:4]
