@@ -1,4 +1,4 @@
-"""The main calls on about fifty models, and the outcome of every claim of the stored studies, as numbers to compare with.
+"""The main calls on about fifty models and the outcomes of the claims of all stored studies, to compare with.
 
     python .ci/frozen_outputs.py write       # store the outputs of this tree in .ci/frozen_outputs.json
     python .ci/frozen_outputs.py compare     # compare this tree with them; exit code 1 if anything differs
@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -81,7 +82,7 @@ class Recurrent(nn.Module):
 
 def mlp(widths: tuple[int, ...], activation: type[nn.Module], bias: bool = True) -> nn.Sequential:
     layers: list[nn.Module] = []
-    for width, following in zip(widths, widths[1:], strict=False):
+    for width, following in pairwise(widths):
         layers += [nn.Linear(width, following, bias=bias), activation()]
     return nn.Sequential(*layers[:-1])
 
