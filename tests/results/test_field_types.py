@@ -16,8 +16,8 @@ from hessmap.errors import InvalidInput
 from hessmap.maps.curvature_map import curvature_map
 from hessmap.networks import FullyConnected
 from hessmap.results import LearningCoefficient, Provenance, RankMeasurement, RankValue, Record, Spectrum
+from hessmap.results.encoding import decode
 from hessmap.results.field_types import require_field_types
-from hessmap.runs.encoding import decode
 
 RANK = RankMeasurement(3, 1e-12, 1.0, 0.5, 1e-16, 5e15, True, 7)
 SPECTRUM = Spectrum(np.arange(3.0)[::-1], "dense", True, np.zeros(0), 2.0)

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from committed import committed
+from hessmap.results.encoding import decode, encode
 from hessmap.runs.collection import results_path, results_text
-from hessmap.runs.encoding import decode, encode
 from hessmap.runs.registry import find, listing
 from hessmap.views.study.panels import curves, panels
 from hessmap.views.study.table import study_table

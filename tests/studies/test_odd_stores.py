@@ -18,8 +18,9 @@ from hessmap.errors import HessmapError
 from hessmap.maps.curvature_map import curvature_map
 from hessmap.maps.track import Tracker
 from hessmap.networks import FullyConnected
+from hessmap.results.encoding import encode
 from hessmap.runs.collection import collection_from_store, read_results
-from hessmap.runs.encoding import case_key, encode
+from hessmap.runs.encoding import case_key
 from hessmap.runs.registry import find
 from hessmap.runs.store import Outcome, Store, add_map, load_map, load_track, map_summaries, track_summaries
 from hessmap.views.cli import app

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from hessmap.errors import InvalidInput
 from hessmap.results import RankMeasurement, Record, provenance
-from hessmap.runs.encoding import case_key, case_of_key, decode, encode
+from hessmap.results.encoding import decode, encode
+from hessmap.runs.encoding import case_key, case_of_key
 
 FLOATS = st.floats(allow_nan=False, allow_infinity=False)
 SCALARS = st.one_of(st.integers(), FLOATS, st.text(), st.booleans(), st.none())

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hessmap.runs.encoding import decode, encode
+from hessmap.results.encoding import decode, encode
 from hessmap.studies import Row, Study
 from hessmap.studies.teacher import (
     deep_polynomial,

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hessmap.runs.encoding import decode, encode
+from hessmap.results.encoding import decode, encode
 from hessmap.runs.registry import find
 from hessmap.studies import Row
 

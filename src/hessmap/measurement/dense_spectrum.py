@@ -1,4 +1,4 @@
-"""All eigenvalues of a symmetric matrix, by LAPACK; also of one whose kernel was taken out before."""
+"""All eigenvalues of a symmetric matrix, by LAPACK."""
 
 from __future__ import annotations
 
@@ -8,14 +8,11 @@ import numpy as np
 import scipy.linalg
 import torch
 
-from hessmap.curvature.deep_linear import Reduction
 from hessmap.curvature.memory import require_memory
 from hessmap.errors import checked_number, require, short_text
 from hessmap.measurement.array_norms import Floats, column_norms
 from hessmap.measurement.matrices import SMALLEST, Matrix, carried_scale, is_narrow, rounding_unit, symmetric_array
 from hessmap.results import Provenance, Spectrum, provenance
-
-_REDUCTION = "Use reduce_deep_linear of hessmap.curvature.deep_linear"
 
 
 def spectrum(matrix: Matrix, vectors: bool = False, scale: float | None = None) -> Spectrum:
@@ -76,29 +73,6 @@ def whole_spectrum(matrix: Matrix | Spectrum, needed_by: str) -> Spectrum:
         "Use spectrum(H)",
     )
     return found
-
-
-def reduced_spectrum(reduction: Reduction) -> Spectrum:
-    """The whole spectrum of a deep linear loss Hessian from its reduced matrix, the removed zeros filled in.
-
-    Where the reduction fell back to the dense matrix there are none to fill in, and ``method`` says why. Taking out a
-    kernel K moves no eigenvalue by more than ||H K||, which is added to ``eigenvalue_error``.
-    """
-    is_reduction = isinstance(reduction, Reduction)
-    require(is_reduction, "the spectrum of a reduction needs one", f"got {type(reduction).__name__}", _REDUCTION)
-    kept = spectrum(reduction.matrix)
-    if not reduction.is_reduced:
-        return replace(kept, method=f"dense: {reduction.obstacle}")
-    assert kept.eigenvalue_error is not None
-    place = int((kept.eigenvalues > 0).sum())
-    return replace(
-        kept,
-        eigenvalues=np.insert(kept.eigenvalues, place, np.zeros(reduction.num_zeros)),
-        method="reduced by the explicit kernel",
-        num_zeros=reduction.num_zeros,
-        kernel_residual=reduction.kernel_residual,
-        eigenvalue_error=kept.eigenvalue_error + reduction.kernel_residual * kept.norm,
-    )
 
 
 def _eigenvalues(array: Floats) -> Floats:

@@ -1,4 +1,4 @@
-"""Dense, reduced, Lanczos or quadrature: the size decides, and the choice is said before the work starts."""
+"""Dense, Lanczos or quadrature: the size decides, and the choice is said before the work starts."""
 
 from __future__ import annotations
 
@@ -8,12 +8,9 @@ from typing import Literal, get_args
 
 import torch
 
-from hessmap.curvature.deep_linear import Reduction, deep_linear_of, reduce_deep_linear
-from hessmap.curvature.hessians import Hessian
 from hessmap.curvature.memory import available_bytes, readable_bytes
-from hessmap.curvature.problem import Problem
-from hessmap.errors import HessmapError, checked_count, noting_errors, require, require_name
-from hessmap.measurement.dense_spectrum import reduced_spectrum, spectrum
+from hessmap.errors import checked_count, noting_errors, require, require_name
+from hessmap.measurement.dense_spectrum import spectrum
 from hessmap.measurement.density_estimate import density_estimate
 from hessmap.measurement.eigenpair_cost import default_block, eigenpairs_bytes, expected_products
 from hessmap.measurement.matrices import Matrix
@@ -21,7 +18,7 @@ from hessmap.measurement.random_probes import ProbedOperator
 from hessmap.measurement.top_eigenpairs import top_eigenpairs
 from hessmap.results import DensityEstimate, EigenpairsMeasurement, MethodChoice, Spectrum
 
-SpectrumMethod = Literal["auto", "dense", "reduced", "lanczos", "quadrature"]
+SpectrumMethod = Literal["auto", "dense", "lanczos", "quadrature"]
 _DENSE_SIZE = 6000
 _STEPS, _PROBES = 64, 16
 
@@ -47,10 +44,6 @@ def auto_spectrum(
     text = f"{choice.method}: {choice.reason}; {bytes_and_time}, one product takes {choice.seconds_per_product:.2g} s"
     with noting_errors("say"):
         say(text)
-    if choice.method == "reduced":
-        reduction = _reduction(matrix)
-        assert reduction is not None
-        return reduced_spectrum(reduction)
     if choice.method == "dense":
         return spectrum(matrix)
     if choice.method == "lanczos":
@@ -78,23 +71,20 @@ def choose_method(
     start = time.perf_counter()
     operator.product(operator.signs(width))
     each = (time.perf_counter() - start) / width
-    chosen, reason = (method, "as asked for") if method != "auto" else _by_size(matrix, size, count)
+    chosen, reason = (method, "as asked for") if method != "auto" else _by_size(size, count)
     require(chosen != "lanczos" or count is not None, "lanczos needs a count of eigenpairs", "count is None")
     dense_bytes, dense_seconds = 16 * size * size, size * each + 4 / 3 * size**3 / _flops_per_second()
     predicted = {
         "dense": (dense_bytes, dense_seconds, size),
-        "reduced": (dense_bytes, dense_seconds, 0),
         "lanczos": _lanczos(size, count or 1, width, each),
         "quadrature": (8 * size * (_STEPS + 6) * _PROBES, _STEPS * _PROBES * each, _STEPS * _PROBES),
     }[chosen]
     return MethodChoice(chosen, reason, int(predicted[0]), predicted[1], each, predicted[2], size)
 
 
-def _by_size(matrix: Matrix, size: int, count: int | None) -> tuple[str, str]:
+def _by_size(size: int, count: int | None) -> tuple[str, str]:
     fits = 32 * size * size <= available_bytes()
     if size <= _DENSE_SIZE and fits:
-        if size > 500 and count is None and _reduction(matrix) is not None:
-            return "reduced", f"size {size} of a deep linear network, whose kernel is known"
         return "dense", f"size {size} is at most {_DENSE_SIZE} and the matrix fits the memory"
     cause = f"size {size} is above {_DENSE_SIZE}" if fits else f"a matrix of size {size} does not fit the memory"
     if count is not None:
@@ -105,17 +95,6 @@ def _by_size(matrix: Matrix, size: int, count: int | None) -> tuple[str, str]:
 def _lanczos(size: int, count: int, width: int, each: float) -> tuple[int, float, int]:
     products = expected_products(size, count, width)
     return eigenpairs_bytes(size, count, width), products * each, products
-
-
-def _reduction(matrix: Matrix) -> Reduction | None:
-    """The loss Hessian of a deep linear network without its kernel; None for anything else."""
-    if not isinstance(matrix, Hessian) or matrix.part != "loss" or not isinstance(matrix.problem, Problem):
-        return None
-    try:
-        found = reduce_deep_linear(deep_linear_of(matrix.problem))
-    except HessmapError:
-        return None
-    return found if found.is_reduced else None
 
 
 def _flops_per_second(size: int = 256) -> float:

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from hessmap.errors import DataFileError, sentence
-from hessmap.runs.encoding import case_key, case_of_key, decoded_record, encode
+from hessmap.results.encoding import decoded_record, encode
+from hessmap.runs.encoding import case_key, case_of_key
 from hessmap.runs.plan import keys_on
 from hessmap.runs.row import Row
 from hessmap.runs.store import DEFAULT_STORE, Failure, Store

@@ -10,7 +10,7 @@ import torch
 
 from hessmap import certificates
 from hessmap.errors import InvalidInput
-from hessmap.runs.encoding import decode, encode
+from hessmap.results.encoding import decode, encode
 from hessmap.runs.model_cache import use_models_folder
 from hessmap.studies import Row, Study
 from hessmap.studies.certificates import digits, variance

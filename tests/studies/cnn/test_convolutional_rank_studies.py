@@ -10,7 +10,7 @@ from hessmap.curvature.finite_field import certified_rank
 from hessmap.errors import InvalidInput, UnsupportedNetwork
 from hessmap.networks import Convolutional, FullyConnected, LocallyConnected, parse_network
 from hessmap.results import PARTS
-from hessmap.runs.encoding import decode, encode
+from hessmap.results.encoding import decode, encode
 from hessmap.runs.plan import hash_of_data
 from hessmap.studies import Row, Study
 from hessmap.studies.cnn import locality, rank_vs_channels, rank_vs_filter, rank_vs_samples

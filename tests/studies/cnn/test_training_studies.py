@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from hessmap.results import PARTS
-from hessmap.runs.encoding import decode, encode
+from hessmap.results.encoding import decode, encode
 from hessmap.runs.model_cache import use_models_folder
 from hessmap.studies import Row, Study
 from hessmap.studies.cnn import generalisation, lenet, reconstruction, training

@@ -11,7 +11,7 @@ import torch
 from hessmap.curvature import Problem
 from hessmap.networks import FullyConnected
 from hessmap.results import PARTS
-from hessmap.runs.encoding import decode, encode
+from hessmap.results.encoding import decode, encode
 from hessmap.studies import Row, Study
 from hessmap.studies.fcn import bias, effective_parameters, rank_sweeps
 from hessmap.studies.fcn.effective_parameters import NeighbourClaim

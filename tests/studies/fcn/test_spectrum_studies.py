@@ -13,7 +13,7 @@ from hessmap.curvature import Problem
 from hessmap.datasets import Data, digits, linear_teacher
 from hessmap.networks import FullyConnected
 from hessmap.results import PARTS
-from hessmap.runs.encoding import decode, encode
+from hessmap.results.encoding import decode, encode
 from hessmap.runs.model_cache import use_models_folder
 from hessmap.studies import Row, Study
 from hessmap.studies.along_training import Snapshot, _evenly_spread

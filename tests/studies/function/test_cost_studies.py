@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from hessmap.networks import FullyConnected
-from hessmap.runs.encoding import decode, encode
+from hessmap.results.encoding import decode, encode
 from hessmap.studies import Row, Study
 from hessmap.studies.function import balance, krr, linear_cost, schatten, trained_zoo
 from hessmap.studies.trained_networks import family_of, stored_networks, trained_network

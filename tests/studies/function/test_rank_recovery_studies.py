@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from hessmap.errors import HessmapError
-from hessmap.runs.encoding import decode, encode
+from hessmap.results.encoding import decode, encode
 from hessmap.runs.registry import find
 from hessmap.studies import Row
 from hessmap.studies.function import regularised_network as module

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from hessmap.runs.encoding import decode, encode
+from hessmap.results.encoding import decode, encode
 from hessmap.runs.registry import find
 from hessmap.studies import Row
 from hessmap.studies.function import cost_over_depth, published_setting, quasi_newton

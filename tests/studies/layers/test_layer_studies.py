@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hessmap.runs.encoding import decode, encode
+from hessmap.results.encoding import decode, encode
 from hessmap.runs.model_cache import use_models_folder
 from hessmap.studies import Row, Study
 from hessmap.studies.layers import (

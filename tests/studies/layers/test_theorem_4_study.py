@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from hessmap.runs.encoding import decode, encode
+from hessmap.results.encoding import decode, encode
 from hessmap.studies import Row
 from hessmap.studies.layers.theorem_4 import STUDY
 

@@ -13,8 +13,8 @@ from hessmap.errors import InvalidInput, require, sentence
 from hessmap.maps.curvature_map.network import description
 from hessmap.maps.track.point import TrackSettings
 from hessmap.maps.track.subject import data_fingerprint
+from hessmap.results.encoding import encode
 from hessmap.results.tracks import CurvatureTrack, TrackPoint
-from hessmap.runs.encoding import encode
 from hessmap.runs.store import (
     DEFAULT_STORE,
     Store,

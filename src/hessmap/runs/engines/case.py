@@ -11,7 +11,8 @@ import traceback
 
 from hessmap.errors import InvalidInput, sentence
 from hessmap.results import provenance
-from hessmap.runs.encoding import case_of_key, encode
+from hessmap.results.encoding import encode
+from hessmap.runs.encoding import case_of_key
 from hessmap.runs.store import Outcome
 from hessmap.runs.study import Study
 from hessmap.runs.study_source import source_hash

@@ -10,9 +10,9 @@ from typing import Literal
 
 from hessmap.errors import InvalidInput, sentence, unknown_name
 from hessmap.results import Provenance
+from hessmap.results.encoding import decode, encode
 from hessmap.results.maps import CurvatureMap
 from hessmap.results.tracks import CurvatureTrack, TrackPoint
-from hessmap.runs.encoding import decode, encode
 from hessmap.runs.store.file import store_content
 from hessmap.runs.store.store import Store, typed
 

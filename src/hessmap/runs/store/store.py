@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from hessmap.errors import sentence
+from hessmap.results.encoding import decode
 from hessmap.results.field_types import require_field_types
-from hessmap.runs.encoding import case_of_key, decode
+from hessmap.runs.encoding import case_of_key
 from hessmap.runs.row import Row
 from hessmap.runs.store.file import StoreError, damage_error, store_content, store_errors
 from hessmap.runs.store.schema import APPLICATION_ID, SCHEMA, SCHEMA_VERSION, transaction, upgrade

@@ -11,10 +11,11 @@ from fastapi import APIRouter
 
 from hessmap.errors import require, unknown_name
 from hessmap.papers.registry import STATUSES, papers, stored_verdicts
+from hessmap.results.encoding import encode
 from hessmap.results.strict_json import plain
 from hessmap.runs.collection import Collection, NoRecords, collection_from_results, collection_from_store, results_path
 from hessmap.runs.description import study_description
-from hessmap.runs.encoding import case_key, case_of_key, encode
+from hessmap.runs.encoding import case_key, case_of_key
 from hessmap.runs.registry import Listing, find, listing
 from hessmap.runs.run import repeat_command
 from hessmap.runs.store import DEFAULT_STORE, Store
