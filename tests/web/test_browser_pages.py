@@ -50,13 +50,12 @@ def test_every_figure_of_a_screen_is_downloaded(visit: Any, path: str, tmp_path:
         expect(figure.locator("pre")).to_contain_text("savefig(")
 
 
-@pytest.mark.parametrize("is_interactive", [True, False], ids=["interactive", "static"])
-def test_a_page_that_is_sent_is_one_file(browser: Any, served: Served, tmp_path: Path, is_interactive: bool) -> None:
+def test_a_page_that_is_sent_is_one_file(browser: Any, served: Served, tmp_path: Path) -> None:
     with Store(served.store) as store:
-        text = map_page(load_map(store, "before"), interactive=is_interactive)
+        text = map_page(load_map(store, "before"))
     path = tmp_path / "map.html"
     path.write_text(text, encoding="utf-8")
-    context = browser.new_context(color_scheme="dark", java_script_enabled=is_interactive)
+    context = browser.new_context(color_scheme="dark", java_script_enabled=False)
     asked: list[str] = []
     faults: list[str] = []
     page = context.new_page()
@@ -64,12 +63,7 @@ def test_a_page_that_is_sent_is_one_file(browser: Any, served: Served, tmp_path:
     page.on("pageerror", lambda error: faults.append(str(error)))
     page.on("console", lambda said: faults.append(said.text) if said.type == "error" else None)
     page.goto(path.as_uri())
-    expect(page.locator("figure .js-plotly-plot")).to_have_count(4 if is_interactive else 0)
     expect(page.locator("figure")).to_have_count(4)
-    if is_interactive:
-        expect(page.locator("figure .js-plotly-plot").first).to_contain_text("eigenvalue")
-        box = page.locator("figure .js-plotly-plot").first.bounding_box()
-        assert box["height"] > 200
     assert [address for address in asked if re.match(r"https?:|ws:", address)] == []
     assert len([address for address in asked if address.startswith("file:")]) == 1
     assert faults == []

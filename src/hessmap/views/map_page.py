@@ -8,7 +8,6 @@ from typing import Any
 from hessmap.results.map_comparison import MapComparison
 from hessmap.results.maps import CurvatureMap, NetworkCurvature, whole_of
 from hessmap.runs.store import StoredMap
-from hessmap.views.interactive.maps import changes_data, density_data, layers_data, spectrum_data
 from hessmap.views.page import Drawing, inline_svg, page
 from hessmap.views.plots.layers import QUANTITIES, network_layers_figure, quantity_figure
 from hessmap.views.plots.spectrum import density_figure, network_spectrum_figure
@@ -19,11 +18,8 @@ from hessmap.views.tables.contents import moment
 _INSTALL = "pip install hessmap"
 
 
-def map_page(stored: StoredMap, interactive: bool = False) -> str:
-    """The page of one map: verdicts, spectra, layers, tables, and the command that made it.
-
-    ``interactive`` puts the figures in as data as well, and the script that draws them.
-    """
+def map_page(stored: StoredMap) -> str:
+    """The page of one map: verdicts, spectra, layers, tables, and the command that made it."""
     made = stored.record
     origin = made.provenance
     return page(
@@ -33,7 +29,7 @@ def map_page(stored: StoredMap, interactive: bool = False) -> str:
         created=moment(origin.created) if origin else "",
         verdicts=made.verdicts,
         verdict_class=_verdict_class(made),
-        drawings=_drawings(made, interactive),
+        drawings=_drawings(made),
         facts=mapped.network_facts(made.network),
         estimates="" if made.network.is_dense else mapped.estimates_note(made.network),
         whole=mapped.whole_table(made.network),
@@ -50,13 +46,12 @@ def map_page(stored: StoredMap, interactive: bool = False) -> str:
     )
 
 
-def comparison_page(comparison: MapComparison, old: StoredMap, new: StoredMap, interactive: bool = False) -> str:
+def comparison_page(comparison: MapComparison, old: StoredMap, new: StoredMap) -> str:
     """The page of a comparison: what differs, what changed, bars before and after, tables, commands."""
     drawings = [
-        Drawing.of(
+        Drawing(
             _capital(label),
             inline_svg(quantity_figure(comparison, label), salt=f"quantity{place}"),
-            changes_data(comparison, label) if interactive else None,
         )
         for place, label in enumerate(QUANTITIES)
         if comparison.layers
@@ -99,23 +94,21 @@ def _verdict_class(made: CurvatureMap) -> str:
     return "holds" if all(answers) else "fails"
 
 
-def _drawings(made: CurvatureMap, interactive: bool) -> list[Drawing]:
+def _drawings(made: CurvatureMap) -> list[Drawing]:
     density = inline_svg(density_figure(whole_of(made.network).density), salt="density")
     shares = inline_svg(network_layers_figure(made.network), salt="layers")
     spectra = [
-        Drawing.of(
+        Drawing(
             f"Spectra of the {network.name}, {network.description}",
             inline_svg(network_spectrum_figure(network), salt=f"spectrum{place}"),
-            spectrum_data(network) if interactive else None,
         )
         for place, network in enumerate(made.networks)
         if network.is_dense
     ]
     title = "Where the parameters are, and where the curvature is"
-    density_figures = density_data(whole_of(made.network).density) if interactive else None
     return [
-        Drawing.of("Density of the eigenvalues of H_L", density, density_figures),
-        Drawing.of(title, shares, layers_data(made.network) if interactive else None),
+        Drawing("Density of the eigenvalues of H_L", density),
+        Drawing(title, shares),
         *spectra,
     ]
 

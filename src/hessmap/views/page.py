@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import io
-import json
 import re
 from dataclasses import dataclass
-from functools import cache
-from importlib.resources import files
-from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from matplotlib import rc_context
@@ -27,9 +23,6 @@ from hessmap.views.plots.style import (
     SHADE,
 )
 
-if TYPE_CHECKING:
-    from hessmap.views.interactive.figure import FigureData
-
 # What is drawn in these colours follows the page, light or dark.
 _OF_THE_PAGE = {
     INK: "currentColor",
@@ -45,19 +38,10 @@ _OF_THE_PAGE = {
 
 @dataclass(frozen=True)
 class Drawing:
-    """A figure as inline SVG, which takes the ink and the grid of the page that it stands in, and its title.
-
-    ``data`` is the same figure as JSON, which a page with scripts draws in the place of the SVG; empty: there is none.
-    """
+    """A figure as inline SVG, which takes the ink and the grid of the page that it stands in, and its title."""
 
     title: str
     svg: str
-    data: str = ""
-
-    @classmethod
-    def of(cls, title: str, svg: str, figure: FigureData | None) -> Drawing:
-        """With the figure as data, where there is one; no sign in it can end the script that holds it."""
-        return cls(title, svg, "" if figure is None else json.dumps(figure.to_dict()).replace("<", "\\u003c"))
 
 
 def page(template: str, **values: Any) -> str:
@@ -65,25 +49,7 @@ def page(template: str, **values: Any) -> str:
     loader = PackageLoader("hessmap.views", "templates")
     environment = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True)
     colours = {"hessians": HESSIAN_COLOURS, "series": SERIES_COLOURS}
-    drawn = [one for value in values.values() if isinstance(value, list) for one in value if isinstance(one, Drawing)]
-    scripts = page_scripts() if any(drawing.data for drawing in drawn) else ()
-    return environment.get_template(template).render(version=__version__, scripts=scripts, **colours, **values)
-
-
-def has_web() -> bool:
-    """Whether the extra ``web`` is installed: then a page that is written has its figures as data as well."""
-    return all(find_spec(package) is not None for package in ("fastapi", "uvicorn"))
-
-
-@cache
-def page_scripts() -> tuple[tuple[str, str], ...]:
-    """What draws the figures of a page that is sent: the type and the text of each script, nothing to be loaded."""
-    static = files("hessmap.views.web") / "static" if has_web() else None
-    if static is None:
-        return ()
-    plotly = (static / "vendor" / "plotly-cartesian.min.js").read_text(encoding="utf-8")
-    own = [(static / name).read_text(encoding="utf-8") for name in ("figure.js", "sent_page.js")]
-    return (("text/javascript", plotly), ("module", "\n".join(own)))
+    return environment.get_template(template).render(version=__version__, **colours, **values)
 
 
 def page_style() -> str:

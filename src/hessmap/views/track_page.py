@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from hessmap.maps.comparison import track_verdicts
 from hessmap.results.tracks import CurvatureTrack
-from hessmap.views.interactive.tracks import track_figures
 from hessmap.views.page import Drawing, inline_svg, page
 from hessmap.views.plots.track import panel_figures
 from hessmap.views.tables.tracks import points, track_facts
 
 
-def track_page(track: CurvatureTrack, interactive: bool = False) -> str:
-    """The page of one track, from its points alone; ``interactive`` with its figures as data as well."""
+def track_page(track: CurvatureTrack) -> str:
+    """The page of one track, from its points alone."""
     figures = panel_figures(track) if track.points else {}
-    shown = {figure.panel: figure for figure in track_figures([track])} if interactive else {}
     return page(
         "track.html.j2",
         title=f"{track.name}: the curvature of {track.network} along its training",
@@ -21,7 +19,7 @@ def track_page(track: CurvatureTrack, interactive: bool = False) -> str:
         facts=track_facts(track),
         verdicts=track_verdicts(track),
         drawings=[
-            Drawing.of(title, inline_svg(figure, salt=f"track{place}"), shown.get(title))
+            Drawing(title, inline_svg(figure, salt=f"track{place}"))
             for place, (title, figure) in enumerate(figures.items())
         ],
         points=points(track),

@@ -55,9 +55,8 @@ def show(name: Name, store: StorePath = STORE, html: Html = None, as_json: AsJso
         stored = load_map(opened, name)
     if html is not None:
         from hessmap.views.map_page import map_page
-        from hessmap.views.page import has_web
 
-        echo_written(write_text(html, map_page(stored, interactive=has_web())))
+        echo_written(write_text(html, map_page(stored)))
     if as_json:
         typer.echo(stored.record.to_json())
         return
@@ -91,9 +90,8 @@ def compare(
     comparison = compare_maps(before.record, after.record, old, new)
     if html is not None:
         from hessmap.views.map_page import comparison_page
-        from hessmap.views.page import has_web
 
-        echo_written(write_text(html, comparison_page(comparison, before, after, interactive=has_web())))
+        echo_written(write_text(html, comparison_page(comparison, before, after)))
     if figure is not None:
         from hessmap.views.plots import comparison_figure, write_figure
 

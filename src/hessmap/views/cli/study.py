@@ -177,10 +177,9 @@ def show(
 
         written.append(write_study_figure(found, figure))
     if html is not None:
-        from hessmap.views.page import has_web
         from hessmap.views.study.page import study_page
 
-        written.append(write_text(html, study_page(found, name, interactive=has_web())))
+        written.append(write_text(html, study_page(found, name)))
     if as_json:
         content = json.loads(results_text(study, found.stored))
         echo_json({**content, "verdict": found.verdict.to_dict(), "source": found.source})

@@ -81,10 +81,9 @@ def show(
 
         echo_written(write_figure(track_figure(track), figure, salt="track"))
     if html is not None:
-        from hessmap.views.page import has_web
         from hessmap.views.track_page import track_page
 
-        echo_written(write_text(html, track_page(track, interactive=has_web())))
+        echo_written(write_text(html, track_page(track)))
     if as_json:
         typer.echo(track.to_json(indent=2))
         return

@@ -13,7 +13,6 @@ from matplotlib.figure import Figure
 from hessmap.runs.collection import Collection
 from hessmap.runs.row import Row
 from hessmap.runs.view import Cloud, Heatmap, Histogram, Lines, Mark, Plane
-from hessmap.views.interactive.studies import panel_data
 from hessmap.views.page import Drawing, inline_svg
 from hessmap.views.plots.style import INK, dress, mathematics, new_figure, without_mathematics, write_figure
 from hessmap.views.study.axis_scales import set_limits, set_scales
@@ -58,7 +57,7 @@ def write_study_figure(collection: Collection, path: Path) -> Path:
     return write_figure(study_figure(collection), path, salt=collection.study.name)
 
 
-def inline_drawings(collection: Collection, interactive: bool = False) -> list[Drawing]:
+def inline_drawings(collection: Collection) -> list[Drawing]:
     """Every panel as a drawing of its own, so that a narrow page shows them one below the other."""
     drawings: list[Drawing] = []
     for place, panel in enumerate(panels(collection.study.view.figures, collection.stored.rows)):
@@ -66,9 +65,8 @@ def inline_drawings(collection: Collection, interactive: bool = False) -> list[D
         axes = figure.add_subplot()
         draw(axes, panel)
         place_legends(figure, [axes], 1)
-        data = panel_data(panel) if interactive else None
         title = without_mathematics(panel.title)
-        drawings.append(Drawing.of(title, inline_svg(figure, salt=f"panel{place}"), data))
+        drawings.append(Drawing(title, inline_svg(figure, salt=f"panel{place}")))
     return drawings
 
 

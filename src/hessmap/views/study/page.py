@@ -15,11 +15,8 @@ from hessmap.views.study.table import study_table
 _MAX_LINES = 500
 
 
-def study_page(collection: Collection, address: str, interactive: bool = False) -> str:
-    """The page of a study; ``address`` is what the commands on it call the study.
-
-    ``interactive`` puts the figures in as data as well, and the script that draws them.
-    """
+def study_page(collection: Collection, address: str) -> str:
+    """The page of a study; ``address`` is what the commands on it call the study."""
     verdict, table = collection.verdict, study_table(collection, _MAX_LINES)
     failures = collection.stored.failures
     return page(
@@ -30,7 +27,7 @@ def study_page(collection: Collection, address: str, interactive: bool = False) 
         answer=collection.study.answer(verdict),
         findings=sorted(verdict.findings, key=lambda finding: finding.holds is not False),
         verdict_class=_verdict_class(verdict),
-        figures=inline_drawings(collection, interactive),
+        figures=inline_drawings(collection),
         judgements=(
             ("Cases that disagree", _lines([one for one in verdict.disagreements if not one.is_conjecture])),
             ("Counterexamples of conjectures", _lines([one for one in verdict.disagreements if one.is_conjecture])),
