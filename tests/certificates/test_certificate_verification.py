@@ -1,4 +1,4 @@
-"""Stored certificates: what their verification recomputes, and what cannot fool it."""
+"""Stored certificates: what binds them to samples, network and posterior, and what their verification recomputes."""
 
 from __future__ import annotations
 
@@ -13,48 +13,24 @@ import numpy as np
 import pytest
 import torch
 from certificate_cases import QUICK
-from scipy.stats import binom
 from torch import nn
 
 from hessmap.certificates import Certificate, PriorGrid, Verification, certify
-from hessmap.certificates.evidence import TOLD
-from hessmap.certificates.losses import LOSSES
-from hessmap.certificates.parts import held_out_from, verdict
+from hessmap.certificates.draws import Draws
 from hessmap.datasets import Data, gaussian_mixture
 from hessmap.errors import InvalidInput
 from hessmap.networks import FullyConnected
 from hessmap.results.provenance import data_hash
 from hessmap.theory.pac_bayes import confidence_of
-from hessmap.theory.risk_bounds import held_out_bound, maurer_complexity, tightest_bound
+from hessmap.theory.risk_bounds import maurer_complexity, tightest_bound
 
 SEED = 7
 
 
-def forged(certificate: Certificate, **arrays: np.ndarray) -> Certificate:
-    """The certificate with other arrays, and the hash that makes them look its own."""
+def changed(certificate: Certificate, **arrays: np.ndarray) -> Certificate:
+    """The certificate with other arrays, and their hash."""
     posterior = {**certificate.posterior, **arrays}
     return dataclasses.replace(certificate, posterior=posterior, posterior_hash=data_hash(*posterior.values()))
-
-
-def consistent(certificate: Certificate, **changes: Any) -> Certificate:
-    """Other claims, with the numbers that follow from them."""
-    made = dataclasses.replace(certificate, **changes)
-    cost = PriorGrid().log_cost(made.grid_index)
-    worth = maurer_complexity(made.kl, made.num_samples, cost, made.delta)
-    num_errors = round(made.sampled_error * made.num_draws)
-    error_bound = held_out_bound(num_errors, made.num_draws, made.sampling_delta)
-    bound = tightest_bound(error_bound, made.kl, made.num_samples, cost, made.delta)
-    plain = held_out_from(made.held_out_error, made.num_samples, LOSSES[made.loss], (made.delta, made.sampling_delta))
-    return dataclasses.replace(
-        made,
-        complexity=worth,
-        draw_counts=(made.num_draws - num_errors, num_errors),
-        sampled_error_bound=error_bound,
-        bound=bound.value,
-        inequality=bound.inequality,
-        held_out_bound=plain.bound,
-        verdict=verdict(bound.value, plain, has_prior_data=False),
-    )
 
 
 @pytest.fixture(scope="module")
@@ -126,29 +102,33 @@ def test_verification_uses_the_posterior_and_not_the_models_weights(problem, cer
     assert found == verify(certificate)
 
 
-def test_false_claims_are_not_confirmed_and_never_repeated(certificate: Certificate, verify) -> None:
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("bound", 0.01),
+        ("confidence", 0.999),
+        ("kl", 1.0),
+        ("sampled_error", 0.0),
+        ("sampled_error_bound", 0.001),
+        ("training_error", 0.5),
+        ("held_out_error", 0.9),
+        ("held_out_bound", 0.1),
+        ("sampling_delta", 0.4),
+        ("delta", 0.3),
+    ],
+)
+def test_number_that_does_not_follow_is_not_confirmed(
+    certificate: Certificate, verify, name: str, value: float
+) -> None:
     honest = verify(certificate)
-    for name, value in {
-        "bound": 0.01,
-        "confidence": 0.999,
-        "kl": 1.0,
-        "complexity": 0.001,
-        "sampled_error": 0.0,
-        "sampled_error_bound": 0.001,
-        "num_parameters": 1,
-        "training_error": 0.5,
-        "num_draws": 10**9,
-        "sampling_delta": 0.4,
-        "delta": 0.3,
-    }.items():
-        found = verify(dataclasses.replace(certificate, **{name: value}))
-        assert found.verdict == ("refused" if name == "num_draws" else "not confirmed"), name
-        assert found.reasons, name
-        if found.verdict == "refused":
-            continue  # nothing is recomputed
-        claims = {"claimed_bound", "claimed_confidence", "verdict", "reasons", "seconds", "provenance"}
-        for field in dataclasses.fields(found):
-            assert field.name in claims or getattr(found, field.name) == getattr(honest, field.name)
+
+    found = verify(dataclasses.replace(certificate, **{name: value}))
+
+    assert found.verdict == "not confirmed"
+    assert found.reasons
+    claims = {"claimed_bound", "claimed_confidence", "verdict", "reasons", "seconds", "provenance"}
+    for field in dataclasses.fields(found):
+        assert field.name in claims or getattr(found, field.name) == getattr(honest, field.name)
 
 
 def test_errors_on_test_data_are_recomputed_or_named_and_never_repeated(certificate: Certificate, verify) -> None:
@@ -157,36 +137,15 @@ def test_errors_on_test_data_are_recomputed_or_named_and_never_repeated(certific
 
     found, checked = verify(faked), verify(faked, test_data=tests)
 
-    assert found.unchecked == ("test_error", "stochastic_test_error", TOLD)
+    assert found.unchecked == ("test_error", "stochastic_test_error")
     assert found.test_error is None
     assert "0.001" not in repr(found)
     assert checked.verdict == "not confirmed"
-    assert checked.unchecked == ("stochastic_test_error", TOLD)
+    assert checked.unchecked == ("stochastic_test_error",)
     assert any("states test error 0.001, and it is" in reason for reason in checked.reasons)
     honest = dataclasses.replace(certificate, test_error=checked.test_error)
     assert verify(honest, test_data=tests).verdict == "confirmed"
     assert verify(certificate, test_data=tests).verdict == "confirmed"  # which states none
-
-
-def test_words_of_the_certifier_are_never_repeated_and_said_to_be_unchecked(certificate: Certificate, verify) -> None:
-    words = {"ending": "FORGED", "notes": ("FORGED",), "doubts": ("FORGED",), "basis": "given"}
-
-    found = verify(dataclasses.replace(certificate, **words, settings=certificate.settings | {"iterations": 10**6}))
-
-    assert found.verdict == "confirmed"
-    assert TOLD in found.unchecked
-    assert "FORGED" not in found.to_json()
-
-
-def test_basis_that_is_not_the_one_that_is_named_is_refused(certificate: Certificate, verify) -> None:
-    for basis, words in (
-        ("standard", "is the coordinates as they are; 0/output_basis is another one"),
-        ("best", "one"),
-    ):
-        found = verify(dataclasses.replace(certificate, basis=basis))
-
-        assert found.verdict == "refused"
-        assert words in found.reasons[0]
 
 
 def test_doubts_are_found_anew(problem, certificate: Certificate) -> None:
@@ -199,41 +158,12 @@ def test_doubts_are_found_anew(problem, certificate: Certificate) -> None:
     assert any("do they know them" in doubt for doubt in found.doubts)
 
 
-def moved_prior(certificate: Certificate) -> Certificate:
-    """The prior at the posterior's own means: next to no divergence."""
-    means = {
-        name.replace("/", "/initial_"): array
-        for name, array in certificate.posterior.items()
-        if name.endswith(("/weight", "/bias"))
-    }
-    return forged(certificate, **means)
-
-
-def other_grid(certificate: Certificate) -> Certificate:
-    """The same prior variance as the first point of a grid that was made for it."""
-    grid = {"scale": certificate.prior_variance * float(np.exp(0.01)), "precision": 100}
-    return consistent(certificate, grid_index=1, settings={**certificate.settings, "grid": grid})
+def with_array(name: str, change: Callable[[np.ndarray], Any]) -> Callable[[Certificate], Certificate]:
+    return lambda certificate: changed(certificate, **{name: change(certificate.posterior[name])})
 
 
 def replaced(**fields: Any) -> Callable[[Certificate], Certificate]:
     return lambda certificate: dataclasses.replace(certificate, **fields)
-
-
-def with_array(name: str, change: Callable[[np.ndarray], Any]) -> Callable[[Certificate], Certificate]:
-    return lambda certificate: forged(certificate, **{name: change(certificate.posterior[name])})
-
-
-def settings_of(**changes: Any) -> Callable[[Certificate], Certificate]:
-    return lambda certificate: dataclasses.replace(certificate, settings=certificate.settings | changes)
-
-
-def with_value(value: float) -> Callable[[np.ndarray], np.ndarray]:
-    def changed(array: np.ndarray) -> np.ndarray:
-        made = array.copy()
-        made.flat[0] = value
-        return made
-
-    return changed
 
 
 def repeated_column(array: np.ndarray) -> np.ndarray:
@@ -242,61 +172,38 @@ def repeated_column(array: np.ndarray) -> np.ndarray:
     return made
 
 
-FORGERIES: dict[str, tuple[Callable[[Certificate], Certificate], str]] = {
-    "prior moved": (moved_prior, "must stand at the initial weights; 0/initial_weight is not the initial model's"),
-    "grid moved": (
-        other_grid,
+OTHERS: dict[str, tuple[Callable[[Certificate], Certificate], str]] = {
+    "prior": (
+        with_array("0/initial_weight", lambda array: array + 1),
+        "must be centred at the initial weights; 0/initial_weight is not the initial model's",
+    ),
+    "grid": (
+        lambda made: dataclasses.replace(made, settings=made.settings | {"grid": {"scale": 0.1, "precision": 1}}),
         "grid of prior variances must be the one fixed beforehand; the certificate states scale",
     ),
-    "grid of another precision": (settings_of(grid={"scale": 0.1, "precision": 1}), "grid .* fixed beforehand"),
-    "no grid": (settings_of(grid=None), "a certificate must state its grid; it states no grid"),
-    "variance off the grid": (
-        replaced(prior_variance=0.5),
-        "must be a point of the grid; the certificate states 0.5, and at index",
-    ),
-    "index zero": (replaced(grid_index=0), "grid_index must be at least 1; the certificate states 0"),
-    "index far away": (replaced(grid_index=10**6), "must be a point of the grid"),
-    "deltas of .9": (replaced(delta=0.9, sampling_delta=0.9), "confidence above one half; together they are 1.8"),
-    "deltas of a half": (replaced(delta=0.25, sampling_delta=0.25), "above one half; together they are 0.5"),
-    "negative delta": (replaced(delta=-0.1), "delta must lie strictly between 0 and 1"),
-    "more samples": (replaced(num_samples=60_000), "the number of its samples; it states 60000, there are 600"),
-    "other samples": (replaced(data_hash="0" * 16), "verified on the samples it was made from"),
-    "no draws": (replaced(num_draws=0), "num_draws must be at least 1"),
-    "draws of another kind": (replaced(draws="seeds"), "draws must be one of pairs, networks, samples; .* 'seeds'"),
-    "bound below zero": (replaced(bound=-0.1), r"bound must lie in \[0, 1\]"),
-    "rate above one": (replaced(sampled_error=1.5), r"sampled_error must lie in \[0, 1\]"),
-    "bound is NaN": (replaced(bound=float("nan")), "bound must be a finite number and is 'nan'"),
-    "bound is text": (replaced(bound="0.1"), "bound must be a finite number and is '0.1'"),
-    "kl is complex": (replaced(kl=1j), "kl must be a finite number"),
-    "draws are true": (replaced(num_draws=True), "num_draws must be a whole number and is 'True'"),
-    "draws are half": (replaced(num_draws=2.5), "num_draws must be a whole number"),
-    "settings are a list": (replaced(settings=[1]), "settings must be a table"),
-    "test error below zero": (replaced(test_error=-0.1), r"test_error must lie in \[0, 1\]"),
-    "posterior of a number": (replaced(posterior=3), "verified from its posterior; it holds none"),
-    "posterior of a list": (replaced(posterior=[1]), "verified from its posterior; it holds none"),
-    "no posterior": (replaced(posterior={}), "verified from its posterior; it holds none"),
-    "array of NaN": (with_array("0/weight", with_value(np.nan)), "arrays of a certificate must be finite; 0/weight"),
-    "array of inf": (with_array("2/log_deviations", with_value(np.inf)), "must be finite; 2/log_deviations"),
-    "complex array": (with_array("0/weight", lambda array: array + 1j), "0/weight is complex64 of shape"),
+    "no grid": (replaced(settings={}), "fixed beforehand; the certificate states no grid"),
+    "variance off the grid": (replaced(prior_variance=0.5), "must be a point of the grid; the certificate states 0.5"),
+    "samples": (replaced(data_hash="0" * 16), "verified on the samples it was made from"),
+    "number of samples": (replaced(num_samples=60_000), "count the distinct inputs .*; it counts 60000, there are 600"),
+    "no posterior": (replaced(posterior={}), "with the architecture it was made for; 0/weight is absent"),
     "array in double": (with_array("0/weight", lambda array: array.astype(float)), "0/weight is float64"),
-    "array of texts": (with_array("0/bias", lambda array: array.astype(str)), "0/bias is <U"),
-    "array of objects": (with_array("0/bias", lambda array: array.astype(object)), "0/bias is object"),
     "array transposed": (with_array("0/weight", np.transpose), r"0/weight is float32 of shape \(5, 6\)"),
-    "array with an axis": (with_array("0/weight", lambda array: array[None]), r"shape \(1, 6, 5\)"),
-    "scalar": (with_array("0/weight", lambda array: array.sum()), "0/weight is "),
-    "huge deviations": (with_array("0/log_deviations", lambda array: array * 0 + 400), "variances must be finite"),
-    "large deviations": (with_array("0/log_deviations", lambda array: array * 0 + 354), "kl must be finite"),
+    "arrays of another layer": (
+        lambda made: changed(made, **{"9/weight": np.zeros(3, dtype=np.float32)}),
+        r"9/weight is float32 of shape \(3,\), the network wants absent",
+    ),
+    "array of NaN": (with_array("0/log_deviations", lambda array: array * np.nan), "variances must be positive"),
+    "large deviations": (with_array("0/log_deviations", lambda array: array * 0 + 400), "variances must be finite"),
     "no deviations": (with_array("0/log_deviations", lambda array: array * 0 - 400), "variances must be positive"),
     "basis with a direction twice": (with_array("0/output_basis", repeated_column), "kl must be finite"),
-    "basis of zeros": (with_array("0/input_basis", np.zeros_like), "variances must be positive"),
 }
 
 
-@pytest.mark.parametrize("name", FORGERIES)
-def test_forgeries_are_refused_in_one_sentence(certificate: Certificate, verify, name: str) -> None:
-    forge, words = FORGERIES[name]
+@pytest.mark.parametrize("name", OTHERS)
+def test_what_does_not_belong_together_is_refused_in_one_sentence(certificate: Certificate, verify, name: str) -> None:
+    change, words = OTHERS[name]
 
-    found = verify(forge(certificate))
+    found = verify(change(certificate))
 
     assert found.verdict == "refused"
     assert not found
@@ -305,34 +212,10 @@ def test_forgeries_are_refused_in_one_sentence(certificate: Certificate, verify,
     assert re.search(words, found.reasons[0]), found.reasons[0]
 
 
-@pytest.mark.parametrize("name", [field.name for field in dataclasses.fields(Certificate)])
-def test_odd_value_of_any_field_is_never_confirmed_and_never_raises(
-    certificate: Certificate, verify, name: str
-) -> None:
-    beside = {"basis", "ending", "seconds", "provenance", "assumptions", "doubts", "notes"}  # no promise rests on them
-    for value in (None, "x", -1, 2**61, 10**400, 1e308, float("nan"), True, (1,), {}, 1j, np.array([1, 2]), object()):
-        found = verify(dataclasses.replace(certificate, **{name: value}), num_draws=200)
-        states_none = value is None and name in ("test_error", "stochastic_test_error")
-        states_none |= name == "split" and value == {}  # as it is
-        assert not found or states_none or name in beside, value
-        assert Verification.from_json(found.to_json()) == found
-
-
-def test_missing_and_surplus_arrays_are_refused(certificate: Certificate, verify) -> None:
-    for name in certificate.posterior:
-        fewer = {key: array for key, array in certificate.posterior.items() if key != name}
-        assert f"{name} is absent" in verify(dataclasses.replace(certificate, posterior=fewer)).reasons[0]
-        for value in (None, "text", [1.0, 2.0]):
-            odd = dataclasses.replace(certificate, posterior={**certificate.posterior, name: value})
-            assert f"{name} is absent" in verify(odd).reasons[0]
-    more = forged(certificate, **{"9/weight": np.zeros(3, dtype=np.float32)})
-    assert "9/weight is float32 of shape (3,), the network wants absent" in verify(more).reasons[0]
-
-
 def test_arrays_that_are_not_those_of_the_certificate_are_refused(certificate: Certificate, verify) -> None:
-    changed = {**certificate.posterior, "0/weight": certificate.posterior["0/weight"] * np.float32(0.5)}
+    arrays = {**certificate.posterior, "0/weight": certificate.posterior["0/weight"] * np.float32(0.5)}
 
-    found = verify(dataclasses.replace(certificate, posterior=changed))
+    found = verify(dataclasses.replace(certificate, posterior=arrays))
 
     assert "its own posterior; the arrays differ from those it was made with" in found.reasons[0]
 
@@ -351,7 +234,7 @@ def test_swapped_data_and_other_architectures_are_refused(problem, certificate: 
         assert "with the architecture it was made for; " in found.reasons[0]
 
 
-def test_small_noise_cannot_be_hidden_in_a_basis_that_is_not_orthonormal(certificate: Certificate, verify) -> None:
+def test_short_basis_vectors_have_the_divergence_of_the_noise_they_lose(certificate: Certificate, verify) -> None:
     # Deviations as before, along vectors of a hundredth of their length: the noise is gone, its divergence is not.
     shrunk = {
         name: (0.01 * array).astype(np.float32)
@@ -359,7 +242,7 @@ def test_small_noise_cannot_be_hidden_in_a_basis_that_is_not_orthonormal(certifi
         if name.endswith("output_basis")
     }
 
-    found = verify(forged(certificate, **shrunk))
+    found = verify(changed(certificate, **shrunk))
 
     assert found.verdict == "not confirmed"
     num_lost = certificate.num_parameters * np.log(100)
@@ -372,49 +255,24 @@ def test_slanted_basis_has_the_divergence_of_the_determinant_it_loses(certificat
     slanted = basis.copy()
     slanted[:, 1] = (basis[:, 0] + 0.01 * basis[:, 1]) / np.linalg.norm([1, 0.01])
 
-    found = verify(forged(certificate, **{"0/output_basis": slanted}))
+    found = verify(changed(certificate, **{"0/output_basis": slanted}))
 
     assert found.kl == pytest.approx(certificate.kl + 6 * np.log(100), rel=0.02)
 
 
-def test_narrow_posterior_that_claims_the_divergence_of_a_wide_one_is_not_confirmed(
-    certificate: Certificate, verify
-) -> None:
-    narrow = {name: array - 3 for name, array in certificate.posterior.items() if name.endswith("log_deviations")}
-    drawn = verify(forged(certificate, **narrow))
-    claimed = consistent(forged(certificate, **narrow), sampled_error=drawn.sampled_error, num_draws=20_000)
+def test_claim_below_what_the_draws_allow_is_not_confirmed(certificate: Certificate, verify) -> None:
+    """Counts that give the claimed bound, but not on this network: another version of it, or other preprocessing."""
+    counts = (certificate.num_draws, 0)
+    error_bound = Draws("pairs", counts, 1).bound(certificate.sampling_delta)
+    cost = PriorGrid().log_cost(certificate.grid_index)
+    bound = tightest_bound(error_bound, certificate.kl, certificate.num_samples, cost, certificate.delta).value
+    claims = {"draw_counts": counts, "sampled_error": 0.0, "sampled_error_bound": error_bound, "bound": bound}
 
-    found = verify(claimed)
-
-    assert found.verdict == "not confirmed"
-    assert any("states kl" in reason for reason in found.reasons)
-
-
-@pytest.mark.parametrize("num_draws", [1000, 3000])
-def test_seed_that_was_chosen_among_thousands_is_not_confirmed(
-    certificate: Certificate, verify, num_draws: int
-) -> None:
-    # The luckiest of some thousand seeds has as few errors as have a chance of one in some thousand.
-    rate = verify(certificate, num_draws=50_000).sampled_error
-    luckiest = int(binom.ppf(3e-4, num_draws, rate))
-    usual = int(binom.ppf(0.2, num_draws, rate))
-
-    found, other = (
-        verify(consistent(certificate, sampled_error=count / num_draws, num_draws=num_draws), num_draws=None)
-        for count in (luckiest, usual)
-    )
+    found = verify(dataclasses.replace(certificate, **claims))
 
     assert found.verdict == "not confirmed"
-    assert any("was the seed chosen among many?" in reason for reason in found.reasons)
-    assert other.verdict == "confirmed"
-
-
-def test_claims_below_what_any_draws_allow_are_not_confirmed(certificate: Certificate, verify) -> None:
-    for num_draws in (10, 100, 2000):
-        found = verify(consistent(certificate, sampled_error=0.0, num_draws=num_draws))
-        is_false = found.bound > found.claimed_bound
-        assert not is_false or found.verdict == "not confirmed"
-    assert any("the least error that these draws allow" in reason for reason in found.reasons)
+    assert len(found.reasons) == 1
+    assert "the least error that these draws allow gives" in found.reasons[0]
 
 
 def test_honest_certificates_are_confirmed_by_nearly_every_seed(certificate: Certificate, verify) -> None:

@@ -19,7 +19,6 @@ import hessmap as hm
 from hessmap.certificates import Certificate, PriorGrid, SampleSplit, certify, certify_from_data
 from hessmap.certificates.fit import PosteriorFit
 from hessmap.certificates.fit_settings import FitSettings
-from hessmap.certificates.split import sample_digests
 from hessmap.datasets import Data, gaussian_mixture
 from hessmap.errors import InvalidInput
 
@@ -45,10 +44,9 @@ def fitted(data) -> Certificate:
 
 
 def test_parts_are_disjoint_and_the_bound_is_of_the_rest(found, data) -> None:
-    seen, rest = SampleSplit(0.25, 0).indices(400)
+    seen, rest = SampleSplit(0.25, 0).indices(data.inputs)
     assert not set(seen.tolist()) & set(rest.tolist())
     assert (found.num_prior_samples, found.num_samples) == (100, 300)
-    assert np.array_equal(found.prior_samples, sample_digests(data.inputs[seen]))
     assert found.parts[0].startswith("the prior was trained on 100 samples of its own")
     assert "the certifier's statement" in found.parts[-1]
     assert found.doubts == ()
@@ -122,42 +120,22 @@ def test_one_sample_in_both_parts_is_refused(data, dtype) -> None:
         certify(prior, prior, mixed, prior_data=seen, posterior="prior")
 
 
-def forged(found: Certificate, **changes: object) -> Certificate:
-    return dataclasses.replace(found, **changes)
-
-
 @pytest.mark.parametrize(
     ("changes", "verdict", "words"),
     [
         ({"prior_data_hash": "0" * 16}, "refused", "verified with the samples that its prior has seen"),
-        ({"num_prior_samples": 99}, "refused", "one hash for every sample of its prior"),
+        ({"data_hash": "0" * 16}, "refused", "verified on the samples it was made from"),
         ({"draw_counts": (300, 0), "sampled_error": 0.0, "bound": 0.01}, "not confirmed", "follows"),
         ({"bound": 0.001}, "not confirmed", "states bound 0.001"),
         ({"held_out_bound": 0.9}, "not confirmed", "states held out bound 0.9"),
-        ({"verdict": "the certificate is better"}, "not confirmed", "has the verdict"),
-        ({"posterior_kind": "fitted"}, "refused", "drawn in pairs or networks"),
-        ({"delta_share": 3.0}, "refused", "delta_share must be 1/2 or 1"),
-        ({"loss": "hinge"}, "refused", "loss must be one of"),
-        ({"inequality": "langford_seeger"}, "refused", "first form of certificates"),
         ({"grid_index": 6, "prior_variance": 0.0025 * np.exp(-6)}, "refused", "the grid has 5 points"),
         ({"split": {"prior_fraction": 0.25, "seed": 1, "num_samples": 400}}, "refused", "samples it was made from"),
     ],
 )
-def test_forged_certificates_are_not_confirmed(found, data, changes, verdict, words) -> None:
-    judged = forged(found, **changes).verify(NETWORK.build(), data, seed=4)
+def test_certificates_that_do_not_follow_are_not_confirmed(found, data, changes, verdict, words) -> None:
+    judged = dataclasses.replace(found, **changes).verify(NETWORK.build(), data, seed=4)
     assert judged.verdict == verdict
     assert words in " ".join(judged.reasons)
-
-
-def test_a_posterior_that_moved_is_not_the_prior(found, data) -> None:
-    from hessmap.results.provenance import data_hash
-
-    arrays = {name: array.copy() for name, array in found.posterior.items()}
-    arrays["0/weight"] += 0.01
-    moved = forged(found, posterior=arrays, posterior_hash=data_hash(*arrays.values()))
-    judged = moved.verify(NETWORK.build(), data, seed=4)
-    assert judged.verdict == "refused"
-    assert "a posterior without divergence must be the prior; 0/weight is not the prior's" in judged.reasons[0]
 
 
 def test_what_a_verifier_has_to_hand_over(found, data) -> None:

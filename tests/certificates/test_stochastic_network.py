@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import copy
-import json
 from collections.abc import Callable
-from pathlib import Path
 
 import mpmath
 import numpy as np
@@ -225,26 +223,7 @@ def test_other_tensors_from_elsewhere_are_named() -> None:
     assert sampler.doubts == ("it reads a tensor of shape (2, 6) from elsewhere: a change of it cannot be seen",)
 
 
-@pytest.mark.parametrize("way", ["torch", "numpy", "json"])
-def test_files_that_a_forward_pass_reads_are_named(way: str, tmp_path: Path) -> None:
-    table, path = torch.arange(18.0).reshape(3, 6), tmp_path / "table"
-    if way == "torch":
-        torch.save(table, path)
-    else:
-        path.write_text(json.dumps(table.tolist()))
-    load = {
-        "torch": lambda: torch.load(path),
-        "numpy": lambda: torch.from_numpy(np.array(json.loads(path.read_text()), dtype=np.float32)),
-        "json": lambda: torch.tensor(json.loads(path.read_text())),
-    }[way]
-    model = Composed(lambda m, x: m.a(x) + x @ load().T, a=nn.Linear(6, 3))
-
-    sampler = Sampler(StochasticNetwork(model, generator()), vectors().inputs, model)
-
-    assert sampler.doubts == ("it reads a tensor of shape (3, 6) from elsewhere: a change of it cannot be seen",)
-
-
-def test_numbers_spelled_out_in_a_forward_pass_are_no_doubt() -> None:
+def test_constants_of_a_forward_pass_are_no_doubt() -> None:
     model = two(lambda m, x: m.b(m.a(x) * torch.tensor([1.0, 2.0, 3.0, 4.0]) + torch.ones(4)), inputs=4)
 
     assert Sampler(StochasticNetwork(model, generator()), vectors().inputs, model).doubts == ()

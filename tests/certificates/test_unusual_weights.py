@@ -1,11 +1,7 @@
-"""Weights that act in unusual ways, networks that hide what they know: drawn as they are, or refused in a sentence."""
+"""Weights that act in unusual ways: drawn as they are, or refused in a sentence."""
 
 from __future__ import annotations
 
-import re
-import sys
-import types
-import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -19,10 +15,9 @@ from torch import Tensor, nn
 
 from hessmap.certificates import certify, certify_from_data
 from hessmap.certificates.draws import Sampler, mean_loss
-from hessmap.certificates.memory import shared_weight
-from hessmap.certificates.state import require_same_state
+from hessmap.certificates.model_checks import shared_weight
 from hessmap.certificates.stochastic import StochasticNetwork
-from hessmap.errors import HessmapError, InvalidInput, UnsupportedNetwork
+from hessmap.errors import HessmapError, UnsupportedNetwork
 
 Parts = Any
 
@@ -309,136 +304,8 @@ def test_answers_that_are_kept_with_the_samples_are_found() -> None:
         Sampler(StochasticNetwork(model, generator()), vectors().inputs, model)
 
 
-KEPT: dict[tuple[float, ...], Tensor] = {}
-
-
-def keep_for_all_copies(model: Parts, inputs: Tensor) -> Tensor:
-    """Answers by the first weights that any copy saw a sample with, one by one."""
-    fresh = model.a(inputs)
-    rows = (
-        KEPT.setdefault(tuple(sample.tolist()), answer.detach()) for sample, answer in zip(inputs, fresh, strict=True)
-    )
-    return torch.stack(list(rows)) + 0 * fresh
-
-
-def test_answers_that_all_copies_find_in_one_place_are_found() -> None:
-    model = Composed(keep_for_all_copies, a=nn.Linear(6, 2))
-
-    with pytest.raises(UnsupportedNetwork, match="other weights gave 30 of 30 samples the same answer"):
-        Sampler(StochasticNetwork(model, generator()), vectors().inputs, model)
-
-
 @pytest.mark.parametrize("last", [nn.Hardtanh(-1, 1), nn.ReLU(), nn.Threshold(1e9, 0.0)])
-def test_answers_that_are_cut_off_are_no_kept_ones(last: nn.Module) -> None:
+def test_answers_that_are_cut_off_are_supported(last: nn.Module) -> None:
     model = nn.Sequential(nn.Linear(6, 2), last)
 
     assert Sampler(StochasticNetwork(model, generator()), vectors().inputs, model).doubts == ()
-
-
-def keeping_all(model: Parts, inputs: Tensor) -> Tensor:
-    model.seen[f"{len(model.seen)}{'x' * 100}"] = len(inputs)
-    return model.a(inputs)
-
-
-def test_many_changes_are_counted_and_long_names_cut() -> None:
-    model = Composed(keeping_all, a=nn.Linear(6, 2), seen={})
-
-    found = Sampler(StochasticNetwork(model, generator()), vectors().inputs, model).doubts
-
-    assert len(found) == 5
-    assert max(map(len, found)) < 150
-    assert re.fullmatch(r"of what the network keeps, \d+ other values change from one call to the next", found[-1])
-
-
-class CountsCalls(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.a, self.calls = nn.Linear(6, 2), 0
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        self.calls += 1
-        self.last = inputs
-        return self.a(inputs)
-
-
-def test_what_is_kept_between_calls_is_named() -> None:
-    model = CountsCalls()
-
-    found = Sampler(StochasticNetwork(model, generator()), vectors().inputs, model).doubts
-
-    assert found == tuple(
-        f"{name} changes from one call to the next: whether answers do, later, cannot be seen"
-        for name in ("calls", "last")
-    )
-
-
-TABLES = types.ModuleType("tables_of_labels")
-TABLES.LABELS = list(range(200))
-
-
-class Owner:
-    LABELS = tuple(range(200))
-
-
-def importing(model: Parts, inputs: Tensor) -> Tensor:
-    from tables_of_labels import LABELS
-
-    return model.a(inputs) + LABELS[0]
-
-
-@pytest.mark.parametrize(
-    ("function", "name"),
-    [
-        (lambda m, x: m.a(x) + TABLES.LABELS[0], "TABLES.LABELS"),
-        (importing, "tables_of_labels.LABELS"),
-        (lambda m, x: m.a(x) + Owner.LABELS[0], "Owner.LABELS"),
-    ],
-)
-def test_tables_of_modules_and_classes_are_named(
-    function: Callable[[Any, Tensor], Tensor], name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "tables_of_labels", TABLES)
-    model, initial = started(Composed(function, a=nn.Linear(6, 2)))
-
-    found = require_same_state(model, initial)
-
-    kind = "tuple" if "Owner" in name else "list"
-    assert found == (f"{name}, which function reads, is one {kind} in both models: a change of it cannot be seen",)
-
-
-class Number(int):
-    """A number that can have attributes."""
-
-
-def with_attribute(value: Any, table: list[int]) -> nn.Module:
-    value.table = table
-    return Composed(lambda m, x: m.a(x) + m.held.table[0], a=nn.Linear(6, 2), held=value)
-
-
-@pytest.mark.parametrize("make", [lambda: Number(3), lambda: torch.ones(2)])
-def test_tables_on_numbers_and_tensors_are_compared(make: Callable[[], Any]) -> None:
-    model, initial = with_attribute(make(), [0]), with_attribute(make(), [1])
-
-    with pytest.raises(InvalidInput, match="held.table.0: its value changed"):
-        require_same_state(model, initial)
-
-
-def test_what_hides_among_the_hooks_of_a_module_is_named() -> None:
-    model, initial = started(Composed(lambda m, x: m.a(x), a=nn.Linear(6, 2)))
-    model._state_dict_hooks[0] = list(range(200))
-
-    (found,) = require_same_state(model, initial)
-
-    assert "_state_dict_hooks holds tensors or many values, which are not compared" in found
-
-
-def test_module_behind_a_reference_or_in_a_list_is_state() -> None:
-    for held in (lambda layer: [layer], weakref.ref):
-        layers = [nn.Linear(6, 2).requires_grad_(False) for _ in range(2)]
-        model, initial = (
-            Composed(lambda m, x: m.a(x), a=nn.Linear(6, 2), held=held(layer), kept=[layer]) for layer in layers
-        )
-        initial.function = model.function
-
-        with pytest.raises(InvalidInput, match="weight: its values changed"):
-            require_same_state(model, initial)

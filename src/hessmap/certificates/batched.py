@@ -13,7 +13,7 @@ import copy
 import torch
 from torch import Tensor, nn
 
-from hessmap.certificates.guards import OperationGuard, conversion_guard
+from hessmap.certificates.drawable import OperationGuard, conversion_guard
 from hessmap.certificates.stochastic import StochasticNetwork
 
 _NUMBERS = 2**23  # weights at a time

@@ -1,47 +1,45 @@
-"""Which networks can be drawn: those whose copies answer every sample by itself, from their own weights alone."""
+"""Which networks can be drawn: those whose copies answer every sample by itself, from their own weights alone.
+
+Guards watch which tensors a network reads while it runs, by the operations that receive them.
+"""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Iterable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_iter
 
-from hessmap.certificates.guards import ForbiddenUse, OperationGuard, conversion_guard
-from hessmap.certificates.memory import state_tensors
-from hessmap.certificates.state import state_changes
+from hessmap.certificates.model_copies import state_tensors
 from hessmap.certificates.stochastic import StochasticNetwork
+from hessmap.curvature.operation_reader import Operation, OperationReader, storage_address
 from hessmap.errors import UnsupportedNetwork, sentence
 
 SAMPLES_TOGETHER = 100  # that a whole network answers at once, here and wherever an error is counted
 _TOLERANCE = 1e-4  # relative
 _ROUNDINGS = 30  # of the weights together: sums that are taken otherwise differ by a few of them
-_NAMED, _NAME = 4, 60  # changes that are named, and letters of a name
 _REMEDY = "Keep modules and parameters as attributes, not in closures or global variables"
+# What python may ask of a parameter without reading its values.
+_FACTS = frozenset(
+    ["shape", "dtype", "device", "layout", "requires_grad", "grad_fn", "_version", "size", "dim", "ndim", "numel"]
+) | {"stride", "__len__", "__hash__", "is_leaf", "is_contiguous", "is_floating_point", "is_complex", "is_nested"}
 
 
 @torch.no_grad()
 def require_drawable(network: StochasticNetwork, inputs: Tensor, *originals: nn.Module) -> tuple[str, ...]:
     """Refuse a network whose copies do not answer from their own weights and the sample alone.
 
-    What comes back are doubts: tensors that it reads and that belong neither to the network nor to the samples, and
-    what it keeps from one call to the next.
+    Returns doubts: tensors that it reads and that belong neither to the network nor to the samples.
     """
     before = copy.deepcopy(network.model)
     doubts = _foreign_tensors(network, inputs[:4], originals)
     for _ in range(2):  # the second weights find answers that were kept with the samples
         _require_own_answers(network, copy.deepcopy(before), inputs)
-    _require_weights_in_answers(copy.deepcopy(before), inputs)
-    return (*doubts, *_words(state_changes(before, network.model)))
-
-
-def _words(changes: Sequence[str]) -> tuple[str, ...]:
-    """Doubts about what a network keeps, the first few by name."""
-    few, left = changes[:_NAMED], len(changes) - _NAMED
-    words = "changes from one call to the next: whether answers do, later, cannot be seen"
-    others = (f"of what the network keeps, {left} other values change from one call to the next",)
-    return (*(f"{name[:_NAME]} {words}" for name in few), *(others if left > 0 else ()))
+    return doubts
 
 
 def _foreign_tensors(network: StochasticNetwork, inputs: Tensor, originals: tuple[nn.Module, ...]) -> tuple[str, ...]:
@@ -81,23 +79,6 @@ def _require_own_answers(network: StochasticNetwork, fresh: nn.Module, inputs: T
         raise UnsupportedNetwork(sentence("a network must answer every sample by itself", broken))
 
 
-def _require_weights_in_answers(model: nn.Module, inputs: Tensor) -> None:
-    """Other weights give other answers: what every copy finds in one place, a global variable or a file, does not.
-
-    Whole numbers may be equal: answers that are cut off, steps and signs are.
-    """
-    generator, one = torch.Generator().manual_seed(0), model(inputs.clone()).flatten(1)
-    for parameter in model.parameters():
-        noise = torch.randn(parameter.shape, generator=generator).to(parameter)
-        parameter.add_((0.1 + 0.1 * parameter.abs()) * noise)
-    two = model(inputs.clone()).flatten(1)
-    is_kept = ((one == two) & (one != one.round())).any(1) & (one == two).all(1)
-    if is_kept.any():
-        broken = f"other weights gave {int(is_kept.sum())} of {len(inputs)} samples the same answer to the last digit"
-        rule = "No answer may be kept from one call to the next"
-        raise UnsupportedNetwork(sentence("a network must answer from its weights and the sample", broken, rule))
-
-
 def _answers_alone(network: nn.Module, inputs: Tensor) -> Tensor:
     return torch.cat([network(sample.clone()) for sample in torch.split(inputs, 1)])
 
@@ -123,3 +104,55 @@ def _is_same(one: Tensor, other: Tensor) -> bool:
     """To what single precision loses in a deep network."""
     size = float(one.abs().nan_to_num().max())
     return torch.allclose(one, other, rtol=_TOLERANCE, atol=_TOLERANCE * size, equal_nan=True)
+
+
+class ForbiddenUse(Exception):
+    """A tensor was read that the network at hand must not use."""
+
+
+class OperationGuard(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Raises ``ForbiddenUse`` where an operation receives the memory of a forbidden tensor, also by a view of it.
+
+    With ``known`` tensors it collects in ``foreign`` those that are neither known nor results of the operations seen.
+    """
+
+    def __init__(self, forbidden: Iterable[Tensor], known: Iterable[Tensor] | None = None) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.forbidden = {address for tensor in forbidden if (address := storage_address(tensor))}
+        self.known = None if known is None else {storage_address(tensor) for tensor in known}
+        self.results: list[Any] = []  # alive, so that their memory is not given to somebody else
+        self.foreign: list[Tensor] = []
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        for tensor in _tensors((args, kwargs)):
+            address = storage_address(tensor)
+            if address in self.forbidden:
+                raise ForbiddenUse(f"{func} receives a weight")
+            is_constant = "lift_fresh" in str(func)  # receives the numbers of torch.tensor([..])
+            if self.known is not None and address not in self.known and not is_constant:
+                self.foreign.append(tensor)
+        found = func(*args, **(kwargs or {}))
+        if self.known is not None:
+            self.results.append(found)
+            self.known |= {storage_address(tensor) for tensor in _tensors(found)}
+        return found
+
+
+def conversion_guard(forbidden: Iterable[Tensor]) -> OperationReader:
+    """Raises where python takes the values of a forbidden tensor by a way that is no operation: ``.data``, numpy."""
+    known = {id(tensor): tensor for tensor in forbidden}
+
+    def read(func: Operation, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        # The getter of a property is a method of the property, which has the name.
+        name = getattr(getattr(func, "__self__", None), "__name__", None) or getattr(func, "__name__", "")
+        if name not in _FACTS and any(id(tensor) in known for tensor in _tensors((args, kwargs))):
+            raise ForbiddenUse(f"{name} receives a weight")
+        return func(*args, **kwargs)
+
+    return OperationReader(read)
+
+
+def _tensors(tree: Any) -> list[Tensor]:
+    return [leaf for leaf in tree_iter(tree) if isinstance(leaf, Tensor)]

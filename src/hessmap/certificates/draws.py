@@ -57,6 +57,21 @@ class Draws:
     def lower_bound(self, delta: float) -> float:
         return max(0.0, nextafter(1 - bound_of_counts(self.counts[::-1], delta), -inf))
 
+    def scaled(self, num_draws: int) -> Draws:
+        """As many draws with the same shares of losses, rounded up.
+
+        >>> Draws("samples", (7, 3), 1).scaled(5).counts
+        (3, 2)
+        """
+        if num_draws == self.num_draws:
+            return self
+        total, at_least, counts = self.num_draws, 0, []
+        for place in range(len(self.counts) - 1, -1, -1):  # as many as have this loss or a larger one, rounded up
+            share = -(-sum(self.counts[place:]) * num_draws // total)
+            counts.append(share - at_least)
+            at_least = share
+        return Draws(self.kind, tuple(reversed(counts)), self.samples_per_draw)
+
 
 def bound_of_counts(counts: tuple[int, ...], delta: float) -> float:
     """The binomial tail where every draw is right or wrong, a wager against the mean elsewhere.

@@ -1,29 +1,36 @@
 """Fitting a posterior: stochastic gradients on an upper bound of the error plus a multiple of the divergence.
 
 Dziugaite & Roy 2017; Wu et al. 2022, algorithm 1, whose plain gradient steps do not move the deviations: the slope in
-them is of order 1 / N. RMSprop is used instead, as by the former.
+them is of order 1 / N. RMSprop is used instead, as by the former. A fit on disk continues only from the same networks,
+samples and settings.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from math import exp, isfinite, log
+import dataclasses
+from collections.abc import Callable, Mapping
+from math import exp, isfinite, log, pi
+from pathlib import Path
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from hessmap.certificates.bases import GivenBases, basis_rule, take_curvature_bases, take_given_bases
 from hessmap.certificates.draws import Sampler
-from hessmap.certificates.fit_complexity import continuous_complexity, differentiable_divergence
 from hessmap.certificates.fit_settings import FitMoment, FitObjective, FitSettings
 from hessmap.certificates.losses import bounded_loss
 from hessmap.certificates.model_copies import in_format
 from hessmap.certificates.pairs import KnownSquares, PairLinear, squared_coordinates
-from hessmap.certificates.posterior import Posterior
-from hessmap.certificates.stochastic import StochasticNetwork
+from hessmap.certificates.posterior import LayerPosterior, Posterior
+from hessmap.certificates.stochastic import StochasticLayer, StochasticNetwork
 from hessmap.datasets.data import Data
 from hessmap.errors import HessmapError, sentence
-from hessmap.theory.pac_bayes import binary_kl_inverse
+from hessmap.results.provenance import data_hash
+from hessmap.theory.pac_bayes import PriorGrid, binary_kl_inverse
+from hessmap.theory.risk_bounds import log_maurer_constant
+from hessmap.training.checkpoints import check_same_settings, content_of, load_checkpoint, save_checkpoint
 
 _RATE_REDUCTIONS = (0.6, 0.85)  # of the iterations: the step sizes are then a tenth
 _FIRST_LOG_DEVIATION = -3.0  # of the prior
@@ -35,7 +42,7 @@ class FitDiverged(HessmapError, ArithmeticError):
 
 
 class PosteriorFit:
-    """A posterior on its way; ``fit_checkpoints`` makes it go on to the same bits.
+    """A fit under way; ``restored_fit`` resumes it bit for bit.
 
     A batch is drawn in pairs or as one network, whatever the certificate does; any posterior may be certified.
     """
@@ -223,3 +230,92 @@ class PosteriorFit:
         if self.iteration in [int(share * self.settings.iterations) for share in _RATE_REDUCTIONS]:
             for group in self.optimiser.param_groups:
                 group["lr"] /= 10
+
+
+def continuous_complexity(
+    kl: Tensor, log_prior_deviation: Tensor, num_samples: int, grid: PriorGrid, delta: float
+) -> Tensor:
+    """B of ``theory.risk_bounds.maurer_complexity`` between the points of a grid."""
+    index = grid.precision * (log(grid.scale) - 2 * log_prior_deviation)
+    cost = 2 * index.log() + log(pi**2 / 6) if grid.num_points is None else log(grid.num_points)
+    return (kl + cost + log(2 / delta) + log_maurer_constant(num_samples)) / num_samples
+
+
+def differentiable_divergence(
+    layers: Mapping[str, StochasticLayer], prior: Posterior, log_prior_deviation: Tensor
+) -> Tensor:
+    """KL of the posterior from the normal law of one deviation around the means of ``prior``."""
+    log_variance = 2 * log_prior_deviation
+    total = torch.zeros((), dtype=torch.float64)
+    for name, layer in layers.items():
+        start = prior[name]
+        for mean, log_deviations, origin in (
+            (layer.weight, layer.log_deviations, start.weight),
+            (layer.bias, layer.bias_log_deviations, start.bias),
+        ):
+            if mean is None or log_deviations is None or origin is None:
+                continue
+            squares = (mean - origin).square().sum().double() + (2 * log_deviations).exp().sum().double()
+            total = total + squares / log_variance.exp() - 2 * log_deviations.sum().double()
+            total = total + mean.numel() * (log_variance - 1)
+    return total / 2
+
+
+def restored_fit(
+    fit: PosteriorFit, path: str | Path, basis: str | GivenBases, hashes: dict[str, str]
+) -> Callable[[], None]:
+    """Continue from the checkpoint, if it is there; the function that is returned writes it.
+
+    ``hashes`` are those of the samples and weights that the fit depends on, besides its settings.
+    """
+    wanted = {**dataclasses.asdict(fit.settings), "basis": _basis_name(basis), **hashes}
+    if Path(path).exists():
+        state = load_checkpoint(path)
+        check_same_settings(path, state.get("settings"), wanted)
+        with content_of(path, "a fit under way"):
+            _restore(fit, state["fit"])
+    return lambda: save_checkpoint(path, {"settings": wanted, "fit": _state(fit)})
+
+
+def _state(fit: PosteriorFit) -> dict[str, Any]:
+    """All that the rest of the fit depends on."""
+    best = None
+    if fit.best is not None:
+        layers = {name: vars(layer).copy() for name, layer in fit.best[1].items()}
+        best = {"bound": fit.best[0], "posterior": layers, "variance": fit.best[2]}
+    return {
+        "iteration": fit.iteration,
+        "network": {name: vars(layer).copy() for name, layer in fit.network.posterior().items()},
+        "log_prior_deviation": fit.log_prior_deviation.detach().clone(),
+        "optimiser": fit.optimiser.state_dict(),
+        "generator": fit.generator.get_state(),
+        "recent": fit.objective.recent,
+        "without_curvature": list(fit.without_curvature),
+        "best": best,
+    }
+
+
+def _restore(fit: PosteriorFit, state: dict[str, Any]) -> None:
+    fit.iteration = state["iteration"]
+    fit.network.take({name: LayerPosterior(**layer) for name, layer in state["network"].items()})
+    with torch.no_grad():
+        fit.log_prior_deviation.copy_(state["log_prior_deviation"])
+    fit.optimiser.load_state_dict(state["optimiser"])
+    fit.generator.set_state(state["generator"])
+    fit.objective.recent = list(state["recent"])
+    fit.without_curvature = tuple(state.get("without_curvature", ()))
+    if (best := state["best"]) is not None:
+        layers = {name: LayerPosterior(**layer) for name, layer in best["posterior"].items()}
+        fit.best = (best["bound"], layers, best["variance"])
+
+
+def _basis_name(basis: str | GivenBases) -> str:
+    if isinstance(basis, str):
+        return basis
+    parts = [np.asarray(part) for name in sorted(basis) for part in (name, *basis[name])]
+    return f"given ({data_hash(*parts)})"
+
+
+def weights_hash(model: nn.Module) -> str:
+    """A hash of the weights of a network."""
+    return data_hash(*(parameter.detach().double().cpu().numpy() for parameter in model.parameters()))

@@ -1,16 +1,22 @@
-"""Copies of networks and samples in a number format: the originals stay as they are."""
+"""Copies of networks and samples in a number format, and the tensors that a network holds."""
 
 from __future__ import annotations
 
 import copy
+import types
+from collections import deque
+from collections.abc import Iterator, Mapping
+from enum import Enum
 from typing import Any, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from hessmap.errors import UnsupportedNetwork, require, sentence
 
 Module = TypeVar("Module", bound=nn.Module)
+VALUES = (bool, int, float, complex, str, bytes, type(None), type, range, slice, Enum, types.ModuleType)
 
 
 def model_copy(model: Module, dtype: torch.dtype) -> Module:
@@ -60,3 +66,26 @@ def _in_format(value: Any, dtype: torch.dtype) -> Any:
 def in_format(inputs: Tensor, dtype: torch.dtype) -> Tensor:
     """A copy of the samples in a number format, because a network may write into what it is given; tokens stay so."""
     return inputs.to(dtype, copy=True) if inputs.is_floating_point() else inputs.clone()
+
+
+def state_tensors(value: Any) -> Iterator[Tensor]:
+    """Every tensor or array of numbers that attributes and containers lead to."""
+    seen: set[int] = set()
+    left = [value]
+    while left:
+        part = left.pop()
+        if isinstance(part, VALUES) or id(part) in seen:
+            continue
+        seen.add(id(part))
+        if isinstance(part, Tensor):
+            yield part
+        elif isinstance(part, np.ndarray):
+            if part.dtype.kind in "biuf":
+                yield torch.from_numpy(np.asarray(part))
+            left += list(part.ravel()) if part.dtype.hasobject else []
+        elif isinstance(part, Mapping):
+            left += part.values()
+        elif isinstance(part, list | tuple | set | frozenset | deque):
+            left += part
+        elif not isinstance(part, types.FunctionType):
+            left += getattr(part, "__dict__", {}).values()

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from hessmap.certificates.guards import OperationGuard, conversion_guard
+from hessmap.certificates.drawable import OperationGuard, conversion_guard
 from hessmap.certificates.model_copies import in_format
 from hessmap.certificates.stochastic import StochasticLayer, StochasticNetwork
 from hessmap.curvature.problem import Problem

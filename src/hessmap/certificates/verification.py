@@ -1,34 +1,61 @@
-"""A certificate held against the network, the samples and the initial weights: every number anew, none believed."""
+"""Verification: a certificate compared with the network, the samples and the weights at the centre of its prior.
+
+It binds file, samples and posterior to each other by their hashes and recomputes the bound. It is made for honest
+mistakes (other samples, another architecture, a damaged or outdated file): see ``hessmap.certificates``.
+"""
 
 from __future__ import annotations
 
+import copy
+import dataclasses
 import secrets
 import time
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, NamedTuple
+from math import isclose
+from typing import Any, ClassVar, Literal
 
+import numpy as np
 import torch
 from torch import nn
 
-from hessmap.certificates.certificate import Certificate, is_number
-from hessmap.certificates.claimed_form import ON_TEST_DATA, type_faults
-from hessmap.certificates.claimed_subject import first_refusal
-from hessmap.certificates.draws import mean_loss
-from hessmap.certificates.evidence import Evidence
-from hessmap.certificates.objections import objections
-from hessmap.certificates.parts import ASSUMPTIONS, held_out
-from hessmap.certificates.posterior import GridPoint, Posterior, best_grid_point, posterior_of_arrays
-from hessmap.certificates.promises import bound_of_prior, prior_delta
-from hessmap.certificates.subject import DATA_PRIOR_GRID
+from hessmap.certificates.bounds import (
+    bound_from_mean,
+    bound_of_prior,
+    fitted_bound,
+    held_out,
+    prior_bound,
+    prior_delta,
+)
+from hessmap.certificates.certificate import ASSUMPTIONS, Certificate
+from hessmap.certificates.certify import DATA_PRIOR_GRID
+from hessmap.certificates.draws import Draws, Sampler, mean_loss
+from hessmap.certificates.losses import BoundedLoss, bounded_loss
+from hessmap.certificates.model_checks import checked_pair, doubts_about_prior
+from hessmap.certificates.posterior import Posterior, best_grid_point, posterior_arrays, posterior_of_arrays
+from hessmap.certificates.samples import (
+    STATEMENT,
+    CertifiedSamples,
+    PriorPart,
+    Samples,
+    SampleSplit,
+    checked_samples,
+    prior_part,
+    raw_samples,
+)
+from hessmap.certificates.stochastic import StochasticNetwork
 from hessmap.datasets.data import Data
-from hessmap.errors import HessmapError, InvalidInput, checked_count, checked_seed, require
-from hessmap.results.provenance import Provenance, provenance
+from hessmap.errors import HessmapError, checked_count, checked_seed, require
+from hessmap.results.provenance import Provenance, data_hash, provenance
 from hessmap.results.record import Record
 from hessmap.theory.pac_bayes import PriorGrid, confidence_of
 from hessmap.theory.risk_bounds import tightest_bound
 
 Verdict = Literal["confirmed", "not confirmed", "refused"]
-_DELTA, _SAMPLING_DELTA = 0.025, 0.01  # the verifier's own
+_DELTAS = (0.025, 0.01)  # of the verifier
+_SAME = 1e-6  # relative: what sums of millions of terms differ by on two machines
+_ROUNDING_ERRORS = 2e-3  # share of the samples that single precision may answer differently on another machine
+_ON_TEST_DATA = ("test_error", "stochastic_test_error")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -43,8 +70,8 @@ class Verification(Record):
 
     verdict: Verdict
     reasons: tuple[str, ...]
-    claimed_bound: float | None
-    claimed_confidence: float | None
+    claimed_bound: float
+    claimed_confidence: float
     bound: float | None = None
     confidence: float | None = None
     kl: float | None = None
@@ -92,7 +119,7 @@ class Verification(Record):
 
 
 def verified(
-    certificate: Certificate,
+    claim: Certificate,
     model: nn.Module,
     data: Data | tuple[Any, Any],
     initial_model: nn.Module | None,
@@ -102,111 +129,251 @@ def verified(
     test_data: Data | tuple[Any, Any] | None = None,
     prior_data: Data | tuple[Any, Any] | None = None,
 ) -> Verification:
-    """The verdict; what the verifier hands over is checked first and raises, what the certificate holds is judged."""
+    """What the verifier passes is checked first and raises; what the certificate holds is judged."""
     started = time.perf_counter()
     seed = checked_seed(secrets.randbits(62) if seed is None else seed)
     if num_draws is not None:
         checked_count("num_draws", num_draws)
     require(grid is None or isinstance(grid, PriorGrid), "grid must be a PriorGrid", f"got {grid!r}")
-    stated = (certificate.bound, certificate.confidence)
-    claimed, confidence = (float(value) if is_number(value) else None for value in stated)
-    for fault in type_faults(certificate):
-        return Verification("refused", (fault,), claimed, confidence, provenance=provenance("float32"))
+    if grid is None:
+        grid = DATA_PRIOR_GRID if claim.num_prior_samples or claim.posterior_kind == "prior" else PriorGrid()
     with torch.inference_mode(False):
-        evidence = Evidence.checked(certificate, model, initial_model, data, prior_data, test_data)
-        usual = (
-            DATA_PRIOR_GRID if certificate.num_prior_samples or certificate.posterior_kind == "prior" else PriorGrid()
-        )
+        evidence = _evidence(claim, model, initial_model, data, prior_data, test_data)
         try:
-            posterior, prior, point = _judged(certificate, evidence, grid or usual)
+            posterior, prior = _bound_posterior(claim, evidence, grid)
+            reasons, numbers = _recomputed(claim, evidence, posterior, prior, grid, num_draws, seed)
         except HessmapError as error:
-            return Verification("refused", (str(error),), claimed, confidence, provenance=provenance("float32"))
-        found = _recomputed(certificate, evidence, posterior, prior, point, grid or usual, num_draws, seed)
+            return Verification(
+                "refused", (str(error),), claim.bound, claim.confidence, provenance=provenance("float32")
+            )
         return Verification(
-            "not confirmed" if found.reasons else "confirmed",
-            found.reasons,
-            claimed,
-            confidence,
-            confidence=confidence_of(_DELTA, _SAMPLING_DELTA),
+            "not confirmed" if reasons else "confirmed",
+            reasons,
+            claim.bound,
+            claim.confidence,
+            confidence=confidence_of(*_DELTAS),
             seed=seed,
             seconds=time.perf_counter() - started,
             provenance=provenance("float32", seed),
-            **found.numbers,
+            **numbers,
         )
 
 
-class Recomputed(NamedTuple):
-    """Reasons against the claims, and the fields of a verification that were computed."""
+@dataclass(frozen=True, eq=False)
+class _Evidence:
+    """What the verifier passes, checked; ``prior_model`` is None where the file holds the prior."""
 
-    reasons: tuple[str, ...]
-    numbers: dict[str, Any]
+    network: StochasticNetwork
+    sampler: Sampler
+    prior_model: nn.Module | None
+    certified: CertifiedSamples
+    part: PriorPart
+    tests: Data | None
+    uncompared: tuple[str, ...]
+
+    def doubts(self, centre: nn.Module) -> tuple[str, ...]:
+        found = (*self.uncompared, *self.certified.doubts, *self.sampler.doubts)
+        if self.part.num_samples or self.prior_model is None:
+            return found
+        return (*doubts_about_prior(centre, self.prior_model, self.certified.distinct, self.sampler.loss), *found)
 
 
-def _judged(certificate: Certificate, evidence: Evidence, grid: PriorGrid) -> tuple[Posterior, Posterior, GridPoint]:
-    """The stored posterior, the prior and the divergence of the one from the other; raises where there is none."""
-    held = evidence.held(grid)
-    refusal = first_refusal(certificate, held)
-    if refusal is not None:
-        raise InvalidInput(refusal)
-    posterior, stored = posterior_of_arrays(certificate.posterior, evidence.network.layers)
-    prior = stored if held.prior is None else held.prior
-    if certificate.posterior_kind == "prior":
-        index = certificate.grid_index
-        return posterior, prior, GridPoint(index, grid.variance(index), 0.0, 0.0)
-    point = best_grid_point(posterior, prior, [certificate.grid_index], held.num_samples, grid, _DELTA)
-    return posterior, prior, point
+def _evidence(
+    claim: Certificate, model: nn.Module, prior_model: nn.Module | None, data: Any, prior_data: Any, tests: Any
+) -> _Evidence:
+    has_own_prior = claim.num_prior_samples > 0 and prior_model is None
+    model, start, uncompared = checked_pair(model, copy.deepcopy(model) if has_own_prior else prior_model)
+    loss = bounded_loss(claim.loss)
+    given, seen, part = _parts(claim, model, data, prior_data, loss)
+    network = StochasticNetwork(model, torch.Generator())
+    originals = (model,) if has_own_prior else (model, start)
+    sampler = Sampler(network, given.data.inputs, *originals, loss=loss)
+    checked_tests = None if tests is None else checked_samples(model, tests, "test_data", 1, loss).data
+    certified = CertifiedSamples.of(given, seen)
+    return _Evidence(network, sampler, None if has_own_prior else start, certified, part, checked_tests, uncompared)
+
+
+def _parts(
+    claim: Certificate, model: nn.Module, data: Any, prior_data: Any, loss: BoundedLoss
+) -> tuple[Samples, Samples | None, PriorPart]:
+    """The certified samples and those of the prior: both passed, or split from all samples as stated."""
+    if prior_data is not None:
+        given = checked_samples(model, data, "data", loss=loss)
+        seen = checked_samples(model, prior_data, "prior_data", 1, loss)
+        return given, seen, dataclasses.replace(prior_part(given, seen), split=claim.split)
+    whole = Data(*raw_samples(data))
+    if claim.split and claim.split.get("num_samples") == len(whole.inputs):
+        stated: Any = claim.split
+        split = SampleSplit(stated["prior_fraction"], stated["seed"])
+        seen, given = (checked_samples(model, part, "data", 1, loss) for part in split.parts(whole))
+        return given, seen, prior_part(given, seen, split, whole)
+    require(
+        not claim.num_prior_samples,
+        "a certificate whose prior has seen samples is verified with them",
+        "they are missing",
+        "Pass prior_data, or all samples where a split is stated",
+    )
+    return checked_samples(model, data, "data", loss=loss), None, PriorPart()
+
+
+def _bound_posterior(claim: Certificate, evidence: _Evidence, grid: PriorGrid) -> tuple[Posterior, Posterior]:
+    """The stored posterior and the prior; raises where file, samples, architecture and grid do not belong together."""
+    _require_same_samples(claim, evidence)
+    prior = None
+    if evidence.prior_model is not None:
+        prior = StochasticNetwork(evidence.prior_model, torch.Generator()).posterior()
+    own = evidence.network.posterior()
+    _require_same_arrays(claim, posterior_arrays(own, prior or own), prior is not None)
+    stated = claim.settings.get("grid")
+    require(
+        stated == dataclasses.asdict(grid),
+        "the grid of prior variances must be the one fixed beforehand",
+        f"the certificate states {_grid_words(stated)}, the verifier has {_grid_words(dataclasses.asdict(grid))}",
+        "Pass grid=PriorGrid(..) if that grid was fixed before the samples were seen",
+    )
+    variance = grid.variance(claim.grid_index)
+    broken = f"the certificate states {claim.prior_variance:.6g}, and index {claim.grid_index} has {variance:.6g}"
+    must = "the prior variance of a certificate must be a point of the grid"
+    require(isclose(claim.prior_variance, variance, rel_tol=_SAME), must, broken)
+    posterior, stored = posterior_of_arrays(claim.posterior, evidence.network.layers)
+    return posterior, prior or stored
+
+
+def _require_same_samples(claim: Certificate, evidence: _Evidence) -> None:
+    given, part = evidence.certified.given, evidence.part
+    broken = f"these samples hash to {given.hash}, those of the certificate to {claim.data_hash}"
+    require(given.hash == claim.data_hash, "a certificate is verified on the samples it was made from", broken)
+    num_samples = evidence.certified.num_samples
+    must = "a certificate must count the distinct inputs of its samples"
+    require(num_samples == claim.num_samples, must, f"it counts {claim.num_samples}, there are {num_samples}")
+    broken = (
+        f"these samples hash to {part.hash or 'none'}, those of the certificate to {claim.prior_data_hash or 'none'}"
+    )
+    must = "a certificate is verified with the samples that its prior has seen"
+    require(part.hash == claim.prior_data_hash, must, broken)
+    must = "the split of a certificate must be that of the samples"
+    require(part.split == claim.split, must, f"the certificate states {claim.split}, and {part.split} was found")
+
+
+def _require_same_arrays(claim: Certificate, expected: dict[str, np.ndarray[Any, Any]], is_prior_given: bool) -> None:
+    """The stored arrays are those of this architecture and of this file, and the prior's are the verifier's."""
+    stored = claim.posterior
+    for name in [*expected, *stored]:
+        wanted, found = (_form(arrays.get(name)) for arrays in (expected, stored))
+        must = "a certificate is verified with the architecture it was made for"
+        require(wanted == found, must, f"{name} is {found}, the network wants {wanted}")
+    broken = "the arrays differ from those it was made with"
+    is_own = data_hash(*stored.values()) == claim.posterior_hash
+    require(is_own, "a certificate is verified from its own posterior", broken)
+    for name, array in expected.items() if is_prior_given else ():
+        is_prior = "initial_" in name.rpartition("/")[2]
+        must = "the prior of a certificate must be centred at the initial weights"
+        require(not is_prior or np.array_equal(array, stored[name]), must, f"{name} is not the initial model's")
 
 
 def _recomputed(
-    certificate: Certificate,
-    evidence: Evidence,
+    claim: Certificate,
+    evidence: _Evidence,
     posterior: Posterior,
     prior: Posterior,
-    point: GridPoint,
     grid: PriorGrid,
     num_draws: int | None,
     seed: int,
-) -> Recomputed:
-    network, sampler, samples = evidence.network, evidence.sampler, evidence.certified.samples
-    loss, tests = sampler.loss, evidence.tests
+) -> tuple[tuple[str, ...], dict[str, Any]]:
+    """Reasons against the claims, and the numbers of a verification."""
+    network, sampler, certified, tests = evidence.network, evidence.sampler, evidence.certified, evidence.tests
+    loss, num_samples = sampler.loss, certified.num_samples
     network.take(prior)
-    plain = held_out(network.mean_model(), samples, loss, (_DELTA, _SAMPLING_DELTA))
-    network.take(posterior)
+    plain = held_out(network.mean_model(), certified, loss, _DELTAS)
+    if claim.posterior_kind == "prior":
+        deltas = (_DELTAS[0] * claim.delta_share, _DELTAS[1] * claim.delta_share)
+        found = prior_bound(prior, claim.grid_index, sampler, certified, grid, deltas, seed)
+    else:
+        point = best_grid_point(posterior, prior, [claim.grid_index], num_samples, grid, _DELTAS[0])
+        found = fitted_bound(posterior, point, sampler, certified, grid, _DELTAS, num_draws, seed)
+    network.take(found.posterior)
     centre = network.mean_model()
-    errors = {"training_error": (mean_loss(centre, samples, loss), len(samples.inputs))}
-    if certificate.held_out_error is not None:
-        errors["held_out_error"] = (plain.error, len(samples.inputs))
+    errors = {
+        "training_error": (mean_loss(centre, certified.distinct, loss), num_samples),
+        "held_out_error": (plain.error, num_samples),
+    }
     if tests is not None:
         errors["test_error"] = (mean_loss(centre, tests, loss), len(tests.inputs))
-    if certificate.posterior_kind == "prior":
-        drawn = sampler.draws_of_each(samples, seed)
-        error_bound = drawn.error
-        deltas = (_DELTA * certificate.delta_share, _SAMPLING_DELTA * certificate.delta_share)
-        bound = bound_of_prior(drawn, loss, prior_delta(grid, point.index, deltas))
-    else:
-        drawn = sampler.draws(samples, num_draws, seed)
-        error_bound = drawn.bound(_SAMPLING_DELTA)
-        bound = tightest_bound(error_bound, point.kl, len(samples.inputs), grid.log_cost(point.index), _DELTA).value
-    num_parameters = sum(layer.means.numel() for layer in posterior.values())
-    reasons = objections(certificate, point.kl, num_parameters, errors, drawn, evidence.part, grid, _SAMPLING_DELTA)
-    unchecked = [name for name in ON_TEST_DATA if name not in errors and getattr(certificate, name) is not None]
+    unchecked = [name for name in _ON_TEST_DATA if name not in errors and getattr(claim, name) is not None]
     numbers = {
-        "bound": bound,
-        "kl": point.kl,
-        "complexity": point.complexity,
-        "sampled_error": drawn.error,
-        "sampled_error_bound": error_bound,
-        "draws": drawn.kind,
-        "num_draws": drawn.num_draws,
-        "grid_index": point.index,
-        "prior_variance": point.variance,
-        "num_samples": len(samples.inputs),
-        "num_parameters": num_parameters,
+        "bound": found.value,
+        "kl": found.point.kl,
+        "complexity": found.point.complexity,
+        "sampled_error": found.drawn.error,
+        "sampled_error_bound": found.error_bound,
+        "draws": found.drawn.kind,
+        "num_draws": found.drawn.num_draws,
+        "grid_index": found.point.index,
+        "prior_variance": found.point.variance,
+        "num_samples": num_samples,
+        "num_parameters": sum(layer.means.numel() for layer in posterior.values()),
         "training_error": errors["training_error"][0],
         "test_error": None if tests is None else errors["test_error"][0],
         "held_out_error": plain.error,
         "held_out_bound": plain.bound,
         "doubts": evidence.doubts(centre),
-        "unchecked": (*unchecked, *evidence.unchecked(certificate)),
+        "unchecked": (*unchecked, *((STATEMENT,) if claim.num_prior_samples else ())),
     }
-    return Recomputed(tuple(reasons), numbers)
+    return tuple(_objections(claim, found.point.kl, errors, found.drawn, grid)), numbers
+
+
+def _objections(
+    claim: Certificate, kl: float, errors: Mapping[str, tuple[float, int]], drawn: Draws, grid: PriorGrid
+) -> Iterator[str]:
+    """What speaks against the claims, given the divergence and the draws that the verifier found, and the errors of
+    mean weights with the number of samples of each."""
+    for name, found in _following(claim, kl, grid).items():
+        stated = getattr(claim, name)
+        if not isclose(stated, found, rel_tol=_SAME, abs_tol=_SAME**2):
+            yield f"the certificate states {name.replace('_', ' ')} {stated:.6g}, and {found:.6g} follows"
+    for name, (error, count) in errors.items():
+        stated = getattr(claim, name)
+        if stated is not None and abs(stated - error) > _ROUNDING_ERRORS + 2 / count:
+            yield f"the certificate states {name.replace('_', ' ')} {stated:.4g}, and it is {error:.4g}"
+    least = _bound_of_error(claim, drawn.lower_bound(_DELTAS[1]), kl, grid)
+    if least > claim.bound * (1 + _SAME):
+        yield f"the least error that these draws allow gives {least:.4f}, above the {claim.bound:.4f} claimed"
+
+
+def _following(claim: Certificate, kl: float, grid: PriorGrid) -> dict[str, float]:
+    """What follows from the counts of draws that are claimed and the divergence that was found."""
+    deltas, loss = (claim.delta, claim.sampling_delta), bounded_loss(claim.loss)
+    drawn = Draws("pairs", claim.draw_counts, claim.samples_per_draw)
+    found = {
+        "confidence": confidence_of(*deltas),
+        "kl": kl,
+        "sampled_error": drawn.error,
+        "held_out_bound": bound_from_mean(claim.held_out_error, claim.num_samples, loss, deltas),
+    }
+    if claim.posterior_kind == "prior":
+        delta = prior_delta(grid, claim.grid_index, _shared_deltas(claim))
+        return found | {"sampled_error_bound": drawn.error, "bound": bound_of_prior(drawn, loss, delta)}
+    error_bound = drawn.bound(_shared_deltas(claim)[1])
+    return found | {"sampled_error_bound": error_bound, "bound": _bound_of_error(claim, error_bound, kl, grid)}
+
+
+def _bound_of_error(claim: Certificate, error: float, kl: float, grid: PriorGrid) -> float:
+    """The bound that a certificate with this error on the samples has."""
+    deltas, loss = _shared_deltas(claim), bounded_loss(claim.loss)
+    if claim.posterior_kind == "prior":
+        num_errors = int(error * claim.num_samples)
+        drawn = Draws("samples", (claim.num_samples - num_errors, num_errors), 1)
+        return bound_of_prior(drawn, loss, prior_delta(grid, claim.grid_index, deltas))
+    return tightest_bound(error, kl, claim.num_samples, grid.log_cost(claim.grid_index), deltas[0]).value
+
+
+def _shared_deltas(claim: Certificate) -> tuple[float, float]:
+    return claim.delta_share * claim.delta, claim.delta_share * claim.sampling_delta
+
+
+def _grid_words(grid: object) -> str:
+    return ", ".join(f"{name} {value}" for name, value in grid.items()) if isinstance(grid, dict) else "no grid"
+
+
+def _form(array: object) -> str:
+    return f"{array.dtype} of shape {array.shape}" if isinstance(array, np.ndarray) else "absent"

@@ -22,7 +22,7 @@ from hessmap.theory.pac_bayes.divergences import BITS, EPS, binary_kl_inverse, p
 if TYPE_CHECKING:
     from flint import arb as Ball
 
-Inequality = Literal["langford_seeger", "maurer", "catoni", "binomial", "chernoff"]
+Inequality = Literal["maurer", "catoni", "binomial", "chernoff"]
 # Stakes of the wager, all at most 1, and their shares of the purse: half on the largest, which few errors want.
 _STAKES = tuple((2.0**-place, 0.5 if place == 0 else 0.0625) for place in range(9))
 _SMALL = 2.0**-120  # of a tail: what is left is bounded instead of summed
