@@ -101,7 +101,13 @@ def test_list_without_a_store_says_how_to_make_one_and_makes_none() -> None:
 
 def test_show_prints_the_map_and_the_command_that_made_it() -> None:
     text = run("show", "run3", *STORE).stdout
-    for shown in ("run3: hessmap map --samples=60 --widths=64-4-10", "--epochs=3", "network: 64-4-10 relu", "Layers", "Verdicts"):
+    for shown in (
+        "run3: hessmap map --samples=60 --widths=64-4-10",
+        "--epochs=3",
+        "network: 64-4-10 relu",
+        "Layers",
+        "Verdicts",
+    ):
         assert shown in text
 
 

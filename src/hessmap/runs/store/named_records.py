@@ -135,9 +135,7 @@ def require_free_map(store: Store, name: str) -> None:
         raise InvalidInput(sentence("a map must have a name of its own", got, remedy))
 
 
-def map_summaries(
-    store: Store, name: str | None = None, refused: list[str] | None = None
-) -> tuple[MapSummary, ...]:
+def map_summaries(store: Store, name: str | None = None, refused: list[str] | None = None) -> tuple[MapSummary, ...]:
     """The maps of a store, in the order in which they were stored; no record is read.
 
     Args:

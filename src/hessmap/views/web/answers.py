@@ -69,11 +69,14 @@ def shown_entry(what: str) -> Iterator[None]:
 
     Raises:
         BrokenEntry: If anything but an error of hessmap's own is raised inside.
+        HessmapError: Errors of hessmap's own, with the entry in front unless they are about a name, store or file.
     """
     try:
         yield
-    except HessmapError:
+    except (UnknownName, StoreError, DataFileError):
         raise
+    except HessmapError as error:
+        raise type(error)(f"{what}: {error}") from error
     except Exception as error:
         _LOG.warning("%s cannot be shown", what, exc_info=error)
         remedy = "Make it again; the terminal of hessmap serve shows the traceback"

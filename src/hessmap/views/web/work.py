@@ -170,7 +170,10 @@ def _own_references(explorer: Explorer, stored: StoredMap) -> tuple[str, ...]:
     for reference in references:
         if reference not in (explorer.model, explorer.data):
             must = "a network is made again only if the explorer was started with its model and data"
-            got, remedy = f"{stored.name!r} is of {reference!r}", "Start hessmap serve with them, if you trust that code"
+            got, remedy = (
+                f"{stored.name!r} is of {reference!r}",
+                "Start hessmap serve with them, if you trust that code",
+            )
             raise InvalidInput(sentence(must, got, remedy))
     return references
 
