@@ -1,4 +1,4 @@
-"""Commands that are shown to be copied do what they say, whatever a store calls its entries; jobs import no other code."""
+"""Commands to copy are quoted, whatever a store calls its entries; jobs import no code that a store alone names."""
 
 from __future__ import annotations
 

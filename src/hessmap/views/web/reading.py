@@ -20,12 +20,11 @@ from hessmap.runs.store import (
     track_summaries,
 )
 
-
 _MOST_BYTES = 200_000_000  # of a kept result; the largest are some megabytes
 
 
 def stored_maps(path: Path, refused: list[str]) -> tuple[MapSummary, ...]:
-    """The maps of a store, none where there is no store yet; ``refused`` takes what is said of those that are broken."""
+    """The maps of a store; none where there is no store yet. ``refused`` takes a sentence for each broken one."""
     if not path.exists():
         return ()
     with Store(path) as store:

@@ -16,7 +16,6 @@ from hessmap.errors import InvalidInput, sentence
 from hessmap.views.web.app import explorer_app
 from hessmap.views.web.settings import HOST, Explorer
 
-
 _ROUNDS = 3  # of the event loop, after which it has read what a new connection had sent before
 
 
