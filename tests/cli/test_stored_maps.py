@@ -89,7 +89,7 @@ def test_list_shows_every_map_with_its_network_and_risk() -> None:
         assert shown in text
     listed = json.loads(run("list", "--json", *STORE).stdout)
     assert [item["name"] for item in listed] == ["run1", "run3", "squares"]
-    assert listed[1]["command"].startswith("hessmap map --widths 64-4-10")
+    assert listed[1]["command"].startswith("hessmap map --samples=60 --widths=64-4-10 ")
     assert listed[1]["risk"] < listed[0]["risk"]
 
 
@@ -101,7 +101,13 @@ def test_list_without_a_store_says_how_to_make_one_and_makes_none() -> None:
 
 def test_show_prints_the_map_and_the_command_that_made_it() -> None:
     text = run("show", "run3", *STORE).stdout
-    for shown in ("run3: hessmap map --widths 64-4-10", "--epochs 3", "network: 64-4-10 relu", "Layers", "Verdicts"):
+    for shown in (
+        "run3: hessmap map --samples=60 --widths=64-4-10",
+        "--epochs=3",
+        "network: 64-4-10 relu",
+        "Layers",
+        "Verdicts",
+    ):
         assert shown in text
 
 
@@ -123,8 +129,8 @@ def test_the_page_of_a_map_has_verdicts_figures_tables_and_how_to_reproduce() ->
     assert without_scripts(text).count("<svg") == 3
     assert "largest eigenvalue of H_L (sharpness)" in text
     assert "Where the parameters are, and where the curvature is" in text
-    assert "hessmap map show run3 --html map.html" in text
-    assert re.search(r"hessmap map --widths 64-4-10 .*--name run3 --epochs 3", text)
+    assert "hessmap map show --html=map.html run3" in text
+    assert re.search(r"hessmap map --samples=60 --widths=64-4-10 --epochs=3 --no-twin --name=run3", text)
     for fixed in ("#222222", "#ffffff;", "#8a8a8a", "fill: #f4f4f4"):
         assert fixed not in text.split("</style>", 1)[1], "a colour that does not follow the page"
 
@@ -151,7 +157,7 @@ def test_the_page_of_a_comparison_has_caveats_figures_tables_and_both_commands()
     assert 'class="verdict open"' in text
     assert "The losses differ: cross_entropy and squared." in text
     for name in ("run1", "squares"):
-        assert re.search(f"hessmap map --widths 64-4-10 .*--name {name}", text)
+        assert re.search(f"hessmap map --samples=60 .*--widths=64-4-10 .*--name={name}", text)
     assert "<svg" in Path("bars.svg").read_text()
 
 
@@ -165,7 +171,7 @@ def test_a_taken_name_is_refused_before_any_work_and_replaced_when_asked() -> No
     assert "training" not in refused.stderr
     run(*SMALL, *STORE, "--name", "run1", "--seed", "5", "--epochs", "1", "--replace")
     (found,) = [item for item in json.loads(run("list", "--json", *STORE).stdout) if item["name"] == "run1"]
-    assert "--seed 5" in found["command"]
+    assert "--seed=5" in found["command"]
 
 
 def test_without_a_name_the_time_is_the_name_and_two_in_a_second_do_not_collide() -> None:

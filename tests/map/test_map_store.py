@@ -1,20 +1,22 @@
-"""Maps in the store: by name, whole or not at all, readable for any client; older stores are brought up to date."""
+"""Maps in the store: by name, whole or not at all, readable for any client, with their options as data."""
 
 from __future__ import annotations
 
+import shlex
 import sqlite3
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
 import torch
+import typer
 
 from hessmap.errors import InvalidInput, UnknownName
 from hessmap.maps.curvature_map import curvature_map
 from hessmap.networks import FullyConnected
 from hessmap.results.maps import CurvatureMap
-from hessmap.runs.store import Outcome, Store, StoreError, add_map, free_name, load_map, map_summaries
-from hessmap.runs.store.schema import SCHEMA, SCHEMA_VERSION
+from hessmap.runs.store import MapOptions, Store, StoreError, add_map, free_name, load_map, map_summaries
+from hessmap.views.cli.map import map_app
 
 
 @pytest.fixture(scope="module")
@@ -30,35 +32,14 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "runs" / "hessmap.sqlite"
 
 
-def version_of(path: Path) -> int:
-    client = sqlite3.connect(path)
-    (version,) = client.execute("PRAGMA user_version").fetchone()
-    client.close()
-    return int(version)
-
-
-def first_store(path: Path) -> None:
-    """A store as version 1 wrote it, with one result."""
-    path.parent.mkdir()
-    client = sqlite3.connect(path, isolation_level=None)
-    client.execute("PRAGMA journal_mode = WAL")
-    client.executescript(SCHEMA)
-    client.execute("INSERT INTO study (name, version) VALUES ('toy/a', 1)")
-    client.execute("""INSERT INTO provenance (content) VALUES ('{"versions":{}}')""")
-    client.execute(
-        "INSERT INTO result (study_id, data, data_hash, case_key, status, record, attempts, seconds, finished,"
-        """ provenance_id) VALUES (1, '', '', '{"width":3}', 'done', '{"value":9}', 1, 0.5, '', 1)"""
-    )
-    client.close()
-
-
 def test_a_map_comes_back_as_it_was(path: Path, made: CurvatureMap) -> None:
     with Store(path, create=True) as store:
-        add_map(store, "run1", made, "hessmap map --name run1")
+        add_map(store, "run1", made, MapOptions(name="run1", widths="4-3-2"))
     with Store(path) as store:
         stored = load_map(store, "run1")
         (summary,) = map_summaries(store)
-    assert (stored.name, stored.command, stored.record) == ("run1", "hessmap map --name run1", made)
+    assert (stored.name, stored.options, stored.record) == ("run1", MapOptions(name="run1", widths="4-3-2"), made)
+    assert stored.command == summary.command == "hessmap map --widths=4-3-2 --name=run1"
     assert made.provenance is not None
     assert stored.record.provenance == made.provenance
     assert (summary.title, summary.network, summary.num_parameters) == ("a title", "4-3-2 relu", 18)
@@ -114,13 +95,13 @@ def test_a_map_without_provenance_or_with_an_infinite_risk_is_stored(path: Path,
 
 def test_any_client_can_read_the_views_of_maps(path: Path, made: CurvatureMap) -> None:
     with Store(path, create=True) as store:
-        add_map(store, "run1", made, "hessmap map")
+        add_map(store, "run1", made, MapOptions(seed=3))
     client = sqlite3.connect(path)
-    read = client.execute("SELECT name, network, loss, num_samples, command, torch FROM maps").fetchall()
+    read = client.execute("SELECT name, network, loss, num_samples, options ->> 'seed', torch FROM maps").fetchall()
     query = "SELECT map, layer, shape, rank, top_eigenvalue, curvature_share FROM map_layers"
     layers = client.execute(query).fetchall()
     client.close()
-    assert read == [("run1", "4-3-2 relu", "cross_entropy", 20, "hessmap map", torch.__version__)]
+    assert read == [("run1", "4-3-2 relu", "cross_entropy", 20, 3, torch.__version__)]
     assert layers == [
         ("run1", layer.name, layer.shape, layer.rank.value, layer.top_eigenvalue, layer.curvature_share)
         for layer in made.network.layers
@@ -134,52 +115,74 @@ def test_maps_that_were_made_alike_share_a_provenance(path: Path, made: Curvatur
         assert store.execute("SELECT count(*) FROM provenance") == [(1,)]
 
 
-def test_an_older_store_is_brought_up_to_date_and_keeps_its_results(path: Path, made: CurvatureMap) -> None:
-    first_store(path)
-    assert version_of(path) == 1
-    with Store(path) as store:
-        assert [row.record for row in store.rows("toy/a", 1)] == [{"value": 9}]
-        add_map(store, "run1", made)
-        assert load_map(store, "run1").record == made
-        store.add(store.study_id("toy/a", 1), "", "", Outcome('{"width":4}', "{}", None, 0.5, "{}"))
-    assert version_of(path) == SCHEMA_VERSION
+OPTIONS = (
+    MapOptions(),
+    MapOptions(model="my_models:net", data="my_data:train", loss="squared", seconds=300.5, dense=False),
+    MapOptions(data="mnist", side=8, samples=2000, bias=True, twin=False, certify=True, dense=True),
+    MapOptions(widths="64-16-10", activation="tanh", epochs=0, seed=2**62, certify=False, name="a b; touch x #"),
+    MapOptions(name="--help", data="$(reboot)", loss="'", activation="\n"),
+    MapOptions(model="-x:y", name="名前"),
+)
 
 
-def test_a_store_brought_up_to_date_is_like_a_new_one(path: Path, tmp_path: Path) -> None:
-    first_store(path)
-    Store(path).close()
-    Store(tmp_path / "new.sqlite", create=True).close()
-    schemas = []
-    for file in (path, tmp_path / "new.sqlite"):
-        client = sqlite3.connect(file)
-        schemas.append(client.execute("SELECT type, name, sql FROM sqlite_schema ORDER BY name").fetchall())
-        client.close()
-    assert schemas[0] == schemas[1]
+@pytest.mark.parametrize("options", OPTIONS)
+def test_options_come_back_and_their_command_gives_the_same_options(
+    path: Path, made: CurvatureMap, options: MapOptions
+) -> None:
+    """The command is read here as a shell and the program would read it."""
+    with Store(path, create=True) as store:
+        add_map(store, "run1", made, options)
+        assert load_map(store, "run1").options == options
+        assert map_summaries(store, "run1")[0].options == options
+    program, group, *words = shlex.split(options.command)
+    assert (program, group) == ("hessmap", "map")
+    measure = typer.main.get_group(map_app).commands["measure"]
+    given = measure.make_context("map", words, parent=typer.Context(measure, parent=typer.Context(measure))).params
+    assert MapOptions(**{name: given[name] for name in asdict(options)}) == options
 
 
-def test_an_upgrade_that_fails_leaves_the_store_as_it_was(path: Path) -> None:
-    first_store(path)
-    client = sqlite3.connect(path, isolation_level=None)
-    client.execute("CREATE VIEW map_layers AS SELECT 1")  # in the way of the last statement
-    client.close()
-    with pytest.raises(StoreError, match="map_layers already exists"):
-        Store(path)
-    assert version_of(path) == 1
-    client = sqlite3.connect(path)
-    assert client.execute("SELECT name FROM sqlite_schema WHERE name IN ('map', 'maps')").fetchall() == []
-    client.close()
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        "[" * 9000,
+        '{"a":' * 3000,
+        "[]",
+        "7",
+        '"hessmap map --help"',
+        '{"seed": "0"}',
+        '{"seed": ' + "9" * 5000 + "}",
+        '{"epochs": true}',
+        '{"data": null}',
+        '{"model": ["os:system"]}',
+        '{"store": "/etc/passwd"}',
+        b"\xff\xfe\x00",
+        3.5,
+    ],
+)
+def test_options_that_are_none_are_refused_with_the_name_of_their_map(
+    path: Path, made: CurvatureMap, text: object
+) -> None:
+    with Store(path, create=True) as store:
+        add_map(store, "odd one", made)
+        add_map(store, "sound", made)
+        store.execute("UPDATE map SET options = ? WHERE name = 'odd one'", (text,))
+        for read in (lambda: load_map(store, "odd one"), lambda: map_summaries(store)):
+            with pytest.raises(StoreError, match="is damaged .*'odd one': ") as error:
+                read()
+            assert len(str(error.value)) < 1000
+        refused: list[str] = []
+        assert [summary.name for summary in map_summaries(store, refused=refused)] == ["sound"]
+        assert len(refused) == 1
+        assert load_map(store, "sound").options is None
 
 
-def test_a_damaged_older_store_is_not_touched(path: Path) -> None:
-    first_store(path)
-    client = sqlite3.connect(path, isolation_level=None)
-    for number in range(400):
-        client.execute("INSERT INTO provenance (content) VALUES (?)", (f"{number:0200}",))
-    client.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-    client.close()
-    content = bytearray(path.read_bytes())
-    content[-20000:-4000] = b"\xa5" * 16000
-    path.write_bytes(content)
-    with pytest.raises(StoreError, match="is damaged"):
-        Store(path)
-    assert path.read_bytes() == content
+@pytest.mark.parametrize("options", ["hessmap map --help", {"seed": 3}, 7])
+def test_options_of_another_type_are_refused_and_nothing_is_stored(
+    path: Path, made: CurvatureMap, options: object
+) -> None:
+    with Store(path, create=True) as store:
+        with pytest.raises(InvalidInput, match="must be MapOptions or None"):
+            add_map(store, "run1", made, options)  # type: ignore[arg-type]
+        assert map_summaries(store) == ()

@@ -180,14 +180,19 @@ def test_a_file_of_another_program_is_refused(store_path: Path) -> None:
         Store(store_path, create=True)
 
 
-def test_a_store_of_a_later_hessmap_is_refused(store_path: Path) -> None:
+@pytest.mark.parametrize("version", [0, 1, SCHEMA_VERSION - 1, SCHEMA_VERSION + 1, 99, -3])
+def test_a_store_of_another_version_is_refused_and_left_as_it_is(store_path: Path, version: int) -> None:
     Store(store_path, create=True).close()
     client = sqlite3.connect(store_path, isolation_level=None)
-    client.execute("PRAGMA user_version = 99")
+    client.execute(f"PRAGMA user_version = {version}")
+    client.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     client.close()
-    said = f"reads stores up to version {SCHEMA_VERSION}; .* has version 99. Use the hessmap"
-    with pytest.raises(StoreError, match=said):
-        Store(store_path)
+    content = store_path.read_bytes()
+    said = f"reads stores of version {SCHEMA_VERSION}; .* has version {version}. Use the hessmap"
+    for create in (False, True):
+        with pytest.raises(StoreError, match=said):
+            Store(store_path, create=create)
+    assert store_path.read_bytes() == content
 
 
 def test_a_full_disk_is_a_clear_error_and_what_is_stored_stays(store: Store) -> None:

@@ -237,12 +237,6 @@ def test_only_a_conjecture_has_evidence_and_it_needs_it(fields: Any) -> None:
         RankValue(3, *fields)
 
 
-def test_ranks_stored_by_version_0_1_0_are_read() -> None:
-    old = '{"record": "RankValue", "value": 7, "kind": "upper_bound", "reference": "a theorem"}'
-    assert RankValue.from_json(old) == RankValue(7, "upper_bound", "a theorem")
-    assert RankValue.from_json(old).relation == "at_most"
-
-
 LARGE = {
     "18 convolutions": Convolutional(400, (1, *[8] * 18), (3,) * 18, outputs=10),
     "18 strided convolutions": Convolutional(2**21, (3, *[16] * 18), (3,) * 18, (2,) * 18, outputs=10),

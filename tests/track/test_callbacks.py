@@ -71,4 +71,4 @@ def test_a_track_has_a_page(tracker: hm.Tracker, tmp_path: Path) -> None:
     text = page.read_text()
     assert "<svg" in text
     assert "Largest eigenvalues" in text
-    assert "hessmap track show run --html" in text
+    assert "hessmap track show --html=track.html run" in text

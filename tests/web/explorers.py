@@ -10,7 +10,7 @@ from starlette.testclient import TestClient
 
 from hessmap.results.estimates import SpectralEstimate
 from hessmap.results.tracks import CurvatureTrack, TrackPoint
-from hessmap.runs.store import Store, add_map, add_track
+from hessmap.runs.store import MapOptions, Store, add_map, add_track
 from hessmap.views.web.app import explorer_app
 from hessmap.views.web.functions import kept_result
 from hessmap.views.web.settings import Explorer
@@ -53,7 +53,7 @@ def filled_store(path: Path) -> Path:
     """Two maps and two tracks, made up from seeds."""
     with Store(path, create=True) as store:
         for name in ("before", "after"):
-            add_map(store, name, curvature_map(), command="hessmap map --widths 8-12-4-4")
+            add_map(store, name, curvature_map(), MapOptions(widths="8-12-4-4"))
         add_track(store, track("run1", [0, 10, 20, 30, 200, 210, 220]))
         add_track(store, track("run2", [0, 10, 20]))
     return path

@@ -136,7 +136,7 @@ def test_a_curve_that_cannot_be_drawn_says_why(asked: TestClient, query: str) ->
 
 def test_maps_are_listed_newest_first(asked: TestClient, nothing: TestClient) -> None:
     assert [one["name"] for one in found(asked.get("/api/maps"))["maps"]] == ["after", "before"]
-    assert found(nothing.get("/api/maps")) == {"maps": []}
+    assert found(nothing.get("/api/maps")) == {"maps": [], "refused": []}
 
 
 def test_a_map_has_its_numbers_figures_and_lines(asked: TestClient, explorer: Explorer) -> None:
@@ -206,8 +206,8 @@ def test_what_is_not_there_is_said_in_a_sentence(asked: TestClient, path: str, s
 
 
 def test_without_a_store_every_screen_is_empty_and_nothing_is_made(nothing: TestClient) -> None:
-    assert found(nothing.get("/api/tracks")) == {"tracks": []}
-    assert found(nothing.get("/api/functions")) == {"function": [], "certificate": []}
+    assert found(nothing.get("/api/tracks")) == {"tracks": [], "refused": []}
+    assert found(nothing.get("/api/functions")) == {"function": [], "certificate": [], "refused": []}
     assert "must be stored" in refused(nothing.get("/api/maps/a"), 400)
     assert "must be stored" in refused(nothing.get("/api/tracks/shown?name=a"), 400)
 

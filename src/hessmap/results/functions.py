@@ -155,7 +155,6 @@ class FunctionRank(Record):
         "value", "distribution", "robust_rank", "smallest_gap", "relative_tolerance", "num_samples", "input_dim",
         "output_dim", "method",
     )  # fmt: skip
-    renamed_fields: ClassVar[dict[str, str]] = {"road": "method"}
 
     @property
     def distribution(self) -> dict[int, int]:

@@ -13,7 +13,7 @@ from hessmap.results.field_types import require_field_types
 from hessmap.results.frames import frame
 from hessmap.results.html_tables import html_facts
 from hessmap.results.pictures import plot
-from hessmap.results.strict_json import plain, restored_value
+from hessmap.results.strict_json import parsed_json, plain, restored_value
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -27,17 +27,13 @@ class Record:
 
     Equality compares every field marked ``compare`` (the default), arrays element by element; provenance fields
     are declared with ``field(compare=False)`` because two equal results may be found at different times.
-    So that old files can be read, ``former_names`` are the names that the class had in earlier versions, and
-    ``renamed_fields`` maps those that a field had to its name, or to "" where there is no such field any more.
     """
 
     summary_fields: ClassVar[tuple[str, ...]] = ()
-    former_names: ClassVar[tuple[str, ...]] = ()
-    renamed_fields: ClassVar[dict[str, str]] = {}
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        _RECORDS.update(dict.fromkeys((cls.__name__, *cls.__dict__.get("former_names", ())), cls))
+        _RECORDS[cls.__name__] = cls
 
     def __eq__(self, other: object) -> bool:
         if type(other) is not type(self):
@@ -77,11 +73,7 @@ class Record:
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        try:
-            data = json.loads(text)
-        except (ValueError, TypeError, RecursionError) as error:
-            raise InvalidInput(sentence("a record is read from JSON", f"the text is not: {error}")) from error
-        return cls.from_dict(data)
+        return cls.from_dict(parsed_json(text, "a record is read from JSON"))
 
     def plot(self, which: str | None = None, **options: Any) -> Figure:
         """The picture of this record, as a matplotlib figure; ``which`` names one where there are several."""
@@ -145,25 +137,22 @@ def _fields_by_name(record: Record, fields: tuple[dataclasses.Field[Any], ...]) 
 
 def typed_fields(fields: dict[str, Any]) -> dict[str, Any]:
     """The fields as they are; where they are those of a record, each must be of its type."""
-    _present_fields(fields)
+    _kind_of(fields)
     return fields
 
 
 def _record_of(fields: dict[str, Any]) -> Any:
     """The record of these fields; the fields as they are where they are those of no record."""
-    kind, present = _present_fields(fields)
-    return fields if kind is None else kind(**present)
+    kind = _kind_of(fields)
+    return fields if kind is None else kind(**{name: value for name, value in fields.items() if name != "record"})
 
 
-def _present_fields(fields: dict[str, Any]) -> tuple[type[Record] | None, dict[str, Any]]:
-    """The record that a dictionary is of, and its fields by their present names; None where it is of no record."""
+def _kind_of(fields: dict[str, Any]) -> type[Record] | None:
+    """The record that a dictionary is of, whose fields must be of their types; None where it is of no record."""
     kind = _RECORDS.get(str(fields.get("record")))
-    if kind is None:
-        return None, fields
-    renamed = {kind.renamed_fields.get(name, name): value for name, value in fields.items() if name != "record"}
-    renamed.pop("", None)
-    require_field_types(kind, renamed)
-    return kind, renamed
+    if kind is not None:
+        require_field_types(kind, fields)
+    return kind
 
 
 def _readable(value: Any) -> str:

@@ -6,6 +6,7 @@ Python's own ``json`` writes ``Infinity``, which no other client reads; here it 
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Callable, Mapping
@@ -19,6 +20,37 @@ from hessmap.errors import InvalidInput, sentence
 _DTYPES = ["bool", *(f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)), "float16", "float32"]
 _DTYPES += ["float64"]
 Expand = Callable[[object], Mapping[str, Any] | None]
+
+
+def parsed_json(text: Any, must: str) -> Any:
+    """The value that a JSON text from outside spells.
+
+    Args:
+        text: Text or bytes.
+        must: What is required of the text, for the error.
+
+    Raises:
+        InvalidInput: If it is not JSON, or nested too deeply or with numbers too long for Python to read.
+
+    Example:
+        >>> parsed_json("9" * 5000, "a case must be spelled in JSON")
+        Traceback (most recent call last):
+            ...
+        hessmap.errors.InvalidInput: a case must be spelled in JSON; the text has a number of too many digits.
+    """
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        got = f"the text is not: {error}"
+    except RecursionError:
+        got = "the text is nested too deeply"
+    except UnicodeDecodeError:
+        got = "the text is not UTF-8"
+    except ValueError:  # int() refuses more than 4,300 digits
+        got = "the text has a number of too many digits"
+    except TypeError:
+        got = f"it is a {type(text).__name__}"
+    raise InvalidInput(sentence(must, got))
 
 
 def plain(name: str, value: Any, expand: Expand) -> Any:

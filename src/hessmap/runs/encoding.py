@@ -7,7 +7,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from hessmap.errors import InvalidInput, sentence
+from hessmap.errors import InvalidInput, sentence, short_text
+from hessmap.results.strict_json import parsed_json
 
 
 def case_key(case: Mapping[str, Any]) -> str:
@@ -19,19 +20,19 @@ def case_key(case: Mapping[str, Any]) -> str:
     for name, value in case.items():
         if not _is_case_value(value):
             must = "a case must hold finite numbers, strings, booleans, None and tuples of them"
-            raise InvalidInput(sentence(must, f"{name!r} is {value!r}, a {type(value).__name__}"))
+            raise InvalidInput(sentence(must, f"{short_text(name)} is {short_text(value)}, a {type(value).__name__}"))
     return json.dumps(case, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
 def case_of_key(key: str) -> dict[str, Any]:
     """The case that a key spells; lists come back as tuples."""
-    try:
-        case = json.loads(key)
-    except json.JSONDecodeError as error:
-        raise InvalidInput(sentence("a case must be spelled in JSON", f"got {key!r} ({error})")) from error
+    case = parsed_json(key, "a case must be spelled in JSON")
     if not isinstance(case, dict):
-        raise InvalidInput(sentence('a case must be a JSON object, like {"width":3}', f"got {key!r}"))
-    return {name: _tuples(value) for name, value in case.items()}
+        raise InvalidInput(sentence('a case must be a JSON object, like {"width":3}', f"got {short_text(key)}"))
+    try:
+        return {name: _tuples(value) for name, value in case.items()}
+    except RecursionError:  # deeper than our own calls go, but not than the reader of JSON goes
+        raise InvalidInput(sentence("a case must be spelled in JSON", "the text is nested too deeply")) from None
 
 
 def _is_case_value(value: object) -> bool:

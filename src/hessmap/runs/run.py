@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import signal
 import threading
 import time
@@ -16,6 +15,7 @@ from typing import Any, ClassVar
 from hessmap.progress import Progress, new_progress
 from hessmap.results import Record
 from hessmap.runs.collection import exported_keys
+from hessmap.runs.commands import command_line
 from hessmap.runs.encoding import case_of_key
 from hessmap.runs.engines import Engine, EngineName, engine_for
 from hessmap.runs.plan import Plan, RemainingTime, run_plan, time_left
@@ -153,10 +153,10 @@ def repeat_command(address: str, key: str, data: str, store: Path) -> str:
     >>> repeat_command("fcn/simulate", '{"width":3}', "", DEFAULT_STORE)
     'hessmap study run fcn/simulate --case \\'{"width":3}\\''
     """
-    words = ["hessmap", "study", "run", address, "--case", key]
+    words = ["study", "run", address, "--case", key]
     words += ["--data", data] if data else []
     words += ["--store", str(store)] if store != DEFAULT_STORE else []
-    return shlex.join(words)
+    return command_line(*words)
 
 
 @contextmanager

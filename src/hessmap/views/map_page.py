@@ -7,6 +7,7 @@ from typing import Any
 
 from hessmap.results.map_comparison import MapComparison
 from hessmap.results.maps import CurvatureMap, NetworkCurvature, whole_of
+from hessmap.runs.commands import command_line
 from hessmap.runs.store import StoredMap
 from hessmap.views.page import Drawing, inline_svg, page
 from hessmap.views.plots.layers import QUANTITIES, network_layers_figure, quantity_figure
@@ -40,7 +41,7 @@ def map_page(stored: StoredMap) -> str:
         kinds=mapped.kinds(made.network) if mapped.has_kinds(made.network) else None,
         kinds_legend=_capital(mapped.KINDS_LEGEND),
         layers_legend=_capital(mapped.layers_legend(made.network)),
-        commands=[_INSTALL, *_made_by(stored), f"hessmap map show {stored.name} --html map.html"],
+        commands=[_INSTALL, *_made_by(stored), command_line("map", "show", "--html=map.html", values=[stored.name])],
         made_with=_versions(origin.versions) if origin else "",
         data_hash=origin.data_hash if origin else "",
     )
@@ -73,7 +74,7 @@ def comparison_page(comparison: MapComparison, old: StoredMap, new: StoredMap) -
         commands=[
             _INSTALL,
             *dict.fromkeys([*_made_by(old), *_made_by(new)]),
-            f"hessmap map compare {old.name} {new.name} --html comparison.html",
+            command_line("map", "compare", "--html=comparison.html", values=[old.name, new.name]),
         ],
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hessmap.maps.comparison import track_verdicts
 from hessmap.results.tracks import CurvatureTrack
+from hessmap.runs.commands import command_line
 from hessmap.views.page import Drawing, inline_svg, page
 from hessmap.views.plots.track import panel_figures
 from hessmap.views.tables.tracks import points, track_facts
@@ -25,5 +26,5 @@ def track_page(track: CurvatureTrack) -> str:
         points=points(track),
         shown=len(points(track).lines),
         total=track.num_points,
-        commands=["pip install hessmap", f"hessmap track show {track.name} --html track.html"],
+        commands=["pip install hessmap", command_line("track", "show", "--html=track.html", values=[track.name])],
     )

@@ -1,6 +1,7 @@
 """The SQLite store of studies, maps and tracks."""
 
 from hessmap.runs.store.file import DEFAULT_STORE, StoreError, run_lock
+from hessmap.runs.store.map_options import MapOptions
 from hessmap.runs.store.named_records import (
     MapSummary,
     StoredMap,
@@ -24,6 +25,7 @@ from hessmap.runs.store.store import Failure, Outcome, Store, Summary
 __all__ = [
     "DEFAULT_STORE",
     "Failure",
+    "MapOptions",
     "MapSummary",
     "Outcome",
     "Store",

@@ -36,14 +36,18 @@ def store_errors(path: Path) -> Iterator[None]:
 
 
 @contextmanager
-def store_content(path: Path) -> Iterator[None]:
-    """Around lines that take rows apart: whatever they raise means that another than hessmap wrote to the store."""
+def store_content(path: Path, entry: str = "") -> Iterator[None]:
+    """Around lines that take rows apart: whatever they raise means that another than hessmap wrote to the store.
+
+    ``entry`` names the row, at the beginning of what is said about it.
+    """
     try:
         yield
     except StoreError:
         raise
     except Exception as error:  # other columns, no JSON, values of other types
-        raise damage_error(path, (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")) from error
+        detail = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
+        raise damage_error(path, f"{entry}{detail}") from error
 
 
 def damage_error(path: Path, detail: str) -> StoreError:

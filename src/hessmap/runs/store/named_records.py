@@ -4,24 +4,29 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import count
-from typing import Literal
+from typing import Any, Literal, TypeVar
 
-from hessmap.errors import InvalidInput, sentence, unknown_name
+from hessmap.errors import InvalidInput, require, sentence, short_text, unknown_name
 from hessmap.results import Provenance
 from hessmap.results.encoding import decode, encode
 from hessmap.results.maps import CurvatureMap
 from hessmap.results.tracks import CurvatureTrack, TrackPoint
-from hessmap.runs.store.file import store_content
+from hessmap.runs.store.file import StoreError, store_content
+from hessmap.runs.store.map_options import MapOptions
 from hessmap.runs.store.store import Store, typed
 
 Kind = Literal["map", "track"]
+Summary = TypeVar("Summary", "MapSummary", "TrackSummary")
 
 
 @dataclass(frozen=True)
 class MapSummary:
-    """What the store says of a map without reading its record; ``risk`` is None where it is not a number."""
+    """What the store says of a map without reading its record.
+
+    ``risk`` is None where it is not a number, ``options`` where the map was not made by ``hessmap map``.
+    """
 
     name: str
     created: str
@@ -32,16 +37,30 @@ class MapSummary:
     num_samples: int
     risk: float | None
     data_hash: str
-    command: str
+    options: MapOptions | None
+
+    @property
+    def command(self) -> str:
+        """The command that makes the map again; empty where there is none."""
+        return "" if self.options is None else self.options.command
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields and the command, as JSON has them."""
+        return asdict(self) | {"command": self.command}
 
 
 @dataclass(frozen=True)
 class StoredMap:
-    """A map under its name, and the command that made it (empty where no command did)."""
+    """A map under its name, and the options of ``hessmap map`` that made it (None where Python did)."""
 
     name: str
-    command: str
+    options: MapOptions | None
     record: CurvatureMap
+
+    @property
+    def command(self) -> str:
+        """The command that makes the map again; empty where there is none."""
+        return "" if self.options is None else self.options.command
 
 
 @dataclass(frozen=True)
@@ -69,8 +88,23 @@ def free_name(store: Store, kind: Kind, wanted: str) -> str:
     return next(name for name in names if name not in taken)
 
 
-def add_map(store: Store, name: str, made: CurvatureMap, command: str = "", replace: bool = False) -> None:
-    """Store a map under a name; one that is taken is refused unless ``replace``."""
+def add_map(
+    store: Store, name: str, made: CurvatureMap, options: MapOptions | None = None, replace: bool = False
+) -> None:
+    """Store a map under a name.
+
+    Args:
+        store: The open store.
+        name: The name, which must be free unless ``replace``.
+        made: The map.
+        options: The options of ``hessmap map`` by which its problem can be made again; None where there are none.
+        replace: Put it in the place of a stored map of this name.
+
+    Raises:
+        InvalidInput: If the name is taken, or the options are not ``MapOptions``.
+    """
+    is_known = options is None or isinstance(options, MapOptions)
+    require(is_known, "the options of a map must be MapOptions or None", f"got {short_text(options)}")
     network, origin = made.network, made.provenance
     with store.transaction():
         if replace:
@@ -86,7 +120,7 @@ def add_map(store: Store, name: str, made: CurvatureMap, command: str = "", repl
             network.num_samples,
             network.risk,
             (origin.data_hash if origin else None) or "",
-            command,
+            None if options is None else options.to_json(),
             made.to_json(),
             _provenance_id(store, origin),
         )
@@ -101,19 +135,29 @@ def require_free_map(store: Store, name: str) -> None:
         raise InvalidInput(sentence("a map must have a name of its own", got, remedy))
 
 
-def map_summaries(store: Store) -> tuple[MapSummary, ...]:
-    """Every map, in the order in which they were stored; no record is touched."""
-    return store.lines(MapSummary, f"SELECT {_MAP} FROM map ORDER BY id")
+def map_summaries(store: Store, name: str | None = None, refused: list[str] | None = None) -> tuple[MapSummary, ...]:
+    """The maps of a store, in the order in which they were stored; no record is read.
+
+    Args:
+        store: The open store.
+        name: The one of this name alone; none where there is none.
+        refused: Takes a sentence for each map that cannot be read; without it the first one is an error.
+
+    Raises:
+        StoreError: If one cannot be read and ``refused`` is None.
+    """
+    found = store.execute(f"SELECT {_MAP} FROM map WHERE ?1 IS NULL OR name = ?1 ORDER BY id", (name,))
+    return _summaries(store, MapSummary, found, refused)
 
 
 def load_map(store: Store, name: str) -> StoredMap:
     """The map of a name."""
-    found = store.execute("SELECT command, record FROM map WHERE name = ?", (name,))
+    found = store.execute("SELECT options, record FROM map WHERE name = ?", (name,))
     if not found:
         raise _not_stored(store, "map", name, "Run hessmap map")
-    ((command, record),) = found
-    with store_content(store.path):
-        return typed(StoredMap, {"name": name, "command": command, "record": CurvatureMap.from_json(record)})
+    ((options, record),) = found
+    with store_content(store.path, f"map {short_text(name)}: "):
+        return StoredMap(name, _options_of_text(options), CurvatureMap.from_json(record))
 
 
 def add_track(store: Store, made: CurvatureTrack) -> None:
@@ -158,10 +202,10 @@ def require_free_track(store: Store, name: str) -> None:
         raise InvalidInput(sentence("a track must have a name of its own", got, remedy))
 
 
-def track_summaries(store: Store) -> tuple[TrackSummary, ...]:
-    """Every track, in the order in which they were stored; no point is read."""
+def track_summaries(store: Store, refused: list[str] | None = None) -> tuple[TrackSummary, ...]:
+    """Every track, in the order in which they were stored; no point is read. ``refused`` as for ``map_summaries``."""
     columns = ", ".join(TrackSummary.__dataclass_fields__)
-    return store.lines(TrackSummary, f"SELECT {columns} FROM tracks")
+    return _summaries(store, TrackSummary, store.execute(f"SELECT {columns} FROM tracks"), refused)
 
 
 def load_track(store: Store, name: str) -> CurvatureTrack:
@@ -172,9 +216,32 @@ def load_track(store: Store, name: str) -> CurvatureTrack:
     head = dict(zip(_TRACK.split(", "), found[0], strict=True))
     query = f"SELECT record FROM track_point WHERE track_id = {_TRACK_ID} ORDER BY step"
     records = store.execute(query, (name,))
-    with store_content(store.path):
+    with store_content(store.path, f"track {short_text(name)}: "):
         points = tuple(TrackPoint.from_json(record) for (record,) in records)
         return typed(CurvatureTrack, head | {"settings": decode(head["settings"]), "points": points})
+
+
+def _summaries(
+    store: Store, kind: type[Summary], found: list[tuple[Any, ...]], refused: list[str] | None
+) -> tuple[Summary, ...]:
+    """One of a dataclass for each row, whose values must agree with its annotations; the first is the name."""
+    read: list[Summary] = []
+    for line in found:
+        fields = dict(zip(kind.__annotations__, line, strict=True))
+        try:
+            with store_content(store.path, f"{short_text(line[0])}: "):
+                if "options" in fields:
+                    fields["options"] = _options_of_text(fields["options"])
+                read.append(typed(kind, fields))
+        except StoreError as error:
+            if refused is None:
+                raise
+            refused.append(str(error))
+    return tuple(read)
+
+
+def _options_of_text(text: object) -> MapOptions | None:
+    return None if text is None else MapOptions.from_json(text)
 
 
 def _write_point(store: Store, name: str, point: TrackPoint) -> None:
@@ -202,7 +269,7 @@ def _now() -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
 
 
-_MAP = "name, created, title, network, loss, num_parameters, num_samples, risk, data_hash, command"
+_MAP = "name, created, title, network, loss, num_parameters, num_samples, risk, data_hash, options"
 _TRACK = "name, network, loss, part, num_parameters, num_samples, data_hash, share, seconds, spent, settings"
 _TRACK_ID = "(SELECT id FROM track WHERE name = ?)"
 _ADD_POINT = f"""

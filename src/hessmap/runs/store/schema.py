@@ -1,4 +1,4 @@
-"""The tables of the store, the views in which people read them, and the way from an older schema to the present one.
+"""The tables of the store, and the views in which people read them.
 
 docs/studies.md explains every column.
 """
@@ -10,10 +10,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 APPLICATION_ID = 0x4845534D  # "HESM" in the header of the file: it says whose SQLite file this is
+SCHEMA_VERSION = 5  # any change of the tables is another version, which other versions of hessmap refuse
 
 SCHEMA = f"""
 PRAGMA application_id = {APPLICATION_ID};
-PRAGMA user_version = 1;
+PRAGMA user_version = {SCHEMA_VERSION};
 
 CREATE TABLE study (
     id         INTEGER PRIMARY KEY,
@@ -76,9 +77,7 @@ CREATE VIEW failures AS
 
 CREATE VIEW overview AS
     SELECT name AS study, version, num_done AS done, num_failed AS failed, round(seconds, 1) AS seconds FROM study;
-"""
 
-_MAP = """
 CREATE TABLE map (
     id             INTEGER PRIMARY KEY,
     name           TEXT    NOT NULL UNIQUE,
@@ -90,32 +89,29 @@ CREATE TABLE map (
     num_samples    INTEGER NOT NULL,
     risk           REAL,
     data_hash      TEXT    NOT NULL,
-    command        TEXT    NOT NULL,
+    options        TEXT,
     record         TEXT    NOT NULL,
     provenance_id  INTEGER NOT NULL REFERENCES provenance (id)
-)
-"""
+);
 
-_MAPS = """
 CREATE VIEW maps AS
     SELECT map.name, map.created, map.title, map.network, map.loss, map.num_parameters, map.num_samples, map.risk,
-           map.command, json_extract(provenance.content, '$.versions.hessmap') AS hessmap,
+           map.options, json_extract(provenance.content, '$.versions.hessmap') AS hessmap,
            json_extract(provenance.content, '$.versions.torch') AS torch, map.data_hash
-    FROM map JOIN provenance ON provenance.id = map.provenance_id
-"""
+    FROM map JOIN provenance ON provenance.id = map.provenance_id;
 
-_MAP_LAYERS = """
 CREATE VIEW map_layers AS
     SELECT map.name AS map, json_extract(layer.value, '$.name') AS layer, json_extract(layer.value, '$.shape') AS shape,
            json_extract(layer.value, '$.num_parameters') AS num_parameters,
            json_extract(layer.value, '$.rank.value') AS rank,
            json_extract(layer.value, '$.top_eigenvalue') AS top_eigenvalue,
            json_extract(layer.value, '$.trace') AS trace,
-           json_extract(layer.value, '$.curvature_share') AS curvature_share
-    FROM map, json_each(map.record, '$.network.layers') AS layer
-"""
+           json_extract(layer.value, '$.curvature_share') AS curvature_share,
+           json_extract(layer.value, '$.factors.input_ratio') AS input_ratio,
+           json_extract(layer.value, '$.factors.outlier_share') AS outlier_share,
+           json_extract(layer.value, '$.factors.kronecker_overlap') AS kronecker_overlap
+    FROM map, json_each(map.record, '$.network.layers') AS layer;
 
-_TRACK = """
 CREATE TABLE track (
     id             INTEGER PRIMARY KEY,
     name           TEXT    NOT NULL UNIQUE,
@@ -131,10 +127,8 @@ CREATE TABLE track (
     spent          REAL    NOT NULL,
     settings       TEXT    NOT NULL,
     provenance_id  INTEGER NOT NULL REFERENCES provenance (id)
-)
-"""
+);
 
-_TRACK_POINT = """
 CREATE TABLE track_point (
     id       INTEGER PRIMARY KEY,
     track_id INTEGER NOT NULL REFERENCES track (id) ON DELETE CASCADE,
@@ -142,10 +136,8 @@ CREATE TABLE track_point (
     measured TEXT    NOT NULL,
     record   TEXT    NOT NULL,
     UNIQUE (track_id, step)
-)
-"""
+);
 
-_TRACKS = """
 CREATE VIEW tracks AS
     SELECT track.name, track.created, track.network, track.loss, track.part, track.num_parameters, track.num_samples,
            (SELECT count(*) FROM track_point WHERE track_id = track.id) AS num_points,
@@ -153,10 +145,8 @@ CREATE VIEW tracks AS
            track.share, round(track.seconds, 3) AS seconds, round(track.spent, 3) AS spent, track.settings,
            json_extract(provenance.content, '$.versions.hessmap') AS hessmap,
            json_extract(provenance.content, '$.versions.torch') AS torch, track.data_hash
-    FROM track JOIN provenance ON provenance.id = track.provenance_id
-"""
+    FROM track JOIN provenance ON provenance.id = track.provenance_id;
 
-_TRACK_POINTS = """
 CREATE VIEW track_points AS
     SELECT track.name AS track, step, json_extract(record, '$.risk') AS risk,
            json_extract(record, '$.gradient_norm') AS gradient_norm,
@@ -166,44 +156,8 @@ CREATE VIEW track_points AS
            json_extract(record, '$.gradient_overlap.value') AS gradient_overlap,
            json_extract(record, '$.converged') AS converged, json_extract(record, '$.num_products') AS num_products,
            round(json_extract(record, '$.cost'), 3) AS cost, measured
-    FROM track JOIN track_point ON track_point.track_id = track.id
+    FROM track JOIN track_point ON track_point.track_id = track.id;
 """
-
-_MAP_LAYERS_WITH_FACTORS = """
-CREATE VIEW map_layers AS
-    SELECT map.name AS map, json_extract(layer.value, '$.name') AS layer, json_extract(layer.value, '$.shape') AS shape,
-           json_extract(layer.value, '$.num_parameters') AS num_parameters,
-           json_extract(layer.value, '$.rank.value') AS rank,
-           json_extract(layer.value, '$.top_eigenvalue') AS top_eigenvalue,
-           json_extract(layer.value, '$.trace') AS trace,
-           json_extract(layer.value, '$.curvature_share') AS curvature_share,
-           json_extract(layer.value, '$.factors.input_ratio') AS input_ratio,
-           json_extract(layer.value, '$.factors.outlier_share') AS outlier_share,
-           json_extract(layer.value, '$.factors.kronecker_overlap') AS kronecker_overlap
-    FROM map, json_each(map.record, '$.network.layers') AS layer
-"""
-
-# SCHEMA is version 1. The statements at place n lead from version n + 1 to the next: a new store takes all of them,
-# an older one those that it lacks. What stands here has been released; a change is a new entry.
-UPGRADES: tuple[tuple[str, ...], ...] = (
-    (_MAP, _MAPS, _MAP_LAYERS),
-    (_TRACK, _TRACK_POINT, _TRACKS, _TRACK_POINTS),
-    ("DROP VIEW map_layers", _MAP_LAYERS_WITH_FACTORS),
-)
-SCHEMA_VERSION = 1 + len(UPGRADES)
-
-
-def upgrade(connection: sqlite3.Connection) -> None:
-    """Take the steps that the file lacks, all of them or none.
-
-    Its version is read inside: another process may have been quicker.
-    """
-    with transaction(connection):
-        (version,) = connection.execute("PRAGMA user_version").fetchone()
-        for statements in UPGRADES[version - 1 :]:
-            for statement in statements:
-                connection.execute(statement)
-        connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from hessmap.results.field_types import require_field_types
 from hessmap.runs.encoding import case_of_key
 from hessmap.runs.row import Row
 from hessmap.runs.store.file import StoreError, damage_error, store_content, store_errors
-from hessmap.runs.store.schema import APPLICATION_ID, SCHEMA, SCHEMA_VERSION, transaction, upgrade
+from hessmap.runs.store.schema import APPLICATION_ID, SCHEMA, SCHEMA_VERSION, transaction
 
 Line = TypeVar("Line")
 
@@ -100,14 +100,11 @@ class Store:
         if owner != APPLICATION_ID:
             raise StoreError(sentence("the store must be a file of hessmap", f"{self.path} is another SQLite file"))
         (version,) = connection.execute("PRAGMA user_version").fetchone()
-        if not 1 <= version <= SCHEMA_VERSION:
-            got, remedy = f"{self.path} has version {version}", "Use the hessmap that made it"
-            raise StoreError(sentence(f"this hessmap reads stores up to version {SCHEMA_VERSION}", got, remedy))
+        if version != SCHEMA_VERSION:
+            got, remedy = f"{self.path} has version {version}", "Use the hessmap that made it, or give another --store"
+            raise StoreError(sentence(f"this hessmap reads stores of version {SCHEMA_VERSION}", got, remedy))
         connection.execute("PRAGMA synchronous = NORMAL")
         connection.execute("PRAGMA foreign_keys = ON")
-        if version < SCHEMA_VERSION:
-            self.require_sound()
-            upgrade(connection)
 
     def execute(self, query: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """The rows that a statement yields."""
@@ -232,7 +229,6 @@ def _create(path: Path) -> None:
         with closing(sqlite3.connect(fresh, isolation_level=None)) as connection:
             connection.execute("PRAGMA journal_mode = WAL")
             connection.executescript(SCHEMA)
-            upgrade(connection)
         with suppress(FileExistsError):  # another run was quicker: its store is as good
             os.link(fresh, path)
 

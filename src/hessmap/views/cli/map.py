@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,8 +14,6 @@ from hessmap.views.cli.options import STORE, Samples, Seed, Side, StorePath, con
 from hessmap.views.cli.stored_maps import compare, list_maps, show
 
 _DEFAULT = "measure"
-_WORDS = "hessmap.words"
-_PLACES = ("--store", "--output")
 
 EXAMPLES = """
 [bold]Stored maps[/bold]
@@ -41,7 +38,6 @@ Every map is stored under its name. A model has a colon in its name; the words b
 
 
 def map_curvature(
-    context: typer.Context,
     model: Annotated[
         str | None,
         typer.Argument(
@@ -116,9 +112,9 @@ def map_curvature(
     end, and the record into the store.
     """
     from hessmap.errors import require
-    from hessmap.runs.store import Store, add_map
+    from hessmap.runs.store import MapOptions, Store, add_map
     from hessmap.views.cli.stored_maps import new_folder, new_name, write_map
-    from hessmap.views.cli.subject import chosen_data, chosen_network, referenced_model, trained_model
+    from hessmap.views.cli.subject import mapped_subject
     from hessmap.views.progress import TerminalProgress
     from hessmap.views.tables import map_view
 
@@ -128,18 +124,30 @@ def map_curvature(
         f"--widths {widths} was given with {model}",
         "Leave one of the two out",
     )
+    options = MapOptions(
+        model=model,
+        data=data,
+        samples=samples,
+        side=side,
+        loss=loss,
+        widths=widths,
+        activation=activation,
+        bias=bias,
+        epochs=epochs,
+        seed=seed,
+        twin=twin,
+        certify=certify,
+        seconds=seconds,
+        dense=dense,
+        name=name,
+    )
     stored_as = new_name(store, name, replace)
     folder = new_folder(output, stored_as) if files else None
     with TerminalProgress(keeps_steps=True) as shown:
         shown.start(f"loading torch and the data ({data})")
         from hessmap.maps.curvature_map import curvature_map
 
-        mapped_on = chosen_data(data, samples, side)
-        if model is not None:
-            mapped = referenced_model(model)
-        else:
-            network = chosen_network(mapped_on, widths, activation, bias)
-            mapped = trained_model(network, mapped_on, loss, epochs, seed, shown)
+        mapped, mapped_on = mapped_subject(options, shown)
         found = curvature_map(
             mapped,
             mapped_on,
@@ -153,7 +161,7 @@ def map_curvature(
         )
         shown.start("writing the record" if folder is None else "writing the record and the figures")
         with Store(store, create=True) as opened:
-            add_map(opened, stored_as, found, typed_command(context.meta[_WORDS]), replace)
+            add_map(opened, stored_as, found, options, replace)
         paths = [] if folder is None else write_map(found, folder)
     if as_json:
         typer.echo(found.to_json())
@@ -180,28 +188,10 @@ class MapGroup(TyperGroup):
 
 
 class DefaultCommand(TyperCommand):
-    """The command that may be left out: it speaks of itself as the group, and keeps the words it was given."""
+    """The command that may be left out: it speaks of itself as the group."""
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
-        words = list(args)
-        context = super().make_context(parent.info_name, args, parent=parent.parent, **extra)
-        context.meta[_WORDS] = words
-        return context
-
-
-def typed_command(words: list[str]) -> str:
-    """The command as one would type it to make the map again: without the places of this machine that it wrote to.
-
-    >>> typed_command(["--seed", "3", "--store", "/home/me/a.sqlite", "--output=/tmp/b", "--json"])
-    'hessmap map --seed 3'
-    """
-    shared: list[str] = []
-    is_place = False
-    for word in words:
-        if not is_place and word.partition("=")[0] not in (*_PLACES, "--files", "--no-files", "--json"):
-            shared.append(word)
-        is_place = word in _PLACES
-    return shlex.join(["hessmap", "map", *shared])
+        return super().make_context(parent.info_name, args, parent=parent.parent, **extra)
 
 
 map_app = typer.Typer(
@@ -215,8 +205,3 @@ map_app.command("list")(list_maps)
 map_app.command("show")(show)
 map_app.command("compare")(compare)
 map_app.command("directions")(directions)
-
-
-def measure_command() -> Any:
-    """The command that makes a map, to read the words of a stored one."""
-    return typer.main.get_group(map_app).commands[_DEFAULT]

@@ -1,13 +1,15 @@
-"""``hessmap map directions``: the sharpest directions of a stored map's network, whose command makes it again."""
+"""``hessmap map directions``: the sharpest directions of a stored map's network, made again from the map's options."""
 
 from __future__ import annotations
 
-import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hessmap.errors import InvalidInput, require, sentence
+from hessmap.errors import InvalidInput, require, sentence, short_text
 from hessmap.views.cli.options import STORE, AsJson, StorePath, console, echo_json
 from hessmap.views.cli.stored_maps import Name
 
@@ -15,7 +17,7 @@ if TYPE_CHECKING:
     from hessmap.curvature import Problem
     from hessmap.progress import Progress
     from hessmap.results import EigenpairsMeasurement
-    from hessmap.runs.store import StoredMap
+    from hessmap.runs.store import MapOptions, MapSummary, StoredMap
 
 _NUM_SHOWN = 40  # eigenvalues of a factor
 
@@ -25,13 +27,21 @@ def directions(
     layer: Annotated[str | None, typer.Option(help="Of this layer's weight alone, with its two factors.")] = None,
     against: Annotated[str | None, typer.Option(help="Another map: how far the two spaces overlap.")] = None,
     count: Annotated[int, typer.Option(min=1, max=100, help="How many directions.")] = 9,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Import the models and data that the maps name without asking.")
+    ] = False,
+    trust: Annotated[
+        list[str] | None,
+        typer.Option(metavar="PACKAGE.MODULE:ATTRIBUTE", help="Import this one without asking; may be repeated."),
+    ] = None,
     store: StorePath = STORE,
     as_json: AsJson = False,
 ) -> None:
     """Find the eigenvectors of largest curvature, which a map does not keep.
 
-    The network is made again by the command of the map: trained from its
-    seed, or imported, and then measured.
+    The network is made again from the options of the map: trained from its
+    seed, or imported, and then measured. A store may come from someone else:
+    what it names is imported after you agreed to it.
     """
     from hessmap.runs.store import Store, load_map
     from hessmap.views.progress import TerminalProgress
@@ -40,6 +50,9 @@ def directions(
     require(len(set(names)) == len(names), "two maps are compared", f"got {name!r} twice")
     with Store(store) as opened:
         maps = [load_map(opened, one) for one in names]
+    references = [reference for stored in maps for reference in options_of_map(stored).references]
+    if not yes:
+        _require_trust(store, [one for one in dict.fromkeys(references) if one not in (trust or ())])
     with TerminalProgress(keeps_steps=True) as shown:
         shown.start("loading torch")
         problems = [problem_of_map(stored, shown) for stored in maps]
@@ -57,32 +70,36 @@ def directions(
 
 
 def problem_of_map(stored: StoredMap, shown: Progress) -> Problem:
-    """The problem that a stored map was made of, by the command that made it."""
+    """The problem that a stored map was made of, from its options. This imports what they name."""
     from hessmap.curvature import Problem
-    from hessmap.views.cli.subject import chosen_data, chosen_network, referenced_model, trained_model
+    from hessmap.views.cli.subject import mapped_subject
 
-    given = options_of_command(stored)
-    data = chosen_data(given["data"], given["samples"], given["side"])
-    if given["model"] is not None:
-        return Problem(referenced_model(given["model"]), given["loss"], data)
-    network = chosen_network(data, given["widths"], given["activation"], given["bias"])
-    return Problem(
-        trained_model(network, data, given["loss"], given["epochs"], given["seed"], shown), given["loss"], data
-    )
+    options = options_of_map(stored)
+    model, data = mapped_subject(options, shown)
+    return Problem(model, options.loss, data)
 
 
-def options_of_command(stored: StoredMap) -> dict[str, Any]:
-    """The options that the command of a map gives, with the defaults of the others."""
-    from hessmap.views.cli.map import measure_command
-
-    words = shlex.split(stored.command)
-    if words[:2] != ["hessmap", "map"]:
-        must, got = "a map must have been made by hessmap map to be made again", f"{stored.name} was not"
+def options_of_map(stored: StoredMap | MapSummary) -> MapOptions:
+    """The options by which a map is made again; a map that was made in Python has none and is refused."""
+    if stored.options is None:
+        must, got = "a map must have been made by hessmap map to be made again", f"{short_text(stored.name)} was not"
         raise InvalidInput(sentence(must, got, "Use hessmap.loss_hessian and hessmap.top_eigenpairs on its model"))
-    command = measure_command()
-    context = typer.Context(command)
-    command.parse_args(context, words[2:])
-    return dict(context.params)
+    return stored.options
+
+
+def _require_trust(store: Path, references: Sequence[str]) -> None:
+    """Ask before code is imported that a store names; without a terminal to ask on, refuse."""
+    if not references:
+        return
+    named = ", ".join(map(repr, references))
+    must = "code that a store names must be trusted before it is imported"
+    if not sys.stdin.isatty():
+        got = f"{store} names {named}, and there is no terminal to ask on"
+        raise InvalidInput(sentence(must, got, "Give --yes to import it"))
+    typer.echo(f"{store} names {named}, to be found in {Path.cwd()} or among the installed packages.", err=True)
+    typer.echo("Import it and run its code? [y/N]: ", err=True, nl=False)  # typer.confirm writes to stdout as well
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise InvalidInput(sentence(must, f"{named} was not", "Nothing was imported"))
 
 
 def _eigenpairs(problem: Problem, layer: str | None, count: int) -> EigenpairsMeasurement:

@@ -39,7 +39,7 @@ def list_maps(store: StorePath = STORE, as_json: AsJson = False) -> None:
         with Store(store) as opened:
             summaries = map_summaries(opened)
     if as_json:
-        echo_json([summary.__dict__ for summary in summaries])
+        echo_json([summary.to_dict() for summary in summaries])
         return
     from hessmap.views.tables.map import stored_maps_view
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from hessmap.networks import FullyConnected
     from hessmap.progress import Progress
+    from hessmap.runs.store import MapOptions
 
 _SHAPE = "a model or data of your own is named as package.module:attribute"
 _HIDDEN_WIDTHS = (30, 20)
@@ -123,6 +124,25 @@ def _offer(name: str, owner: Any, module_name: str) -> str:
     if near:
         return f"Near names in {module_name}: {', '.join(near)}"
     return f"{module_name} has {', '.join(names)}" if 0 < len(names) <= 12 else ""
+
+
+def mapped_subject(options: MapOptions, progress: Progress) -> tuple[nn.Module, Any]:
+    """The model and the data that options of ``hessmap map`` describe.
+
+    The command and whoever makes the problem of a stored map again take the same steps here.
+
+    Args:
+        options: The options; the modules of ``options.references`` are imported, which runs their code.
+        progress: Is told of a training.
+
+    Returns:
+        The model, imported or trained from its seed, and the data.
+    """
+    data = chosen_data(options.data, options.samples, options.side)
+    if options.model is not None:
+        return referenced_model(options.model), data
+    network = chosen_network(data, options.widths, options.activation, options.bias)
+    return trained_model(network, data, options.loss, options.epochs, options.seed, progress), data
 
 
 def chosen_data(name: str, samples: int | None, side: int | None) -> Any:

@@ -136,7 +136,9 @@ def checkpoints(
     if as_json:
         typer.echo(track.to_json(indent=2))
         return
+    from hessmap.runs.commands import command_line
     from hessmap.views.tables.tracks import track_view
 
     console().print(track_view(track))
-    console(stderr=True).print(f"Stored as {track.name} in {store}: hessmap track show {track.name}")
+    show = command_line("track", "show", values=[track.name])
+    console(stderr=True).print(f"Stored as {track.name} in {store}: {show}")

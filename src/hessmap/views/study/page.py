@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from hessmap.runs.collection import Collection, shared_error
+from hessmap.runs.commands import command_line
 from hessmap.runs.encoding import case_key
 from hessmap.runs.verdict import Judgement, Verdict
 from hessmap.views.page import page
@@ -64,8 +65,10 @@ def _lines(judgements: Sequence[Judgement]) -> list[dict[str, str]]:
 
 def _commands(collection: Collection, address: str) -> list[str]:
     names = dict.fromkeys(row.case["data"] for row in collection.stored.rows if collection.study.data)
-    runs = [f"hessmap study run {address}{f' --data {name}' if name else ''}" for name in names or [""]]
-    return ["pip install hessmap", *runs, f"hessmap study show {address} --html study.html"]
+    runs = [
+        command_line("study", "run", *([f"--data={name}"] if name else []), values=[address]) for name in names or [""]
+    ]
+    return ["pip install hessmap", *runs, command_line("study", "show", "--html=study.html", values=[address])]
 
 
 def _made_with(provenance: dict[str, Any]) -> str:

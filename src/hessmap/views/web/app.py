@@ -15,7 +15,7 @@ from hessmap import __version__
 from hessmap.errors import unknown_name
 from hessmap.views.page import page, page_style
 from hessmap.views.web.access import Access
-from hessmap.views.web.answers import answer_with_sentences
+from hessmap.views.web.answers import Answer, answer_with_sentences
 from hessmap.views.web.functions import functions_router
 from hessmap.views.web.jobs import Jobs
 from hessmap.views.web.maps import maps_router
@@ -53,15 +53,17 @@ def explorer_app(explorer: Explorer) -> FastAPI:
         app.include_router(router)
 
     @app.get("/api/about")
-    async def about() -> dict[str, Any]:
-        return {
-            "version": __version__,
-            "model": explorer.model,
-            "data": explorer.data,
-            "loss": explorer.loss,
-            "has_initial": explorer.initial is not None,
-            "store": str(explorer.store),
-        }
+    async def about() -> Answer:
+        return Answer(
+            {
+                "version": __version__,
+                "model": explorer.model,
+                "data": explorer.data,
+                "loss": explorer.loss,
+                "has_initial": explorer.initial is not None,
+                "store": str(explorer.store),
+            }
+        )
 
     @app.get("/static/{path:path}")
     async def static(path: str) -> Response:

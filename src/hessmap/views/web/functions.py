@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import stat
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 from fastapi import APIRouter
 
-from hessmap.errors import DataFileError, require, sentence, unknown_name
+from hessmap.errors import DataFileError, InvalidInput, require, sentence, unknown_name
 from hessmap.results import BottleneckView, FunctionRank, RepresentationCost
+from hessmap.results.strict_json import parsed_json
 from hessmap.views.interactive.functions import bottleneck_figures, gauge_data
 from hessmap.views.tables import certificate as certificate_tables
 from hessmap.views.tables import function as function_tables
+from hessmap.views.web.answers import Answer, shown_entry
 from hessmap.views.web.maps import table
 from hessmap.views.web.python_lines import result_lines
+from hessmap.views.web.reading import own_file_text
 from hessmap.views.web.settings import Explorer
 
 KINDS = ("function", "certificate")
@@ -30,16 +38,20 @@ def functions_router(explorer: Explorer) -> APIRouter:
     router = APIRouter(prefix="/api")
 
     @router.get("/functions")
-    def listed() -> dict[str, Any]:
-        return {kind: [_summary(path) for path in _files(explorer.folder, kind)] for kind in KINDS}
+    def listed() -> Answer:
+        refused: list[str] = []
+        kept = {kind: [one.described() for one in _kept(explorer.folder, kind, refused)] for kind in KINDS}
+        return Answer({**kept, "refused": refused})
 
     @router.get("/functions/{name}")
-    def function(name: str) -> dict[str, Any]:
-        return _function(name, *_read(explorer.folder, "function", name))
+    def function(name: str) -> Answer:
+        with shown_entry(f"the function {name!r}"):
+            return Answer(_function(name, *_read(explorer.folder, "function", name)))
 
     @router.get("/certificates/{name}")
-    def certificate(name: str) -> dict[str, Any]:
-        return _certificate(name, *_read(explorer.folder, "certificate", name))
+    def certificate(name: str) -> Answer:
+        with shown_entry(f"the certificate {name!r}"):
+            return Answer(_certificate(name, *_read(explorer.folder, "certificate", name)))
 
     return router
 
@@ -76,42 +88,61 @@ def _certificate(name: str, path: Path, content: dict[str, Any]) -> dict[str, An
     }
 
 
+@dataclass(frozen=True)
+class _Kept:
+    """A file of the folder that is an ordinary file under a name that can be asked for."""
+
+    name: str
+    path: Path
+    modified: float
+
+    def described(self) -> dict[str, str]:
+        return {"name": self.name, "created": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(self.modified))}
+
+
 def kept_result(folder: Path, kind: str, name: str, content: Any) -> None:
     """Write what a command printed, whole or not at all."""
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{kind}-{name}.json"
-    fresh = path.with_suffix(".new")
-    fresh.write_text(json.dumps(content), encoding="utf-8")
-    fresh.replace(path)
+    with tempfile.TemporaryDirectory(dir=folder, prefix=".new-") as place:  # no name that could be a link by now
+        fresh = Path(place) / "result.json"
+        fresh.write_text(json.dumps(content), encoding="utf-8")
+        fresh.replace(folder / f"{kind}-{name}.json")
 
 
 def free_result_name(folder: Path, kind: str) -> str:
     """The time, with a number where two are made in one second."""
     wanted = time.strftime("%Y%m%d-%H%M%S")
-    taken = {path.stem for path in _files(folder, kind)}
-    names = (wanted if number == 1 else f"{wanted}-{number}" for number in range(1, len(taken) + 2))
-    return next(name for name in names if f"{kind}-{name}" not in taken)
+    names = (wanted if number == 1 else f"{wanted}-{number}" for number in count(1))
+    return next(name for name in names if not os.path.lexists(folder / f"{kind}-{name}.json"))
 
 
-def _files(folder: Path, kind: str) -> list[Path]:
-    """Newest first."""
-    return sorted(folder.glob(f"{kind}-*.json"), key=lambda path: path.stat().st_mtime, reverse=True)
-
-
-def _summary(path: Path) -> dict[str, Any]:
-    name = path.stem.partition("-")[2]
-    return {"name": name, "created": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(path.stat().st_mtime))}
+def _kept(folder: Path, kind: str, refused: list[str]) -> list[_Kept]:
+    """The kept results of a kind, newest first; ``refused`` takes a sentence for each file that is none."""
+    found = []
+    for path in folder.glob(f"{kind}-*.json"):
+        name = path.stem.partition("-")[2]
+        try:
+            state = path.lstat()
+            must = "a kept result must be an ordinary file with a name of letters, digits, '.', '-' and '_'"
+            require(stat.S_ISREG(state.st_mode) and _NAME.fullmatch(name) is not None, must, f"{path.name!r} is not")
+        except FileNotFoundError:  # just deleted
+            continue
+        except InvalidInput as error:
+            refused.append(str(error))
+        else:
+            found.append(_Kept(name, path, state.st_mtime))
+    return sorted(found, key=lambda one: one.modified, reverse=True)
 
 
 def _read(folder: Path, kind: str, name: str) -> tuple[Path, dict[str, Any]]:
     """A kept result by a name that is no path: its file and what it holds."""
     must = "a name is made of letters, digits, '.', '-' and '_'"
     require(_NAME.fullmatch(name) is not None, must, f"got {name!r:.80}")
-    known = {path.stem.partition("-")[2]: path for path in _files(folder, kind)}
-    if name not in known:
-        raise unknown_name(kind, name, known or ["(none yet)"])
-    with _readable(known[name]):
-        return known[name], json.loads(known[name].read_text(encoding="utf-8"))
+    path = folder / f"{kind}-{name}.json"
+    if not os.path.lexists(path):
+        raise unknown_name(kind, name, [one.name for one in _kept(folder, kind, [])] or ["(none yet)"])
+    with _readable(path):
+        return path, parsed_json(own_file_text(path), "a kept result must be JSON")
 
 
 @contextmanager
@@ -119,6 +150,8 @@ def _readable(path: Path) -> Iterator[None]:
     """A file that is no result is refused in a sentence, whatever is wrong with it."""
     try:
         yield
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except DataFileError:
+        raise
+    except Exception as error:
         must, remedy = "a kept result must be readable", "Delete it, and make it again"
         raise DataFileError(sentence(must, f"{path.name} is not ({type(error).__name__})", remedy)) from error

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
 import signal
 import subprocess
 import sys
@@ -22,6 +21,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from hessmap.errors import require, sentence, unknown_name
+from hessmap.runs.commands import command_line
 from hessmap.runs.engines.processes import ending_of
 from hessmap.views.progress import PROGRESS_VARIABLE
 
@@ -56,7 +56,7 @@ class Job:
     def command(self) -> str:
         """As it can be typed, without the places of this machine."""
         shown = [word for word in self.words if not word.startswith(("--store=", "--no-files", "--json"))]
-        return shlex.join(["hessmap", *shown])
+        return command_line(*shown)
 
     def described(self) -> dict[str, Any]:
         until = self.ended or time.monotonic()
@@ -205,7 +205,7 @@ class Jobs:
         if code == 0:
             try:
                 job.result = json.loads(printed.read())
-            except json.JSONDecodeError:
+            except (ValueError, RecursionError):  # no JSON, or none that can be shown
                 job.result = None
             if job.on_done is not None:
                 job.result, job.link = job.on_done(job.result)
@@ -223,7 +223,7 @@ def _follow(job: Job, reader: int) -> None:
     """Keep the last line of progress that a job told."""
     with os.fdopen(reader, errors="replace") as lines:
         for line in lines:
-            with suppress(json.JSONDecodeError):
+            with suppress(ValueError, RecursionError):
                 job.progress = json.loads(line)
 
 

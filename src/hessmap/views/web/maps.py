@@ -12,6 +12,7 @@ from hessmap.errors import require, unknown_name
 from hessmap.maps.comparison import compare_maps
 from hessmap.results.maps import HESSIAN_SYMBOLS, CurvatureMap, NetworkCurvature, PartCurvature, whole_of
 from hessmap.results.ranks import RankMeasurement
+from hessmap.runs.commands import command_line
 from hessmap.runs.store import StoredMap
 from hessmap.views.interactive.figure import FigureData
 from hessmap.views.interactive.maps import (
@@ -26,6 +27,7 @@ from hessmap.views.plots.layers import QUANTITIES
 from hessmap.views.tables import comparison as compared
 from hessmap.views.tables import map as mapped
 from hessmap.views.tables.contents import Table
+from hessmap.views.web.answers import Answer, shown_entry
 from hessmap.views.web.python_lines import comparison_lines, map_lines, overlaid_spectra_lines
 from hessmap.views.web.reading import chosen_network, stored_map, stored_maps, warm_up
 from hessmap.views.web.settings import Explorer
@@ -41,33 +43,39 @@ def maps_router(explorer: Explorer) -> APIRouter:
     router = APIRouter(prefix="/api")
 
     @router.get("/maps")
-    def listed() -> dict[str, Any]:
+    def listed() -> Answer:
         warm_up()
-        return {"maps": [summary.__dict__ for summary in reversed(stored_maps(explorer.store))]}
+        refused: list[str] = []
+        found = stored_maps(explorer.store, refused)
+        return Answer({"maps": [summary.to_dict() for summary in reversed(found)], "refused": refused})
 
     @router.get("/maps/{name}")
-    def one(name: str) -> dict[str, Any]:
+    def one(name: str) -> Answer:
         warm_up()
-        return _described(explorer.store, stored_map(explorer.store, name))
+        with shown_entry(f"the map {name!r}"):
+            return Answer(_described(explorer.store, stored_map(explorer.store, name)))
 
     @router.get("/maps/{name}/record")
-    def record(name: str) -> dict[str, Any]:
-        return stored_map(explorer.store, name).record.to_dict()
+    def record(name: str) -> Answer:
+        with shown_entry(f"the map {name!r}"):
+            return Answer(stored_map(explorer.store, name).record.to_dict())
 
     @router.get("/maps/{name}/rank")
     def rank(
         name: str,
         tolerance: Annotated[float, Query(gt=0, lt=1)],
         network: int = 0,
-    ) -> dict[str, Any]:
+    ) -> Answer:
         """The ranks of the three Hessians where eigenvalues up to ``tolerance`` of the norm of H_L count as zero."""
-        chosen = chosen_network(stored_map(explorer.store, name).record, network)
-        require(chosen.is_dense, "a rank needs all eigenvalues", "this map holds estimates from products")
-        return {"tolerance": tolerance, "ranks": _ranks(chosen, tolerance)}
+        with shown_entry(f"the map {name!r}"):
+            chosen = chosen_network(stored_map(explorer.store, name).record, network)
+            require(chosen.is_dense, "a rank needs all eigenvalues", "this map holds estimates from products")
+            return Answer({"tolerance": tolerance, "ranks": _ranks(chosen, tolerance)})
 
     @router.get("/compare")
-    def compare(old: str, new: str) -> dict[str, Any]:
-        return _compared(explorer.store, stored_map(explorer.store, old), stored_map(explorer.store, new))
+    def compare(old: str, new: str) -> Answer:
+        with shown_entry(f"the comparison of {old!r} and {new!r}"):
+            return Answer(_compared(explorer.store, stored_map(explorer.store, old), stored_map(explorer.store, new)))
 
     return router
 
@@ -162,5 +170,5 @@ def _compared(store: Path, old: StoredMap, new: StoredMap) -> dict[str, Any]:
         "figures": [figure.to_dict() for figure in figures],
         "tables": [{"title": title, **table(contents)} for title, contents in tables.items() if contents.lines],
         "doubt": compared.NO_CLEAR_CUT if compared.has_doubt(found) else "",
-        "command": f"hessmap map compare {old.name} {new.name}",
+        "command": command_line("map", "compare", values=[old.name, new.name]),
     }

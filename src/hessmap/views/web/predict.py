@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import lru_cache
@@ -14,9 +13,11 @@ from hessmap.errors import HessmapError, require
 from hessmap.networks import Architecture, FullyConnected
 from hessmap.results.maps import HESSIAN_SYMBOLS
 from hessmap.results.ranks import Part
+from hessmap.runs.commands import command_line
 from hessmap.theory import effective_parameters, predict_ranks
 from hessmap.views.interactive.figure import Axis, FigureData, Trace
 from hessmap.views.interactive.maps import PARTS
+from hessmap.views.web.answers import Answer
 from hessmap.views.web.families import FAMILIES
 from hessmap.views.web.fields import QUESTIONS, is_count
 from hessmap.views.web.python_lines import curve_lines, prediction_lines
@@ -36,22 +37,22 @@ Pairs = tuple[tuple[str, str], ...]
 
 
 @router.get("/families")
-async def families() -> dict[str, Any]:
+async def families() -> Answer:
     """What can be predicted, and what the page asks for."""
     asked = {name: field.__dict__ for name, field in QUESTIONS.items()}
-    return {"families": [family.described() for family in FAMILIES.values()], "questions": asked}
+    return Answer({"families": [family.described() for family in FAMILIES.values()], "questions": asked})
 
 
 @router.get("")
-async def prediction(request: Request) -> dict[str, Any]:
+async def prediction(request: Request) -> Answer:
     """The ranks of the network that the query describes."""
-    return _prediction(tuple(request.query_params.multi_items()))
+    return Answer(_prediction(tuple(request.query_params.multi_items())))
 
 
 @router.get("/curve")
-def curve(request: Request) -> dict[str, Any]:
+def curve(request: Request) -> Answer:
     """The same ranks while one of the numbers runs from ``low`` to ``high``."""
-    return _curve(tuple(request.query_params.multi_items()))
+    return Answer(_curve(tuple(request.query_params.multi_items())))
 
 
 @lru_cache(maxsize=4096)
@@ -67,7 +68,7 @@ def _prediction(pairs: Pairs) -> dict[str, Any]:
         "largest": largest,
         "ranks": [{"part": part, "symbol": HESSIAN_SYMBOLS[part], **ranks[part]} for part in ranks],
         "assumptions": assumptions,
-        "command": "" if is_teacher else shlex.join(["hessmap", *_words(question)]),
+        "command": "" if is_teacher else command_line(*_words(question)),
         "python": prediction_lines(question),
     }
 

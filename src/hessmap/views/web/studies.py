@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from functools import lru_cache
 from typing import Any
@@ -14,6 +15,7 @@ from hessmap.papers.registry import STATUSES, papers, stored_verdicts
 from hessmap.results.encoding import encode
 from hessmap.results.strict_json import plain
 from hessmap.runs.collection import Collection, NoRecords, collection_from_results, collection_from_store, results_path
+from hessmap.runs.commands import command_line
 from hessmap.runs.description import study_description
 from hessmap.runs.encoding import case_key, case_of_key
 from hessmap.runs.registry import Listing, find, listing
@@ -22,9 +24,10 @@ from hessmap.runs.store import DEFAULT_STORE, Store
 from hessmap.runs.verdict import Verdict
 from hessmap.views.interactive.studies import study_figures
 from hessmap.views.study.table import study_table
+from hessmap.views.web.answers import Answer, shown_entry
 from hessmap.views.web.maps import table
 from hessmap.views.web.python_lines import study_lines
-from hessmap.views.web.reading import warm_up
+from hessmap.views.web.reading import require_own_file, warm_up
 from hessmap.views.web.settings import Explorer
 
 _MOST_LINES = 300
@@ -36,22 +39,28 @@ def studies_router(explorer: Explorer) -> APIRouter:
     router = APIRouter(prefix="/api")
 
     @router.get("/studies")
-    def gallery() -> dict[str, Any]:
+    def gallery() -> Answer:
         warm_up()
-        return {"studies": _gallery(explorer), "papers": [{"number": one.number, "name": one.name} for one in papers()]}
+        heads = [{"number": one.number, "name": one.name} for one in papers()]
+        return Answer({"studies": _gallery(explorer), "papers": heads})
 
     @router.get("/studies/{family}/{question}")
-    def one(family: str, question: str, data: str | None = None) -> dict[str, Any]:
-        return _study(explorer, known_study(f"{family}/{question}"), data)
+    def one(family: str, question: str, data: str | None = None) -> Answer:
+        name = known_study(f"{family}/{question}")
+        with shown_entry(f"the records of study {name}"):
+            return Answer(_study(explorer, name, data))
 
     @router.get("/studies/{family}/{question}/case")
-    def case(family: str, question: str, key: str) -> dict[str, Any]:
+    def case(family: str, question: str, key: str) -> Answer:
         """The record of one case, and the command that repeats it."""
         name = known_study(f"{family}/{question}")
-        return _case(explorer, name, key)
+        require(len(key) <= 20_000, "a case must be spelled in at most 20,000 signs", f"it has {len(key):,}")
+        wanted = case_key(case_of_key(key))
+        with shown_entry(f"the records of study {name}"):
+            return Answer(_case(explorer, name, wanted))
 
     @router.get("/papers")
-    def registry() -> dict[str, Any]:
+    def registry() -> Answer:
         items = [
             {**item.to_dict(), "kind": item.kind, "is_missing": item.is_missing}
             for paper in papers()
@@ -61,7 +70,7 @@ def studies_router(explorer: Explorer) -> APIRouter:
             {"number": one.number, "name": one.name, "title": one.title, "answer": one.answer, "counts": one.counts()}
             for one in papers()
         ]
-        return {"papers": heads, "items": items, "statuses": STATUSES}
+        return Answer({"papers": heads, "items": items, "statuses": STATUSES})
 
     return router
 
@@ -139,8 +148,10 @@ def _collection(explorer: Explorer, name: str, data: str | None) -> Collection:
     try:
         return collection_from_store(study, explorer.store, data)
     except NoRecords:
-        if not results_path(study, explorer.results).exists():
+        path = results_path(study, explorer.results)
+        if not os.path.lexists(path):
             raise
+        require_own_file(path)
     return collection_from_results(study, explorer.results, data)
 
 
@@ -152,7 +163,7 @@ def _study(explorer: Explorer, name: str, data: str | None) -> dict[str, Any]:
         "question": study.question,
         "reference": study.reference,
         "description": description.to_dict(),
-        "commands": [f"hessmap study run {name}" + (f" --data {data}" if data else "")],
+        "commands": [command_line("study", "run", *([f"--data={data}"] if data else []), values=[name])],
         "has_records": False,
     }
     try:
@@ -202,9 +213,7 @@ def _judgements(verdict: Verdict) -> list[dict[str, Any]]:
     ]
 
 
-def _case(explorer: Explorer, name: str, key: str) -> dict[str, Any]:
-    require(len(key) <= 20_000, "a case must be spelled in at most 20,000 signs", f"it has {len(key):,}")
-    wanted = case_key(case_of_key(key))
+def _case(explorer: Explorer, name: str, wanted: str) -> dict[str, Any]:
     found = _collection(explorer, name, None)
     for row in found.stored.rows:
         if case_key(row.case) == wanted:

@@ -9,9 +9,11 @@ from fastapi import APIRouter, Query
 from hessmap.errors import InvalidInput, require, sentence
 from hessmap.maps.comparison import track_verdicts
 from hessmap.results.tracks import CurvatureTrack
+from hessmap.runs.commands import command_line
 from hessmap.runs.store import Store, load_track
 from hessmap.views.interactive.tracks import COLUMNS, track_figures
 from hessmap.views.tables.tracks import points, track_facts
+from hessmap.views.web.answers import Answer, shown_entry
 from hessmap.views.web.maps import table
 from hessmap.views.web.python_lines import track_lines
 from hessmap.views.web.reading import stored_tracks
@@ -25,26 +27,27 @@ def tracks_router(explorer: Explorer) -> APIRouter:
     router = APIRouter(prefix="/api/tracks")
 
     @router.get("")
-    def listed() -> dict[str, Any]:
-        return {"tracks": [summary.__dict__ for summary in reversed(stored_tracks(explorer.store))]}
+    def listed() -> Answer:
+        refused: list[str] = []
+        found = stored_tracks(explorer.store, refused)
+        return Answer({"tracks": [summary.__dict__ for summary in reversed(found)], "refused": refused})
 
     @router.get("/shown")
-    def shown(name: Annotated[list[str], Query(min_length=1)]) -> dict[str, Any]:
+    def shown(name: Annotated[list[str], Query(min_length=1)]) -> Answer:
         """One track, or several in the same figures."""
         require(len(name) <= _MOST_TRACKS, f"at most {_MOST_TRACKS} tracks are overlaid", f"got {len(name)}")
         if not explorer.store.exists():
             must, remedy = "a track must be stored before it is shown", "hessmap.Tracker makes one"
             raise InvalidInput(sentence(must, "nothing is stored yet", remedy))
+        names = list(dict.fromkeys(name))
         with Store(explorer.store) as store:
-            tracks = [load_track(store, one) for one in dict.fromkeys(name)]
-        names = [track.name for track in tracks]
-        return {
-            "figures": [
+            tracks = [load_track(store, one) for one in names]
+        with shown_entry(f"the track {', '.join(map(repr, names))}"):
+            figures = [
                 {**figure.to_dict(), "python": track_lines(explorer.store, names, COLUMNS[figure.title])}
                 for figure in track_figures(tracks)
-            ],
-            "tracks": [_described(track) for track in tracks],
-        }
+            ]
+            return Answer({"figures": figures, "tracks": [_described(track) for track in tracks]})
 
     return router
 
@@ -58,5 +61,5 @@ def _described(track: CurvatureTrack) -> dict[str, Any]:
         "verdicts": track_verdicts(track) if track.points else ("No point has been measured yet.",),
         "points": table(points(track)),
         "gaps": track.gaps,
-        "command": f"hessmap track show {track.name}",
+        "command": command_line("track", "show", values=[track.name]),
     }

@@ -9,8 +9,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from hessmap.errors import InvalidInput, require, sentence
 from hessmap.runs.store import StoredMap
-from hessmap.views.cli.map_directions import options_of_command
+from hessmap.views.cli.map_directions import options_of_map
 from hessmap.views.interactive.directions import eigenvector_figures, factors_figure, overlap_figure
+from hessmap.views.web.answers import Answer
 from hessmap.views.web.functions import free_result_name, kept_result
 from hessmap.views.web.jobs import Job, Jobs, OnDone
 from hessmap.views.web.predict import prediction_command
@@ -77,23 +78,23 @@ def work_router(explorer: Explorer, jobs: Jobs) -> APIRouter:
     router = APIRouter(prefix="/api/jobs")
 
     @router.get("")
-    def listed() -> dict[str, Any]:
-        return {"jobs": [job.described() | {"result": None} for job in jobs.all()]}
+    def listed() -> Answer:
+        return Answer({"jobs": [job.described() | {"result": None} for job in jobs.all()]})
 
     @router.get("/{number}")
-    def one(number: int) -> dict[str, Any]:
-        return jobs[number].described()
+    def one(number: int) -> Answer:
+        return Answer(jobs[number].described())
 
     @router.post("/{number}/stop")
-    def stop(number: int) -> dict[str, Any]:
-        return jobs.stop(number).described()
+    def stop(number: int) -> Answer:
+        return Answer(jobs.stop(number).described())
 
     @router.post("/map")
-    def new_map(body: NewMap) -> dict[str, Any]:
+    def new_map(body: NewMap) -> Answer:
         return _started(jobs.start("map", f"Map {body.name}", _map_words(explorer, body), f"/maps/{body.name}"))
 
     @router.post("/study")
-    def study(body: StudyRun) -> dict[str, Any]:
+    def study(body: StudyRun) -> Answer:
         name = known_study(body.study)
         words = ["study", "run", name, f"--store={explorer.store}", "--json"]
         words += [f"--data={body.data}"] if body.data else []
@@ -101,23 +102,24 @@ def work_router(explorer: Explorer, jobs: Jobs) -> APIRouter:
         return _started(jobs.start("study", f"Study {name}", words, f"/studies/{name}"))
 
     @router.post("/check")
-    def check(body: Check) -> dict[str, Any]:
+    def check(body: Check) -> Answer:
         words = prediction_command(body.query)
         return _started(jobs.start("check", f"Exact ranks of {words[1]}", [*words, "--check", "--json"]))
 
     @router.post("/directions")
-    def directions(body: Directions) -> dict[str, Any]:
-        for name in filter(None, (body.name, body.against)):
-            _require_own(explorer, stored_map(explorer.store, name))
+    def directions(body: Directions) -> Answer:
+        names = [body.name] if body.against is None else [body.name, body.against]
+        trusted = [one for name in names for one in _own_references(explorer, stored_map(explorer.store, name))]
         words = ["map", "directions", f"--count={body.count}", f"--store={explorer.store}", "--json"]
         words += [f"--layer={body.layer}"] if body.layer is not None else []
         words += [f"--against={body.against}"] if body.against is not None else []
+        words += [f"--trust={reference}" for reference in dict.fromkeys(trusted)]
         words += ["--", body.name]
         title = f"Sharpest directions of {body.name}"
         return _started(jobs.start("directions", title, words, on_done=lambda found: (_directions(found, words), "")))
 
     @router.post("/function")
-    def function(body: FunctionRun) -> dict[str, Any]:
+    def function(body: FunctionRun) -> Answer:
         name = free_result_name(explorer.folder, "function")
         model = [explorer.model, f"--data={explorer.data}"] if explorer.model else []
         words = ["function", *model, f"--tolerance={body.tolerance}", f"--samples={body.samples}", "--json"]
@@ -125,7 +127,7 @@ def work_router(explorer: Explorer, jobs: Jobs) -> APIRouter:
         return _started(jobs.start("function", title, words, on_done=_keep(explorer, "function", name)))
 
     @router.post("/certificate")
-    def certificate(body: CertificateRun) -> dict[str, Any]:
+    def certificate(body: CertificateRun) -> Answer:
         name = free_result_name(explorer.folder, "certificate")
         model: list[str] = []
         if explorer.model:
@@ -139,8 +141,8 @@ def work_router(explorer: Explorer, jobs: Jobs) -> APIRouter:
     return router
 
 
-def _started(job: Job) -> dict[str, Any]:
-    return job.described()
+def _started(job: Job) -> Answer:
+    return Answer(job.described())
 
 
 def _map_words(explorer: Explorer, body: NewMap) -> list[str]:
@@ -158,13 +160,22 @@ def _map_words(explorer: Explorer, body: NewMap) -> list[str]:
     return [*words, f"--store={explorer.store}", "--no-files", "--json"]
 
 
-def _require_own(explorer: Explorer, stored: StoredMap) -> None:
-    """A store may come from someone else: only what the explorer was started with is imported."""
-    given = options_of_command(stored)
-    for reference, own in ((given["model"], explorer.model), (given["data"], explorer.data)):
-        if reference is not None and ":" in reference and reference != own:
+def _own_references(explorer: Explorer, stored: StoredMap) -> tuple[str, ...]:
+    """What making a map again imports. A store may come from someone else: only what the explorer was started with.
+
+    A job names them to its command one by one, which refuses any other: what the store holds when a job that waited
+    begins may not be what was read here.
+    """
+    references = options_of_map(stored).references
+    for reference in references:
+        if reference not in (explorer.model, explorer.data):
             must = "a network is made again only if the explorer was started with its model and data"
-            raise InvalidInput(sentence(must, f"{stored.name} is of {reference}", f"Start hessmap serve {reference}"))
+            got, remedy = (
+                f"{stored.name!r} is of {reference!r}",
+                "Start hessmap serve with them, if you trust that code",
+            )
+            raise InvalidInput(sentence(must, got, remedy))
+    return references
 
 
 def _directions(found: Any, words: list[str]) -> dict[str, Any]:

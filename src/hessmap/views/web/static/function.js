@@ -7,7 +7,7 @@ import { watched } from "./watched.js";
 export async function show(root, { query, signal }) {
   const [kept, about] = await Promise.all([get("/api/functions", signal), get("/api/about", signal)]);
   const subject = about.model ? `${about.model} on ${about.data}` : "a small network on digits";
-  fill(root, h("h1", {}, "Function and certificate"), h("p", { class: "soft lead" }, `Of ${subject}: how many dimensions its function has, and a bound on its errors on unseen data.`),
+  fill(root, h("h1", {}, "Function and certificate"), h("p", { class: "soft lead" }, `Of ${subject}: how many dimensions its function has, and a bound on its errors on unseen data.`), kept.refused.map(message => problem({ message })),
     await section("Function, layer by layer", "function", kept.function, query.get("function"), "Look at the function", { samples: 300 }, functionView, signal),
     await section("Certificate", "certificate", kept.certificate, query.get("certificate"), "Fit a certificate", { iterations: 1500 }, certificateView, signal));
 }

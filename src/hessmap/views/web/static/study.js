@@ -14,7 +14,7 @@ export async function showStudy(root, name, query, signal) {
   const run = runSection(study, data, signal, () => showStudy(root, name, query, signal));
   if (!study.has_records) return fill(root, head, h("section", { class: "verdict open" }, h("p", {}, study.gap)), run);
   const choices = (data || study.data.length > 1) && h("p", { class: "pick" }, h("a", { class: "badge", href: `/studies/${name}`, "aria-current": data ? null : "true" }, "all data"),
-    (data ? [data] : study.data).map(choice => h("a", { class: "badge", href: `/studies/${name}?data=${choice}`, "aria-current": choice === data ? "true" : null }, choice)));
+    (data ? [data] : study.data).map(choice => h("a", { class: "badge", href: `/studies/${name}?data=${encodeURIComponent(choice)}`, "aria-current": choice === data ? "true" : null }, choice)));
   fill(root, head, h("section", { class: `verdict answer ${study.outcome}` }, h("p", {}, h("strong", {}, study.answer), ` ${study.verdict}`)), choices,
     study.findings.length ? h("details", { class: "card", open: study.findings.length < 6 }, h("summary", {}, "Claims"), h("ul", {}, study.findings.map(finding => h("li", {}, h("span", { class: `badge ${{ holds: "holds", "does not hold": "fails", inconclusive: "open" }[finding.outcome]}` }, finding.outcome), ` ${finding.claim}${finding.detail ? ` (${finding.detail})` : ""}`)))) : null,
     h("h2", {}, "Figures"), h("p", { class: "note" }, "Click a point for its case, its record and the command that repeats it."), h("div", { class: "two" }, study.figures.map(figure => figureCard(figure, { onClick: open }))),

@@ -1,15 +1,16 @@
 // Training: stored tracks, one or several in the same figures, and as they grow.
 import { get, sleep } from "./api.js";
-import { command, empty, fill, h, number, table } from "./dom.js";
+import { command, empty, fill, h, number, problem, table } from "./dom.js";
 import { figureCard } from "./figure_card.js";
 
 export async function show(root, { query, signal }) {
   const chosen = new Set(query.getAll("name"));
-  const picked = h("fieldset", { class: "pick card" }), drawn = h("div", {}), live = h("span", { class: "live", "aria-live": "polite" });
-  fill(root, h("h1", {}, "Training"), h("p", { class: "soft lead" }, "Curvature along trainings, also while they run. ", live), picked, drawn);
+  const picked = h("fieldset", { class: "pick card" }), broken = h("div", {}), drawn = h("div", {}), live = h("span", { class: "live", "aria-live": "polite" });
+  fill(root, h("h1", {}, "Training"), h("p", { class: "soft lead" }, "Curvature along trainings, also while they run. ", live), broken, picked, drawn);
   let cards = [], shown = "", listed = "";
   for (;;) {
-    const { tracks } = await get("/api/tracks", signal);
+    const { tracks, refused } = await get("/api/tracks", signal);
+    fill(broken, refused.map(message => problem({ message })));
     if (!tracks.length) {
       fill(picked);
       picked.hidden = true;
