@@ -37,7 +37,8 @@ def krylov_solve(
     The residual is made smallest over a block Krylov space with full orthogonalisation (block MINRES, all vectors
     kept); when ``max_basis`` vectors are full it starts again from what is left. Residuals are those of products made
     for it, not of the recurrence. A singular system has no answer: the smallest residual is returned, not converged.
-    The default tolerance is 1e-8, and 1e-5 for an operator in float32.
+    Eigenvalues of H + shift I below 64 units of rounding of ||H|| + |shift| count as zeros: nothing is solved along
+    what a shift left of rounding alone. The default tolerance is 1e-8, and 1e-5 for an operator in float32.
 
     >>> krylov_solve(np.diag([1.0, 3.0]), np.array([2.0, 2.0]), shift=1.0).solution.round(12)
     array([1. , 0.5])
@@ -71,10 +72,7 @@ def krylov_solve(
         num_rounds, before = num_rounds + 1, largest
     has_parts = (solution != 0).any(0)
     solution = solution * (sizes / scale)
-    remedy = "Scale the matrix up, or the right-hand side down"
-    require(bool(solution.isfinite().all()), "a solution must be a finite number", "it is above the largest", remedy)
-    is_lost = bool((has_parts & (solution.abs() < _LEAST).all(0)).any())
-    require(not is_lost, "a solution must have digits", "it is too close to zero", "Scale the matrix down")
+    require_number(solution.numpy(), has_parts.numpy())
     return ShiftedSolution(
         solution=solution.numpy().reshape(given.shape),
         shift=shift,
@@ -95,6 +93,14 @@ def right_side_array(right_side: Tensor | NDArray[Any], size: int) -> NDArray[np
     return given
 
 
+def require_number(solution: NDArray[np.float64], has_parts: NDArray[np.bool_]) -> None:
+    """Raise where a solution is above the largest number, or where a column that ``has_parts`` has lost its digits."""
+    remedy = "Scale the matrix up, or the right-hand side down"
+    require(bool(np.isfinite(solution).all()), "a solution must be a finite number", "it is above the largest", remedy)
+    is_lost = bool((has_parts & (np.abs(solution) < _LEAST).all(0)).any())
+    require(not is_lost, "a solution must have digits", "it is too close to zero", "Scale the matrix down")
+
+
 def _smallest_residual_solution(
     operator: ProbedOperator, right: Tensor, shift: float, max_basis: int, allowed: Tensor
 ) -> Tensor:
@@ -109,16 +115,25 @@ def _smallest_residual_solution(
     while True:
         process.expand()
         scale = _scale(operator, shift)
+        norm = operator.product.unit * float(torch.linalg.matrix_norm(process.projection, 1))
         projected = process.projection * (operator.product.unit / scale)
         projected.diagonal().add_(shift / scale)
         coupling = process.coupling * (operator.product.unit / scale)
         stacked = torch.cat([projected, coupling])
         target = torch.cat([process.basis @ right, right.new_zeros(len(coupling), right.shape[1])])
-        small = torch.linalg.lstsq(stacked, target, driver="gelsd").solution
+        small = _least_squares(stacked, target, operator.noise * (norm + abs(shift)) / scale)
         left = (stacked @ small - target).norm(dim=0)
         is_last = process.width == 0 or process.width > process.room
         if is_last or bool((left <= allowed).all()):
             return process.combine(small)
+
+
+def _least_squares(matrix: Tensor, right: Tensor, noise: float) -> Tensor:
+    """The shortest least-squares solution, where singular values up to ``noise`` are zeros."""
+    left, values, vectors = torch.linalg.svd(matrix, full_matrices=False)
+    kept = values > noise
+    found: Tensor = vectors[kept].T @ ((left[:, kept].T @ right) / values[kept, None])
+    return found
 
 
 def _scale(operator: ProbedOperator, shift: float) -> float:

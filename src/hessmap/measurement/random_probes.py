@@ -28,6 +28,7 @@ BLOCK = 16
 CONFIDENCE = 0.95
 _RANK_TOLERANCE = 1e-13
 _IMPROBABLE = 1e-5
+_NOISE_UNITS = 64  # the rounding of products in float32 was measured to be up to 8 units
 PIECE = 2**18  # numbers that are handled at a time
 
 
@@ -53,6 +54,12 @@ class ProbedOperator:
     def rounding(self) -> float:
         """How far its products are off, relative to the norm."""
         return min(self.size * rounding_unit(self._matrix), asymmetry_tolerance(self._matrix))
+
+    @property
+    def noise(self) -> float:
+        """Relative to the norm, what a product along a direction may be by rounding alone: a few units of it. This is
+        not a bound, as ``rounding`` is."""
+        return min(self.size, _NOISE_UNITS) * rounding_unit(self._matrix)
 
     @property
     def provenance(self) -> Provenance:

@@ -75,7 +75,7 @@ class LayerJacobian:
 
 def layer_jacobian(problem: Problem, layer: Layer, inputs: Inputs) -> LayerJacobian:
     """One vector-Jacobian product per output of the network."""
-    outputs, entering, perturbation = _perturbed_outputs(problem, layer, inputs)
+    outputs, entering, perturbation = perturbed_outputs(problem, layer, inputs)
     basis = torch.eye(outputs.shape[1], dtype=outputs.dtype)[:, None].expand(-1, len(outputs), -1)
     (jacobian,) = vjp_rows([outputs], [perturbation], [basis], together=True)
     return LayerJacobian(outputs.detach(), entering.detach(), jacobian.transpose(0, 1))
@@ -97,7 +97,7 @@ def layer_batch(problem: Problem, layer: Layer, curvature: Curvature, batch: Bat
 
 
 @torch.enable_grad()
-def _perturbed_outputs(problem: Problem, layer: Layer, inputs: Inputs) -> tuple[Tensor, Tensor, Tensor]:
+def perturbed_outputs(problem: Problem, layer: Layer, inputs: Inputs) -> tuple[Tensor, Tensor, Tensor]:
     """The outputs, what entered the layer, and the perturbation of what left it that the outputs are a function of."""
     perturbation = problem.parameters.new_zeros(num_rows(inputs), layer.output_size).requires_grad_()
     return (*layer_inputs_and_outputs(problem, layer, inputs, perturbation), perturbation)
@@ -108,12 +108,18 @@ def _functional(problem: Problem, layer: Layer, inputs: Inputs, residual: Tensor
 
     Reverse mode alone, which all modules have.
     """
-    outputs, _, perturbation = _perturbed_outputs(problem, layer, inputs)
-    with torch.enable_grad():
-        (slope,) = torch.autograd.grad(outputs, [perturbation], residual, create_graph=True, materialize_grads=True)
+    outputs, _, perturbation = perturbed_outputs(problem, layer, inputs)
+    slope = functional_slope(outputs, perturbation, residual)
     basis = torch.eye(layer.output_size, dtype=slope.dtype)[:, None].expand(-1, *slope.shape)
     found = vjp_rows([slope], [perturbation], [basis], together=True)[0].transpose(0, 1)
     return (found + found.mT) / 2
+
+
+@torch.enable_grad()
+def functional_slope(outputs: Tensor, perturbation: Tensor, residual: Tensor) -> Tensor:
+    """sum_c residual_c dout_c / dz, to be differentiated again with the residual as it is."""
+    (slope,) = torch.autograd.grad(outputs, [perturbation], residual, create_graph=True, materialize_grads=True)
+    return slope
 
 
 def output_roots(

@@ -38,9 +38,13 @@ def full_factors(problem: Problem) -> FullFactors:
     """The full output factor (Wu et al. 2022, equation 259) of a network of linear layers, biases included."""
     names = layer_names(problem)
     layers = tuple(find_layer(problem, name, with_bias=f"{name}.bias" in problem.named) for name in names)
+    must = "full factors need linear layers that act once per sample"
     if not layers or any(layer.num_positions > 1 or not layer.is_plain for layer in layers):
-        got = "it has none, or convolutions or tokens"
-        raise UnsupportedNetwork(sentence("full factors need linear layers that act once per sample", got))
+        raise UnsupportedNetwork(sentence(must, "it has none, or convolutions or tokens"))
+    covered = {part for layer in layers for part in (layer.weight, layer.bias if layer.with_bias else None)}
+    others = [part for part in problem.layout.names if part not in covered]
+    if others:
+        raise UnsupportedNetwork(sentence(must, f"parameter '{others[0]}' belongs to none"))
     size = sum(layer.num_outputs for layer in layers)
     total = torch.zeros(size, size, dtype=torch.float64)
     means = [torch.zeros(layer.weight_shape[1], dtype=torch.float64) for layer in layers]

@@ -113,7 +113,7 @@ class LayerHessian(SymmetricOperator):
         return replace(self.problem.provenance, notes=(*self.problem.notes, f"layer '{self.layer.name}', {self.plan}"))
 
     def matmat(self, vectors: Tensor) -> Tensor:
-        return stored_product(self.stored, self.weight_shape, self._penalty, vectors)
+        return stored_product(self.stored, self.weight_shape, self._penalty, vectors.to(self.dtype)).to(vectors.dtype)
 
     def exact_diagonal(self, max_products: float | None = None) -> Tensor | None:
         diagonal = torch.full((self.size,), self._penalty, dtype=torch.float64)
@@ -145,24 +145,29 @@ class LayerHessian(SymmetricOperator):
     def trace(self) -> float:
         return float(self.contracted_inputs(torch.eye(self.weight_shape[1], dtype=self.dtype)).trace())
 
-    def contracted_inputs(self, matrix: Tensor) -> Tensor:
-        """The matrix T over outputs with <T, B> = <H, B (x) C> for every B, C the given matrix over inputs."""
+    def contracted_inputs(self, matrix: Tensor, *, without_signs: bool = False) -> Tensor:
+        """The matrix T over outputs with <T, B> = <H, B (x) C> for every B, C the given matrix over inputs.
+
+        ``without_signs`` takes all terms of H = sum sign vec(J) vec(J)^T as positive.
+        """
+        given = matrix.to(self.dtype)
         total = self._penalty * matrix.trace() * torch.eye(self.weight_shape[0], dtype=matrix.dtype)
         for part in self.stored:
-            total += part.contracted_inputs(matrix)
+            total += (part.without_signs() if without_signs else part).contracted_inputs(given)
         return total
 
-    def contracted_outputs(self, matrix: Tensor) -> Tensor:
+    def contracted_outputs(self, matrix: Tensor, *, without_signs: bool = False) -> Tensor:
         """The matrix T over inputs with <T, C> = <H, B (x) C> for every C, B the given matrix over outputs."""
+        given = matrix.to(self.dtype)
         total = self._penalty * matrix.trace() * torch.eye(self.weight_shape[1], dtype=matrix.dtype)
         for part in self.stored:
-            total += part.contracted_outputs(matrix)
+            total += (part.without_signs() if without_signs else part).contracted_outputs(given)
         return total
 
     def compressed(self, outputs: Tensor, inputs: Tensor, precision: torch.dtype | None = None) -> CompressedHessian:
         """(U (x) V)^T H (U (x) V) for orthonormal columns U over outputs and V over inputs."""
         precision = precision or self.dtype
-        stored = [part.compressed(outputs, inputs, precision) for part in self.stored]
+        stored = [part.compressed(outputs.to(self.dtype), inputs.to(self.dtype), precision) for part in self.stored]
         return CompressedHessian(stored, self._penalty, precision)
 
     def compressed_bytes(self, num_outputs: int, num_inputs: int) -> int:
@@ -228,7 +233,7 @@ def layer_hessian(problem: Problem, name: str, *, with_bias: bool = False) -> La
 def _plan(problem: Problem, layer: Layer, needed: NeededCurvature) -> LayerPlan:
     outputs, inputs = layer.weight_shape
     samples, positions, rank = problem.num_samples, layer.num_positions, needed.rank
-    signs, entry = rank if needed.curvature == "full" else 0, problem.dtype.itemsize
+    signs, entry = rank if needed.has_signs else 0, problem.dtype.itemsize
     forms: tuple[LayerPlan, ...] = (
         LayerPlan(
             "patches",

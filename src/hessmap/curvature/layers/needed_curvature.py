@@ -1,4 +1,4 @@
-"""Which second derivative a layer needs, decided by asking autograd instead of reading the modules' names."""
+"""Which second derivative a layer needs: decided by the structure of autograd's graph, or by all data."""
 
 from __future__ import annotations
 
@@ -9,47 +9,100 @@ from torch import Tensor
 
 from hessmap.curvature.agreement import disagreement, random_vector, tolerance
 from hessmap.curvature.batch_graph import vjp_rows
-from hessmap.curvature.layers.batches import Curvature, LayerBatch, layer_batch
+from hessmap.curvature.layers.batches import (
+    Curvature,
+    LayerBatch,
+    functional_slope,
+    layer_batch,
+    perturbed_outputs,
+    samples_at_once,
+)
 from hessmap.curvature.layers.layer import Layer
+from hessmap.curvature.layers.piecewise_linear import is_piecewise_linear
 from hessmap.curvature.layers.stored_samples import StoredPatches, stored_jacobians
+from hessmap.curvature.nested_tensors import take_rows
 from hessmap.curvature.problem import Problem
 from hessmap.curvature.second_derivatives import twice_differentiable
 from hessmap.curvature.weighted_samples import Batch
 from hessmap.errors import UnsupportedNetwork, sentence
 
-_FEW = 16
+_FEW = 16  # samples that are compared with autograd
+_ROUNDING = 64  # units of rounding below which a term of a sample's second derivative is none
 
 
 @dataclass(frozen=True)
 class NeededCurvature:
-    """Which second derivative is needed, and the largest rank it had in the outputs of a sample."""
+    """Which second derivative is needed, the largest rank it had in the outputs of a sample, and whether its rows have
+    signs."""
 
     curvature: Curvature
     rank: int
+    has_signs: bool
+
+
+def needed_curvature(problem: Problem, layer: Layer) -> NeededCurvature:
+    """Gauss-Newton where G^T A G is all of M on every sample, else the full derivative; found once per problem.
+
+    That it is all is proven by the operations behind the layer (all of them piecewise linear), or else shown by a pass
+    over all data, which ends at the first batch with a sample that has more. The layer's structure is compared with one
+    autograd product on a few samples, to 1e-10 relative: a layer that differs has a use of its weight that was not
+    seen.
+    """
+    key = f"curvature of layer '{layer.name}', bias {layer.with_bias}"
+    return problem.find_once(key, lambda: _needed_curvature(problem, layer))
 
 
 @torch.inference_mode(False)
 @twice_differentiable()
-def needed_curvature(problem: Problem, layer: Layer) -> NeededCurvature:
-    """Gauss-Newton where G^T A G is all there is (piecewise-linear behind the layer), else the full derivative.
-
-    Both are compared with one autograd product with a random vector on a few samples, to 1e-10 relative; a layer that
-    fails both has a use of its weight that was not seen.
-    """
+def _needed_curvature(problem: Problem, layer: Layer) -> NeededCurvature:
     few = problem.few_samples(_FEW)
     vector = random_direction(problem, layer)
-    errors = {}
-    kinds: tuple[Curvature, ...] = ("gauss_newton", "full")
     expected = autograd_product(problem, layer, few, vector)
-    for curvature in kinds:
-        batch = layer_batch(problem, layer, curvature, few)
-        errors[curvature] = disagreement(batch_product(batch, vector), expected)
-        if errors[curvature] <= tolerance(problem.dtype):
-            return NeededCurvature(curvature, batch.rows.shape[1])
-    got = f"for '{layer.name}' they differ by {errors['full']:.1e}"
+    batch = layer_batch(problem, layer, "gauss_newton", few)
+    if disagreement(batch_product(batch, vector), expected) <= tolerance(problem.dtype):
+        curved = _curved_samples(problem, layer, few)
+        if curved is None:
+            return NeededCurvature("gauss_newton", batch.rows.shape[1], batch.signs is not None)
+        batch = layer_batch(problem, layer, "full", curved)
+        return NeededCurvature("full", batch.rows.shape[1], True)
+    batch = layer_batch(problem, layer, "full", few)
+    error = disagreement(batch_product(batch, vector), expected)
+    if error <= tolerance(problem.dtype):
+        return NeededCurvature("full", batch.rows.shape[1], True)
+    got = f"for '{layer.name}' they differ by {error:.1e}"
     remedy = "Its weight may act in a way that is not seen; use loss_hessian(problem).block instead"
     must = f"the layer's structure and autograd must agree to {tolerance(problem.dtype):g}"
     raise UnsupportedNetwork(sentence(must, got, remedy))
+
+
+def _curved_samples(problem: Problem, layer: Layer, few: Batch) -> Batch | None:
+    """Some samples whose M is more than G^T A G; None if there are none in all data."""
+    outputs, _, perturbation = perturbed_outputs(problem, layer, few[0])
+    if is_piecewise_linear(outputs, perturbation):
+        return None
+    for data, targets, weights in problem.batches(samples_at_once(problem, layer)):
+        found = _has_functional_term(problem, layer, (data, targets, weights)).nonzero().flatten()[:_FEW]
+        if len(found):
+            return take_rows(data, found), targets[found], weights[found]
+    return None
+
+
+def _has_functional_term(problem: Problem, layer: Layer, batch: Batch) -> Tensor:
+    """Of every sample, whether sum_c (dloss/dout_c) d2 out_c / dz2 is more than the rounding of its M, by products of
+    both with a random vector."""
+    data, targets, weights = batch
+    outputs, _, perturbation = perturbed_outputs(problem, layer, data)
+    vector = random_vector(layer.output_size, problem.dtype).to(outputs.device).expand(1, *perturbation.shape)
+    residual = (weights[:, None] * problem.loss.gradient(outputs.detach(), targets)).to(outputs.dtype)
+    slope = functional_slope(outputs, perturbation, residual)
+    sizes = vjp_rows([slope], [perturbation], [vector], together=False)[0][0].abs().amax(1)
+    if not bool(sizes.any()):
+        return sizes > 0
+    with torch.enable_grad():
+        risk = problem.loss.risk(outputs, targets, weights)
+        (slope,) = torch.autograd.grad(risk, [perturbation], create_graph=True, materialize_grads=True)
+    whole = vjp_rows([slope], [perturbation], [vector], together=False)[0][0].abs().amax(1)
+    return sizes > _ROUNDING * torch.finfo(problem.dtype).eps * whole
 
 
 def batch_product(batch: LayerBatch, vector: Tensor) -> Tensor:

@@ -23,7 +23,8 @@ Form = Literal["patches", "jacobians"]
 class SampleStore:
     """Room for all samples at the rank that is expected.
 
-    Samples of a smaller rank get rows of zeros; the first batch of a larger one opens room for those that are left.
+    Samples of a smaller rank get rows of zeros, and samples without signs signs of one. The first batch of a larger
+    rank, or with signs where there were none, opens room for those that are left.
     """
 
     def __init__(self, layer: Layer, form: Form, num_samples: int, rank: int) -> None:
@@ -38,10 +39,13 @@ class SampleStore:
     def add(self, batch: LayerBatch) -> None:
         """Copy a batch behind those before."""
         count, rank = batch.rows.shape[:2]
-        if rank > self._rank:
+        gets_signs = batch.signs is not None and bool(self._buffers) and "signs" not in self._buffers
+        if rank > self._rank or gets_signs:
             self._closed = self.stored
-            self._buffers, self._num_filled, self._rank = {}, 0, rank
+            self._buffers, self._num_filled, self._rank = {}, 0, max(rank, self._rank)
         place = slice(self._num_filled, self._num_filled + count)
+        if batch.signs is None and "signs" in self._buffers:
+            batch = replace(batch, signs=batch.rows.new_ones(count, rank))
         for name, values in self._by_sample(_widened_batch(batch, self._rank)).items():
             if name not in self._buffers:
                 self._buffers[name] = torch.empty(self._num_left, *values.shape[1:], dtype=values.dtype)

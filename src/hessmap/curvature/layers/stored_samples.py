@@ -79,6 +79,10 @@ class StoredPatches:
         layer = restricted_layer(self.batch.layer, outputs, inputs)
         return StoredPatches(replace(self.batch, layer=layer, entering=entering, rows=rows, signs=signs))
 
+    def without_signs(self) -> StoredPatches:
+        """The sum of the same terms, all of them positive."""
+        return StoredPatches(replace(self.batch, signs=None))
+
     def single(self) -> StoredPatches:
         """The same in float32."""
         signs = None if self.batch.signs is None else self.batch.signs.float()
@@ -158,6 +162,9 @@ class StoredJacobians:
             flat[place] = (outputs.T @ part.matrices @ inputs).flatten(1)
             start = place.stop
         return StoredJacobians(layer, flat, None if self.signs is None else self.signs.to(precision))
+
+    def without_signs(self) -> StoredJacobians:
+        return replace(self, signs=None)
 
     def single(self) -> StoredJacobians:
         return StoredJacobians(self.layer, self.flat.float(), None if self.signs is None else self.signs.float())

@@ -30,6 +30,8 @@ class Tail:
 def fully_connected_tail(problem: Problem, name: str) -> Tail:
     """The linear layers behind one, if nothing but element-wise maps (ReLU, frozen batch-norm) lies between them."""
     start = find_layer(problem, name)
+    if start.kind not in ("linear", "convolution"):
+        raise _unsupported_error(name, f"it is of kind {start.kind}")
     known = [find_layer(problem, other) for other in layer_names(problem)]
     layers = [layer for layer in known if layer.kind in ("linear", "convolution")]
     chain = layers[[layer.name for layer in layers].index(start.name) :]

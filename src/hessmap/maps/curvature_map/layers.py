@@ -9,7 +9,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from hessmap.curvature import Problem
-from hessmap.curvature.layers import KroneckerProduct, layer_factors, layer_names, product_of_factors, require_logits
+from hessmap.curvature.layers import (
+    KroneckerProduct,
+    find_layer,
+    layer_factors,
+    layer_names,
+    product_of_factors,
+    require_logits,
+)
 from hessmap.errors import HessmapError
 from hessmap.maps.curvature_map.blocks import Block
 from hessmap.measurement import numerical_rank, spectrum, top_eigenpairs
@@ -88,7 +95,7 @@ def measured_factors(
 
 
 def _block(problem: Problem, name: str, loss: Tensor) -> Tensor:
-    place = problem.layout[f"{name}.weight" if name else "weight"]
+    place = problem.layout[find_layer(problem, name).weight]
     return loss[place, place]
 
 
@@ -97,7 +104,7 @@ def _factor_curvature(problem: Problem, name: str, block: Tensor | None) -> Fact
     factors = layer_factors(problem, name)
     product = product_of_factors(factors)
     inputs = autocorrelation(factors.input_factor, factors.mean_patches)
-    outputs = product.output_eigenpairs[0]
+    outputs = product.input_eigenpairs[0] if factors.layer.is_transposed else product.output_eigenpairs[0]
     outliers = class_outliers(outputs, num_classes) if len(outputs) >= num_classes else None
     overlap, chance = (None, None) if block is None else _overlap(product, block, num_classes - 1)
     return FactorCurvature(

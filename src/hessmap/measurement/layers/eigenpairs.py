@@ -15,7 +15,7 @@ from hessmap.curvature.layers import CompressedHessian, LayerHessian
 from hessmap.curvature.touched_memory import touched_memory
 from hessmap.errors import checked_count, checked_number, checked_seed, require, require_name
 from hessmap.measurement.eigenpair_cost import basis_bytes, eigenpairs_bytes
-from hessmap.measurement.matrices import EPS
+from hessmap.measurement.matrices import reachable_tolerance, rounding_unit
 from hessmap.measurement.top_eigenpairs import top_eigenpairs
 from hessmap.measurement.wanted_eigenpairs import Reference
 from hessmap.results import EigenpairsMeasurement
@@ -32,7 +32,7 @@ def layer_eigenpairs(
     hessian: LayerHessian,
     count: int,
     *,
-    tolerance: float = 1e-8,
+    tolerance: float | None = None,
     relative_to: Reference = "norm",
     block_size: int = BLOCK_SIZE,
     seed: int = 0,
@@ -41,7 +41,8 @@ def layer_eigenpairs(
 
     Outputs and inputs that the Hessian never acts on (dead units, inputs that are always zero or tied to others) are
     left out. At a tolerance of 1e-6 or more products are in float32, whose rounding is below it. ``residual_check`` is
-    of the whole Hessian in float64; if it is too large, the shortcuts were wrong and are undone.
+    of the whole Hessian in float64; if it is too large, the shortcuts were wrong and are undone. The default tolerance
+    is 1e-8, and 1e-5 for a Hessian in float32.
 
     >>> import torch, hessmap as hm
     >>> model = hm.FullyConnected((3, 4, 2), activation="relu").build(seed=0)
@@ -52,7 +53,8 @@ def layer_eigenpairs(
     """
     require_layer_hessian(hessian)
     samples, size = hessian.num_samples, hessian.size
-    count, tolerance = checked_count("count", count, None), checked_number("tolerance", tolerance)
+    count = checked_count("count", count, None)
+    tolerance = reachable_tolerance(hessian, 1e-8) if tolerance is None else checked_number("tolerance", tolerance)
     require_name("relative_to", relative_to, get_args(Reference))
     seed = checked_seed(seed)
     require(1 <= count <= size, f"count must lie between 1 and the size {size} of the layer", f"got {count}")
@@ -129,18 +131,21 @@ def _size_along(hessian: LayerHessian, bases: Bases | None) -> int:
 
 def _active_directions(hessian: LayerHessian) -> Bases | None:
     """Orthonormal columns that span the directions of outputs, and of inputs, that the Hessian acts on at all; None if
-    those are nearly all of them."""
+    those are nearly all of them. Terms of both signs are added as if they were positive: their traces may cancel."""
     identities = [torch.eye(size, dtype=torch.float64) for size in hessian.weight_shape]
-    shares = hessian.contracted_inputs(identities[1]), hessian.contracted_outputs(identities[0])
-    bases = _range(shares[0]), _range(shares[1])
+    shares = (
+        hessian.contracted_inputs(identities[1], without_signs=True),
+        hessian.contracted_outputs(identities[0], without_signs=True),
+    )
+    bases = _range(shares[0], rounding_unit(hessian)), _range(shares[1], rounding_unit(hessian))
     is_smaller = prod(_shape(bases)) <= _MOST_OF_THEM * hessian.size
     # Unfolded patches may take more than the images they come from.
     return bases if is_smaller and hessian.compressed_bytes(*_shape(bases)) <= hessian.stored_bytes else None
 
 
-def _range(matrix: Tensor) -> Tensor:
+def _range(matrix: Tensor, eps: float) -> Tensor:
     values, vectors = torch.linalg.eigh((matrix + matrix.T) / 2)
-    kept = values.abs() > len(values) * EPS * values.abs().max()
+    kept = values.abs() > len(values) * eps * values.abs().max()
     active: Tensor = vectors[:, kept] if kept.any() else vectors[:, :1]
     return active
 

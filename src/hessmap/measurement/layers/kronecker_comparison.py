@@ -13,6 +13,7 @@ from hessmap.curvature.layers import KroneckerProduct, LayerHessian, PatchRule
 from hessmap.curvature.operator import SymmetricOperator
 from hessmap.errors import checked_number, checked_seed, require, require_name, short_text
 from hessmap.measurement.layers.eigenpairs import layer_eigenpairs, require_layer_hessian
+from hessmap.measurement.matrices import reachable_tolerance
 from hessmap.measurement.overlap import overlap_curve
 from hessmap.measurement.top_eigenpairs import top_eigenpairs
 from hessmap.results import DecouplingMeasurement, EigenpairsMeasurement, KroneckerFit
@@ -26,7 +27,7 @@ def decoupling(
     hessian: LayerHessian,
     count: int,
     *,
-    tolerance: float = 1e-6,
+    tolerance: float | None = None,
     patch_rule: PatchRule = "uncorrelated_patches",
     eigenpairs: EigenpairsMeasurement | None = None,
     seed: int = 0,
@@ -34,7 +35,8 @@ def decoupling(
     """The true layer Hessian beside E[M] (x) E[x x^T] and beside the nearest Kronecker product: relative errors in the
     spectral and Frobenius norm, top eigenvalues, and overlaps of the top-k eigenspaces for all k up to ``count``.
 
-    ``eigenpairs`` are those of ``layer_eigenpairs(hessian, count)``, if they are at hand.
+    ``eigenpairs`` are those of ``layer_eigenpairs(hessian, count)``, if they are at hand; else they are found to
+    ``tolerance``, by default 1e-6, or 1e-5 for a Hessian in float32.
 
     >>> import torch, hessmap as hm
     >>> model = hm.FullyConnected((3, 4, 2), activation="relu").build(seed=0)
@@ -46,6 +48,7 @@ def decoupling(
     require_layer_hessian(hessian)
     require_name("patch_rule", patch_rule, get_args(PatchRule))
     seed = checked_seed(seed)
+    tolerance = reachable_tolerance(hessian, 1e-6) if tolerance is None else tolerance
     found = eigenpairs
     if found is None:
         found = layer_eigenpairs(hessian, count, tolerance=tolerance, seed=seed)
@@ -80,16 +83,20 @@ class BestKronecker:
     converged: bool
 
 
-def best_kronecker_product(hessian: LayerHessian, tolerance: float = 1e-12) -> BestKronecker:
+def best_kronecker_product(hessian: LayerHessian, tolerance: float | None = None) -> BestKronecker:
     """B (x) C with the smallest ||H - B (x) C||_F: the leading singular pair of the rearranged H (Van Loan & Pitsianis
-    1993), by the power method on contractions of H, started from the second moment of the inputs.
+    1993), by the power method on contractions of H, started from the second moment of the inputs. The product is over
+    the weight as it is stored: of an embedding B belongs to the inputs.
 
-    Both factors are symmetric, and positive semi-definite where H is.
+    Both factors are symmetric, and positive semi-definite where H is. The steps end when the value changes by at most
+    ``tolerance`` of it, by default 1e-12, or 1e-5 for a Hessian in float32.
     """
     require_layer_hessian(hessian)
-    tolerance = checked_number("tolerance", tolerance)
+    tolerance = reachable_tolerance(hessian, 1e-12) if tolerance is None else checked_number("tolerance", tolerance)
     require(0 < tolerance < 1, "tolerance must lie between 0 and 1", f"got {tolerance}")
     right = _unit(hessian.factors["uncorrelated_patches"].input_factor)
+    if hessian.layer.is_transposed:
+        right = _unit(hessian.contracted_outputs(right))
     sigma, converged, step = 0.0, False, 0
     left = torch.zeros(hessian.weight_shape[0], hessian.weight_shape[0], dtype=torch.float64)
     for step in range(1, _MAX_STEPS + 1):  # noqa: B007 - the count is reported
@@ -132,15 +139,16 @@ def _squared_norm(hessian: LayerHessian, found: EigenpairsMeasurement, seed: int
 
 
 class _Difference(SymmetricOperator):
-    def __init__(self, first: SymmetricOperator, second: SymmetricOperator) -> None:
+    def __init__(self, first: KroneckerProduct, second: LayerHessian) -> None:
         self.first, self.second = first, second
+        self.dtype = second.dtype
 
     @property
     def size(self) -> int:
         return self.first.size
 
     def matmat(self, vectors: Tensor) -> Tensor:
-        return self.first.matmat(vectors) - self.second.matmat(vectors)
+        return self.first.matmat(vectors.double()) - self.second.matmat(vectors)
 
 
 def _fit(

@@ -46,7 +46,8 @@ def input_correspondence(vectors: Tensor | NDArray[Any], input_vectors: Tensor |
     """||Mat(h_j) v_i||^2, entry (i, j): how much of h_j lies over the i-th eigenvector of the input factor.
 
     Equation 265 of Wu et al. (2022). Columns sum to one over a complete set of v_i; rows sum to the number of outputs
-    over a complete set of h_j.
+    over a complete set of h_j. Columns h_j are those of a weight of shape (outputs, inputs); for one that is stored as
+    (inputs, outputs), as an embedding is, call ``output_correspondence`` with the same v_i.
     """
     basis, columns = dense_array(input_vectors, "input eigenvectors"), dense_array(vectors, "eigenvectors")
     num_inputs = len(basis)
@@ -57,7 +58,8 @@ def input_correspondence(vectors: Tensor | NDArray[Any], input_vectors: Tensor |
 def output_correspondence(vectors: Tensor | NDArray[Any], output_vectors: Tensor | NDArray[Any]) -> Floats:
     """||Mat(h_j)^T u_i||^2, entry (i, j): how much of h_j lies over the i-th eigenvector of the output factor.
 
-    Equation 266 of Wu et al. (2022), whose text should say u_i. Rows sum to the number of inputs.
+    Equation 266 of Wu et al. (2022), whose text should say u_i. Rows sum to the number of inputs. For a weight that is
+    stored as (inputs, outputs), as an embedding is, call ``input_correspondence`` with the same u_i.
     """
     basis, columns = dense_array(output_vectors, "output eigenvectors"), dense_array(vectors, "eigenvectors")
     num_outputs = len(basis)
