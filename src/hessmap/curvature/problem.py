@@ -8,6 +8,7 @@ from functools import cached_property
 from math import isfinite, prod
 from typing import Any, Literal, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -21,7 +22,7 @@ from hessmap.curvature.model_loss_reading import labelled_data
 from hessmap.curvature.nested_tensors import Inputs
 from hessmap.curvature.risk import PASS, risk_gradient, risk_value
 from hessmap.curvature.weighted_samples import Batch, WeightedSamples, checked_weights, weighted_samples
-from hessmap.errors import HessmapError, require
+from hessmap.errors import HessmapError, number_or_none, require, short_text
 from hessmap.results import Provenance, provenance
 from hessmap.results.html_tables import html_facts
 
@@ -46,7 +47,8 @@ class Problem:
 
     The model is copied with batch-norm frozen: training the original later does not change the problem. The copy is in
     float64 up to a million trainable parameters and in its own number format above, unless ``dtype`` says otherwise. No
-    temporary is meant to exceed ``memory_budget`` bytes; without one it is a quarter of the free memory, at most 8 GiB.
+    temporary is meant to exceed ``memory_budget`` bytes (inf: no limit); without one it is a quarter of the free
+    memory, at most 8 GiB.
 
     Products are traced and compiled, for the speed of their matrix products, where a measurement needs so many that it
     pays ("auto", which needs a C++ compiler); with ``compile=True`` always, which takes up to minutes at the first
@@ -74,14 +76,16 @@ class Problem:
         l2: float = 0.0,
         dtype: torch.dtype | None = None,
         device: torch.device | str | None = None,
-        memory_budget: int | None = None,
+        memory_budget: float | None = None,
         compile: bool | Literal["auto"] = "auto",
     ) -> None:
-        is_penalty = isinstance(l2, int | float) and 0 <= l2 < float("inf")
-        require(is_penalty, "l2 must be finite and not negative", f"got {l2!r}")
-        require(compile in (True, False, "auto"), 'compile must be True, False or "auto"', f"got {compile!r}")
-        self.l2 = float(l2)
-        self.compile: bool | Literal["auto"] = compile
+        penalty = number_or_none(l2)
+        is_penalty = penalty is not None and 0 <= penalty < float("inf")
+        require(is_penalty, "l2 must be finite and not negative", f"got {short_text(l2)}")
+        is_choice = isinstance(compile, bool | np.bool_) or (isinstance(compile, str) and compile == "auto")
+        require(is_choice, 'compile must be True, False or "auto"', f"got {short_text(compile)}")
+        self.l2 = penalty or 0.0
+        self.compile: bool | Literal["auto"] = "auto" if compile == "auto" else bool(compile)
         self.memory_budget, budget_notes = checked_budget(memory_budget)
         frozen = frozen_model(model, parameters, dtype, device, forward)
         data, targets = (data, targets) if loss is not None else (labelled_data(data, targets, forward), None)
@@ -94,7 +98,7 @@ class Problem:
         self._first_notes: tuple[str, ...] = (
             *(*frozen.copy_notes, *data_notes, *frozen.format_notes, *first.notes, *sorted(frozen.seen)),
             *(*budget_notes, *frozen.selection_notes),
-            *([f"the loss Hessian includes {2 * self.l2:g} times the identity from l2={self.l2:g}"] if l2 else []),
+            *([f"the loss Hessian includes {2 * self.l2:g} times the identity from l2={self.l2:g}"] if self.l2 else []),
         )
         risk = self.risk()
         require(isfinite(risk), "the loss must be finite", f"the risk is {risk}")
