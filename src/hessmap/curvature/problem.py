@@ -196,14 +196,23 @@ class Problem:
         """Some samples for a check: spread over the data where they are held, the first of a stream."""
         return self._data.few(count)
 
+    def ordered_batches(self, size: int | None = None) -> Iterator[Batch]:
+        """One pass whose samples come in the order of ``inputs`` and ``targets``, also of a loader that shuffles."""
+        return self._data.ordered_batches(size)
+
     @torch.no_grad()
     def outputs(self) -> Tensor:
-        """Outputs of every sample, shape (num_samples, output_dim)."""
-        return torch.cat([self.forward(self.named, inputs).detach() for inputs, _, _ in self.batches(PASS)])
+        """Outputs of every sample, shape (num_samples, output_dim), in the order of ``inputs``."""
+        return torch.cat([self.forward(self.named, inputs).detach() for inputs, _, _ in self.ordered_batches(PASS)])
 
     def residuals(self) -> Tensor:
-        """dloss/doutput of every sample, shape (num_samples, output_dim)."""
-        return self.loss.gradient(self.outputs(), self.targets)
+        """dloss/doutput of every sample, shape (num_samples, output_dim), in the order of ``inputs``."""
+        found = []
+        for inputs, targets, _ in self.ordered_batches(PASS):  # one pass: another one may have another order
+            with torch.no_grad():
+                outputs = self.forward(self.named, inputs).detach()
+            found.append(self.loss.gradient(outputs, targets))
+        return torch.cat(found)
 
     def risk(self) -> float:
         return risk_value(self)
