@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from hessmap.curvature.batch_formats import Pair
+from hessmap.curvature.error_origin import fitting_inputs
 from hessmap.curvature.frozen_model import FrozenModel
 from hessmap.curvature.losses import Loss
 from hessmap.curvature.model_copy import private_copy
@@ -45,12 +46,16 @@ def checked_first_samples(model: FrozenModel, loss: Loss | None, first: Pair, or
     versions = [value._version for value in model.named.values()]
     attributes = plain_attributes(model.model)
     if loss is None:
-        loss, forward, note = read_model_loss(model.returned, inputs, targets)
+        with fitting_inputs(inputs):
+            loss, forward, note = read_model_loss(model.returned, inputs, targets)
         model = replace(model, forward=forward)
         notes = (note,)
     few = take_rows(inputs, slice(_FEW))
     require_unwritten(model.named, versions)
-    narrow, other = require_module_weights(lambda given: model.outputs(given, few), model.named, original, model.model)
+    with fitting_inputs(few):
+        narrow, other = require_module_weights(
+            lambda given: model.outputs(given, few), model.named, original, model.model
+        )
     require_function(lambda few: model.outputs(model.named, few), inputs, narrow or model.dtype)
     if (changed := changed_attribute(model.model, attributes)) is not None:
         _require_no_memory(model, changed, original, few, narrow or model.dtype)

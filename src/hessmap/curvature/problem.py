@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from hessmap.curvature.error_origin import is_out_of_memory
 from hessmap.curvature.evaluation import Forward
 from hessmap.curvature.first_samples import checked_first_samples
 from hessmap.curvature.frozen_model import FrozenModel, frozen_model
@@ -234,7 +235,9 @@ class Problem:
             inputs, targets, _ = next(iter(single.batches(_FEW)))
             with torch.no_grad():
                 losses = loss.value(single.forward(single.named, inputs), targets)
-        except (HessmapError, RuntimeError, TypeError, ValueError):  # it holds float64 tensors of its own
+        except (HessmapError, RuntimeError, TypeError, ValueError) as error:  # it holds float64 tensors of its own
+            if is_out_of_memory(error):
+                raise
             return None
         return single if bool(torch.isfinite(losses).all()) else None
 
