@@ -101,7 +101,7 @@ class Problem:
             *(*budget_notes, *frozen.selection_notes),
             *([f"the loss Hessian includes {2 * self.l2:g} times the identity from l2={self.l2:g}"] if self.l2 else []),
         )
-        risk = self.risk()
+        risk = risk_value(self, lambda inputs, outputs, losses: first.loss_weights.require_unused(losses))
         require(isfinite(risk), "the loss must be finite", f"the risk is {risk}")
 
     def _set_parts(self, frozen: FrozenModel, data: WeightedSamples) -> None:
@@ -212,7 +212,7 @@ class Problem:
         for inputs, targets, _ in self.ordered_batches(PASS):  # one pass: another one may have another order
             with torch.no_grad():
                 outputs = self.forward(self.named, inputs).detach()
-            found.append(self.loss.gradient(outputs, targets))
+            found.append(self.loss.gradient(outputs, targets).detach())
         return torch.cat(found)
 
     def risk(self) -> float:

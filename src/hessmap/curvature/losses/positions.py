@@ -29,6 +29,7 @@ class PositionLoss(Loss):
         self.is_axis_1 = is_axis_1
         self.last_label = last_label
         self.name = base.name
+        self.held_weights = base.held_weights
         self.is_log_likelihood = base.is_log_likelihood
 
     def to(self, dtype: torch.dtype, device: torch.device) -> PositionLoss:
