@@ -7,7 +7,7 @@ import operator
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
-from numbers import Real
+from numbers import Rational, Real
 from typing import SupportsIndex, TypeVar
 
 Item = TypeVar("Item")
@@ -168,14 +168,29 @@ def checked_number(name: str, value: object) -> float:
         ...
     hessmap.errors.InvalidInput: shift must be a number; got '0.1'.
     """
-    if getattr(value, "ndim", None) == 0 and hasattr(value, "item"):
-        value = value.item()  # an array or tensor without dimensions
-    if not isinstance(value, Real) or isinstance(value, bool):
+    number = number_or_none(value)
+    if number is None:
         raise InvalidInput(sentence(f"{name} must be a number", f"got {short_text(value)}"))
+    if abs(number) == float("inf") and isinstance(value, Rational):  # an integer with too many digits
+        raise InvalidInput(sentence(f"{name} must be in the range of float64", f"got {short_text(value)}"))
+    return number
+
+
+def number_or_none(value: object) -> float | None:
+    """A number as a plain float, also of a numpy scalar and of an array or tensor without dimensions; None for
+    anything else, for bools too. An integer beyond float64 is infinite.
+
+    >>> number_or_none(3), number_or_none("3"), number_or_none(True)
+    (3.0, None, None)
+    """
+    if getattr(value, "ndim", None) == 0 and hasattr(value, "item"):
+        value = value.item()
+    if not isinstance(value, Real) or isinstance(value, bool):
+        return None
     try:
         return float(value)
     except OverflowError:
-        raise InvalidInput(sentence(f"{name} must be in the range of float64", f"got {short_text(value)}")) from None
+        return float("inf") if value >= 0 else -float("inf")  # type: ignore[operator]
 
 
 def list_of(name: str, values: Iterable[Item]) -> list[Item]:

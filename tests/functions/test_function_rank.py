@@ -219,7 +219,11 @@ class Broken(nn.Module):
         (lambda: hm.function_rank(Broken("tuple"), drawn(3, 2)), InvalidInput, "per sample; it returned a tuple"),
         (lambda: hm.function_rank(Broken("batch"), drawn(3, 2)), NotReproducible, "samples must not see each other"),
         (lambda: hm.function_rank(nn.Linear(2, 2), drawn(1, 2)), InvalidInput, r"at least two samples; got .*\(1, 2\)"),
-        (lambda: hm.function_rank(nn.Linear(2, 2), drawn(3, 5)), InvalidInput, r"must fit the model; shape \(3, 5\)"),
+        (
+            lambda: hm.function_rank(nn.Linear(2, 2), drawn(3, 5)),
+            InvalidInput,
+            r"must fit the model; inputs of shape \(3, 5\)",
+        ),
         (lambda: hm.function_rank(print, drawn(3, 2)), InvalidInput, "must be a torch.nn.Module; got builtin"),
         (lambda: hm.function_rank(nn.Linear(2, 2), drawn(3, 2) / 0), InvalidInput, "inputs must be finite; there is"),
         (

@@ -8,6 +8,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from hessmap.curvature.error_origin import is_out_of_memory
 from hessmap.curvature.fisher import FisherOperator
 from hessmap.curvature.hessians import Hessian
 from hessmap.curvature.operator import SymmetricOperator
@@ -53,6 +54,8 @@ class AcrossRanks(SymmetricOperator):
             assert work is not None
             work.wait(timedelta(seconds=self.timeout))
         except RuntimeError as error:
+            if is_out_of_memory(error):
+                raise
             must = f"every process must answer within {self.timeout:g} s"
             got = (
                 f"process {dist.get_rank()} of {dist.get_world_size()} got: {str(error).strip().splitlines()[0][:160]}"

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from hessmap.curvature.error_origin import is_out_of_memory
 from hessmap.curvature.nested_tensors import Inputs, num_rows, tensors_with_paths
 from hessmap.errors import InvalidInput, require, sentence
 
@@ -92,6 +93,8 @@ def as_tensor(values: Any, name: str) -> Tensor:
     try:
         return torch.as_tensor(values)
     except (TypeError, ValueError, RuntimeError) as error:
+        if is_out_of_memory(error):
+            raise
         got = f"got a {type(values).__name__} ({error})"
         raise InvalidInput(sentence(f"{name} must be a tensor or an array", got)) from error
 

@@ -14,9 +14,9 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.overrides import TorchFunctionMode
 
-from hessmap.curvature.nested_tensors import Inputs, map_tensors, tensors_with_paths
+from hessmap.curvature.nested_tensors import Inputs, map_tensors
 from hessmap.curvature.operation_formulas import ATTENTION, COMPOSITE, FASTER, REWRITTEN
-from hessmap.errors import HessmapError, InvalidInput, sentence
+from hessmap.errors import InvalidInput, sentence
 
 Forward = Callable[[nn.Module, Any], Any]
 ATTENTION_NOTE = (
@@ -102,16 +102,3 @@ def main_output(outputs: Any) -> tuple[Tensor, str | None]:
     got = f"it returned a {type(outputs).__name__}"
     remedy = "Say which one is meant with forward=lambda model, inputs: model(...).something"
     raise InvalidInput(sentence("the model must return a tensor", got, remedy))
-
-
-def explained_error(error: Exception, inputs: Inputs) -> Exception:
-    """What the user's model raised: in our words where the inputs do not fit it, else with a note where it happened."""
-    shapes = ", ".join(
-        f"{tuple(tensor.shape)} and type {str(tensor.dtype).removeprefix('torch.')}"
-        for _, tensor in tensors_with_paths(inputs)
-    )
-    if not isinstance(error, HessmapError) and any(word in str(error) for word in ("shape", "size", "dtype")):
-        return InvalidInput(sentence("the inputs must fit the model", f"inputs of shape {shapes} gave: {error}"))
-    if not isinstance(error, HessmapError):
-        error.add_note(f"raised in the forward pass of the model, on inputs of shape {shapes}")
-    return error

@@ -10,11 +10,13 @@ import torch
 from torch import nn
 
 from hessmap.curvature.batch_formats import Pair
+from hessmap.curvature.error_origin import fitting_inputs
 from hessmap.curvature.frozen_model import FrozenModel
 from hessmap.curvature.losses import Loss
 from hessmap.curvature.model_copy import private_copy
 from hessmap.curvature.model_loss_reading import read_model_loss
 from hessmap.curvature.nested_tensors import Inputs, move_to, take_rows
+from hessmap.curvature.operation_reader import OperationReader
 from hessmap.curvature.probing import (
     changed_attribute,
     plain_attributes,
@@ -22,7 +24,7 @@ from hessmap.curvature.probing import (
     require_no_memory,
     require_separate_losses,
 )
-from hessmap.curvature.weight_access import require_module_weights, require_unwritten
+from hessmap.curvature.weight_access import LossWeights, require_module_weights, require_unwritten
 from hessmap.curvature.weighted_samples import prepared_targets
 
 _FEW = 8
@@ -35,6 +37,7 @@ class FirstSamples(NamedTuple):
     loss: Loss
     output_shape: tuple[int, ...]
     notes: tuple[str, ...]
+    loss_weights: LossWeights
 
 
 def checked_first_samples(model: FrozenModel, loss: Loss | None, first: Pair, original: nn.Module) -> FirstSamples:
@@ -45,12 +48,16 @@ def checked_first_samples(model: FrozenModel, loss: Loss | None, first: Pair, or
     versions = [value._version for value in model.named.values()]
     attributes = plain_attributes(model.model)
     if loss is None:
-        loss, forward, note = read_model_loss(model.returned, inputs, targets)
+        with fitting_inputs(inputs):
+            loss, forward, note = read_model_loss(model.returned, inputs, targets)
         model = replace(model, forward=forward)
         notes = (note,)
     few = take_rows(inputs, slice(_FEW))
     require_unwritten(model.named, versions)
-    narrow, other = require_module_weights(lambda given: model.outputs(given, few), model.named, original, model.model)
+    with fitting_inputs(few):
+        narrow, other = require_module_weights(
+            lambda given: model.outputs(given, few), model.named, original, model.model
+        )
     require_function(lambda few: model.outputs(model.named, few), inputs, narrow or model.dtype)
     if (changed := changed_attribute(model.model, attributes)) is not None:
         _require_no_memory(model, changed, original, few, narrow or model.dtype)
@@ -58,8 +65,14 @@ def checked_first_samples(model: FrozenModel, loss: Loss | None, first: Pair, or
     shape = tuple(outputs.shape[1:])
     fitted = loss.fitted(shape, targets).to(model.dtype, model.device)
     prepared = prepared_targets(fitted, targets, prod(shape), model.dtype, model.device)
-    require_separate_losses(fitted, outputs.reshape(len(outputs), -1), prepared)
-    return FirstSamples(replace(model, narrowest=narrow), fitted, shape, (*notes, *other))
+    flat = outputs.reshape(len(outputs), -1)
+    weights = LossWeights(fitted, original, model.named)
+    with torch.enable_grad(), OperationReader(weights.read):
+        losses = fitted.value(flat, prepared)
+    weights.require_unused(losses)
+    require_separate_losses(fitted, flat, prepared, losses.detach())
+    found = (*notes, *other, *weights.notes)
+    return FirstSamples(replace(model, narrowest=narrow), fitted, shape, found, weights)
 
 
 @torch.no_grad()

@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from hessmap.curvature.evaluation import Forward, evaluate, explained_error, main_output
+from hessmap.curvature.error_origin import noting_forward
+from hessmap.curvature.evaluation import Forward, evaluate, main_output
 from hessmap.curvature.layout import Layout
 from hessmap.curvature.model_copy import checked_device, chosen_format, private_copy
 from hessmap.curvature.nested_tensors import Inputs, num_rows
@@ -73,13 +74,8 @@ class FrozenModel:
     ) -> Any:
         """Whatever the model returns, called by ``forward``."""
         tensors = (self.named if named is None else named) | self.fixed
-        try:
+        with noting_forward(inputs):
             return evaluate(self.model, tensors, inputs, forward, self.seen, fast)
-        except Exception as error:
-            explained = explained_error(error, inputs)
-            if explained is error:
-                raise
-            raise explained from error
 
     def in_format(self, dtype: torch.dtype) -> FrozenModel:
         """The same parameters of a copy in another number format."""

@@ -31,7 +31,7 @@ def output_jacobian(problem: Problem) -> Tensor:
     require_problem(problem)
     size = problem.dtype.itemsize * problem.num_samples * problem.output_dim * problem.num_parameters
     require_memory("the output Jacobian", size, "Use fewer samples, or products with outer_product_hessian")
-    rows = [_rows(problem, inputs) for inputs, _, _ in problem.batches(_samples_at_once(problem))]
+    rows = [_rows(problem, inputs) for inputs, _, _ in problem.ordered_batches(_samples_at_once(problem))]
     return torch.cat(rows)
 
 

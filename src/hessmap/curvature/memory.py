@@ -10,10 +10,11 @@ import torch
 from torch import Tensor
 
 from hessmap.curvature.touched_memory import touched_memory
-from hessmap.errors import TooLarge, require, sentence
+from hessmap.errors import TooLarge, number_or_none, require, sentence, short_text
 
 WORKERS_VARIABLE = "HESSMAP_WORKERS"  # how many processes share the memory; set for the workers of a study
 _LARGEST_BUDGET, _SMALLEST_BUDGET = 2**33, 2**26
+_NO_LIMIT = 2**62
 
 
 def available_bytes() -> int:
@@ -71,11 +72,12 @@ def require_memory(what: str, needed: int, alternative: str) -> None:
         raise TooLarge(sentence(must, f"it needs {readable_bytes(needed)}", alternative))
 
 
-def checked_budget(given: int | None) -> tuple[int, tuple[str, ...]]:
-    """The budget of a problem, and a note where nobody chose it."""
+def checked_budget(given: float | None) -> tuple[int, tuple[str, ...]]:
+    """The budget of a problem in bytes, and a note where nobody chose it; inf means no limit."""
     if given is None:
         budget = default_budget()
         return budget, (f"the memory budget is {readable_bytes(budget)}, from what was free",)
-    must, got = "memory_budget must be at least 1 MiB", f"got {given!r} bytes"
-    require(isinstance(given, int | float) and given >= 2**20, must, got)
-    return int(given), ()
+    number = number_or_none(given)
+    must, got = "memory_budget must be at least 1 MiB", f"got {short_text(given)} bytes"
+    require(number is not None and number >= 2**20, must, got, "Give a number of bytes, inf for no limit, or None")
+    return int(min(number or 0.0, _NO_LIMIT)), ()

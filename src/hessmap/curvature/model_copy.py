@@ -7,6 +7,7 @@ import copy
 import torch
 from torch import Tensor, nn
 
+from hessmap.curvature.error_origin import is_out_of_memory, is_raised_in_copying
 from hessmap.errors import InvalidInput, UnsupportedNetwork, require, sentence
 
 LARGEST_IN_FLOAT64 = 1_000_000  # trainable parameters up to which a model is copied in float64
@@ -41,7 +42,10 @@ def private_copy(
         copied = _uncompiled_model(copy.deepcopy(original, _recomputed_weights(original))).to(device)
         # Not .to(dtype), which would make complex buffers real.
         copied = copied.double() if dtype == torch.float64 else copied.float()
-    except (RuntimeError, TypeError, AssertionError) as error:
+    except Exception as error:
+        if is_out_of_memory(error) or not is_raised_in_copying(error):
+            error.add_note("raised while the model was copied")
+            raise
         must = "the model must be copyable, so that the original stays as it is"
         raise UnsupportedNetwork(sentence(must, f"copy.deepcopy failed with: {error}")) from error
     notes += _freeze_statistics(copied)
@@ -156,6 +160,8 @@ def checked_device(model: nn.Module, given: torch.device | str | None) -> torch.
         device = own if given is None else torch.device(given)
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError, TypeError) as error:
+        if is_out_of_memory(error):
+            raise
         got = f"{given!r} gave: {str(error).splitlines()[0]}"
         raise InvalidInput(sentence("device must be one that torch has here", got)) from error
     return device

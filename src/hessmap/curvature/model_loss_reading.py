@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 from hessmap.curvature.batch_formats import label_name
+from hessmap.curvature.error_origin import is_out_of_memory
 from hessmap.curvature.evaluation import Forward, main_output
 from hessmap.curvature.losses import LabelledCall, Loss, ModelLoss, recognised_loss
 from hessmap.curvature.nested_tensors import Inputs, num_rows, take_rows
@@ -107,6 +108,8 @@ def _without_labels(
 
     try:
         alone, _ = main_output(call(inputs, forward))
-    except Exception:  # a user's model that needs its labels may raise anything
+    except Exception as error:  # a user's model that needs its labels may raise anything
+        if is_out_of_memory(error):
+            raise
         return None
     return forward if alone.shape == outputs.shape and torch.allclose(alone, outputs) else None

@@ -64,9 +64,9 @@ def require_no_memory(name: str, here: Tensor, fresh: Tensor, narrowest: torch.d
         raise UnsupportedNetwork(sentence(must, got, "Find it anew in every forward pass"))
 
 
-def require_separate_losses(loss: Loss, outputs: Tensor, targets: Tensor) -> None:
+@torch.no_grad()
+def require_separate_losses(loss: Loss, outputs: Tensor, targets: Tensor, together: Tensor) -> None:
     """The loss of a sample is the same alone and among others: no mean over the batch, no broadcasting."""
-    together = loss.value(outputs, targets)
     must, got = "the loss must be finite", f"'{loss.name}' gives NaN or inf on the first samples"
     require(bool(torch.isfinite(together).all()), must, got)
     alone = torch.cat([loss.value(outputs[n : n + 1], targets[n : n + 1]) for n in range(len(outputs))])

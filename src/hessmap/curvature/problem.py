@@ -8,9 +8,11 @@ from functools import cached_property
 from math import isfinite, prod
 from typing import Any, Literal, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
+from hessmap.curvature.error_origin import is_out_of_memory
 from hessmap.curvature.evaluation import Forward
 from hessmap.curvature.first_samples import checked_first_samples
 from hessmap.curvature.frozen_model import FrozenModel, frozen_model
@@ -21,7 +23,7 @@ from hessmap.curvature.model_loss_reading import labelled_data
 from hessmap.curvature.nested_tensors import Inputs
 from hessmap.curvature.risk import PASS, risk_gradient, risk_value
 from hessmap.curvature.weighted_samples import Batch, WeightedSamples, checked_weights, weighted_samples
-from hessmap.errors import HessmapError, require
+from hessmap.errors import HessmapError, number_or_none, require, short_text
 from hessmap.results import Provenance, provenance
 from hessmap.results.html_tables import html_facts
 
@@ -46,7 +48,8 @@ class Problem:
 
     The model is copied with batch-norm frozen: training the original later does not change the problem. The copy is in
     float64 up to a million trainable parameters and in its own number format above, unless ``dtype`` says otherwise. No
-    temporary is meant to exceed ``memory_budget`` bytes; without one it is a quarter of the free memory, at most 8 GiB.
+    temporary is meant to exceed ``memory_budget`` bytes (inf: no limit); without one it is a quarter of the free
+    memory, at most 8 GiB.
 
     Products are traced and compiled, for the speed of their matrix products, where a measurement needs so many that it
     pays ("auto", which needs a C++ compiler); with ``compile=True`` always, which takes up to minutes at the first
@@ -74,14 +77,16 @@ class Problem:
         l2: float = 0.0,
         dtype: torch.dtype | None = None,
         device: torch.device | str | None = None,
-        memory_budget: int | None = None,
+        memory_budget: float | None = None,
         compile: bool | Literal["auto"] = "auto",
     ) -> None:
-        is_penalty = isinstance(l2, int | float) and 0 <= l2 < float("inf")
-        require(is_penalty, "l2 must be finite and not negative", f"got {l2!r}")
-        require(compile in (True, False, "auto"), 'compile must be True, False or "auto"', f"got {compile!r}")
-        self.l2 = float(l2)
-        self.compile: bool | Literal["auto"] = compile
+        penalty = number_or_none(l2)
+        is_penalty = penalty is not None and 0 <= penalty < float("inf")
+        require(is_penalty, "l2 must be finite and not negative", f"got {short_text(l2)}")
+        is_choice = isinstance(compile, bool | np.bool_) or (isinstance(compile, str) and compile == "auto")
+        require(is_choice, 'compile must be True, False or "auto"', f"got {short_text(compile)}")
+        self.l2 = penalty or 0.0
+        self.compile: bool | Literal["auto"] = "auto" if compile == "auto" else bool(compile)
         self.memory_budget, budget_notes = checked_budget(memory_budget)
         frozen = frozen_model(model, parameters, dtype, device, forward)
         data, targets = (data, targets) if loss is not None else (labelled_data(data, targets, forward), None)
@@ -94,9 +99,9 @@ class Problem:
         self._first_notes: tuple[str, ...] = (
             *(*frozen.copy_notes, *data_notes, *frozen.format_notes, *first.notes, *sorted(frozen.seen)),
             *(*budget_notes, *frozen.selection_notes),
-            *([f"the loss Hessian includes {2 * self.l2:g} times the identity from l2={self.l2:g}"] if l2 else []),
+            *([f"the loss Hessian includes {2 * self.l2:g} times the identity from l2={self.l2:g}"] if self.l2 else []),
         )
-        risk = self.risk()
+        risk = risk_value(self, lambda inputs, outputs, losses: first.loss_weights.require_unused(losses))
         require(isfinite(risk), "the loss must be finite", f"the risk is {risk}")
 
     def _set_parts(self, frozen: FrozenModel, data: WeightedSamples) -> None:
@@ -192,14 +197,23 @@ class Problem:
         """Some samples for a check: spread over the data where they are held, the first of a stream."""
         return self._data.few(count)
 
+    def ordered_batches(self, size: int | None = None) -> Iterator[Batch]:
+        """One pass whose samples come in the order of ``inputs`` and ``targets``, also of a loader that shuffles."""
+        return self._data.ordered_batches(size)
+
     @torch.no_grad()
     def outputs(self) -> Tensor:
-        """Outputs of every sample, shape (num_samples, output_dim)."""
-        return torch.cat([self.forward(self.named, inputs).detach() for inputs, _, _ in self.batches(PASS)])
+        """Outputs of every sample, shape (num_samples, output_dim), in the order of ``inputs``."""
+        return torch.cat([self.forward(self.named, inputs).detach() for inputs, _, _ in self.ordered_batches(PASS)])
 
     def residuals(self) -> Tensor:
-        """dloss/doutput of every sample, shape (num_samples, output_dim)."""
-        return self.loss.gradient(self.outputs(), self.targets)
+        """dloss/doutput of every sample, shape (num_samples, output_dim), in the order of ``inputs``."""
+        found = []
+        for inputs, targets, _ in self.ordered_batches(PASS):  # one pass: another one may have another order
+            with torch.no_grad():
+                outputs = self.forward(self.named, inputs).detach()
+            found.append(self.loss.gradient(outputs, targets).detach())
+        return torch.cat(found)
 
     def risk(self) -> float:
         return risk_value(self)
@@ -221,7 +235,9 @@ class Problem:
             inputs, targets, _ = next(iter(single.batches(_FEW)))
             with torch.no_grad():
                 losses = loss.value(single.forward(single.named, inputs), targets)
-        except (HessmapError, RuntimeError, TypeError, ValueError):  # it holds float64 tensors of its own
+        except (HessmapError, RuntimeError, TypeError, ValueError) as error:  # it holds float64 tensors of its own
+            if is_out_of_memory(error):
+                raise
             return None
         return single if bool(torch.isfinite(losses).all()) else None
 

@@ -17,15 +17,20 @@ if TYPE_CHECKING:
 
 
 PASS = 4096  # samples of a forward pass at once
+Look = Callable[[Inputs, Tensor, Tensor], None]  # at the inputs of a batch, its outputs and its losses
 
 
 @torch.no_grad()
-def risk_value(problem: Problem) -> float:
-    """The weighted sum of losses, and the penalty."""
+def risk_value(problem: Problem, look: Look | None = None) -> float:
+    """The weighted sum of losses, and the penalty; every batch is shown to ``look``."""
     total = problem.l2 * float(problem.parameters.square().sum())
     for inputs, targets, weights in problem.batches(PASS):
         outputs = problem.forward(problem.named, inputs).detach()  # a model may take gradients of its own
-        total += float(weights @ problem.loss.value(outputs, targets).to(weights.dtype))
+        with torch.set_grad_enabled(look is not None):
+            losses = problem.loss.value(outputs, targets)
+        if look is not None:
+            look(inputs, outputs, losses)
+        total += float(weights @ losses.detach().to(weights.dtype))
     return total
 
 

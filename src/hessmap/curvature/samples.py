@@ -102,13 +102,15 @@ class StreamedSamples:
                 yield take_rows(inputs, slice(start, start + step)), targets[start : start + step]
         if not found.same_samples(self._digest):
             raise _changed_samples_error(self._digest, found)
+        self.is_ordered = self.is_ordered and found.same_order(self._digest)
 
     def digest(self) -> Digest:
         return self._digest
 
     def _batches(self, seed: int) -> Iterator[Pair]:
         sampler = getattr(self._loader, "sampler", None)
-        generators = getattr(self._loader, "generator", None), getattr(sampler, "generator", None)
+        given = getattr(self._loader, "generator", None), getattr(sampler, "generator", None)
+        generators = [generator for generator in given if isinstance(generator, torch.Generator)]
         start = 0
         for batch in _noting_errors(iterate_seeded(self._loader, seed, *generators)):
             inputs, targets = checked_pair(*batch_pair(batch), start)

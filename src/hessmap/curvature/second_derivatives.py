@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
@@ -13,13 +11,13 @@ from torch.utils.checkpoint import CheckpointError
 
 from hessmap.curvature.agreement import random_vector
 from hessmap.curvature.batch_graph import PRODUCTS, BatchGraph
+from hessmap.curvature.error_origin import is_out_of_memory, is_raised_in_torch
 from hessmap.errors import HessmapError, UnsupportedNetwork, sentence
 
 if TYPE_CHECKING:
     from hessmap.curvature.problem import Problem
 
 SYMMETRY_TOLERANCE = 1e-3  # a bad cancellation passes; a wrong derivative does not
-_TORCH = str(Path(torch.__file__).parent)
 
 
 @contextmanager
@@ -43,16 +41,18 @@ element 0 of tensors does not require grad and does not have a grad_fn.
         remedy = "Switch it off, for example with model.gradient_checkpointing_disable()"
         raise UnsupportedNetwork(sentence(must, got, remedy)) from error
     except Exception as error:
-        if isinstance(error, RuntimeError) and _is_raised_by_torch(error):
+        if _is_refusal_of_torch(error):
             reason = str(error).strip().splitlines()[0].rstrip(".")
             raise UnsupportedNetwork(sentence(must, f"it says: {reason}")) from error
         error.add_note("raised while the model was differentiated")
         raise
 
 
-def _is_raised_by_torch(error: Exception) -> bool:
-    frames = traceback.extract_tb(error.__traceback__)
-    return bool(frames) and frames[-1].filename.startswith(_TORCH) and not hasattr(error, "__notes__")
+def _is_refusal_of_torch(error: Exception) -> bool:
+    """Of a derivative that torch does not have: no subclass, which says something else, and nothing of the forward
+    pass or the loss, which have their note."""
+    is_plain = type(error) in (RuntimeError, NotImplementedError) and not is_out_of_memory(error)
+    return is_plain and is_raised_in_torch(error) and not hasattr(error, "__notes__")
 
 
 def require_symmetric_products(problem: Problem, part: str) -> None:

@@ -24,10 +24,15 @@ from hessmap.curvature.nested_tensors import (
     tensors_with_paths,
 )
 from hessmap.curvature.samples import HeldSamples, Samples
-from hessmap.errors import require
+from hessmap.errors import NotReproducible, require, sentence
 from hessmap.results import data_hash
 
 Batch = tuple[Any, Tensor, Tensor]  # inputs (a tensor or nested tensors), targets, weights
+_NO_ORDER = (
+    "weights need data in a fixed order",
+    "two passes over the loader gave two orders",
+    "Build the loader with shuffle=False",
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,6 +60,20 @@ class WeightedSamples:
         """One pass as (inputs, targets, weights)."""
         start = 0
         for inputs, targets in self.pairs(size):
+            yield inputs, targets, self.weights[start : start + len(targets)]
+            start += len(targets)
+        if self.given_weights is not None and not self.samples.is_ordered:
+            raise NotReproducible(sentence(*_NO_ORDER))
+
+    def ordered_batches(self, size: int | None) -> Iterator[Batch]:
+        """One pass in the order of ``in_memory``: through it where a stream has no order of its own, or where it was
+        gathered already."""
+        samples = self.samples
+        if samples.is_ordered and "in_memory" not in vars(self):
+            yield from self.batches(size)
+            return
+        start = 0
+        for inputs, targets in self.in_memory.batches(size):
             yield inputs, targets, self.weights[start : start + len(targets)]
             start += len(targets)
 
@@ -138,6 +157,5 @@ def checked_weights(weights: Any, samples: Samples) -> Tensor | None:
     valid = bool(torch.isfinite(values).all() and (values >= 0).all() and 0 < values.sum() < torch.inf)
     got = f"the smallest is {float(values.min()):.3g}"
     require(valid, "weights must be finite, not negative and not all zero, and their sum finite", got)
-    must, got = "weights need data in a fixed order", "two passes over the loader gave two orders"
-    require(samples.is_ordered, must, got, "Build the loader with shuffle=False")
+    require(samples.is_ordered, *_NO_ORDER)
     return values

@@ -8,7 +8,7 @@ from math import pi
 import torch
 from torch import Tensor, nn
 
-from hessmap.errors import require
+from hessmap.errors import checked_number, integer_or_none, list_of, require, short_text
 
 _KNOTS = 7  # on a side: of the coarse grid of displacements between which an elastic one is interpolated
 
@@ -38,11 +38,14 @@ class ImageAugmentation:
     mirror: bool = False
 
     def __post_init__(self) -> None:
-        is_shape = len(self.shape) == 3 and all(isinstance(side, int) and side >= 1 for side in self.shape)
-        require(is_shape, "shape must be (channels, height, width)", f"got {self.shape!r}")
+        sides = [integer_or_none(side) or 0 for side in list_of("shape", self.shape)]
+        is_shape = len(sides) == 3 and min(sides) >= 1
+        require(is_shape, "shape must be (channels, height, width)", f"got {short_text(self.shape)}")
+        object.__setattr__(self, "shape", tuple(sides))
         for name in ("rotation", "scale", "shear", "shift", "elastic"):
-            value = getattr(self, name)
+            value = checked_number(name, getattr(self, name))
             require(0 <= value < float("inf"), f"{name} must be finite and not negative", f"got {value}")
+            object.__setattr__(self, name, value)
         require(self.scale < 1, "scale must be below 1", f"got {self.scale}")
 
     def __call__(self, inputs: Tensor, generator: torch.Generator) -> Tensor:

@@ -24,7 +24,16 @@ from hessmap.datasets import preprocessing
 from hessmap.datasets.catalogue import CIFAR10, FASHION_MNIST, MNIST, ImageFiles, Split, require_split
 from hessmap.datasets.data import Data
 from hessmap.datasets.image_files import labelled_images
-from hessmap.errors import require
+from hessmap.errors import (
+    InvalidInput,
+    checked_count,
+    checked_seed,
+    integer_or_none,
+    list_of,
+    require,
+    sentence,
+    short_text,
+)
 
 _CHUNK = 4096  # images turned to float64 at a time, so that temporaries stay small beside the result
 
@@ -50,6 +59,9 @@ def digits(
     >>> torch.linalg.matrix_rank(inputs.T @ inputs).item()
     61
     """
+    if isinstance(num_samples, str):  # as the other sets take their split
+        got, remedy = f"got {num_samples!r}", "Give the split by name: digits(split='train')"
+        raise InvalidInput(sentence("num_samples of the digits must be an integer", got, remedy))
     require_split(split)
     remedy = "Draw samples with a seed, and hold some of them out"
     require(split == "train", "digits have no test part", "got split='test'", remedy)
@@ -147,9 +159,12 @@ def _wanted_samples(
     seed: int | None,
 ) -> tuple[Data, int]:
     """The wanted samples as they come, and how many classes they have; reads no more parts than needed."""
-    wanted = list(range(num_classes) if classes is None else classes)
-    known = all(isinstance(label, int) and 0 <= label < num_classes for label in wanted)
-    require(known, f"classes must be among 0..{num_classes - 1}", f"got {wanted}")
+    given = list(range(num_classes)) if classes is None else list_of("classes", classes)
+    labels = [integer_or_none(label) for label in given]
+    wanted = [label for label in labels if label is not None and 0 <= label < num_classes]
+    require(len(wanted) == len(given), f"classes must be among 0..{num_classes - 1}", f"got {short_text(given)}")
+    num_samples = None if num_samples is None else checked_count("num_samples", num_samples)
+    seed = None if seed is None else checked_seed(seed)
     gathered: list[Data] = []
     num_found = 0
     for part in parts:

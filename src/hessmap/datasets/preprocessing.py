@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from hessmap.datasets.data import Data
-from hessmap.errors import checked_count, require
+from hessmap.errors import checked_count, checked_seed, list_of, require
 
 LUMA = (0.299, 0.587, 0.114)  # ITU-R BT.601, the weights of red, green and blue in every common image library
 
@@ -26,7 +26,7 @@ def one_hot(labels: Tensor, num_classes: int | None = None) -> Tensor:
         f"got shape {tuple(labels.shape)} of {labels.dtype}",
     )
     largest, smallest = (int(labels.max()), int(labels.min())) if len(labels) else (-1, 0)
-    count = largest + 1 if num_classes is None else num_classes
+    count = largest + 1 if num_classes is None else checked_count("num_classes", num_classes, at_least=None)
     require(
         smallest >= 0 and largest < count,
         f"labels must lie in 0..{count - 1}",
@@ -60,7 +60,7 @@ def class_subset(data: Data, classes: Iterable[int]) -> Data:
     Data(inputs=tensor([[5.],
             [7.]]), targets=tensor([1, 0]))
     """
-    wanted = [int(label) for label in classes]
+    wanted = [checked_count("a class", label, at_least=None) for label in list_of("classes", classes)]
     require(len(wanted) > 0, "classes must name at least one class", "got none")
     require(len(set(wanted)) == len(wanted), "classes must be distinct", f"got {wanted}")
     present = set(data.targets.tolist())
@@ -77,6 +77,7 @@ def two_halves(data: Data, num_classes: int = 10) -> Data:
     >>> two_halves(Data(torch.zeros(4, 1), torch.tensor([0, 4, 5, 9]))).targets
     tensor([0, 0, 1, 1])
     """
+    num_classes = checked_count("num_classes", num_classes, at_least=None)
     require(num_classes >= 2, "num_classes must be at least 2", f"got {num_classes}")
     return Data(data.inputs, (data.targets >= (num_classes + 1) // 2).long())
 
@@ -87,9 +88,10 @@ def random_labels(data: Data, num_classes: int | None = None, seed: int = 0) -> 
     >>> random_labels(Data(torch.zeros(5, 1), torch.tensor([0, 0, 0, 0, 1])), seed=1).targets
     tensor([1, 1, 0, 0, 1])
     """
-    count = int(data.targets.max()) + 1 if num_classes is None else num_classes
+    given = None if num_classes is None else checked_count("num_classes", num_classes, at_least=None)
+    count = int(data.targets.max()) + 1 if given is None else given
     require(count >= 1, "num_classes must be at least 1", f"got {count}")
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(checked_seed(seed))
     return Data(data.inputs, torch.randint(count, (len(data.targets),), generator=generator))
 
 
@@ -106,7 +108,7 @@ def subsample(data: Data, num_samples: int | None, seed: int | None = None) -> D
     require(1 <= wanted <= count, f"num_samples must lie in 1..{count}", f"got {num_samples}")
     if seed is None:
         return Data(data.inputs[:wanted], data.targets[:wanted])
-    chosen = torch.randperm(count, generator=torch.Generator().manual_seed(seed))[:wanted]
+    chosen = torch.randperm(count, generator=torch.Generator().manual_seed(checked_seed(seed)))[:wanted]
     return Data(data.inputs[chosen], data.targets[chosen])
 
 
@@ -132,6 +134,7 @@ def downscale(images: Tensor, side: int) -> Tensor:
             [1., 5.]], dtype=torch.float64)
     """
     height, width = images.shape[-2:]
+    side = checked_count("side", side, at_least=None)
     require(
         1 <= side <= min(height, width),
         f"side must lie in 1..{min(height, width)} for images of {height}x{width}",

@@ -13,7 +13,7 @@ from flint import nmod_mat
 from torch import Tensor
 
 from hessmap.datasets.data import Data
-from hessmap.errors import InvalidInput, require, sentence
+from hessmap.errors import InvalidInput, checked_count, checked_number, checked_seed, require, sentence
 
 
 def gaussian(num_samples: int, dim: int, output_dim: int = 1, seed: int = 0) -> Data:
@@ -25,8 +25,8 @@ def gaussian(num_samples: int, dim: int, output_dim: int = 1, seed: int = 0) -> 
     >>> inputs.shape, targets.shape
     (torch.Size([5, 3]), torch.Size([5, 2]))
     """
-    _check_counts(num_samples=num_samples, dim=dim, output_dim=output_dim)
-    generator = torch.Generator().manual_seed(seed)
+    num_samples, dim, output_dim = _counts(num_samples=num_samples, dim=dim, output_dim=output_dim)
+    generator = _generator(seed)
     inputs = torch.randn(num_samples, dim, dtype=torch.float64, generator=generator)
     return Data(inputs, torch.randn(num_samples, output_dim, dtype=torch.float64, generator=generator))
 
@@ -39,9 +39,9 @@ def gaussian_mixture(num_samples: int, dim: int, num_classes: int, separation: f
     >>> gaussian_mixture(5, 2, num_classes=2).targets
     tensor([0, 1, 0, 1, 0])
     """
-    _check_counts(num_samples=num_samples, dim=dim, num_classes=num_classes)
-    require(separation >= 0, "separation must not be negative", f"got {separation}")
-    generator = torch.Generator().manual_seed(seed)
+    num_samples, dim, num_classes = _counts(num_samples=num_samples, dim=dim, num_classes=num_classes)
+    separation = _not_negative("separation", separation)
+    generator = _generator(seed)
     directions = torch.randn(num_classes, dim, dtype=torch.float64, generator=generator)
     means = separation * directions / directions.norm(dim=1, keepdim=True)
     labels = torch.arange(num_samples) % num_classes
@@ -66,12 +66,12 @@ def linear_teacher(
     >>> torch.linalg.matrix_rank(targets).item()
     2
     """
+    num_samples, dim, output_dim = _counts(num_samples=num_samples, dim=dim, output_dim=output_dim)
     full = min(dim, output_dim)
-    inner = full if rank is None else rank
-    _check_counts(num_samples=num_samples, dim=dim, output_dim=output_dim)
+    inner = full if rank is None else checked_count("rank", rank, at_least=None)
     require(1 <= inner <= full, f"rank of the teacher must lie in 1..{full}", f"got {rank}")
-    require(noise >= 0, "noise must not be negative", f"got {noise}")
-    generator = torch.Generator().manual_seed(seed)
+    noise = _not_negative("noise", noise)
+    generator = _generator(seed)
     left = torch.randn(output_dim, inner, dtype=torch.float64, generator=generator)
     right = torch.randn(inner, dim, dtype=torch.float64, generator=generator)
     inputs = torch.randn(num_samples, dim, dtype=torch.float64, generator=generator)
@@ -80,9 +80,22 @@ def linear_teacher(
     return Data(inputs, targets)
 
 
-def _check_counts(**counts: int) -> None:
+def _counts(**given: object) -> list[int]:
+    """Sizes as plain integers of at least 1."""
+    counts = {name: checked_count(name, count, at_least=None) for name, count in given.items()}
     for name, count in counts.items():
         require(count >= 1, f"{name} must be at least 1", f"got {count}")
+    return list(counts.values())
+
+
+def _not_negative(name: str, given: object) -> float:
+    value = checked_number(name, given)
+    require(0 <= value < float("inf"), f"{name} must not be negative, and finite", f"got {value}")
+    return value
+
+
+def _generator(seed: object) -> torch.Generator:
+    return torch.Generator().manual_seed(checked_seed(seed))
 
 
 _PRIME = 2**61 - 1
@@ -111,9 +124,11 @@ def dyadic(
     >>> dyadic(6, 4, is_centred=True).inputs.sum(dim=0).tolist()
     [0.0, 0.0, 0.0, 0.0]
     """
+    given = {"num_samples": num_samples, "dim": dim, "output_dim": output_dim, "bits": bits}
+    num_samples, dim, output_dim, bits = (checked_count(name, size, at_least=None) for name, size in given.items())
     require(min(num_samples, dim, output_dim) >= 1, "all sizes must be at least 1", f"got {(num_samples, dim)}")
     largest = min(num_samples - is_centred, dim)
-    inner = largest if rank is None else rank
+    inner = largest if rank is None else checked_count("rank", rank, at_least=None)
     centred = " centred" if is_centred else ""
     require(
         1 <= inner <= largest,
@@ -123,7 +138,7 @@ def dyadic(
     # Centring moves an entry by at most 2^bits + 1, so that 2^(bits + 1) + 1 bounds the left factor.
     fits = inner * (2 ** (bits + 1) + 1) * 2**bits < 2**53
     require(bits >= 1 and fits, f"bits must be at least 1 and leave sums of {inner} products exact", f"got {bits}")
-    generator = torch.Generator().manual_seed(seed)
+    generator = _generator(seed)
     left = _full_rank(num_samples, inner, bits, is_centred, generator)
     right = _full_rank(inner, dim, bits, False, generator)
     # An entry of either factor has variance close to 4^bits / 3.

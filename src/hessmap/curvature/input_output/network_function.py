@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from hessmap.curvature.batch_formats import tensor_or_same
+from hessmap.curvature.error_origin import fitting_inputs, noting_forward
 from hessmap.curvature.evaluation import OperationRewriter
 from hessmap.curvature.model_copy import private_copy
 from hessmap.errors import InvalidInput, NotReproducible, UnsupportedNetwork, require, sentence
@@ -59,7 +60,9 @@ class NetworkFunction:
 
     def _probe(self) -> None:
         few = self.inputs[:3]
-        first, second, alone = self.outputs(few), self.outputs(few), self.outputs(few[:1])
+        with fitting_inputs(few):
+            first = self.outputs(few)
+        second, alone = self.outputs(few), self.outputs(few[:1])
         self.output_dim = int(first.shape[1])
         if not torch.equal(first, second):
             remedy = "Switch off what is random in it, for example with model.eval()"
@@ -87,13 +90,8 @@ class NetworkFunction:
     def __call__(self, inputs: Tensor) -> Tensor:
         """Outputs (num_samples, output_dim); a refusal if they are no vectors."""
         shape = tuple(inputs.shape)
-        try:
-            with OperationRewriter():
-                outputs = self.model(inputs)
-        except (RuntimeError, ValueError) as error:
-            if not any(word in str(error) for word in ("shape", "size", "dtype", "expected", "Expected")):
-                raise
-            raise InvalidInput(sentence("the inputs must fit the model", f"shape {shape} gave: {error}")) from error
+        with noting_forward(inputs), OperationRewriter():
+            outputs = self.model(inputs)
         must = "the model must return one vector of outputs per sample"
         if not isinstance(outputs, Tensor):
             raise InvalidInput(sentence(must, f"it returned a {type(outputs).__name__}"))

@@ -11,7 +11,7 @@ from hessmap.curvature.losses.log_cosh import LogCosh
 from hessmap.curvature.losses.loss import Loss
 from hessmap.curvature.losses.squared import Squared
 from hessmap.curvature.losses.user_losses import FunctionLoss, ModuleLoss, PerSample
-from hessmap.errors import InvalidInput, require, require_name, sentence, unknown_name
+from hessmap.errors import InvalidInput, integer_or_none, require, require_name, sentence, unknown_name
 
 LOSSES: dict[str, type[Loss]] = {loss.name: loss for loss in (Squared, CrossEntropy, LogCosh)}
 
@@ -32,7 +32,8 @@ def as_loss(loss: AnyLoss, class_axis: int | None = None) -> Loss:
     must, got = "class_axis must be for a loss over classes", f"the loss is '{found.name}'"
     require(isinstance(found, CrossEntropy | Squared | LogCosh), must, got)
     found = copy.copy(found)
-    found.class_axis = class_axis  # type: ignore[attr-defined]
+    axis = integer_or_none(class_axis)
+    found.class_axis = class_axis if axis is None else axis  # type: ignore[attr-defined]
     return found
 
 

@@ -52,6 +52,8 @@ class CrossEntropy(Loss):
         """What torch's module means; its mean becomes ours, with torch's denominator."""
         loss = cls(module.weight, module.ignore_index, module.label_smoothing, takes_distributions=True)
         loss.name, loss.prefers_axis_1 = type(module).__name__, True
+        if module.weight is not None and module.weight.requires_grad:
+            loss.held_weights = (module.weight,)
         return loss
 
     def fitted(self, output_shape: tuple[int, ...], targets: Tensor) -> Loss:

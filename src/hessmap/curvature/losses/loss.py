@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 
 import torch
 from torch import Tensor
@@ -22,6 +23,8 @@ class Loss(ABC):
     name: str
     is_log_likelihood = False  # whether it is minus one, with the outputs as natural parameters
     has_narrow_root = False  # whether ``hessian_root`` has no columns to spare
+    copies: Mapping[int, Tensor] = MappingProxyType({})  # of tensors of the user's, by their places in memory
+    held_weights: tuple[Tensor, ...] = ()  # those with a gradient that are taken for constants
 
     def prepare(self, targets: Tensor, output_dim: int) -> Tensor:
         """Check the targets once and bring them into the form the other methods read."""

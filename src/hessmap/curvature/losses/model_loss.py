@@ -12,6 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from hessmap.curvature.error_origin import is_out_of_memory
 from hessmap.curvature.losses.as_loss import as_loss
 from hessmap.curvature.losses.loss import Loss
 from hessmap.curvature.losses.next_token import next_token
@@ -66,7 +67,9 @@ def _is_same(loss: Loss, call: LabelledCall) -> bool:
         targets = fitted.prepare(labels, flat.shape[1])
         mass = fitted.mass(targets).sum()
         value = float(fitted.value(flat, targets).double().sum() / mass)
-    except (HessmapError, RuntimeError, ValueError, TypeError):  # labels of another kind than this loss takes
+    except (HessmapError, RuntimeError, ValueError, TypeError) as error:  # labels of another kind than this loss takes
+        if is_out_of_memory(error):
+            raise
         return False
     own = float(call.loss)
     return abs(value - own) <= _SAME * max(abs(own), 1e-3)

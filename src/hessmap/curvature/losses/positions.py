@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from hessmap.curvature.losses.loss import Loss, VectorProduct
-from hessmap.errors import InvalidInput, require, sentence
+from hessmap.errors import InvalidInput, require, sentence, short_text
 
 
 class PositionLoss(Loss):
@@ -29,6 +29,7 @@ class PositionLoss(Loss):
         self.is_axis_1 = is_axis_1
         self.last_label = last_label
         self.name = base.name
+        self.held_weights = base.held_weights
         self.is_log_likelihood = base.is_log_likelihood
 
     def to(self, dtype: torch.dtype, device: torch.device) -> PositionLoss:
@@ -164,4 +165,5 @@ def _is_axis_1(
 
 def _require_axis(axis: int | None, output_shape: tuple[int, ...]) -> None:
     must = "class_axis must be 1 (outputs are samples, classes, positions) or -1 (samples, positions, classes)"
-    require(axis in (None, 1, -1), must, f"got {axis!r} for outputs of shape {output_shape} per sample")
+    is_axis = axis is None or (type(axis) is int and axis in (1, -1))
+    require(is_axis, must, f"got {short_text(axis)} for outputs of shape {output_shape} per sample")

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.func import grad, jacrev, vmap
 
 from hessmap.curvature.losses.loss import Loss, VectorProduct, checked_labels
+from hessmap.curvature.operation_reader import storage_address
 from hessmap.errors import HessmapError, require
 
 PerSample = Callable[[Tensor, Tensor], Tensor]
@@ -96,9 +97,12 @@ class ModuleLoss(FunctionLoss):
             f"{type(module).__name__} has reduction={reduction!r}",
             "Use reduction='mean', or pass a function (outputs, targets) -> one value per sample",
         )
-        own: Any = copy.deepcopy(module).double()
+        copied: dict[int, Any] = {}
+        own: Any = copy.deepcopy(module, copied).double()
         own.reduction = "none"
         self.module = own
+        originals = [value for value in copied.get(id(copied), ()) if isinstance(value, Tensor)]  # deepcopy keeps them
+        self.copies = {storage_address(value): copied[id(value)] for value in originals if id(value) in copied}
         self.output_shape: tuple[int, ...] | None = None
         super().__init__(self._per_sample, type(module).__name__)
 
@@ -109,7 +113,10 @@ class ModuleLoss(FunctionLoss):
         return own
 
     def to(self, dtype: torch.dtype, device: torch.device) -> ModuleLoss:
-        return self._copy(copy.deepcopy(self.module).to(device, dtype))
+        copied: dict[int, Any] = {}
+        own = self._copy(copy.deepcopy(self.module, copied).to(device, dtype))
+        own.copies = {place: copied.get(id(value), value) for place, value in self.copies.items()}
+        return own
 
     def _copy(self, module: nn.Module) -> ModuleLoss:
         own = copy.copy(self)
