@@ -187,7 +187,7 @@ def uncancelled_size(problem: Problem, part: str, vector: Tensor) -> float:
     inputs, targets, weights = next(iter(problem.batches(samples_at_once(problem, 1))))
     every_other = take_rows(inputs, slice(None, None, 2)), targets[::2], weights[::2]
     product = PRODUCTS[part](BatchGraph(problem, every_other, together=False))
-    return float(product(vector.T).abs().max())
+    return float(product(vector.T.to(problem.parameters)).abs().max())
 
 
 def columns_at_once(problem: Problem) -> int:

@@ -13,6 +13,7 @@ from torch.utils.checkpoint import CheckpointError
 
 from hessmap.curvature.agreement import random_vector
 from hessmap.curvature.batch_graph import PRODUCTS, BatchGraph
+from hessmap.curvature.fallbacks import is_out_of_memory
 from hessmap.errors import HessmapError, UnsupportedNetwork, sentence
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ element 0 of tensors does not require grad and does not have a grad_fn.
         remedy = "Switch it off, for example with model.gradient_checkpointing_disable()"
         raise UnsupportedNetwork(sentence(must, got, remedy)) from error
     except Exception as error:
-        if isinstance(error, RuntimeError) and _is_raised_by_torch(error):
+        if isinstance(error, RuntimeError) and _is_raised_by_torch(error) and not is_out_of_memory(error):
             reason = str(error).strip().splitlines()[0].rstrip(".")
             raise UnsupportedNetwork(sentence(must, f"it says: {reason}")) from error
         error.add_note("raised while the model was differentiated")
