@@ -15,7 +15,7 @@ from torch import Tensor
 
 from hessmap.curvature.agreement import disagreement, random_vector, tolerance
 from hessmap.curvature.chain import flat_inputs
-from hessmap.curvature.chain_products import ChainPiece, chain_piece
+from hessmap.curvature.chain_products import ChainPiece, chain_piece, has_functional_term, output_curvature
 from hessmap.curvature.fallbacks import is_answerable, reason_of
 from hessmap.curvature.lifted.assembly import add_pair
 from hessmap.curvature.lifted.batch_call import batch_call
@@ -28,7 +28,6 @@ from hessmap.curvature.problem import Problem
 from hessmap.curvature.products import hessian_product, uncancelled_size
 from hessmap.curvature.recording import recording_of
 from hessmap.curvature.second_derivatives import SYMMETRY_TOLERANCE, asymmetric
-from hessmap.results import Part
 
 _SWEPT = 2**28  # bytes of a sweep that still stay near the processor; beyond, more calls cost less than more memory
 
@@ -44,8 +43,9 @@ class DenseHessian:
 
 
 @torch.inference_mode(False)
-def dense_hessian(problem: Problem, part: Part) -> DenseHessian:
-    """One of the three Hessians as a dense matrix in the layout and the number format of the problem."""
+def dense_hessian(problem: Problem, part: str) -> DenseHessian:
+    """One of the three Hessians, or the empirical Fisher matrix, as a dense matrix in the layout and the number format
+    of the problem."""
     size = problem.num_parameters
     require_memory(
         f"the dense Hessian of {size} parameters",
@@ -92,12 +92,9 @@ def _following() -> Iterator[None]:
         raise _NotFollowedError(error) from error
 
 
-def _autograd_matrix(problem: Problem, part: Part, reason: str) -> DenseHessian:
+def _autograd_matrix(problem: Problem, part: str, reason: str) -> DenseHessian:
     matrix = hessian_product(problem, part, torch.eye(problem.num_parameters, dtype=problem.dtype))
-    size = max(float(matrix.abs().max()), uncancelled_size(problem, part, _probe(problem)))
-    asymmetry = float((matrix - matrix.T).abs().max()) / (size or 1.0)
-    if not asymmetry <= SYMMETRY_TOLERANCE:
-        raise asymmetric(asymmetry)
+    asymmetry = require_symmetric_matrix(problem, part, matrix)
     matrix = (matrix + matrix.T) / 2
     check = max(asymmetry, _disagreement(problem, part, matrix))
     doubt = (
@@ -106,7 +103,18 @@ def _autograd_matrix(problem: Problem, part: Part, reason: str) -> DenseHessian:
     return DenseHessian(matrix, check, "autograd", (f"by autograd: {reason}", *doubt))
 
 
-def _disagreement(problem: Problem, part: Part, matrix: Tensor) -> float:
+def require_symmetric_matrix(problem: Problem, part: str, matrix: Tensor) -> float:
+    """The largest entry of H - H^T relative to H, of a matrix or a diagonal block that products made; raises if it is
+    more than rounding. Where the samples cancel each other, it is relative to what cancelled."""
+    asymmetry = float((matrix - matrix.T).abs().max()) if matrix.numel() else 0.0
+    size = max(float(matrix.abs().max()), uncancelled_size(problem, part, _probe(problem))) if asymmetry else 1.0
+    asymmetry /= size or 1.0
+    if not asymmetry <= SYMMETRY_TOLERANCE:
+        raise asymmetric(asymmetry)
+    return asymmetry
+
+
+def _disagreement(problem: Problem, part: str, matrix: Tensor) -> float:
     """How far the product with one random vector is from autograd's."""
     vector = _probe(problem)
     expected = hessian_product(problem, part, vector)
@@ -121,7 +129,7 @@ def _probe(problem: Problem) -> Tensor:
 
 
 @torch.no_grad()
-def _lifted_matrix(problem: Problem, network: Network, part: Part) -> tuple[Tensor, tuple[str, ...]]:
+def _lifted_matrix(problem: Problem, network: Network, part: str) -> tuple[Tensor, tuple[str, ...]]:
     buffer = HessianBuffer(problem.layout, _uses(network), problem.dtype)
     links = lifted_chain(network)
     for data, targets, weights in problem.batches(_samples_at_once(problem, network)):
@@ -137,11 +145,11 @@ def _lifted_matrix(problem: Problem, network: Network, part: Part) -> tuple[Tens
         with _following():
             residual = (weights[:, None] * problem.loss.gradient(outputs, targets)).to(outputs.dtype)
             if part != "functional":
-                hessian = (weights[:, None, None] * problem.loss.hessian(outputs, targets)).to(outputs.dtype)
+                hessian = output_curvature(problem.loss, part, outputs, targets, weights).to(outputs.dtype)
             lifted = first_derivatives(network, data, residual, with_jacobians=part != "functional")
         # The weighted output Hessian times the Jacobian, per call.
         curved = [] if hessian is None else [hessian @ jacobian for jacobian in lifted.jacobians]
-        _add_batch(buffer, problem, network, lifted, curved, with_functional=part != "outer_product")
+        _add_batch(buffer, problem, network, lifted, curved, with_functional=has_functional_term(part))
         buffer.is_first_batch = False
     matrix = buffer.matrix
     if part == "loss" and problem.l2:
@@ -199,7 +207,7 @@ def _add_chain(buffer: HessianBuffer, network: Network, piece: ChainPiece) -> No
                 add_pair(buffer, early, late, outputs, curvature, moved)
 
 
-def _add_unlifted(matrix: Tensor, problem: Problem, network: Network, part: Part) -> tuple[str, ...]:
+def _add_unlifted(matrix: Tensor, problem: Problem, network: Network, part: str) -> tuple[str, ...]:
     """Rows and columns of the parameters that no known call used: zero if the loss never sees them, else autograd."""
     lifted, recording = set(_uses(network)), recording_of(problem)
     notes = []
