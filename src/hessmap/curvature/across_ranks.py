@@ -9,7 +9,6 @@ import torch.distributed as dist
 from torch import Tensor
 
 from hessmap.curvature.error_origin import is_out_of_memory
-from hessmap.curvature.fisher import FisherOperator
 from hessmap.curvature.hessians import Hessian
 from hessmap.curvature.operator import SymmetricOperator
 from hessmap.errors import NotReproducible, RankLost, require, sentence
@@ -23,7 +22,7 @@ class AcrossRanks(SymmetricOperator):
     iterations in step.
     """
 
-    def __init__(self, local: Hessian | FisherOperator, timeout: float = 60.0) -> None:
+    def __init__(self, local: Hessian, timeout: float = 60.0) -> None:
         must = "data-parallel products need an initialised process group"
         ready = dist.is_available() and dist.is_initialized()
         require(ready, must, "there is none", "Call torch.distributed.init_process_group, as under torchrun")
@@ -73,7 +72,7 @@ class AcrossRanks(SymmetricOperator):
             raise NotReproducible(sentence(must, got, "Broadcast the model from process 0 first"))
 
 
-def across_ranks(local: Hessian | FisherOperator, *, timeout: float = 60.0) -> AcrossRanks:
+def across_ranks(local: Hessian, *, timeout: float = 60.0) -> AcrossRanks:
     """The operator of all shards, from that of this process's: ``across_ranks(loss_hessian(problem))``.
 
     A process that does not answer within ``timeout`` seconds is an error in the others. Tested with gloo on CPUs;

@@ -15,6 +15,7 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 from hessmap.curvature.agreement import disagreement, random_vector, tolerance
+from hessmap.curvature.fallbacks import is_answerable
 from hessmap.curvature.memory import unwritten
 from hessmap.errors import HessmapError
 
@@ -88,7 +89,7 @@ class BatchGraph:
 
     def vjp(self, roots: Sequence[Root | None], places: Sequence[Tensor], cotangents: Sequence[Tensor]) -> list[Tensor]:
         """Cotangents (first axis: rows) of the roots, in the places; what does not depend on a place gives zero."""
-        return vjp_rows(roots, places, cotangents, self.together)
+        return vjp_rows(roots, places, cotangents, self.together, problem=self.problem)
 
 
 def has_slow_convolutions(problem: Problem) -> bool:
@@ -105,13 +106,18 @@ def may_be_rewritten(problem: Problem) -> bool:
         if problem.device.type != "cpu":
             return False
         few = next(iter(problem.batches(2)))
+        with torch.no_grad():
+            plain = problem.forward(problem.named, few[0])
         try:
             with torch.no_grad():
-                rewritten, plain = (problem.forward(problem.named, few[0], fast=fast) for fast in (True, False))
+                rewritten = problem.forward(problem.named, few[0], fast=True)
             if torch.equal(rewritten, plain):  # nothing to rewrite
                 return True
             found = loss_product(BatchGraph(problem, few, together=False, fast=True))(row)
-        except (RuntimeError, HessmapError):  # a view of what does not lie in memory as torch lays it
+        except (RuntimeError, HessmapError) as error:  # a view of what does not lie in memory as torch lays it
+            if not is_answerable(error):
+                raise
+            problem.count_fallback("convolutions and batch norms are torch's own, which are slower", error)
             return False
         expected = loss_product(BatchGraph(problem, few, together=False, fast=False))(row)
         return disagreement(found, expected) <= tolerance(problem.dtype)
@@ -127,23 +133,26 @@ def vjp_rows(
     together: bool,
     *,
     side_by_side: bool = False,
+    problem: Problem | None = None,
 ) -> list[Tensor]:
     """Cotangents (first axis: rows) of the roots, in the places, all at once or one by one; the graph stays.
 
+    Where an operation has no batched derivative, rows that were to go together go one by one, which is counted in the
+    notes of the ``problem``.
     ``side_by_side`` lays the rows of a sample next to each other in memory; their axis is the first all the same.
     """
     used = [(root, given) for root, given in zip(roots, cotangents, strict=True) if _has_graph(root)]
     count = len(cotangents[0])
     ends, given = [root for root, _ in used], [cotangent for _, cotangent in used]
     if used and together and count > _FEW:
-        images = _images(ends, places, given, together=True)
+        images = _batched_images(problem, ends, places, given)
         return [_zeros(count, place) if image is None else image for image, place in zip(images, places, strict=True)]
     if used and count == 1 and not side_by_side:
-        images = _images(ends, places, [cotangent[0] for cotangent in given], together=False)
+        images = _images(ends, places, [cotangent[0] for cotangent in given])
         return [_zeros(1, place) if image is None else image[None] for image, place in zip(images, places, strict=True)]
     found = [_zeros(count, place, side_by_side) for place in places]
     for number in range(count) if used else ():
-        images = _images(ends, places, [cotangent[number] for cotangent in given], together=False)
+        images = _images(ends, places, [cotangent[number] for cotangent in given])
         for total, image in zip(found, images, strict=True):
             if image is not None:
                 total[number] = image
@@ -161,20 +170,25 @@ def _zeros(count: int, place: Tensor, side_by_side: bool = False) -> Tensor:
 
 
 def _images(
-    ends: list[Any], places: Sequence[Tensor], cotangents: list[Tensor], together: bool
+    ends: list[Any], places: Sequence[Tensor], cotangents: Sequence[Tensor], are_batched: bool = False
+) -> Sequence[Tensor | None]:
+    return torch.autograd.grad(
+        ends, places, cotangents, retain_graph=True, allow_unused=True, is_grads_batched=are_batched
+    )
+
+
+def _batched_images(
+    problem: Problem | None, ends: list[Any], places: Sequence[Tensor], cotangents: list[Tensor]
 ) -> Sequence[Tensor | None]:
     try:
-        return torch.autograd.grad(
-            ends, places, cotangents, retain_graph=True, allow_unused=True, is_grads_batched=together
-        )
-    except RuntimeError:
-        if not together:
+        return _images(ends, places, cotangents, are_batched=True)
+    except RuntimeError as error:  # some operations have no batched derivative (group norm, functions of one's own)
+        if not is_answerable(error):
             raise
-    # Some operations have no batched derivative (grouped convolutions).
-    single = [
-        torch.autograd.grad(ends, places, given, retain_graph=True, allow_unused=True)
-        for given in zip(*cotangents, strict=True)
-    ]
+        failure = error
+    single = [_images(ends, places, given) for given in zip(*cotangents, strict=True)]
+    if problem is not None:
+        problem.count_fallback("products with several vectors were made one by one", failure)
     return [None if parts[0] is None else torch.stack(parts) for parts in zip(*single, strict=True)]
 
 

@@ -6,8 +6,9 @@ V is a tangent of the weights; d is the derivative along it. With a the inputs o
     outputs     dg = A dz                           A = d2loss/doutput2
     backwards   dW = dg a^T + g da^T,   dg = s (W^T dg + V^T g) + b dz      b = activation''(z) (W^T g)
 
-(Pearlmutter 1994). H_o keeps A and leaves out what g enters; H_f does the reverse. Samples come first, then vectors:
-rows of (samples, vectors, units) are ready for the next product without a copy.
+(Pearlmutter 1994). H_o keeps A and leaves out what g enters; H_f does the reverse; the empirical Fisher matrix has
+(dloss/doutput)(dloss/doutput)^T for A. Samples come first, then vectors: rows of (samples, vectors, units) are ready
+for the next product without a copy.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ from torch import Tensor
 from hessmap.curvature.chain import Link, activation_derivatives, flat_inputs
 
 if TYPE_CHECKING:
+    from hessmap.curvature.losses import Loss
     from hessmap.curvature.problem import Problem
 
-CHAIN_PARTS = ("loss", "outer_product", "functional")
 _FEWEST_SAMPLES, _ENTRIES = 256, 2**17  # samples at once: as many as keep a layer's numbers in the cache
 _BLOCK = 16
 _COPIES = 8  # of a layer's numbers that a product holds at once
@@ -185,6 +186,19 @@ def chain_product(
     )
 
 
+def output_curvature(loss: Loss, part: str, outputs: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
+    """A of J^T A J, times the weights of the samples: (samples, outputs, outputs)."""
+    if part != "empirical_fisher":
+        return weights[:, None, None] * loss.hessian(outputs, targets)
+    slopes = loss.gradient(outputs, targets)
+    return (weights[:, None] * slopes)[:, :, None] * slopes[:, None]
+
+
+def has_functional_term(part: str) -> bool:
+    """Whether second derivatives of the outputs enter."""
+    return part in ("loss", "functional")
+
+
 @torch.no_grad()
 def chain_piece(
     problem: Problem, links: Sequence[Link], inputs: Tensor, targets: Tensor, weights: Tensor, part: str
@@ -198,8 +212,8 @@ def chain_piece(
         slopes.append(slope)
         seconds.append(second)
     outputs = entering.pop()
-    curvature = weights[:, None, None] * problem.loss.hessian(outputs, targets) if part != "functional" else None
-    gradient = weights[:, None] * problem.loss.gradient(outputs, targets) if part != "outer_product" else None
+    curvature = output_curvature(problem.loss, part, outputs, targets, weights) if part != "functional" else None
+    gradient = weights[:, None] * problem.loss.gradient(outputs, targets) if has_functional_term(part) else None
     steps: list[ChainStep] = []
     for place in reversed(range(len(links))):
         link, is_last = links[place], place == len(links) - 1

@@ -21,15 +21,24 @@ _MISMATCHES = ("shape", "size", "dtype", "xpected")  # words of torch's refusals
 _NO_MEMORY = ("out of memory", "not enough memory", "can't allocate memory")
 
 
-def is_out_of_memory(error: BaseException) -> bool:
-    """Whether the memory of the machine or of a device ran out; torch says it of the machine's in a RuntimeError.
+def is_out_of_memory(error: BaseException | None) -> bool:
+    """Whether the memory of the machine or of a device ran out, by an error or by what it was raised from.
+
+    torch raises a plain RuntimeError for the memory of the machine, known by its text.
 
     >>> is_out_of_memory(RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried .."))
     True
+    >>> is_out_of_memory(MemoryError()), is_out_of_memory(RuntimeError("Batching rule not implemented"))
+    (True, False)
     """
-    is_plain = type(error) is RuntimeError and any(words in str(error) for words in _NO_MEMORY)
-    is_named = isinstance(error, MemoryError | torch.OutOfMemoryError) and not isinstance(error, HessmapError)
-    return is_plain or is_named
+    while error is not None:
+        if not isinstance(error, HessmapError):
+            if isinstance(error, MemoryError | torch.OutOfMemoryError):
+                return True
+            if isinstance(error, RuntimeError) and any(words in str(error) for words in _NO_MEMORY):
+                return True
+        error = error.__cause__
+    return False
 
 
 def is_raised_in_torch(error: BaseException) -> bool:

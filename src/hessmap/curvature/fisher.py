@@ -2,55 +2,19 @@
 
 from __future__ import annotations
 
-from torch import Tensor
-
-from hessmap.curvature.layers.diagonal import exact_diagonal
-from hessmap.curvature.layout import Layout
+from hessmap.curvature.hessians import Hessian
 from hessmap.curvature.losses import require_parts
-from hessmap.curvature.operator import SymmetricOperator
 from hessmap.curvature.problem import Problem, require_problem
-from hessmap.curvature.products import BlockProducts
-from hessmap.curvature.second_derivatives import require_symmetric_products, twice_differentiable
 from hessmap.errors import InvalidInput, sentence
-from hessmap.results import Provenance
 
 
-class FisherOperator(SymmetricOperator):
-    """Products with the Fisher information, or with the empirical one."""
-
-    def __init__(self, problem: Problem, kind: str) -> None:
-        self.problem = problem
-        self.kind = kind
-        self.layout: Layout = problem.layout
-        self.dtype = problem.parameters.dtype
-        self._products = BlockProducts(problem, kind)
-
-    @property
-    def size(self) -> int:
-        return self.problem.num_parameters
-
-    @property
-    def provenance(self) -> Provenance:
-        return self.problem.provenance
-
-    def expect_products(self, count: int) -> None:
-        self._products.expect(count)
-
-    def matmat(self, vectors: Tensor) -> Tensor:
-        with twice_differentiable():
-            require_symmetric_products(self.problem, self.kind)
-            return self._products(vectors)
-
-    def exact_diagonal(self, max_products: float | None = None) -> Tensor | None:
-        return exact_diagonal(self.problem, self.kind, max_products=max_products)
-
-
-def fisher(problem: Problem) -> FisherOperator:
+def fisher(problem: Problem) -> Hessian:
     """E_x E_y[grad log p(y|x) grad log p(y|x)^T], y drawn from the MODEL's own distribution, not from the data.
 
     The loss must be minus the logarithm of such a distribution whose natural parameters are the outputs: softmax
     cross-entropy, or squared (a Gaussian of unit variance). There it equals the outer-product Hessian, for any targets
-    (Martens 2020, "New insights and perspectives on the natural gradient method", section 9).
+    (Martens 2020, "New insights and perspectives on the natural gradient method", section 9): this is that operator,
+    with its dense engine and its scale.
 
     >>> import torch, hessmap as hm
     >>> problem = hm.Problem(torch.nn.Linear(2, 2), "cross_entropy", torch.eye(2), torch.tensor([0, 1]))
@@ -64,10 +28,10 @@ def fisher(problem: Problem) -> FisherOperator:
         must = "the Fisher information needs a loss that is minus a log-likelihood with the outputs as parameters"
         remedy = "Use outer_product_hessian(problem), or empirical_fisher(problem)"
         raise InvalidInput(sentence(must, f"'{problem.loss.name}' is not known to be one", remedy))
-    return FisherOperator(problem, "outer_product")
+    return Hessian(problem, "outer_product")
 
 
-def empirical_fisher(problem: Problem) -> FisherOperator:
+def empirical_fisher(problem: Problem) -> Hessian:
     """E[g g^T] of the gradients g of each sample's loss at its GIVEN target: not the Fisher information, and no
     approximation of the Hessian away from a well-specified optimum (Kunstner, Balles & Hennig 2019).
 
@@ -77,4 +41,4 @@ def empirical_fisher(problem: Problem) -> FisherOperator:
     torch.Size([6, 6])
     """
     require_problem(problem)
-    return FisherOperator(problem, "empirical_fisher")
+    return Hessian(problem, "empirical_fisher")

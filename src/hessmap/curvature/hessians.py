@@ -1,42 +1,50 @@
-"""The three Hessians of a problem as symmetric operators: H_L = H_o + H_f (+ 2 l2 I)."""
+"""The three Hessians of a problem as symmetric operators, H_L = H_o + H_f (+ 2 l2 I), and the empirical Fisher matrix.
+
+A product is always made from the model: neither ``to_dense`` nor a measurement changes what ``H @ v`` computes.
+"""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import cached_property
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from hessmap.curvature.lanczos import spectral_norm
 from hessmap.curvature.layers.diagonal import exact_diagonal
-from hessmap.curvature.lifted import DenseHessian, dense_hessian
+from hessmap.curvature.lifted import DenseHessian, dense_hessian, require_symmetric_matrix
 from hessmap.curvature.losses import require_parts
-from hessmap.curvature.operator import SymmetricOperator
+from hessmap.curvature.operator import KEPT, Places, SymmetricOperator
 from hessmap.curvature.problem import Problem, require_problem
 from hessmap.curvature.products import BlockProducts
 from hessmap.curvature.second_derivatives import require_symmetric_products, twice_differentiable
 from hessmap.results import Part, Provenance
 
+Kind = Part | Literal["empirical_fisher"]
+
 _SMALL = 3000  # parameters of a chain whose matrix costs as much as a product with a third of them, or less
 _PRODUCTS_OF_A_MATRIX = 1 / 3
+_TINY = 256  # parameters up to which the whole matrix costs no more than to prepare for products
 
 
 class Hessian(SymmetricOperator):
-    """One of the three Hessians. Products are matrix-free until ``to_dense`` was called, then they use the matrix."""
+    """One of the three Hessians, or the empirical Fisher matrix. Products are matrix-free; the dense form has an engine
+    of its own, and is never what products use."""
 
     makes_new_images = True
 
-    def __init__(self, problem: Problem, part: Part) -> None:
+    def __init__(self, problem: Problem, part: Kind) -> None:
         require_problem(problem)
-        if part != "loss":
+        if part in ("outer_product", "functional"):
             require_parts(problem.loss, f"the {part.replace('_', '-')} Hessian")
         self.problem = problem
         self.part = part
         self.layout = problem.layout
         self.dtype = problem.parameters.dtype
         self._products = BlockProducts(problem, part)
-        self._dense: DenseHessian | None = None
+        self._kept: DenseHessian | None = None
+        self._dense_notes: tuple[str, ...] = ()
 
     @property
     def size(self) -> int:
@@ -45,36 +53,53 @@ class Hessian(SymmetricOperator):
     @property
     @twice_differentiable()
     def block_size(self) -> int:
-        return super().block_size if self._dense is not None else self._products.block_size
+        return self._products.block_size
 
     @property
-    def scale(self) -> float:
-        """||H_L||, for all three Hessians: a part that vanishes beside the whole has no rank of its own."""
-        return loss_norm(self.problem)
+    def scale(self) -> float | None:
+        """||H_L||, for all three Hessians: a part that vanishes beside the whole has no rank of its own. The empirical
+        Fisher matrix is no part of it, and has a scale of its own."""
+        return None if self.part == "empirical_fisher" else loss_norm(self.problem)
 
     @property
     def notes(self) -> tuple[str, ...]:
         """How the dense form was found, once it was asked for, and what was done to the user's problem."""
-        return self.problem.notes + (self._dense.notes if self._dense else ())
+        return self.problem.notes + self._dense_notes
 
     @property
     def provenance(self) -> Provenance:
         return replace(self.problem.provenance, notes=self.notes)
 
-    @cached_property
-    @twice_differentiable()
+    @property
     def dense(self) -> DenseHessian:
-        self._dense = dense_hessian(self.problem, self.part)
-        return self._dense
+        """The dense form, with how it was found and checked. The matrix is the caller's own: a small one is kept and
+        copied at every call, a large one is found at every call."""
+        found = self._found_dense()
+        return replace(found, matrix=found.matrix.clone()) if found is self._kept else found
+
+    @twice_differentiable()
+    def _found_dense(self) -> DenseHessian:
+        """The dense form, not to be changed: a small one is kept."""
+        found = self._kept or dense_hessian(self.problem, self.part)
+        self._dense_notes = found.notes
+        self._kept = found if found.matrix.nbytes <= KEPT else None
+        return found
 
     def expect_products(self, count: int) -> None:
-        """Write the matrix down where that costs less than so many products; else leave it to them to prepare."""
-        if self._dense is None and count >= _PRODUCTS_OF_A_MATRIX * self.size and self._is_small_chain:
+        """Write the matrix down for ``matrix_for_products``, or leave it to the products to prepare."""
+        if self._is_worth_writing_down(count) and self._kept is None:
             self.problem.add_note(
                 f"the {self.part} Hessian was written down for {count} products, which use the matrix"
             )
-            self.to_dense()
+            self._found_dense()
         self._products.expect(count)
+
+    def matrix_for_products(self, count: int) -> Tensor | None:
+        """That of a small chain, where it costs less than so many products; ``H @ v`` goes on without it."""
+        return self.to_dense() if self._is_worth_writing_down(count) else None
+
+    def _is_worth_writing_down(self, count: int) -> bool:
+        return count >= _PRODUCTS_OF_A_MATRIX * self.size and self._is_small_chain
 
     @property
     def _is_small_chain(self) -> bool:
@@ -82,25 +107,38 @@ class Hessian(SymmetricOperator):
         return self.size <= _SMALL and self.dtype == torch.float64 and fits and self._products.is_chain
 
     def matmat(self, vectors: Tensor) -> Tensor:
-        if self._dense is not None:
-            return (self._dense.matrix @ vectors.to(self._dense.matrix)).to(vectors)
         with twice_differentiable():
             require_symmetric_products(self.problem, self.part)
             return self._products(vectors)
 
     def exact_diagonal(self, max_products: float | None = None) -> Tensor | None:
-        """That of the matrix if it was written down, else from the structure of layers where that tells it."""
-        if self._dense is not None:
-            return self._dense.matrix.diagonal().to("cpu", torch.float64)
+        """From the structure of layers where that tells it."""
         return exact_diagonal(self.problem, self.part, max_products=max_products)
 
     def to_dense(self) -> Tensor:
-        """The matrix that products use from now on, not a copy of it: change a clone."""
+        """The matrix, in memory that nothing else uses; products are made as before."""
         return self.dense.matrix
 
+    @twice_differentiable()
+    def dense_block(self, rows: Places, columns: Places) -> Tensor:
+        """By products with the unit vectors of the block, or by the dense engine where the matrix is tiny, or fits the
+        budget and the block is a large part of it."""
+        places = torch.arange(self.size)
+        fewest = min(len(places[rows]), len(places[columns]))
+        fits = self.dtype.itemsize * self.size**2 <= self.problem.memory_budget
+        if self.size <= _TINY or (fits and fewest >= _PRODUCTS_OF_A_MATRIX * self.size):
+            return self.to_dense()[rows][:, columns].clone()
+        found = super().dense_block(rows, columns)
+        if not torch.equal(places[rows], places[columns]):
+            return found
+        require_symmetric_matrix(self.problem, self.part, found)
+        return (found + found.T) / 2
+
     def in_single_precision(self) -> Hessian | None:
-        """Products with a copy of the model in float32; None where it has none, or where the matrix is at hand."""
-        single = self.problem.in_single_precision() if self._dense is None else None
+        """Products with a copy of the model in float32; None where it has none, or where measurements have a matrix to
+        multiply with, which is cheaper."""
+        has_matrix = self._kept is not None and self._is_small_chain
+        single = None if has_matrix else self.problem.in_single_precision()
         if single is None:
             return None
         narrow = Hessian(single, self.part)
@@ -108,7 +146,8 @@ class Hessian(SymmetricOperator):
         return narrow
 
     def __repr__(self) -> str:
-        return f"{self.part} Hessian of size {self.size} of {self.problem!r}"
+        name = "empirical Fisher matrix" if self.part == "empirical_fisher" else f"{self.part} Hessian"
+        return f"{name} of size {self.size} of {self.problem!r}"
 
 
 def loss_hessian(problem: Problem) -> Hessian:

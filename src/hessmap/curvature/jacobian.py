@@ -8,11 +8,12 @@ import torch
 from torch import Tensor
 from torch.func import vjp, vmap
 
+from hessmap.curvature.fallbacks import is_answerable
 from hessmap.curvature.memory import require_memory
 from hessmap.curvature.nested_tensors import Inputs, map_tensors, num_rows, take_rows
 from hessmap.curvature.problem import Problem, require_problem
 from hessmap.curvature.risk import outputs_and_vjp
-from hessmap.errors import InvalidInput, checked_count, require, require_name
+from hessmap.errors import checked_count, require, require_name
 
 Kernel = Literal["full", "trace", "single_output"]
 
@@ -71,7 +72,10 @@ def _rows(problem: Problem, inputs: Inputs) -> Tensor:
 
     try:
         jacobian: Tensor = vmap(one)(inputs)
-    except (RuntimeError, InvalidInput):  # modules that write in place or branch on values, functions of one's own
+    except Exception as error:  # modules that write in place or branch on values, functions of one's own
+        if not is_answerable(error):
+            raise
+        problem.count_fallback("output Jacobians were made sample by sample", error)
         jacobian = torch.stack([_rows_of_one(problem, inputs, number) for number in range(num_rows(inputs))])
     return jacobian.detach()
 

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 from hessmap.curvature.batch_formats import label_name
-from hessmap.curvature.error_origin import is_out_of_memory
 from hessmap.curvature.evaluation import Forward, main_output
+from hessmap.curvature.fallbacks import is_answerable, reason_of
 from hessmap.curvature.losses import LabelledCall, Loss, ModelLoss, recognised_loss
 from hessmap.curvature.nested_tensors import Inputs, num_rows, take_rows
 from hessmap.errors import InvalidInput, require, sentence
@@ -71,8 +71,9 @@ def read_model_loss(
     own = [(_loss_of(given), given, some) for given, some in returned]
     loss = recognised_loss([LabelledCall(main_output(given)[0], value, some) for value, given, some in own])
     if loss is not None:
-        forward = _without_labels(call, inputs, name, main_output(returned[0][0])[0])
-        return ModelLossReading(loss, forward, f"the model's own loss was recognised as '{loss.name}', by its value")
+        forward, why = _without_labels(call, inputs, name, main_output(returned[0][0])[0])
+        note = f"the model's own loss was recognised as '{loss.name}', by its value{why}"
+        return ModelLossReading(loss, forward, note)
     for part, (value, _, _) in zip(parts, own, strict=True):
         alone = call(take_rows(inputs, part), _losses).mean()
         if not bool((alone - value).abs() <= _SAME * value.abs().clamp(min=1e-3)):
@@ -100,8 +101,9 @@ def _losses(model: nn.Module, inputs: Inputs) -> Tensor:
 
 def _without_labels(
     call: Callable[[Inputs, Forward | None], Any], inputs: dict[str, Any], name: str, outputs: Tensor
-) -> Forward | None:
-    """A call that does not compute the loss, where the outputs are the same without labels (those of T5 are not)."""
+) -> tuple[Forward | None, str]:
+    """A call that does not compute the loss, where the outputs are the same without labels (those of T5 are not), or
+    why there is none."""
 
     def forward(model: nn.Module, given: Any) -> Any:
         return model(**{key: value for key, value in given.items() if key != name})
@@ -109,7 +111,8 @@ def _without_labels(
     try:
         alone, _ = main_output(call(inputs, forward))
     except Exception as error:  # a user's model that needs its labels may raise anything
-        if is_out_of_memory(error):
+        if not is_answerable(error, refusals=True):
             raise
-        return None
-    return forward if alone.shape == outputs.shape and torch.allclose(alone, outputs) else None
+        return None, f"; it is called with its labels, because it fails without them ({reason_of(error)})"
+    is_same = alone.shape == outputs.shape and torch.allclose(alone, outputs)
+    return (forward, "") if is_same else (None, "; it is called with its labels, because its outputs depend on them")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
@@ -12,11 +13,16 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from hessmap.curvature.layout import Layout
+from hessmap.curvature.memory import require_memory
 from hessmap.errors import require
 from hessmap.results import Provenance
 from hessmap.results.html_tables import html_table
 
+Places = slice | Tensor  # some rows or columns of an operator
+
+KEPT = 2**27  # bytes of a dense form up to which an operator keeps it, to copy from
 _SHOWN_BLOCKS = 30
+_COLUMNS, _TOGETHER = 64, 2**28  # of a block that are multiplied together: so many, and so many bytes of vectors
 
 if TYPE_CHECKING:
     from scipy.sparse.linalg import LinearOperator as ScipyOperator
@@ -77,8 +83,24 @@ class LinearOperator(ABC):
         found: NDArray[Any] = (self @ given).detach().to("cpu", torch.float64).numpy()
         return found.astype(vectors.dtype) if vectors.dtype.kind == "f" else found
 
+    def matrix_for_products(self, count: int) -> Tensor | None:
+        """The dense form, to multiply with instead, where writing it down costs less than about so many products."""
+        return None
+
     def to_dense(self) -> Tensor:
+        """The matrix, in memory that the operator does not use: the caller may change it."""
         return self.matmat(torch.eye(self.shape[1], dtype=self.dtype))
+
+    def _copy_of_kept(self, find: Callable[[], Tensor]) -> Tensor:
+        """A dense form for a caller to change. A small one is found once and copied at every call; a large one is found
+        at every call, because a second one may not fit the memory."""
+        kept: Tensor | None = self.__dict__.get("_kept_matrix")
+        if kept is None:
+            kept = find()
+            if kept.nbytes > KEPT:
+                return kept
+            self.__dict__["_kept_matrix"] = kept
+        return kept.clone()
 
     def to_scipy(self) -> ScipyOperator:
         """The same products for ``scipy.sparse.linalg``, which calls them with arrays in float64.
@@ -141,6 +163,24 @@ class SymmetricOperator(LinearOperator):
         """The diagonal in float64 where more is known than products, at the cost of at most about so many; or None."""
         return None
 
+    def dense_block(self, rows: Places, columns: Places) -> Tensor:
+        """The entries at some rows and columns, from a product for each of the columns, or of the rows if these are
+        fewer: never more than the block needs, however large the operator is."""
+        places = [torch.arange(self.size)[chosen] for chosen in (rows, columns)]
+        if len(places[0]) < len(places[1]):
+            return self.dense_block(columns, rows).T.contiguous()
+        shape = len(places[0]), len(places[1])
+        what = f"a dense block of {shape[0]} x {shape[1]} entries"
+        require_memory(what, self.dtype.itemsize * shape[0] * shape[1], "Use products with it")
+        found = torch.empty(shape, dtype=self.dtype)
+        step = max(1, min(_COLUMNS, _TOGETHER // (self.dtype.itemsize * max(1, self.size))))
+        for start in range(0, shape[1], step):
+            chosen = places[1][start : start + step]
+            units = torch.zeros(self.size, len(chosen), dtype=self.dtype)
+            units[chosen, torch.arange(len(chosen))] = 1.0
+            found[:, start : start + step] = self.matmat(units)[rows]
+        return found
+
     def block(self, row: str, column: str | None = None) -> LinearOperator:
         """The block of one parameter (symmetric), or of a pair of parameters (rectangular)."""
         from hessmap.curvature.operator_blocks import DiagonalBlock, RectangularBlock
@@ -154,7 +194,7 @@ class SymmetricOperator(LinearOperator):
 
 
 class DenseOperator(SymmetricOperator):
-    """A symmetric matrix as an operator."""
+    """A symmetric matrix as an operator, which is not copied."""
 
     def __init__(self, matrix: Tensor, layout: Layout | None = None, scale: float | None = None) -> None:
         require(
@@ -179,7 +219,10 @@ class DenseOperator(SymmetricOperator):
         return self.matrix @ vectors
 
     def exact_diagonal(self, max_products: float | None = None) -> Tensor | None:
-        return self.matrix.diagonal().to("cpu", torch.float64)
+        return self.matrix.diagonal().to("cpu", torch.float64, copy=True)
+
+    def dense_block(self, rows: Places, columns: Places) -> Tensor:
+        return self.matrix[rows][:, columns].clone()
 
     def to_dense(self) -> Tensor:
-        return self.matrix
+        return self.matrix.clone()

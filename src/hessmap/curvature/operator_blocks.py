@@ -1,20 +1,22 @@
-"""Blocks of a larger symmetric operator, whose products are those of the whole with vectors that are zero elsewhere."""
+"""Blocks of a larger symmetric operator, whose products are those of the whole with vectors that are zero elsewhere.
+
+Their dense forms take products with their own columns alone (``SymmetricOperator.dense_block``): a small block of a
+network whose Hessian fits no memory has a matrix and a spectrum.
+"""
 
 from __future__ import annotations
-
-from functools import cached_property
 
 import torch
 from torch import Tensor
 
-from hessmap.curvature.operator import LinearOperator, SymmetricOperator
+from hessmap.curvature.operator import LinearOperator, Places, SymmetricOperator
 from hessmap.results import Provenance
 
 
 class SymmetricBlock(SymmetricOperator):
     """Some rows and the same columns of a larger operator; it has the larger one's scale and provenance."""
 
-    def __init__(self, whole: SymmetricOperator, places: slice | Tensor) -> None:
+    def __init__(self, whole: SymmetricOperator, places: Places) -> None:
         self.whole = whole
         self.places = places
         self.dtype: torch.dtype = whole.dtype
@@ -30,8 +32,15 @@ class SymmetricBlock(SymmetricOperator):
     def expect_products(self, count: int) -> None:
         self.whole.expect_products(count)
 
+    def matrix_for_products(self, count: int) -> Tensor | None:
+        found = self.whole.matrix_for_products(count)
+        return None if found is None else found[self.places][:, self.places].contiguous()
+
     def matmat(self, vectors: Tensor) -> Tensor:
         return self.whole.matmat(_embedded_rows(vectors, self.places, self.whole.size))[self.places]
+
+    def to_dense(self) -> Tensor:
+        return self._copy_of_kept(lambda: self.whole.dense_block(self.places, self.places))
 
 
 class DiagonalBlock(SymmetricBlock):
@@ -50,13 +59,6 @@ class DiagonalBlock(SymmetricBlock):
     def exact_diagonal(self, max_products: float | None = None) -> Tensor | None:
         diagonal = self.whole.exact_diagonal(max_products)
         return None if diagonal is None else diagonal[self.places]
-
-    @cached_property
-    def _dense(self) -> Tensor:
-        return self.whole.to_dense()[self.places, self.places]
-
-    def to_dense(self) -> Tensor:
-        return self._dense
 
 
 class PrincipalBlock(SymmetricBlock):
@@ -96,10 +98,10 @@ class RectangularBlock(LinearOperator):
         return self.whole.matmat(_embedded_rows(vectors, self.columns, self.whole.size))[self.rows]
 
     def to_dense(self) -> Tensor:
-        return self.whole.to_dense()[self.rows, self.columns]
+        return self._copy_of_kept(lambda: self.whole.dense_block(self.rows, self.columns))
 
 
-def _embedded_rows(vectors: Tensor, places: slice | Tensor, size: int) -> Tensor:
+def _embedded_rows(vectors: Tensor, places: Places, size: int) -> Tensor:
     """The rows of ``vectors`` at their places among ``size``, and zeros elsewhere."""
     padded = vectors.new_zeros(size, vectors.shape[1])
     padded[places] = vectors

@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from hessmap.curvature.error_origin import is_out_of_memory
 from hessmap.curvature.evaluation import Forward
+from hessmap.curvature.fallbacks import Fallbacks, is_answerable
 from hessmap.curvature.first_samples import checked_first_samples
 from hessmap.curvature.frozen_model import FrozenModel, frozen_model
 from hessmap.curvature.given_data import samples_of
@@ -23,7 +23,7 @@ from hessmap.curvature.model_loss_reading import labelled_data
 from hessmap.curvature.nested_tensors import Inputs
 from hessmap.curvature.risk import PASS, risk_gradient, risk_value
 from hessmap.curvature.weighted_samples import Batch, WeightedSamples, checked_weights, weighted_samples
-from hessmap.errors import HessmapError, number_or_none, require, short_text
+from hessmap.errors import number_or_none, require, short_text
 from hessmap.results import Provenance, provenance
 from hessmap.results.html_tables import html_facts
 
@@ -96,6 +96,7 @@ class Problem:
         self.output_shape, self.output_dim = first.output_shape, prod(first.output_shape)
         self._set_parts(first.model, weighted_samples(samples, given_weights, first.loss, self.output_dim, frozen))
         self._later_notes: list[str] = []
+        self._fallbacks = Fallbacks()
         self._first_notes: tuple[str, ...] = (
             *(*frozen.copy_notes, *data_notes, *frozen.format_notes, *first.notes, *sorted(frozen.seen)),
             *(*budget_notes, *frozen.selection_notes),
@@ -118,13 +119,18 @@ class Problem:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What was done to the model and the data, and how products are made once that is decided."""
-        return self._first_notes + tuple(self._later_notes)
+        """What was done to the model and the data, how products are made once that is decided, and how often a slower
+        method was used because a faster one failed."""
+        return (*self._first_notes, *self._later_notes, *self._fallbacks.notes)
 
     def add_note(self, note: str) -> None:
         """Say something more, once; the problem in single precision says the same."""
         if note not in self._later_notes:
             self._later_notes.append(note)
+
+    def count_fallback(self, kind: str, error: Exception) -> None:
+        """Note that a faster method failed and a slower one is used: one note a kind, with how often and why."""
+        self._fallbacks.add(kind, error)
 
     @property
     def num_outputs(self) -> int:
@@ -235,9 +241,10 @@ class Problem:
             inputs, targets, _ = next(iter(single.batches(_FEW)))
             with torch.no_grad():
                 losses = loss.value(single.forward(single.named, inputs), targets)
-        except (HessmapError, RuntimeError, TypeError, ValueError) as error:  # it holds float64 tensors of its own
-            if is_out_of_memory(error):
+        except (RuntimeError, TypeError, ValueError) as error:  # it holds float64 tensors of its own
+            if not is_answerable(error, refusals=True):
                 raise
+            self.count_fallback("all products are in float64: the model or its loss has none in float32", error)
             return None
         return single if bool(torch.isfinite(losses).all()) else None
 

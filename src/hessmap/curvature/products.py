@@ -16,7 +16,7 @@ from torch import Tensor
 from hessmap.curvature.agreement import disagreement, random_vector, tolerance
 from hessmap.curvature.batch_graph import PRODUCTS, BatchGraph, RowProduct
 from hessmap.curvature.chain import Link, chain_of
-from hessmap.curvature.chain_products import CHAIN_PARTS, chain_columns, chain_product
+from hessmap.curvature.chain_products import chain_columns, chain_product
 from hessmap.curvature.differences import require_true_derivatives
 from hessmap.curvature.graph_memory import batch_bytes, bytes_per_sample, samples_at_once
 from hessmap.curvature.nested_tensors import take_rows
@@ -44,7 +44,7 @@ class BlockProducts:
     def __init__(self, problem: Problem, kind: str, by_hand: bool = True, may_trace: bool = True) -> None:
         self.problem = problem
         self.kind = kind
-        self._by_hand = by_hand and kind in CHAIN_PARTS and problem.output_dim <= _SMALL_OUTPUT
+        self._by_hand = by_hand and problem.output_dim <= _SMALL_OUTPUT
         self._stored: list[RowProduct] | None = None
         self._is_decided = not (by_hand and may_trace) or problem.compile is False
         self._is_traced = False
@@ -187,7 +187,7 @@ def uncancelled_size(problem: Problem, part: str, vector: Tensor) -> float:
     inputs, targets, weights = next(iter(problem.batches(samples_at_once(problem, 1))))
     every_other = take_rows(inputs, slice(None, None, 2)), targets[::2], weights[::2]
     product = PRODUCTS[part](BatchGraph(problem, every_other, together=False))
-    return float(product(vector.T).abs().max())
+    return float(product(vector.T.to(problem.parameters)).abs().max())
 
 
 def columns_at_once(problem: Problem) -> int:

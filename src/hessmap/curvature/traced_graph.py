@@ -18,6 +18,8 @@ from torch.func import functionalize
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.node import Node, map_arg
 
+from hessmap.curvature.fallbacks import is_answerable
+
 RowProduct = Callable[[Tensor], Tensor]
 _aten = torch.ops.aten
 _SAME = {_aten.alias.default, _aten.detach.default}
@@ -66,6 +68,8 @@ def folded_graph(product: RowProduct, row: Tensor) -> FoldedGraph:
         with torch.no_grad(), tracing(TracingContext(FakeTensorMode())):  # else torch makes a mode for every node
             traced = _traced(product, row)
     except Exception as error:  # whatever the model's own backward passes raise under a tracer
+        if not is_answerable(error):
+            raise
         raise NotTraceable(f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}") from error
     _drop_zeros(traced.graph)
     with torch.no_grad():
@@ -77,7 +81,9 @@ def _traced(product: RowProduct, row: Tensor) -> fx.GraphModule:
     them into the first."""
     try:
         return make_fx(functionalize(product, remove="mutations"))(row)
-    except RuntimeError:
+    except RuntimeError as error:
+        if not is_answerable(error):
+            raise
         first = make_fx(product)(row)
         _make_factories(first.graph)
         first.recompile()

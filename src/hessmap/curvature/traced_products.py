@@ -21,6 +21,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from hessmap.curvature.agreement import disagreement, random_vector, tolerance
 from hessmap.curvature.batch_graph import PRODUCTS, BatchGraph, RowProduct
+from hessmap.curvature.fallbacks import is_answerable
 from hessmap.curvature.graph_memory import batch_bytes, bytes_per_sample
 from hessmap.curvature.memory import readable_bytes
 from hessmap.curvature.nested_tensors import take_rows
@@ -176,6 +177,8 @@ def _compiled(problem: Problem, graph: FoldedGraph) -> tuple[Callable[..., Any] 
                 function: Callable[..., Any] = torch._inductor.compile(module, given)
                 function(*given)
         except Exception as error:  # a compiler that is broken, or an operation that it has no code for
+            if not is_answerable(error):
+                raise
             return None, f"the compiler failed, {type(error).__name__}"
         return function, ""
 

@@ -113,10 +113,14 @@ def measured_product(matrix: Matrix) -> ScaledProduct:
     return ScaledProduct(partial(_product, matrix), shape[0], check, is_new=matrix.makes_new_images)
 
 
-def announce_products(matrix: Matrix, count: int) -> None:
-    """Tell an operator that about so many products will come: it may prepare for them."""
+def announce_products(matrix: Matrix, product: ScaledProduct, count: int) -> None:
+    """Tell an operator that about so many products will come: it may prepare for them, or have its ``product`` use its
+    matrix. The operator itself stays as it is."""
     if isinstance(matrix, LinearOperator):
         matrix.expect_products(count)
+        written = matrix.matrix_for_products(count)
+        if written is not None:
+            product.use_matrix(written)
 
 
 def _operator_shape(matrix: LinearOperator) -> tuple[int, int]:

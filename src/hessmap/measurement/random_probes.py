@@ -69,7 +69,7 @@ class ProbedOperator:
     def expect_products(self, fewest: int, most: int) -> None:
         """Say how many products will come: at least to the operator, which may prepare for them, at most to who
         watches."""
-        announce_products(self._matrix, fewest)
+        announce_products(self._matrix, self.product, fewest)
         expect_products(most)
 
     def signs(self, count: int) -> Tensor:

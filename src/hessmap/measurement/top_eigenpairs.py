@@ -99,7 +99,7 @@ def top_eigenpairs(
         stored = product.dtype = torch.float32
     plan = EigenpairIteration(size, wanted, width, capacity, most, checked_seed(seed), stored)
     rows = None if start is None else _start_rows(start, size)
-    announce_products(matrix, min(most, expected_products(size, total, width)))
+    announce_products(matrix, product, min(most, expected_products(size, total, width)))
     tried = attempt(matrix, product, plan, rows, chosen_precision(precision, matrix, plan))
     if tried.is_final and tried.pairs is not None:
         return _measurement(matrix, plan, tried.pairs, product.num_products, tried)

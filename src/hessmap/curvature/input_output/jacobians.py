@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.func import jvp, vjp, vmap
 
+from hessmap.curvature.fallbacks import is_answerable
 from hessmap.curvature.input_output.layer_products import LayerProducts
 from hessmap.curvature.input_output.network_function import NetworkFunction
 from hessmap.curvature.memory import require_memory
@@ -67,7 +68,10 @@ def _backward(function: NetworkFunction, inputs: Tensor) -> Tensor:
         units = torch.eye(function.output_dim, dtype=torch.float64)[:, None].expand(-1, len(inputs), -1)
         try:
             (rows,) = torch.autograd.grad(outputs, leaf, units, retain_graph=True, is_grads_batched=True)
-        except RuntimeError:  # an operation that cannot be vectorised: one output at a time
+        except RuntimeError as error:  # an operation that cannot be vectorised: one output at a time
+            if not is_answerable(error):
+                raise
+            function.fallbacks.add("input Jacobians were made output by output", error)
             rows = torch.stack([torch.autograd.grad(outputs, leaf, unit, retain_graph=True)[0] for unit in units])
     return rows.flatten(2).transpose(0, 1)
 
@@ -81,7 +85,10 @@ def _forward(function: NetworkFunction, inputs: Tensor) -> Tensor:
 
     try:
         columns: Tensor = vmap(along)(units)
-    except (RuntimeError, NotImplementedError):  # no forward mode for an operation
+    except Exception as error:  # no forward mode for an operation
+        if not is_answerable(error):
+            raise
+        function.fallbacks.add("input Jacobians were made backwards, by more outputs than inputs", error)
         return _backward(function, inputs)
     return columns.permute(1, 2, 0)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -11,6 +12,7 @@ from torch import Tensor, nn
 from hessmap.curvature.batch_formats import tensor_or_same
 from hessmap.curvature.error_origin import fitting_inputs, noting_forward
 from hessmap.curvature.evaluation import OperationRewriter
+from hessmap.curvature.fallbacks import Fallbacks
 from hessmap.curvature.model_copy import private_copy
 from hessmap.errors import InvalidInput, NotReproducible, UnsupportedNetwork, require, sentence
 from hessmap.networks.module_tree import Rules, sequential_layers
@@ -46,17 +48,27 @@ def _is_plain(layer: nn.Module) -> bool:
 class NetworkFunction:
     """A float64 copy of a model with fixed weights, and the samples: a map from inputs to vectors of outputs.
 
-    ``notes`` says in words whatever was done to the model.
+    ``notes`` says in words whatever was done to the model, and how often a slower method was used because a faster one
+    failed (``fallbacks``).
     """
 
     def __init__(self, model: nn.Module, inputs: Any) -> None:
         require(isinstance(model, nn.Module), "model must be a torch.nn.Module", f"got {type(model).__name__}")
         self.inputs = _samples(inputs)
-        self.model, self.notes = private_copy(model)
+        self.model, self._copy_notes = private_copy(model)
+        self.fallbacks = Fallbacks()
         for parameter in self.model.parameters():
             parameter.requires_grad_(False)
-        self.provenance: Provenance = provenance(data_hash=data_hash(self.inputs.numpy()), notes=self.notes)
+        self._origin = provenance(data_hash=data_hash(self.inputs.numpy()))
         self._probe()
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        return (*self._copy_notes, *self.fallbacks.notes)
+
+    @property
+    def provenance(self) -> Provenance:
+        return replace(self._origin, notes=self.notes)
 
     def _probe(self) -> None:
         few = self.inputs[:3]

@@ -69,6 +69,10 @@ class ScaledProduct:
             self._first = vectors[:, place : place + 1].clone(), scaled[:, place : place + 1].clone()
         return scaled
 
+    def use_matrix(self, matrix: Tensor) -> None:
+        """Multiply with a matrix from now on, which must be that of the operator."""
+        self._product, self._is_new = matrix.matmul, True
+
     def change(self, rounding: float) -> float:
         """How far the first product is from what it was when it is made once more, relative to its size.
 

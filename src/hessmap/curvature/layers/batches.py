@@ -77,7 +77,7 @@ def layer_jacobian(problem: Problem, layer: Layer, inputs: Inputs) -> LayerJacob
     """One vector-Jacobian product per output of the network."""
     outputs, entering, perturbation = perturbed_outputs(problem, layer, inputs)
     basis = torch.eye(outputs.shape[1], dtype=outputs.dtype)[:, None].expand(-1, len(outputs), -1)
-    (jacobian,) = vjp_rows([outputs], [perturbation], [basis], together=True)
+    (jacobian,) = vjp_rows([outputs], [perturbation], [basis], together=True, problem=problem)
     return LayerJacobian(outputs.detach(), entering.detach(), jacobian.transpose(0, 1))
 
 
@@ -111,7 +111,7 @@ def _functional(problem: Problem, layer: Layer, inputs: Inputs, residual: Tensor
     outputs, _, perturbation = perturbed_outputs(problem, layer, inputs)
     slope = functional_slope(outputs, perturbation, residual)
     basis = torch.eye(layer.output_size, dtype=slope.dtype)[:, None].expand(-1, *slope.shape)
-    found = vjp_rows([slope], [perturbation], [basis], together=True)[0].transpose(0, 1)
+    found = vjp_rows([slope], [perturbation], [basis], together=True, problem=problem)[0].transpose(0, 1)
     return (found + found.mT) / 2
 
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from hessmap.curvature.batch_graph import BatchGraph
 from hessmap.curvature.chain import Link, chain_of, flat_inputs
-from hessmap.curvature.chain_products import CHAIN_PARTS, ChainPiece, chain_piece
+from hessmap.curvature.chain_products import ChainPiece, chain_piece
 from hessmap.curvature.layers.diagonal_check import same_entries, same_gradient
 from hessmap.curvature.lifted.chain_sweep import chain_derivatives
 from hessmap.curvature.problem import Problem
@@ -25,7 +25,7 @@ _LIMIT = 2**25  # bytes of the largest sweep
 def chain_diagonal(problem: Problem, kind: str, max_products: float | None = None) -> Tensor | None:
     """None if the model is no small chain, if it would cost more than about ``max_products`` products, or if the
     gradient or some entries on a few samples differ from autograd's. Without the penalty."""
-    links = chain_of(problem) if kind in CHAIN_PARTS and problem.device.type == "cpu" else None
+    links = chain_of(problem) if problem.device.type == "cpu" else None
     if links is None or _sweep_bytes(problem, links) > min(_LIMIT, problem.memory_budget // 8):
         return None
     if max_products is not None and _cost(problem, links) > max_products:

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from hessmap.curvature.batch_graph import vjp_rows
+from hessmap.curvature.fallbacks import is_answerable
 from hessmap.curvature.layers.batches import output_roots
 from hessmap.curvature.layers.chain_diagonal import chain_diagonal
 from hessmap.curvature.layers.diagonal_check import agrees_with_autograd
@@ -48,7 +49,10 @@ def exact_diagonal(problem: Problem, kind: str = "loss", *, max_products: float 
     few = next(iter(problem.batches(_FEW)))
     try:
         graph = layer_graph(problem, few, together=len(few[1]) * problem.num_parameters <= _CACHED)
-    except RuntimeError:  # calls that depend on the samples, layers inside of a transform of torch.func
+    except RuntimeError as error:  # calls that depend on the samples, layers inside of a transform of torch.func
+        if not is_answerable(error):
+            raise
+        problem.count_fallback("diagonals are estimated: the layers of the model could not be followed", error)
         return None
     if graph is None or not _is_affordable(problem, graph, kind, max_products):
         return None
@@ -105,7 +109,8 @@ def _add_squares(sums: list[Tensor], batch: LayerGraph, roots: Tensor, signs: Te
     for start in range(0, roots.shape[1], width):
         group = slice(start, start + width)
         given = [roots[:, group].transpose(0, 1)]
-        found = vjp_rows([batch.outputs], batch.places, given, batch.together, side_by_side=True)
+        together, problem = batch.together, batch.problem
+        found = vjp_rows([batch.outputs], batch.places, given, together, side_by_side=True, problem=problem)
         for total, use, rows in zip(sums, batch.uses, found, strict=True):
             total += _squares(use, use.by_output(rows), None if signs is None else signs[:, group])
 
@@ -147,13 +152,13 @@ def _squares_by_pairs(use: GraphUse, rows: Tensor, signs: Tensor | None) -> Tens
 def _add_functional(sums: list[Tensor], batch: LayerGraph, residual: Tensor, width: int) -> None:
     """The part through second derivatives of the outputs, x^T F_i x for the block F_i of a layer's output i."""
     for total, use, slope in zip(sums, batch.uses, _slopes(batch, residual), strict=True):
-        if slope is None or not _has_second_derivative(use, slope, batch.together):
+        if slope is None or not _has_second_derivative(use, slope):
             continue
         inputs, count = use.inputs(slice(None)), _num_profiles(use)
         for numbers in torch.split(torch.arange(use.num_outputs * count, device=total.device), width):
             outputs, profiles = numbers // count, numbers % count
             directions = _profiles(use, inputs, outputs, profiles)
-            images = _images(use, slope, outputs, directions, batch.together)
+            images = _images(use, slope, outputs, directions, batch)
             if use.num_groups > 1:
                 _add_grouped(total, use, inputs, outputs, profiles, images)
             elif use.num_positions == 1:
@@ -188,11 +193,11 @@ def _slopes(batch: LayerGraph, residual: Tensor) -> list[Tensor | None]:
     return list(torch.autograd.grad(batch.outputs, batch.places, residual, create_graph=True, allow_unused=True))
 
 
-def _has_second_derivative(use: GraphUse, slope: Tensor, together: bool) -> bool:
+def _has_second_derivative(use: GraphUse, slope: Tensor) -> bool:
     """Whether the slope changes with what left the layer: a product with a random vector is not exactly zero."""
     generator = torch.Generator().manual_seed(slope[0].numel())
     random = torch.randn(slope.shape[1:], generator=generator, dtype=torch.float64).to(slope)
-    return bool(vjp_rows([slope], [use.leaving], [random.expand(1, *slope.shape)], together)[0].any())
+    return bool(vjp_rows([slope], [use.leaving], [random.expand(1, *slope.shape)], together=False)[0].any())
 
 
 def _num_profiles(use: GraphUse) -> int:
@@ -210,13 +215,14 @@ def _profiles(use: GraphUse, inputs: Tensor, outputs: Tensor, chosen: Tensor) ->
     return _inputs_of(use, inputs, outputs)[:, torch.arange(len(chosen)), :, chosen].transpose(0, 1)
 
 
-def _images(use: GraphUse, slope: Tensor, outputs: Tensor, profiles: Tensor, together: bool) -> Tensor:
+def _images(use: GraphUse, slope: Tensor, outputs: Tensor, profiles: Tensor, batch: LayerGraph) -> Tensor:
     """F_i u of the directions u over the positions of output i, (samples, directions, positions)."""
     samples, count, positions = profiles.shape
     numbers = torch.arange(count, device=outputs.device)
     directions = profiles.new_zeros(samples, count, use.num_outputs, positions)
     directions[:, numbers, outputs] = profiles
-    images = vjp_rows([slope], [use.leaving], [use.as_leaving(directions)], together)[0]
+    given = [use.as_leaving(directions)]
+    images = vjp_rows([slope], [use.leaving], given, batch.together, problem=batch.problem)[0]
     return use.by_output(images)[:, numbers, outputs]
 
 
@@ -231,6 +237,6 @@ def _is_affordable(problem: Problem, few: LayerGraph, kind: str, max_products: f
     if kind in ("loss", "functional"):
         slopes = _slopes(few, torch.ones_like(few.outputs))
         for place, (use, slope) in enumerate(zip(few.uses, slopes, strict=True)):
-            if slope is not None and _has_second_derivative(use, slope, few.together):
+            if slope is not None and _has_second_derivative(use, slope):
                 cost += use.num_outputs * _num_profiles(use) * sum(works[place + 1 :]) / sum(works)
     return cost <= max_products

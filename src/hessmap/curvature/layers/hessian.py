@@ -123,10 +123,9 @@ class LayerHessian(SymmetricOperator):
         return diagonal
 
     def to_dense(self) -> Tensor:
-        return self._dense
+        return self._copy_of_kept(self._matrix)
 
-    @cached_property
-    def _dense(self) -> Tensor:
+    def _matrix(self) -> Tensor:
         needed = self.dtype.itemsize * self.size * self.size
         require_memory(f"the dense Hessian of layer '{self.layer.name}'", needed, "Use products or top_eigenpairs")
         matrix = torch.zeros(self.size, self.size, dtype=self.dtype)

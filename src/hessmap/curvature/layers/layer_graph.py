@@ -78,6 +78,7 @@ class LayerGraph:
     ``together`` says that vector-Jacobian products are made at once, which pays where an operation is cheap.
     """
 
+    problem: Problem
     outputs: Tensor
     targets: Tensor
     weights: Tensor
@@ -124,7 +125,7 @@ def layer_graph(problem: Problem, batch: Batch, together: bool) -> LayerGraph | 
 
     with torch.enable_grad():
         outputs = replay(problem, recording, inputs, range(len(recording.uses)), at_use)
-    return LayerGraph(outputs, targets, weights, tuple(found), together)
+    return LayerGraph(problem, outputs, targets, weights, tuple(found), together)
 
 
 def _acts_once(recording: Recording) -> bool:

@@ -7,6 +7,7 @@ autograd columns if it disagrees.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -14,7 +15,8 @@ from torch import Tensor
 
 from hessmap.curvature.agreement import disagreement, random_vector, tolerance
 from hessmap.curvature.chain import flat_inputs
-from hessmap.curvature.chain_products import ChainPiece, chain_piece
+from hessmap.curvature.chain_products import ChainPiece, chain_piece, has_functional_term, output_curvature
+from hessmap.curvature.fallbacks import is_answerable, reason_of
 from hessmap.curvature.lifted.assembly import add_pair
 from hessmap.curvature.lifted.batch_call import batch_call
 from hessmap.curvature.lifted.chain_sweep import chain_calls, chain_derivatives, lifted_chain
@@ -26,7 +28,6 @@ from hessmap.curvature.problem import Problem
 from hessmap.curvature.products import hessian_product, uncancelled_size
 from hessmap.curvature.recording import recording_of
 from hessmap.curvature.second_derivatives import SYMMETRY_TOLERANCE, asymmetric
-from hessmap.results import Part
 
 _SWEPT = 2**28  # bytes of a sweep that still stay near the processor; beyond, more calls cost less than more memory
 
@@ -42,8 +43,9 @@ class DenseHessian:
 
 
 @torch.inference_mode(False)
-def dense_hessian(problem: Problem, part: Part) -> DenseHessian:
-    """One of the three Hessians as a dense matrix in the layout and the number format of the problem."""
+def dense_hessian(problem: Problem, part: str) -> DenseHessian:
+    """One of the three Hessians, or the empirical Fisher matrix, as a dense matrix in the layout and the number format
+    of the problem."""
     size = problem.num_parameters
     require_memory(
         f"the dense Hessian of {size} parameters",
@@ -51,26 +53,48 @@ def dense_hessian(problem: Problem, part: Part) -> DenseHessian:
         "Use products (H @ v) or fewer trainable parameters",
     )
     try:
-        network = lifted_network(problem)
-        if not network.calls or problem.device.type != "cpu":
-            return _autograd_matrix(problem, part, "no parameter acts through a layer that is known")
-        matrix, notes = _lifted_matrix(problem, network, part)
-        check = _disagreement(problem, part, matrix)
-    except (RuntimeError, ValueError, IndexError, TypeError) as error:  # calls that depend on the samples, and the like
-        reason = (str(error.__cause__ or error).strip().splitlines() or [type(error).__name__])[0][:160]
-        return _autograd_matrix(problem, part, f"the lifted engine could not follow the model ({reason})")
-    if check <= tolerance(problem.dtype):
-        return DenseHessian(matrix, check, "lifted", notes)
-    reason = f"the lifted engine missed a use of a parameter, or rounding is bad (check {check:.1e})"
+        with _following():
+            network = lifted_network(problem)
+        if network.calls and problem.device.type == "cpu":
+            matrix, notes = _lifted_matrix(problem, network, part)
+            check = _disagreement(problem, part, matrix)
+            if check <= tolerance(problem.dtype):
+                return DenseHessian(matrix, check, "lifted", notes)
+            del matrix
+            reason = f"the lifted engine missed a use of a parameter, or rounding is bad (check {check:.1e})"
+        else:
+            reason = "no parameter acts through a layer that is known"
+    except _NotFollowedError as failure:
+        problem.count_fallback("dense Hessians were made by autograd, one product per parameter", failure.error)
+        reason = f"the lifted engine could not follow the model ({reason_of(failure.error)})"
     return _autograd_matrix(problem, part, reason)
 
 
-def _autograd_matrix(problem: Problem, part: Part, reason: str) -> DenseHessian:
+class _NotFollowedError(Exception):
+    """The model or its loss failed under the transforms of the lifted engine, or has other calls than were recorded."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+@contextmanager
+def _following() -> Iterator[None]:
+    """Around what evaluates the model or its loss: an error there has the matrix made by autograd.
+
+    Everything else (the passes over the data, the assembly of the matrix) is outside of it, and its errors pass.
+    """
+    try:
+        yield
+    except Exception as error:
+        if not is_answerable(error):
+            raise
+        raise _NotFollowedError(error) from error
+
+
+def _autograd_matrix(problem: Problem, part: str, reason: str) -> DenseHessian:
     matrix = hessian_product(problem, part, torch.eye(problem.num_parameters, dtype=problem.dtype))
-    size = max(float(matrix.abs().max()), uncancelled_size(problem, part, _probe(problem)))
-    asymmetry = float((matrix - matrix.T).abs().max()) / (size or 1.0)
-    if not asymmetry <= SYMMETRY_TOLERANCE:
-        raise asymmetric(asymmetry)
+    asymmetry = require_symmetric_matrix(problem, part, matrix)
     matrix = (matrix + matrix.T) / 2
     check = max(asymmetry, _disagreement(problem, part, matrix))
     doubt = (
@@ -79,7 +103,18 @@ def _autograd_matrix(problem: Problem, part: Part, reason: str) -> DenseHessian:
     return DenseHessian(matrix, check, "autograd", (f"by autograd: {reason}", *doubt))
 
 
-def _disagreement(problem: Problem, part: Part, matrix: Tensor) -> float:
+def require_symmetric_matrix(problem: Problem, part: str, matrix: Tensor) -> float:
+    """The largest entry of H - H^T relative to H, of a matrix or a diagonal block that products made; raises if it is
+    more than rounding. Where the samples cancel each other, it is relative to what cancelled."""
+    asymmetry = float((matrix - matrix.T).abs().max()) if matrix.numel() else 0.0
+    size = max(float(matrix.abs().max()), uncancelled_size(problem, part, _probe(problem))) if asymmetry else 1.0
+    asymmetry /= size or 1.0
+    if not asymmetry <= SYMMETRY_TOLERANCE:
+        raise asymmetric(asymmetry)
+    return asymmetry
+
+
+def _disagreement(problem: Problem, part: str, matrix: Tensor) -> float:
     """How far the product with one random vector is from autograd's."""
     vector = _probe(problem)
     expected = hessian_product(problem, part, vector)
@@ -94,23 +129,27 @@ def _probe(problem: Problem) -> Tensor:
 
 
 @torch.no_grad()
-def _lifted_matrix(problem: Problem, network: Network, part: Part) -> tuple[Tensor, tuple[str, ...]]:
+def _lifted_matrix(problem: Problem, network: Network, part: str) -> tuple[Tensor, tuple[str, ...]]:
     buffer = HessianBuffer(problem.layout, _uses(network), problem.dtype)
     links = lifted_chain(network)
     for data, targets, weights in problem.batches(_samples_at_once(problem, network)):
         inputs = flat_inputs(problem, data)
         if links is not None and inputs is not None:
-            _add_chain(buffer, network, chain_piece(problem, links, inputs, targets, weights, part))
+            with _following():
+                piece = chain_piece(problem, links, inputs, targets, weights, part)
+            _add_chain(buffer, network, piece)
             buffer.is_first_batch = False
             continue
         outputs = network.forward(data)
-        residual = (weights[:, None] * problem.loss.gradient(outputs, targets)).to(outputs.dtype)
-        lifted = first_derivatives(network, data, residual, with_jacobians=part != "functional")
-        curved = []  # weighted output Hessian times Jacobian, per call
-        if part != "functional":
-            hessian = (weights[:, None, None] * problem.loss.hessian(outputs, targets)).to(outputs.dtype)
-            curved = [hessian @ jacobian for jacobian in lifted.jacobians]
-        _add_batch(buffer, problem, network, lifted, curved, with_functional=part != "outer_product")
+        hessian = None
+        with _following():
+            residual = (weights[:, None] * problem.loss.gradient(outputs, targets)).to(outputs.dtype)
+            if part != "functional":
+                hessian = output_curvature(problem.loss, part, outputs, targets, weights).to(outputs.dtype)
+            lifted = first_derivatives(network, data, residual, with_jacobians=part != "functional")
+        # The weighted output Hessian times the Jacobian, per call.
+        curved = [] if hessian is None else [hessian @ jacobian for jacobian in lifted.jacobians]
+        _add_batch(buffer, problem, network, lifted, curved, with_functional=has_functional_term(part))
         buffer.is_first_batch = False
     matrix = buffer.matrix
     if part == "loss" and problem.l2:
@@ -141,7 +180,11 @@ def _add_batch(
     calls = [batch_call(*parts) for parts in zip(network.calls, lifted.inputs, lifted.slopes, strict=True)]
     for k, early in enumerate(calls):
         for outputs in _outputs_at_once(problem, network, k):
-            second = second_derivatives(network, lifted, k, early.directions(outputs)) if with_functional else None
+            second = None
+            if with_functional:
+                directions = early.directions(outputs)
+                with _following():
+                    second = second_derivatives(network, lifted, k, directions)
             along = early.along(lifted.jacobians[k], outputs) if curved else None
             for l, late in enumerate(calls[k:], start=k):  # noqa: E741 - k and l as in the formula
                 curvature = second.curvature[l - k] if second else None
@@ -164,7 +207,7 @@ def _add_chain(buffer: HessianBuffer, network: Network, piece: ChainPiece) -> No
                 add_pair(buffer, early, late, outputs, curvature, moved)
 
 
-def _add_unlifted(matrix: Tensor, problem: Problem, network: Network, part: Part) -> tuple[str, ...]:
+def _add_unlifted(matrix: Tensor, problem: Problem, network: Network, part: str) -> tuple[str, ...]:
     """Rows and columns of the parameters that no known call used: zero if the loss never sees them, else autograd."""
     lifted, recording = set(_uses(network)), recording_of(problem)
     notes = []

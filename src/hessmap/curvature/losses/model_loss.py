@@ -12,11 +12,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from hessmap.curvature.error_origin import is_out_of_memory
+from hessmap.curvature.fallbacks import is_answerable
 from hessmap.curvature.losses.as_loss import as_loss
 from hessmap.curvature.losses.loss import Loss
 from hessmap.curvature.losses.next_token import next_token
-from hessmap.errors import HessmapError, InvalidInput, sentence
+from hessmap.errors import InvalidInput, sentence
 
 _SAME = 1e-5  # relative: Hugging Face takes the loss of a float64 model in float32
 
@@ -67,8 +67,8 @@ def _is_same(loss: Loss, call: LabelledCall) -> bool:
         targets = fitted.prepare(labels, flat.shape[1])
         mass = fitted.mass(targets).sum()
         value = float(fitted.value(flat, targets).double().sum() / mass)
-    except (HessmapError, RuntimeError, ValueError, TypeError) as error:  # labels of another kind than this loss takes
-        if is_out_of_memory(error):
+    except (RuntimeError, ValueError, TypeError) as error:  # labels of another kind than this loss takes
+        if not is_answerable(error, refusals=True):
             raise
         return False
     own = float(call.loss)

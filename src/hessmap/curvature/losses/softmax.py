@@ -38,12 +38,17 @@ def softmax_hessian_product(
     product = torch.empty_like(vectors)
     copies = vectors[..., 0, 0].numel()
     for part in row_chunks(vectors, copies):
-        own, given = probabilities(part), vectors[..., part, :]
+        own, given = probabilities(part), _rows_of(vectors, part)
         places = top[part, None].expand(*given.shape[:-1], 1)
         shifted = given - given.gather(-1, places)
         mean = (own * shifted).sum(-1, keepdim=True)
-        product[..., part, :] = (scales[part, None] * own) * (shifted - mean)
+        _rows_of(product, part).copy_((scales[part, None] * own) * (shifted - mean))
     return product
+
+
+def _rows_of(values: Tensor, part: slice) -> Tensor:
+    """``values[..., part, :]`` by ``narrow``: an index that takes all rows is ``aten::alias``, which vmap refuses."""
+    return values.narrow(-2, part.start, min(part.stop, values.shape[-2]) - part.start)
 
 
 class WeightedCrossEntropy(torch.autograd.Function):

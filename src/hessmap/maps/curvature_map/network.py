@@ -77,18 +77,20 @@ def _spectra_and_layers(
     one dense Hessian is held at a time."""
     say("spectrum of H_L and of its layers")
     hessian, blocks = loss_hessian(problem), blocks_of(problem)
-    loss = spectrum(hessian.to_dense())
-    of_layers = layer_spectra(blocks, hessian.to_dense(), loss.norm)
-    direction = _sharpest_direction(hessian.to_dense()) if loss.norm > 0 else None
-    factors, factors_gap = _factors(problem, hessian.to_dense(), say) if with_factors else ({}, "")
-    notes = hessian.notes
+    matrix, notes = hessian.to_dense(), hessian.notes
+    del hessian
+    loss = spectrum(matrix)
+    of_layers = layer_spectra(blocks, matrix, loss.norm)
+    direction = _sharpest_direction(matrix) if loss.norm > 0 else None
+    factors, factors_gap = _factors(problem, matrix, say) if with_factors else ({}, "")
+    del matrix
     say("spectrum of H_o")
-    hessian = outer_product_hessian(problem)
-    diagonal = hessian.to_dense().diagonal().clone()
-    outer_product = spectrum(hessian.to_dense(), scale=loss.norm or None)
+    matrix = outer_product_hessian(problem).to_dense()
+    diagonal = matrix.diagonal().clone()
+    outer_product = spectrum(matrix, scale=loss.norm or None)
+    del matrix
     say("spectrum of H_f")
-    hessian = functional_hessian(problem)
-    functional = spectrum(hessian.to_dense(), scale=loss.norm or None)
+    functional = spectrum(functional_hessian(problem).to_dense(), scale=loss.norm or None)
     spectra: dict[Part, Spectrum] = {"outer_product": outer_product, "functional": functional, "loss": loss}
     return spectra, tuple(layer_rows(blocks, of_layers, diagonal, direction, factors)), factors_gap, notes
 
