@@ -1,4 +1,4 @@
-"""The page of all studies: question, answer and verdict of the committed results, source, and the figure."""
+"""The page of all studies: question, answer and outcomes of the committed results, source, and the figure."""
 
 from __future__ import annotations
 
@@ -55,9 +55,9 @@ def study_entry(study: Listing) -> str:
     lines = [f"### `{study.name}`", study.question]
     declared = find(study.name)
     if results_path(declared, ROOT / "results").exists():
-        verdict = collection_from_results(declared, ROOT / "results").verdict
-        lines.append(f"**{literal(declared.answer(verdict))}**")
-        lines.append(literal(f"{verdict.against} {verdict.sentence}".strip()))
+        outcome = collection_from_results(declared, ROOT / "results").outcome
+        lines.append(f"**{literal(declared.answer(outcome))}**")
+        lines.append(literal(f"{outcome.against} {outcome.sentence}".strip()))
     lines.append(f"*{literal(study.reference)}*")
     pictures = sorted((ROOT / "docs" / "pictures").glob(f"{stem}.*"))
     lines += [f"![{study.question}](../pictures/{picture.name}){{ loading=lazy }}" for picture in pictures]

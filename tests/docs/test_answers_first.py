@@ -48,6 +48,6 @@ def test_a_section_begins_with_the_answer(name: str, paragraph: str) -> None:
     assert paragraph.startswith("**"), paragraph[:80]
     study = find(name)
     if study.question.split(" ", 1)[0] in ("Do", "Does", "Is", "Are"):
-        answer = study.answer(committed(name).verdict)
+        answer = study.answer(committed(name).outcome)
         (word,) = (word for word in WORDS if answer.startswith(word))
         assert paragraph.removeprefix("**").startswith(word), (answer, paragraph[:80])

@@ -25,7 +25,7 @@ def hook() -> ModuleType:
 @pytest.mark.parametrize("name", ["cnn/rank-vs-filter", "layers/kronecker", "cnn/training"])
 def test_an_entry_has_the_answer_then_what_fails_then_the_counts(hook: ModuleType, name: str) -> None:
     study = find(name)
-    verdict = committed(name).verdict
+    verdict = committed(name).outcome
     (listed,) = (listed for listed in listing() if listed.name == name)
     _, question, answer, counts, reference, *_ = hook.study_entry(listed).split("\n\n")
     assert question == study.question

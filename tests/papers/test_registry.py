@@ -1,4 +1,4 @@
-"""The registry of the papers: every name in it exists, and every status agrees with the stored verdicts."""
+"""The registry of the papers: every name in it exists, and every status agrees with the stored outcomes."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ import pytest
 
 from committed import committed
 from hessmap.errors import InvalidInput
-from hessmap.papers import STATUSES, Item, papers, stored_verdicts
-from hessmap.papers.registry import _item, verdicts_text
+from hessmap.papers import STATUSES, Item, papers, stored_outcomes
+from hessmap.papers.registry import _item, outcomes_text
+from hessmap.runs.claims import StudyOutcome
 from hessmap.runs.registry import listing
-from hessmap.runs.verdict import Verdict
 from hessmap.views.papers.documents import beginning, with_beginning
 
 ROOT = Path(__file__).parents[2]
@@ -31,8 +31,8 @@ OTHER_THEORY = ("theory.attention.", "theory.residual.", "theory.learning.")
 OTHER_STUDIES = ("attention/", "residual/", "learning/", "certificates/data-priors")
 
 
-def verdict(study: str) -> Verdict:
-    return committed(study).verdict
+def outcomes_of(study: str) -> StudyOutcome:
+    return committed(study).outcome
 
 
 @cache
@@ -55,24 +55,22 @@ def test_every_name_of_an_item_exists(item: Item) -> None:
         assert (ROOT / "docs" / page).exists()
 
 
-@pytest.mark.parametrize("item", [item for item in ITEMS if item.verdicts], ids=lambda one: f"{one.paper}: {one.item}")
-def test_the_verdicts_that_a_status_stands_on_are_the_stored_ones(item: Item) -> None:
-    for study, outcome, *claim in item.verdicts:
+@pytest.mark.parametrize("item", [item for item in ITEMS if item.outcomes], ids=lambda one: f"{one.paper}: {one.item}")
+def test_the_outcomes_that_a_status_needs_are_the_stored_ones(item: Item) -> None:
+    for study, claim, outcome in item.outcomes:
         assert study in item.studies
-        stored = verdict(study)
-        if outcome == "agrees":
-            assert stored.num_agree > 0
-            assert stored.num_disagree == 0
+        found = outcomes_of(study)
+        if claim == "cases":
+            assert outcome == "agrees"
+            assert found.num_agree > 0
+            assert found.num_disagree == 0
         else:
-            (start,) = claim
-            meant = [finding for finding in stored.findings if finding.claim.startswith(start)]
-            assert meant, f"{study} has no claim that begins with {start!r}"
-            assert {finding.outcome for finding in meant} == {outcome}, start
+            assert found.claim(claim).outcome == outcome, f"{study}: {claim}"
 
 
 def check_status(item: Item) -> None:
     """A status follows from the verdicts that the item cites; what is left for a larger run goes with any."""
-    outcomes = [outcome for _, outcome, *_ in item.verdicts]
+    outcomes = [outcome for _, _, outcome in item.outcomes]
     name = f"{item.paper}: {item.item}"
     if item.status in ("verified", "proved here", "conjecture"):
         assert set(outcomes) <= {"agrees", "holds"}, name
@@ -84,7 +82,7 @@ def check_status(item: Item) -> None:
     if item.status == "not reproduced":
         assert outcomes, name
     if item.studies and item.status != "not run":
-        assert item.verdicts or item.tests, name
+        assert item.outcomes or item.tests, name
     assert item.evidence or item.status == "not run", name
     assert item.claim.endswith("."), name
 
@@ -98,13 +96,13 @@ def test_what_is_verified_may_have_a_larger_run_left_but_no_verdict_against_it()
     verified = replace(
         Item(0, "Theorem 1", "Ranks agree.", "verified", evidence="widths up to 64", left="widths up to 512: 3 h"),
         studies=("fcn/rank-vs-width",),
-        verdicts=(("fcn/rank-vs-width", "agrees"),),
+        outcomes=(("fcn/rank-vs-width", "cases", "agrees"),),
     )
     check_status(verified)
     assert verified.is_missing
     for wrong in (
-        replace(verified, verdicts=(("fcn/rank-vs-width", "does not hold", "Ranks"),)),
-        replace(verified, verdicts=()),
+        replace(verified, outcomes=(("fcn/rank-vs-width", "fraction-falls", "does not hold"),)),
+        replace(verified, outcomes=()),
         replace(verified, status="not run"),
         replace(verified, evidence=""),
     ):
@@ -117,7 +115,7 @@ def test_what_is_verified_on_a_data_set_has_results_on_it() -> None:
     for item in ITEMS:
         if item.status == "verified":
             named = {name for name, spelled in DATA_SETS.items() if re.search(spelled, item.claim)}
-            held = {study: set(stored_verdicts()[study].num_cases) for study in item.studies}
+            held = {study: set(stored_outcomes()[study].data) for study in item.studies}
             missing = {study: named - data for study, data in held.items() if data != {""} and named - data}
             assert not missing, f"{item.paper}: {item.item}: {missing}"
 
@@ -151,9 +149,9 @@ def test_every_function_of_theory_with_a_reference_is_in_it() -> None:
     assert [name for name in found if name not in listed and not name.startswith(OTHER_THEORY)] == []
 
 
-def test_the_stored_verdicts_and_the_pages_are_up_to_date() -> None:
+def test_the_stored_outcomes_and_the_pages_are_up_to_date() -> None:
     """``make papers`` writes both."""
-    assert (ROOT / "src/hessmap/papers/verdicts.json").read_text(encoding="utf-8") == verdicts_text(ROOT / "results")
+    assert (ROOT / "src/hessmap/papers/verdicts.json").read_text(encoding="utf-8") == outcomes_text(ROOT / "results")
     for paper in papers():
         text = (ROOT / "docs" / paper.page).read_text(encoding="utf-8")
         assert text == with_beginning(text, paper), f"docs/{paper.page}"
@@ -176,7 +174,7 @@ def test_a_page_has_the_numbers_that_there_are() -> None:
 def test_the_counts_are_those_of_the_issue_and_more() -> None:
     assert [paper.number for paper in papers()] == [0, 1, 2, 3, 4]
     assert len(ITEMS) > 190
-    assert set(stored_verdicts()) <= STUDIES
+    assert set(stored_outcomes()) <= STUDIES
     assert all(sum(paper.counts().values()) == len(paper.items) for paper in papers())
 
 
@@ -191,10 +189,10 @@ def test_a_wrong_status_or_field_is_refused() -> None:
 
 
 def uncited_studies(item: Item) -> list[str]:
-    """The studies with findings that an item names and of which it cites no verdict, where it was run."""
-    cited = {study for study, *_ in item.verdicts}
+    """The studies with claims that an item names and of which it cites no outcome, where it was run."""
+    cited = {study for study, *_ in item.outcomes}
     named = item.studies if item.status != "not run" else ()
-    return [study for study in named if study not in cited and verdict(study).findings]
+    return [study for study in named if study not in cited and outcomes_of(study).claims]
 
 
 def test_every_study_that_an_item_names_has_a_verdict_that_it_cites() -> None:
@@ -206,5 +204,5 @@ def test_every_study_that_an_item_names_has_a_verdict_that_it_cites() -> None:
 def test_a_study_without_a_cited_verdict_is_found() -> None:
     item = Item(0, "Theorem 1", "Ranks agree.", "verified", evidence="seen", studies=("fcn/ntk", "fcn/conjectures"))
     assert uncited_studies(item) == ["fcn/ntk", "fcn/conjectures"]
-    assert uncited_studies(replace(item, verdicts=(("fcn/ntk", "agrees"),))) == ["fcn/conjectures"]
+    assert uncited_studies(replace(item, outcomes=(("fcn/ntk", "cases", "agrees"),))) == ["fcn/conjectures"]
     assert uncited_studies(replace(item, status="not run")) == []

@@ -82,7 +82,7 @@ def read_everything(path: Path) -> list[HessmapError]:
         track_summaries,
         lambda store: load_map(store, "m1"),
         lambda store: load_track(store, "t1"),
-        lambda _: collection_from_store(STUDY, path).verdict,
+        lambda _: collection_from_store(STUDY, path).outcome,
     )
     refused = []
     for reader in readers:
@@ -197,11 +197,11 @@ def test_sound_parts_of_a_store_stay_readable_beside_an_odd_row(sound: Path, tmp
             load_map(store, "m1")
 
 
-def test_records_that_findings_cannot_read_are_said_to_be_so(sound: Path, tmp_path: Path) -> None:
+def test_records_that_claims_cannot_read_are_said_to_be_so(sound: Path, tmp_path: Path) -> None:
     path = copied(sound, tmp_path)
     for odd in ({"measured": None}, {}, {"measured": "x"}):
         with closing(sqlite3.connect(path)) as connection:
             connection.execute("UPDATE result SET record = ? WHERE record IS NOT NULL", (encode(odd),))
             connection.commit()
         with pytest.raises(HessmapError, match="must"):
-            _ = collection_from_store(STUDY, path).verdict
+            _ = collection_from_store(STUDY, path).outcome

@@ -39,7 +39,7 @@ def test_an_export_can_be_shown_alone(store_path: Path, tmp_path: Path) -> None:
     alone = collection_from_results(toy_studies.FAILING, tmp_path / "results")
     for one, other in zip(alone.stored.rows, there.stored.rows, strict=True):
         assert (one.case, one.record) == (other.case, other.record)
-    assert alone.verdict == there.verdict
+    assert alone.outcome == there.outcome
     assert [failure.error for failure in alone.stored.failures] == [
         f"ArithmeticError: {width} is one below a multiple of four" for width in (3, 7)
     ]
@@ -78,7 +78,8 @@ def test_a_change_of_one_record_changes_one_line(
     after = lines_but_provenance(exported(store_path, tmp_path / "one"))
     changed = [new for old, new in zip(before, after, strict=True) if old != new]
     assert changed == [
-        ' "verdict": "7 of 8 cases agree with the prediction, 1 disagree.",',
+        ' "outcome": {"num_cases": 8, "num_agree": 7, "num_disagree": 1, "num_undecidable": 0, "num_failed": 0, '
+        '"num_counterexamples": 0, "data": {"": 8}, "claims": {}},',
         '   "record": {"square":-1,"predicted":9}},',
     ]
 

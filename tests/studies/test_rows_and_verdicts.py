@@ -10,8 +10,8 @@ import pytest
 
 from hessmap.errors import InvalidInput, UnknownName
 from hessmap.results import Record
-from hessmap.runs.verdict import Verdict
-from hessmap.studies import Check, Finding, Row, Study
+from hessmap.runs.claims import StudyOutcome
+from hessmap.studies import Check, Claim, Row, Study
 
 RANK = {"record": "RankMeasurement", "value": 7, "decidable": True, "gap": 1e8}
 ROW = Row({"width": 3, "data": "digits"}, {"measured": {"loss": RANK}, "values": np.arange(3.0), "plain": 2})
@@ -100,7 +100,7 @@ def test_a_verdict_counts_cases_and_lists_what_speaks_against() -> None:
         {"a": 5, "b": rank(1, decidable=False)},
     ]
     rows = [Row({"width": place}, {**record, "predicted": 1}) for place, record in enumerate(records)]
-    verdict = study.verdict(rows, num_failed=2)
+    verdict = study.outcome(rows, num_failed=2)
     assert (verdict.num_agree, verdict.num_disagree, verdict.num_undecidable, verdict.num_failed) == (1, 2, 1, 2)
     assert [judgement.case["width"] for judgement in verdict.disagreements] == [1, 3]
     assert [(judgement.case["width"], judgement.gap) for judgement in verdict.undecidable] == [(2, 3.0), (3, 1e9)]
@@ -111,28 +111,28 @@ def test_a_verdict_counts_cases_and_lists_what_speaks_against() -> None:
 
 def test_what_disagrees_with_a_conjecture_is_a_counterexample_and_not_an_error_of_the_measurement() -> None:
     rows = [Row({"width": 1}, {"a": rank(8), "law": law(7, "bound")}), Row({"width": 2}, {"a": rank(7), "law": 8})]
-    verdict = study_of(Check("a", "law")).verdict(rows)
+    verdict = study_of(Check("a", "law")).outcome(rows)
     counterexample, other = verdict.disagreements
     assert (counterexample.word, other.word) == ("counterexample of a conjecture", "disagrees")
     assert verdict.sentence == "0 of 2 cases agree with the prediction, 2 disagree, 1 rank is against a conjecture."
     undecidable = Row({"width": 3}, {"a": rank(8, decidable=False), "law": law(7, "bound")})
-    assert study_of(Check("a", "law")).verdict([undecidable]).undecidable[0].word == "undecidable"
+    assert study_of(Check("a", "law")).outcome([undecidable]).undecidable[0].word == "undecidable"
 
 
 def test_a_verdict_is_a_record_that_json_keeps() -> None:
-    verdict = study_of(Check("a", 1.0)).verdict([Row({"width": 1}, {"a": 2})])
+    verdict = study_of(Check("a", 1.0)).outcome([Row({"width": 1}, {"a": 2})])
     assert Record.from_json(verdict.to_json()) == verdict
     with pytest.raises(AttributeError, match="cannot assign"):
         verdict.num_agree = 3  # type: ignore[misc]
 
 
 def test_claims_count_in_the_verdict() -> None:
-    def findings(rows: Any) -> list[Finding]:
-        return [Finding("rows exist", bool(rows)), Finding("there are three", len(rows) == 3, f"{len(rows)} rows")]
+    def claims(rows: Any) -> list[Claim]:
+        return [Claim("some", "rows exist", bool(rows)), Claim("three", "there are three", len(rows) == 3)]
 
-    study = study_of(findings=findings)
-    assert study.verdict([Row({}, {})] * 3).holds
-    verdict = study.verdict([Row({}, {})] * 2)
+    study = study_of(claims=claims)
+    assert study.outcome([Row({}, {})] * 3).holds
+    verdict = study.outcome([Row({}, {})] * 2)
     assert not verdict.holds
     assert verdict.sentence == "1 of 2 claims hold."
 
@@ -148,22 +148,24 @@ def test_claims_count_in_the_verdict() -> None:
 def test_a_claim_that_the_records_do_not_decide_counts_neither_way(
     outcomes: tuple[bool | None, ...], holds: bool, fails: bool, sentence: str
 ) -> None:
-    study = study_of(findings=lambda rows: [Finding("a claim", outcome) for outcome in outcomes])
-    verdict = study.verdict([Row({}, {})])
+    study = study_of(
+        claims=lambda rows: [Claim(f"c-{place}", "a claim", holds) for place, holds in enumerate(outcomes)]
+    )
+    verdict = study.outcome([Row({}, {})])
     assert (verdict.holds, verdict.fails, verdict.sentence) == (holds, fails, sentence)
     assert Record.from_json(verdict.to_json()) == verdict
 
 
 def test_a_check_judges_the_rows_that_have_its_names_and_a_misspelled_one_is_an_error() -> None:
     rows = [Row({"width": 1}, {"a": 1}), Row({"width": 2}, {"b": 1})]
-    verdict = study_of(Check("a", 1.0)).verdict(rows)
+    verdict = study_of(Check("a", 1.0)).outcome(rows)
     assert (verdict.num_cases, verdict.num_agree) == (2, 1)
     with pytest.raises(UnknownName, match="a name of a check must be one of width, a; got 'c'"):
-        study_of(Check("a", "c")).verdict(rows)
+        study_of(Check("a", "c")).outcome(rows)
 
 
 def test_nothing_run_is_not_a_verdict_that_holds() -> None:
-    verdict = study_of(Check("a", 1.0)).verdict([])
+    verdict = study_of(Check("a", 1.0)).outcome([])
     assert not verdict.holds
     assert verdict.sentence == "No case has been run."
-    assert isinstance(verdict, Verdict)
+    assert isinstance(verdict, StudyOutcome)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hessmap.studies import Row
-from hessmap.studies.fcn.simulate import STUDY, findings, measure
+from hessmap.studies.fcn.simulate import STUDY, claims, measure
 
 SMALL = [row for row in STUDY.cases_on("") if row["num_layers"] <= 1000]
 
@@ -44,16 +44,16 @@ def test_with_bias_the_fraction_is_that_of_the_corrected_formula_by_hand() -> No
 
 
 def test_the_claims_of_the_paper_hold_and_can_fail(rows: list[Row]) -> None:
-    crossing, limit, bias = findings(rows)
+    crossing, limit, bias = claims(rows)
     assert crossing.holds
     assert crossing.detail == "between widths 200 and 500"
     assert limit.holds
     assert bias.holds
     raised = [Row(row.case, {**row.record, "lowered_by": -1e-3}) for row in rows]
-    assert not list(findings(raised))[2].holds
+    assert not list(claims(raised))[2].holds
     turned = [Row(row.case, {**row.record, "fraction": dict.fromkeys(row["fraction"], 0.5)}) for row in rows]
-    assert [finding.holds for finding in findings(turned)] == [False, False, True]
+    assert [claim.holds for claim in claims(turned)] == [False, False, True]
 
 
 def test_the_claims_speak_only_of_what_is_there(rows: list[Row]) -> None:
-    assert [finding.claim[:6] for finding in findings([row for row in rows if row["sweep"] == "bias"])] == ["A bias"]
+    assert [claim.id for claim in claims([row for row in rows if row["sweep"] == "bias"])] == ["bias-lowers-fraction"]

@@ -26,7 +26,7 @@ def test_list_describe_run_show_and_export_speak_json() -> None:
     summary = json.loads(study("run", name, "--engine", "inline", "--json", *STORE).stdout)
     assert (summary["record"], summary["num_done"]) == ("RunSummary", 8)
     shown = json.loads(study("show", name, "--json", *STORE).stdout)
-    assert (shown["verdict"]["num_agree"], len(shown["records"])) == (8, 8)
+    assert (shown["outcome"]["num_agree"], len(shown["records"])) == (8, 8)
     assert not Path("figures").exists()
     exported = json.loads(study("export", name, "--json", *STORE).stdout)
     assert exported == {"path": "results/toy-square.json", "num_records": 8, "notes": []}

@@ -28,7 +28,7 @@ def test_the_example_runs_as_it_stands_and_its_formula_holds(
     summary = run(address, store_path, engine="inline")
     assert summary.failures == ()
     collection = study_collection(find(address), store_path)
-    assert collection.verdict.sentence == "6 of 6 cases agree with the prediction."
+    assert collection.outcome.sentence == "6 of 6 cases agree with the prediction."
     table = study_table(collection)
     assert table.labels == ("width", "seed", "predicted", "measured", "measured gap")
     assert all(line[2] == line[3] for line in table.lines)

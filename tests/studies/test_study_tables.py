@@ -10,12 +10,12 @@ import pytest
 from rich.console import Console
 
 from committed import committed
+from hessmap.runs.claims import Claim, StudyOutcome
 from hessmap.runs.collection import Collection, StoredRecords
 from hessmap.runs.registry import listing
-from hessmap.runs.verdict import Finding, Verdict
 from hessmap.studies import Column, Row, Study, View
 from hessmap.views.study.table import study_table
-from hessmap.views.study.text import verdict_view
+from hessmap.views.study.text import outcome_view
 from hessmap.views.tables.contents import Table, column_parts
 
 RESULTS = Path(__file__).parents[2] / "results"
@@ -84,9 +84,13 @@ def test_a_long_study_shows_every_activation_loss_and_data_set() -> None:
 
 
 def test_what_fails_is_said_before_what_agrees() -> None:
-    findings = (Finding("widths grow", True), Finding("widths shrink", False, "they do not"), Finding("or stay", None))
+    claims = (
+        Claim("grow", "widths grow", True),
+        Claim("shrink", "widths shrink", False, "they do not"),
+        Claim("stay", "or stay", None),
+    )
     file = StringIO()
-    Console(file=file, width=80).print(verdict_view(Verdict("a/b", 3, 3, 0, 0, 0, findings=findings)))
+    Console(file=file, width=80).print(outcome_view(StudyOutcome("a/b", 3, 3, 0, 0, 0, claims=claims)))
     lines = file.getvalue().splitlines()
     assert lines[0] == "  does not hold: widths shrink (they do not)"
     assert lines[1].startswith("3 of 3 cases agree with the prediction, 1 of 3 claims hold")

@@ -19,9 +19,9 @@ from hessmap.runs.store import Failure
 from hessmap.studies import (
     INDEX,
     Check,
+    Claim,
     Cloud,
     Column,
-    Finding,
     Heatmap,
     Histogram,
     Lines,
@@ -229,10 +229,10 @@ class Page(HTMLParser):
 
 
 def study_with_everything() -> Collection:
-    def findings(rows: Any) -> list[Finding]:
-        return [Finding("widths grow", False, "they do not"), Finding("widths shrink", None, "too few")]
+    def claims(rows: Any) -> list[Claim]:
+        return [Claim("grow", "widths grow", False, "they do not"), Claim("shrink", "widths shrink", None, "too few")]
 
-    return collection_of(*EVERY_KIND, checks=(Check("measured", "predicted"),), findings=findings)
+    return collection_of(*EVERY_KIND, checks=(Check("measured", "predicted"),), claims=claims)
 
 
 @pytest.fixture(scope="module")

@@ -57,10 +57,10 @@ def test_the_verdict_on_the_linear_law_can_fail() -> None:
     alone = measured(linear_law.STUDY, item="one teacher", inputs=200)[0]
     case = {"item": "distance", "shape": "Ni > Nh", "inputs": 20, "hidden": 10, "num_teachers": 2000}
     swept = Row(case, linear_law.measure(case))
-    assert linear_law.STUDY.verdict([alone, swept]).holds
-    verdict = linear_law.STUDY.verdict([changed(alone, own_distance=0.2), swept])
+    assert linear_law.STUDY.outcome([alone, swept]).holds
+    verdict = linear_law.STUDY.outcome([changed(alone, own_distance=0.2), swept])
     assert verdict.num_disagree == 1
-    assert [finding.holds for finding in verdict.findings] == [True, True, True, False]
+    assert [claim.holds for claim in verdict.claims] == [True, True, True, False]
 
 
 @pytest.mark.parametrize("distribution", ["normal", "uniform", "laplace", "two-point", "student"])
@@ -75,8 +75,8 @@ def test_other_distributions_differ_by_the_norm_of_the_outputs() -> None:
     row = Row(case, decode(encode(distributions.measure(case))))
     assert row["norm_variance"] == row["predicted_norm_variance"] == 0
     assert row["own_norms_distance"] < 0.02 < 0.3 < row["distance"]
-    assert distributions.STUDY.verdict([row]).holds
-    assert not distributions.STUDY.verdict([changed(row, own_norms_distance=0.3)]).holds
+    assert distributions.STUDY.outcome([row]).holds
+    assert not distributions.STUDY.outcome([changed(row, own_norms_distance=0.3)]).holds
 
 
 @pytest.mark.parametrize(
@@ -85,11 +85,11 @@ def test_other_distributions_differ_by_the_norm_of_the_outputs() -> None:
 def test_ranks_of_teachers_are_those_of_the_formula(activation: str, bias: str) -> None:
     rows = measured(effective_parameters.STUDY, activation=activation, bias=bias, inputs=2)
     rows += measured(effective_parameters.STUDY, activation=activation, bias=bias, inputs=3)
-    assert effective_parameters.STUDY.verdict(rows).holds
+    assert effective_parameters.STUDY.outcome(rows).holds
     wrong = changed(rows[0], num_right=rows[0]["num_cells"] - 1)
-    verdict = effective_parameters.STUDY.verdict([wrong])
+    verdict = effective_parameters.STUDY.outcome([wrong])
     assert verdict.num_disagree == 1
-    assert not verdict.findings[0].holds
+    assert not verdict.claims[0].holds
 
 
 def test_the_study_holds_equation_14_on_a_hundred_cells() -> None:
@@ -103,17 +103,17 @@ def test_deep_ranks_are_those_of_the_conjecture_and_its_failure_would_show() -> 
     rows = measured(deep_polynomial.STUDY, item="table", degree=3, inputs=2) + measured(
         deep_polynomial.STUDY, item="special"
     )
-    assert deep_polynomial.STUDY.verdict(rows).holds
+    assert deep_polynomial.STUDY.outcome(rows).holds
     wrong = changed(rows[0], num_right=rows[0]["num_right"] - 1)
-    assert not deep_polynomial.STUDY.verdict([wrong]).holds
+    assert not deep_polynomial.STUDY.outcome([wrong]).holds
 
 
 def test_erf_teachers_are_certified_to_have_full_rank() -> None:
     rows = measured(erf_full_rank.STUDY, inputs=1, hidden=8) + measured(erf_full_rank.STUDY, inputs=2, seed=0, hidden=2)
-    assert erf_full_rank.STUDY.verdict(rows).holds
+    assert erf_full_rank.STUDY.outcome(rows).holds
     assert rows[0]["smallest"] < 1e-20
     assert rows[0].number("rank_in_floats") < 16
-    assert not erf_full_rank.STUDY.verdict([changed(rows[1], certified_rank=0)]).holds
+    assert not erf_full_rank.STUDY.outcome([changed(rows[1], certified_rank=0)]).holds
 
 
 @pytest.fixture(scope="module")
@@ -131,15 +131,15 @@ def test_students_near_a_teacher_follow_its_hessian(students: list[Row]) -> None
     assert flow.array("flow")[0] == pytest.approx(flow.array("form")[0], rel=0.01)
     assert late["last_rate"] == pytest.approx(late["exponent"], rel=0.05)
     assert steps["over_stepped.t1"] == pytest.approx(1, abs=0.1)
-    assert dynamics.STUDY.verdict(students).holds
+    assert dynamics.STUDY.outcome(students).holds
 
 
 def test_the_verdict_on_the_dynamics_can_fail(students: list[Row]) -> None:
     flow, late, steps = students
-    assert not dynamics.STUDY.verdict([changed(flow, farthest_ratio=0.5), late, steps]).holds
-    assert not dynamics.STUDY.verdict([flow, changed(late, last_rate=2 * late["exponent"]), steps]).holds
+    assert not dynamics.STUDY.outcome([changed(flow, farthest_ratio=0.5), late, steps]).holds
+    assert not dynamics.STUDY.outcome([flow, changed(late, last_rate=2 * late["exponent"]), steps]).holds
     far = {**steps["over_stepped"], "t4": 2.0}
-    assert not dynamics.STUDY.verdict([flow, late, changed(steps, over_stepped=far)]).holds
+    assert not dynamics.STUDY.outcome([flow, late, changed(steps, over_stepped=far)]).holds
 
 
 def test_an_erf_student_follows_the_quadratic_form_too() -> None:

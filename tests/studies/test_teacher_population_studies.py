@@ -24,8 +24,8 @@ def test_largest_eigenvalue_of_a_quadratic_teacher_is_bracketed_by_its_mean_part
     row = _row(study.name, case)
     assert row.number("predicted_rank") == 4 * 7 - 6
     assert row["share_between_bounds"] == 1
-    assert study.verdict([row]).num_agree == 1
-    assert study.verdict([_row(study.name, case, share_between_bounds=0.8)]).num_disagree == 1
+    assert study.outcome([row]).num_agree == 1
+    assert study.outcome([_row(study.name, case, share_between_bounds=0.8)]).num_disagree == 1
 
 
 def test_error_function_has_as_many_large_eigenvalues_as_inputs() -> None:
@@ -36,20 +36,20 @@ def test_error_function_has_as_many_large_eigenvalues_as_inputs() -> None:
     assert row["num_proved"] == 4
     assert row["num_as_printed"] == 0
     square = _row(study.name, {"inputs": 5, "hidden": 5, "shape": "square", "num_teachers": 4})
-    verdict = study.verdict([row, square])
+    verdict = study.outcome([row, square])
     assert verdict.num_agree == 2
-    assert [finding.holds for finding in verdict.findings][:2] == [True, True]
+    assert [claim.holds for claim in verdict.claims][:2] == [True, True]
 
 
 @pytest.mark.parametrize("activation", ["identity", "relu"])
 def test_fisher_information_of_samples_is_the_hessian_at_the_teacher(activation: str) -> None:
     study = find("teacher/fisher")
     at, away = ({"activation": activation, "outputs": 2, "distance": distance} for distance in (0.0, 1.0))
-    assert study.verdict([_row(study.name, at), _row(study.name, away)]).num_agree == 2
+    assert study.outcome([_row(study.name, at), _row(study.name, away)]).num_agree == 2
     row = _row(study.name, away)
     assert row["gap"] > 0.1
     assert "gap_at_teacher" not in row
-    assert study.verdict([_row(study.name, at, deviation=7.0)]).num_disagree == 1
+    assert study.outcome([_row(study.name, at, deviation=7.0)]).num_disagree == 1
 
 
 @pytest.mark.parametrize("extra", ["zero", "split", "output_zero", "input_zero"])
@@ -58,7 +58,7 @@ def test_wider_students_have_the_predicted_ranks_in_exact_arithmetic(extra: str)
     row = _row(study.name, {"activation": "x + x^3", "extra": extra})
     assert row["num_agree"] == row["num_cells"] == 32
     assert row["spectrum_is_the_teachers"] == (extra == "zero")
-    assert study.verdict([row]).num_agree == 1
+    assert study.outcome([row]).num_agree == 1
 
 
 def test_exceptional_cubic_student_is_among_the_cells() -> None:
@@ -74,4 +74,4 @@ def test_rank_of_a_linear_student_falls_to_the_number_of_inputs() -> None:
     assert (row["ranks.start"], row["ranks.end"]) == (6, 3)
     assert set(np.asarray(row.array("outer_product_rank"))) == {3}
     assert (row.array("next") <= row.array("functional_norm") + 1e-14).all()
-    assert study.verdict([row]).num_agree == 1
+    assert study.outcome([row]).num_agree == 1

@@ -1,7 +1,7 @@
-"""The registry: one TOML file for each paper, and the verdicts of all studies as ``results/`` holds them.
+"""The registry: one TOML file for each paper, and the outcomes of all studies as ``results/`` holds them.
 
-Functions and studies are referred to by name; nothing of them is imported here. The tests hold every name against what
-there is, and every status against the stored verdicts.
+Functions, studies and claims are referred to by name; nothing of them is imported here. The tests compare every name
+with what there is, and every status with the stored outcomes.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Any, ClassVar, Literal, get_args
 from hessmap.errors import InvalidInput, UnknownName, require, sentence, short_text, unknown_name
 from hessmap.papers.names import item_name
 from hessmap.results import Record
+from hessmap.runs.claims import StudyOutcome, stored_text
 
 Status = Literal[
     "proved here",
@@ -40,7 +41,7 @@ STATUSES: dict[Status, str] = {
     "not run": "nothing was tried",
 }
 _FILES = ("fully_connected", "convolutional", "layers", "functions", "teacher_student")
-_VERDICTS = "verdicts.json"
+_OUTCOMES = "verdicts.json"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -48,10 +49,10 @@ class Item(Record):
     """A theorem, lemma, figure or table of a paper.
 
     ``claim`` is in our words. ``functions`` are dotted names below ``hessmap``, ``studies`` and ``tests`` (below
-    ``tests/``) where it is compared with something. ``verdicts`` say what of the stored studies the status stands on:
-    a study, an outcome ("agrees" of its cases; "holds", "does not hold" or "inconclusive" of its claims) and the
-    beginning of these claims. ``published`` and ``ours`` are numbers side by side. ``left`` is what remains to be run,
-    whatever the status: what is verified is so at the size that ``evidence`` states, and a larger run may be left.
+    ``tests/``) where it is compared with something. ``outcomes`` are those of studies that the status needs: the study,
+    the id of a claim and its outcome ("holds", "does not hold" or "inconclusive"), or the study, "cases" and "agrees".
+    ``published`` and ``ours`` are numbers side by side. ``left`` is what remains to be run, whatever the status: what
+    is verified is so at the size that ``evidence`` states, and a larger run may be left.
     """
 
     paper: int
@@ -62,7 +63,7 @@ class Item(Record):
     functions: tuple[str, ...] = ()
     studies: tuple[str, ...] = ()
     tests: tuple[str, ...] = ()
-    verdicts: tuple[tuple[str, ...], ...] = ()
+    outcomes: tuple[tuple[str, str, str], ...] = ()
     page: str = ""
     published: str = ""
     ours: str = ""
@@ -125,15 +126,6 @@ class Paper(Record):
         return UnknownName(sentence(must, f"got {short_text(name)}", remedy))
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class StoredVerdict(Record):
-    """What ``results/`` holds of a study: its verdict in a sentence, and how many cases on which data ("" for none)."""
-
-    study: str
-    sentence: str
-    num_cases: dict[str, int]
-
-
 @cache
 def papers() -> tuple[Paper, ...]:
     """All papers, by number.
@@ -171,18 +163,14 @@ def _tuples(values: list[Any]) -> Iterator[Any]:
 
 
 @cache
-def stored_verdicts() -> dict[str, StoredVerdict]:
-    """The verdicts of all studies with exported results, by name; ``make papers`` brings them up to date."""
-    content = json.loads((files("hessmap.papers") / _VERDICTS).read_text(encoding="utf-8"))
-    return {study: StoredVerdict(study, fields["sentence"], fields["num_cases"]) for study, fields in content.items()}
+def stored_outcomes() -> dict[str, StudyOutcome]:
+    """The outcomes of all studies with exported results, by name; ``make papers`` brings them up to date."""
+    content = json.loads((files("hessmap.papers") / _OUTCOMES).read_text(encoding="utf-8"))
+    return {study: StudyOutcome.from_stored(study, kept) for study, kept in content.items()}
 
 
-def verdicts_text(results: Path) -> str:
-    """The content of the file of verdicts, read from a folder of exported results."""
-    found: dict[str, Any] = {}
-    for path in sorted(results.glob("*.json")):
-        content = json.loads(path.read_text(encoding="utf-8"))
-        data = [record["case"].get("data", "") for record in content["records"]]
-        counts = {name: data.count(name) for name in dict.fromkeys(data)}
-        found[content["study"]] = {"sentence": content["verdict"], "num_cases": counts}
-    return json.dumps(found, indent=1) + "\n"
+def outcomes_text(results: Path) -> str:
+    """The content of the file of outcomes, read from a folder of exported results."""
+    contents = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(results.glob("*.json"))]
+    lines = [f" {json.dumps(content['study'])}: {stored_text(content['outcome'])}" for content in contents]
+    return "{\n" + ",\n".join(lines) + "\n}\n"

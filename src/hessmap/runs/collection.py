@@ -15,12 +15,12 @@ from typing import Any
 
 from hessmap.errors import DataFileError, sentence
 from hessmap.results.encoding import decoded_record, encode
+from hessmap.runs.claims import StudyOutcome, stored_text
 from hessmap.runs.encoding import case_key, case_of_key
 from hessmap.runs.plan import keys_on
 from hessmap.runs.row import Row
 from hessmap.runs.store import DEFAULT_STORE, Failure, Store
 from hessmap.runs.study import Study
-from hessmap.runs.verdict import Verdict
 
 DEFAULT_RESULTS = Path("results")
 
@@ -52,8 +52,8 @@ class Collection:
     notes: tuple[str, ...] = ()
 
     @cached_property
-    def verdict(self) -> Verdict:
-        return self.study.verdict(self.stored.rows, len(self.stored.failures))
+    def outcome(self) -> StudyOutcome:
+        return self.study.outcome(self.stored.rows, len(self.stored.failures))
 
 
 def study_collection(
@@ -172,7 +172,8 @@ def results_text(study: Study, stored: StoredRecords) -> str:
     """The content of a results file."""
     head = {"study": study.name, "version": study.version, "question": study.question, "reference": study.reference}
     lines = [f" {json.dumps(name)}: {json.dumps(value)}," for name, value in head.items()]
-    lines.append(f' "verdict": {json.dumps(study.verdict(stored.rows, len(stored.failures)).sentence)},')
+    outcome = study.outcome(stored.rows, len(stored.failures))
+    lines.append(f' "outcome": {stored_text(outcome.stored())},')
     failures = [
         {"case": case_of_key(failure.key), "error": shared_error(failure), "attempts": failure.attempts}
         for failure in stored.failures

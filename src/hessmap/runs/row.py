@@ -1,4 +1,4 @@
-"""One case and its record, read by dotted names: what checks, findings, tables and figures see."""
+"""One case and its record, read by dotted names: what checks, claims, tables and figures read."""
 
 from __future__ import annotations
 

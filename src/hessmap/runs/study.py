@@ -1,4 +1,4 @@
-"""A study: a question with a name, a grid of cases, a function from case to record, a view, and a verdict."""
+"""A study: a question with a name, a grid of cases, a function from case to record, a view, and claims."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from hessmap.errors import DataFileError, HessmapError, InvalidInput, require, sentence, unknown_name
+from hessmap.runs.claims import Answer, Check, Claim, StudyOutcome, study_outcome
 from hessmap.runs.row import Row
-from hessmap.runs.verdict import Answer, Check, Finding, Verdict, verdict_on
 from hessmap.runs.view import View
 
 Case = Mapping[str, Any]
@@ -46,7 +46,7 @@ class Study:
     measure: Callable[[Case], Mapping[str, Any]]
     view: View
     checks: tuple[Check, ...] = ()
-    findings: Callable[[Sequence[Row]], Iterable[Finding]] | None = None
+    claims: Callable[[Sequence[Row]], Iterable[Claim]] | None = None
     data: tuple[str, ...] = ()
     seconds: float | Callable[[Case], float] = 1.0
     threads: int = 1
@@ -84,39 +84,40 @@ class Study:
         require(is_number, f"the seconds of a case of study {self.name} must be a number", f"got {seconds!r}")
         return float(seconds)
 
-    def verdict(self, rows: Sequence[Row], num_failed: int = 0) -> Verdict:
-        """How far these rows agree with what was predicted."""
+    def outcome(self, rows: Sequence[Row], num_failed: int = 0) -> StudyOutcome:
+        """How far these rows agree with what was predicted, and which claims hold."""
         try:
-            findings = tuple(self.findings(rows)) if self.findings and rows else ()
-            return verdict_on(self.name, self.checks, rows, findings, num_failed)
+            claims = tuple(self.claims(rows)) if self.claims and rows else ()
+            return study_outcome(self.name, self.checks, rows, claims, num_failed)
         except HessmapError:
             raise
         except Exception as error:  # values of other types and shapes, or a mistake in the study's own lines
-            must = f"the records of study {self.name} must hold what its checks and findings read"
+            must = f"the records of study {self.name} must hold what its checks and claims read"
             got = f"{type(error).__name__}: {error}"
             remedy = f"hessmap study run {self.name} --again makes them anew"
             raise DataFileError(sentence(must, got, remedy)) from error
 
-    def answer(self, verdict: Verdict) -> str:
-        """The question answered in a sentence: that of the study while the verdict is the one it was written for.
+    def answer(self, outcome: StudyOutcome) -> str:
+        """The question answered in a sentence: that of the study while the outcomes are those it was written for.
 
         Otherwise in a word: yes, no, it depends, or open; questions that begin with how, what, which or why are
         answered by how many of the claims hold.
         """
-        if self.answered is not None and self.answered.outcomes == verdict.outcomes:
+        if self.answered is not None and self.answered.fits(outcome):
             return self.answered.sentence
-        some_hold = verdict.num_agree > 0 or any(finding.holds for finding in verdict.findings)
-        is_open = bool(verdict.findings) and all(finding.holds is None for finding in verdict.findings)
-        if not verdict.fails and (is_open or not some_hold):
+        claims = outcome.claims
+        some_hold = outcome.num_agree > 0 or any(claim.holds for claim in claims)
+        is_open = bool(claims) and all(claim.holds is None for claim in claims)
+        if not outcome.fails and (is_open or not some_hold):
             return "Open."
         is_yes_or_no = self.question.split(" ", 1)[0] in ("Do", "Does", "Is", "Are")
-        if verdict.fails and some_hold:
+        if outcome.fails and some_hold:
             return "It depends." if is_yes_or_no else "Some of what is claimed holds, some does not."
-        if verdict.fails:
+        if outcome.fails:
             return "No." if is_yes_or_no else "Nothing of what is claimed holds."
-        num_decided = sum(finding.holds is not None for finding in verdict.findings)
-        if 2 * num_decided < len(verdict.findings) and not verdict.num_agree:
-            return f"Open but for {num_decided} of {len(verdict.findings)} claims, which hold."
-        if num_decided < len(verdict.findings):
+        num_decided = sum(claim.holds is not None for claim in claims)
+        if 2 * num_decided < len(claims) and not outcome.num_agree:
+            return f"Open but for {num_decided} of {len(claims)} claims, which hold."
+        if num_decided < len(claims):
             return "Yes as far as it is decided." if is_yes_or_no else "All that is decided holds."
         return "Yes." if is_yes_or_no else "All that is claimed holds."

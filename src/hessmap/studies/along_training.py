@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 
 from hessmap.results import PARTS
-from hessmap.studies import Check, Finding, Lines, Row, Series
+from hessmap.studies import Check, Claim, Lines, Row, Series, claim_id
 from hessmap.studies.hessian_ranks import SYMBOLS, hessian_spectra
 from hessmap.studies.plotted_curves import four_digits
 
@@ -175,29 +175,41 @@ def _weight_ranks(models: Sequence[nn.Module]) -> dict[str, Any]:
     }
 
 
-def collapse_findings(name: str, row: Row, full_ranks: Sequence[int]) -> Iterator[Finding]:
-    """The weights keep their ranks ``full_ranks``, and H_f vanishes at the end, so that H_L has the rank of H_o."""
+def collapse_claims(name: str, where: Sequence[str], row: Row, full_ranks: Sequence[int]) -> Iterator[Claim]:
+    """The weights keep their ranks ``full_ranks``, and H_f vanishes at the end, so that H_L has the rank of H_o.
+
+    ``name`` is the training in the sentences of the claims, ``where`` the fields of the case in their ids.
+    """
     weights = [row.array(f"weight_ranks.layer_{number}") for number in range(1, len(full_ranks) + 1)]
     lost = sum(int((ranks < rank).sum()) for ranks, rank in zip(weights, full_ranks, strict=True))
     detail = f"{lost} of {sum(ranks.size for ranks in weights)} measured ranks are below it"
-    yield Finding(f"{name}: the weights keep their full rank along training", lost == 0, detail)
+    yield Claim(
+        claim_id("full-rank-weights", *where),
+        f"{name}: the weights keep their full rank along training",
+        lost == 0,
+        detail,
+    )
     outer, functional = row.array("ranks.outer_product"), row.array("ranks.functional")
     detail = f"H_o {outer[0]:.0f} to {outer[-1]:.0f}, H_f {functional[0]:.0f} to {functional[-1]:.0f}"
     claim = f"{name}: at the end the rank of H_L is that of H_o, and that of H_f is 0"
     collapses = row.array("ranks.loss")[-1] == outer[-1] and functional[-1] == 0
-    yield Finding(claim, bool(collapses), detail)
+    yield Claim(claim_id("collapse", *where), claim, bool(collapses), detail)
 
 
-def vanishing_loss_finding(name: str, row: Row) -> Finding:
+def vanishing_loss_claim(name: str, where: Sequence[str], row: Row) -> Claim:
     detail = f"{row['final_risk']:.1e}, with a gradient norm of {row['gradient_norm']:.1e}"
-    return Finding(f"{name}: the loss falls to 1e-30", row["final_risk"] <= 1e-30, detail)
+    return Claim(
+        claim_id("loss-vanishes", *where), f"{name}: the loss falls to 1e-30", row["final_risk"] <= 1e-30, detail
+    )
 
 
-def start_finding(name: str, row: Row, predicted: str, source: str = "the formulas") -> Finding:
+def start_claim(name: str, where: Sequence[str], row: Row, predicted: str, source: str = "the formulas") -> Claim:
     pairs = [(row.number(f"initial.{part}"), row.number(f"{predicted}.{part}")) for part in PARTS]
     detail = ", ".join(f"{measured:.0f} of {wanted:.0f}" for measured, wanted in pairs)
     holds = all(measured == wanted for measured, wanted in pairs)
-    return Finding(f"{name}: at the start the ranks are those of {source}", holds, detail)
+    return Claim(
+        claim_id("ranks-at-start", *where), f"{name}: at the start the ranks are those of {source}", holds, detail
+    )
 
 
 def figures(

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from operator import eq, gt
+from operator import le
 from typing import TYPE_CHECKING, Any
 
 from hessmap.results import PARTS, Part
-from hessmap.studies import Check, Column, Finding, Heatmap, Row, Series, View
+from hessmap.studies import Check, Claim, Column, Heatmap, Row, Series, View
 
 if TYPE_CHECKING:
     from hessmap.curvature import Problem
@@ -84,26 +84,26 @@ def data_ranks(problem: Problem, bias: bool) -> tuple[dict[str, Any], bool]:
     return known, all(rank.decidable for rank in ranks.values())
 
 
-def decidability_findings(rows: Sequence[Row]) -> Iterator[Finding]:
-    """How many of the cases a threshold cannot decide, and whether the predictions stand on firm ranks of the data."""
+def decidability_claims(rows: Sequence[Row]) -> Iterator[Claim]:
+    """How many of the cases a threshold cannot decide, and whether the ranks of the data are decided."""
     is_undecidable = [not all(row[f"measured.{part}.decidable"] for part in PARTS) for row in rows]
     smallest = min(row[f"measured.{part}.gap"] for row in rows for part in PARTS)
     detail = f"{sum(is_undecidable)} of {len(rows)}; the smallest gap is {smallest:.1e}"
-    yield Finding("At most 2 % of the cases are undecidable", sum(is_undecidable) <= 0.02 * len(rows), detail)
-    num_firm = sum(row["data_ranks.are_decidable"] for row in rows)
-    detail = f"in {num_firm} of {len(rows)} cases"
-    yield Finding("The ranks of the data are decidable", num_firm == len(rows), detail)
+    few = sum(is_undecidable) <= 0.02 * len(rows)
+    yield Claim("few-undecidable", "At most 2 % of the cases are undecidable", few, detail)
+    claim = "The ranks of the data are decidable"
+    yield Claim.about("data-ranks-decidable", claim, rows, lambda row: row["data_ranks.are_decidable"])
 
 
-def certified_rank_findings(rows: Sequence[Row]) -> Iterator[Finding]:
+def certified_rank_claim(rows: Sequence[Row]) -> Claim:
     """A numerical rank counts eigenvalues above a threshold, and cannot count more than are not zero."""
+    names = [(f"measured.{part}", f"certified.{part}") for part in PARTS]
     certified = [row for row in rows if "certified" in row]
-    if certified:
-        names = [(f"measured.{part}", f"certified.{part}") for part in PARTS]
-        pairs = [(row.number(measured), row.number(exact)) for row in certified for measured, exact in names]
-        above, equal = (sum(kind(*pair) for pair in pairs) for kind in (gt, eq))
-        detail = f"equal in {equal} of {len(pairs)} cases, above in {above}"
-        yield Finding("ReLU: the numerical rank is never above the certified one", above == 0, detail)
+    pairs = [(row.number(measured), row.number(exact)) for row in certified for measured, exact in names]
+    num_equal = sum(measured == exact for measured, exact in pairs)
+    detail = f"equal in {num_equal} of {{total}} cases, above in {{wrong}}"
+    claim = "ReLU: the numerical rank is never above the certified one"
+    return Claim.about("numerical-below-certified", claim, pairs, lambda pair: le(*pair), detail)
 
 
 def curves_of(rows: Sequence[Row], x: str, by: tuple[str, ...] = ("data", "loss", "init")) -> Iterator[list[Row]]:

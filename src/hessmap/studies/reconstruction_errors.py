@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from hessmap.results import Part
-from hessmap.studies import Finding, Row
+from hessmap.studies import Claim, Row, claim_id
 from hessmap.studies.plotted_curves import few_places, four_digits
 
 if TYPE_CHECKING:
@@ -29,14 +29,16 @@ def error_curves(spectra: Mapping[Part, Spectrum]) -> dict[str, Any]:
     }
 
 
-def standardised_inputs_finding(symbol: str, name: str, plain: Sequence[Row], standardised: Sequence[Row]) -> Finding:
+def standardised_inputs_claim(
+    part: Part, symbol: str, name: str, plain: Sequence[Row], standardised: Sequence[Row]
+) -> Claim:
     """Images as they are have one large eigenvalue, their mean, that hides what is missed behind the norm."""
     twins = {_setting(row): row[name] for row in plain}
     pairs = [(twins[_setting(row)], row[name]) for row in standardised if _setting(row) in twins]
-    larger = sum(after > before for before, after in pairs)
     errors = [after for _, after in pairs]
-    detail = f"in {larger} of {len(pairs)} cases, {min(errors, default=0):.2%} to {max(errors, default=0):.2%}"
-    return Finding(f"{symbol}: with standardised inputs they miss more", larger == len(pairs), detail)
+    detail = f"in {{right}} of {{total}} cases, {min(errors, default=0):.2%} to {max(errors, default=0):.2%}"
+    claim = f"{symbol}: with standardised inputs they miss more"
+    return Claim.about(claim_id("standardised", part), claim, pairs, lambda pair: pair[1] > pair[0], detail)
 
 
 def _setting(row: Row) -> tuple[Any, ...]:

@@ -40,9 +40,8 @@ def row(basis: str, bound: float, **fields: Any) -> Row:
     return Row(TINY | {"network": "T-600", "basis": basis}, record)
 
 
-def finding(study: Study, rows: list[Row], words: str) -> bool | None:
-    (found,) = [one for one in study.verdict(rows).findings if words in one.claim]
-    return found.holds
+def holds(study: Study, rows: list[Row], claim: str) -> bool | None:
+    return study.outcome(rows).claim(claim).holds
 
 
 def in_three_seeds(bounds: dict[str, float], network: str = "T-600") -> list[Row]:
@@ -69,34 +68,38 @@ def test_bases_differ_in_their_bounds_alone_and_the_order_is_judged() -> None:
 
     assert len({row["test_error"] for row in rows}) == 2  # posteriors move the means, each in its own way
     assert len({row["bound"] for row in rows}) == 2
-    assert len(digits.STUDY.verdict(rows).findings) == 2
+    assert len(digits.STUDY.outcome(rows).claims) == 2
 
 
 @pytest.mark.parametrize(
-    ("words", "bounds", "worse"),
+    ("claim", "bounds", "worse"),
     [
-        ("better than none", {"approximate": 0.25, "standard": 0.36}, {"approximate": 0.32}),
-        ("costs nothing", {"iterative": 0.252, "approximate": 0.25}, {"iterative": 0.254}),
-        ("by activity beat", {"iterative_activity": 0.25, "iterative_weights": 0.26}, {"iterative_activity": 0.27}),
-        ("beats the measured", {"iterative": 0.25, "iterative_activity": 0.26}, {"iterative": 0.27}),
+        ("basis-beats-none", {"approximate": 0.25, "standard": 0.36}, {"approximate": 0.32}),
+        ("anew-costs-nothing", {"iterative": 0.252, "approximate": 0.25}, {"iterative": 0.254}),
+        (
+            "activity-beats-weights",
+            {"iterative_activity": 0.25, "iterative_weights": 0.26},
+            {"iterative_activity": 0.27},
+        ),
+        ("measured-factor-is-best", {"iterative": 0.25, "iterative_activity": 0.26}, {"iterative": 0.27}),
     ],
 )
-def test_claims_on_digits_hold_and_fail(words: str, bounds: dict[str, float], worse: dict[str, float]) -> None:
+def test_claims_on_digits_hold_and_fail(claim: str, bounds: dict[str, float], worse: dict[str, float]) -> None:
     good, bad = in_three_seeds(bounds), in_three_seeds(bounds | worse)
-    assert finding(digits.STUDY, good, words) is True
-    assert finding(digits.STUDY, bad, words) is False
+    assert holds(digits.STUDY, good, claim) is True
+    assert holds(digits.STUDY, bad, claim) is False
     one_seed = [row for row in good if row["seed"] == 0]
-    assert finding(digits.STUDY, one_seed, words) is None
+    assert holds(digits.STUDY, one_seed, claim) is None
     mixed = [row for row in bad if row["seed"] == 0] + [row for row in good if row["seed"] != 0]
-    assert finding(digits.STUDY, mixed, words) is None
+    assert holds(digits.STUDY, mixed, claim) is None
 
 
 @pytest.mark.parametrize("study", [digits.STUDY, *TABLES], ids=lambda study: study.name)
 def test_bound_below_the_error_on_test_data_is_held_against_the_study(study: Study) -> None:
     sound, broken = row("iterative", 0.2), row("iterative", 0.2, stochastic_test_error=0.21)
 
-    assert finding(study, [sound], "No bound is below")
-    assert not finding(study, [sound, broken], "No bound is below")
+    assert holds(study, [sound], "test-error-below-bound")
+    assert not holds(study, [sound, broken], "test-error-below-bound")
 
 
 @pytest.mark.parametrize("study", TABLES, ids=lambda study: study.name)
@@ -108,11 +111,11 @@ def test_tables_compare_bases_and_published_bounds(study: Study) -> None:
         return [one for name in networks for one in in_three_seeds(bounds | worse, name) if one["seed"] == 0]
 
     compared = [*rows(), row("iterative_weights", 0.11, published=0.1198)]
-    assert [one.holds for one in study.verdict(compared).findings] == [True] * 4
-    assert finding(study, rows(iterative=0.145), "iterative basis beats") is False
-    assert finding(study, rows(approximate=0.16), "approximate basis beats") is False
-    assert finding(study, rows()[:3], "approximate basis beats") is None
-    assert finding(study, [row("iterative", 0.1199, published=0.1198)], "at most the published") is False
+    assert [one.holds for one in study.outcome(compared).claims] == [True] * 4
+    assert holds(study, rows(iterative=0.145), "iterative-beats-approximate") is False
+    assert holds(study, rows(approximate=0.16), "approximate-beats-standard") is False
+    assert holds(study, rows()[:3], "approximate-beats-standard") is None
+    assert holds(study, [row("iterative", 0.1199, published=0.1198)], "at-most-published") is False
 
 
 def test_published_bounds_are_those_of_the_networks_in_the_tables() -> None:
@@ -139,8 +142,8 @@ def test_variance_study_shares_its_posteriors_and_its_verdict_can_fail() -> None
 
     assert found["correlation"] < 0
     assert len(found["log_variance"]) * found["window"] <= 64 * 3
-    assert variance.STUDY.verdict([found]).holds
-    assert not variance.STUDY.verdict([found, Row(found.case, {"correlation": 0.1})]).holds
+    assert variance.STUDY.outcome([found]).holds
+    assert not variance.STUDY.outcome([found, Row(found.case, {"correlation": 0.1})]).holds
 
 
 def test_task_names_say_widths_labels_and_classes() -> None:

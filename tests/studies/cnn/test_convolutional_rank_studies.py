@@ -12,7 +12,7 @@ from hessmap.networks import Convolutional, FullyConnected, LocallyConnected, pa
 from hessmap.results import PARTS
 from hessmap.results.encoding import decode, encode
 from hessmap.runs.plan import hash_of_data
-from hessmap.studies import Row, Study
+from hessmap.studies import Claim, Row, Study, claim_id
 from hessmap.studies.cnn import locality, rank_vs_channels, rank_vs_filter, rank_vs_samples
 from hessmap.studies.cnn.rank_vs_channels import power_law
 from hessmap.studies.cnn.ranks import network_and_problem, printed_bounds, rank_record
@@ -41,9 +41,8 @@ def changed(row: Row, part: str, value: int, group: str = "measured") -> Row:
     return Row(row.case, {**row.record, group: {**ranks, part: new}})
 
 
-def finding(study: Study, rows: list[Row], start: str) -> Any:
-    (found,) = [found for found in study.verdict(rows).findings if found.claim.startswith(start)]
-    return found
+def claim(study: Study, rows: list[Row], name: str) -> Claim:
+    return study.outcome(rows).claim(name)
 
 
 @pytest.mark.parametrize("x", AXES)
@@ -69,31 +68,31 @@ def test_ranks_of_one_convolution_are_the_predicted_ones(loss: str, filter_size:
     study = rank_vs_filter.STUDY
     rows = measured(study, filters=4, filter_size=filter_size, loss=loss, activation="identity")
     assert {rows[0][f"predicted.{part}.kind"] for part in PARTS} == {"exact"}
-    verdict = study.verdict(rows)
+    verdict = study.outcome(rows)
     assert verdict.num_agree == 1
-    assert not [found for found in verdict.findings if not found.holds and "Theorem 7" not in found.claim]
+    assert not [found for found in verdict.claims if not found.holds and found.id != "theorem-7-not-exact"]
 
 
 def test_theorem_7_is_no_equality_and_a_rank_above_it_is_seen() -> None:
     study = rank_vs_filter.STUDY
     rows = measured(study, filters=4, loss="squared", activation="identity", filter_size=14)
     assert (rows[0].number("measured.outer_product"), rows[0]["printed.outer_product"]) == (156, 160)
-    assert "not in conv-1x16-4x14-10 (squared)" in finding(study, rows, "Linear: Theorem 7").detail
-    assert finding(study, rows, "Linear: the paper's bounds").holds
+    assert "not in conv-1x16-4x14-10 (squared)" in claim(study, rows, "theorem-7-not-exact").detail
+    assert claim(study, rows, "printed-bounds").holds
     above = [changed(rows[0], "outer_product", 161)]
-    assert not finding(study, above, "Linear: the paper's bounds").holds
-    assert study.verdict(above).num_disagree == 1
+    assert not claim(study, above, "printed-bounds").holds
+    assert study.outcome(above).num_disagree == 1
 
 
 def test_relu_keeps_the_functional_rank_and_leaves_the_bounds_of_the_others() -> None:
     study = rank_vs_filter.STUDY
     rows = measured(study, filters=2, loss="squared", activation="relu", filter_size=5)
     assert rows[0].number("measured.outer_product") == rows[0]["num_parameters"] - 2
-    assert finding(study, rows, "ReLU: Theorem 8").holds
-    assert finding(study, rows, "ReLU: ranks are above").holds
+    assert claim(study, rows, "theorem-8-relu").holds
+    assert claim(study, rows, "relu-above-linear-bounds").holds
     within = [changed(changed(rows[0], "outer_product", 5), "loss", 5)]
-    assert not finding(study, within, "ReLU: ranks are above").holds
-    assert not finding(study, [changed(rows[0], "functional", 1)], "ReLU: Theorem 8").holds
+    assert not claim(study, within, "relu-above-linear-bounds").holds
+    assert not claim(study, [changed(rows[0], "functional", 1)], "theorem-8-relu").holds
 
 
 def test_two_convolutions_are_within_the_bounds_and_the_verdict_can_fail() -> None:
@@ -101,11 +100,11 @@ def test_two_convolutions_are_within_the_bounds_and_the_verdict_can_fail() -> No
     rows = measured(study, loss="squared", activation="identity", channels=3)
     assert {rows[0][f"predicted.{part}.kind"] for part in PARTS} == {"conjecture"}
     assert [rows[0][f"predicted.{part}.conjectured"] for part in PARTS] == ["value", "bound", "value"]
-    assert study.verdict(rows).holds
+    assert study.outcome(rows).holds
     for part, rank in zip(PARTS, (64, 119, 128), strict=True):
         assert rows[0].number(f"predicted.{part}") == rank
-        assert study.verdict([changed(rows[0], part, rank + 1)]).num_disagree == 1
-        assert not finding(study, [changed(rows[0], part, 1)], f"Linear: our law or bound of {NAMES[part]}").holds
+        assert study.outcome([changed(rows[0], part, rank + 1)]).num_disagree == 1
+        assert not claim(study, [changed(rows[0], part, 1)], claim_id("prediction-is-rank", part)).holds
 
 
 def growing(activation: str, ranks: dict[int, int]) -> list[Row]:
@@ -123,17 +122,17 @@ def growing(activation: str, ranks: dict[int, int]) -> list[Row]:
 def test_growth_as_the_square_root_is_told_from_growth_as_the_parameters() -> None:
     study = rank_vs_channels.STUDY
     linear = growing("identity", {channels: 40 * channels + 159 for channels in range(6, 12)})
-    root = finding(study, linear, "Linear: the rank of H_L grows with an exponent")
+    root = claim(study, linear, "linear-exponent-squared-digits")
     assert root.holds
     assert root.detail.startswith("exponent of H_L 0.447 (0.425 to 0.469), of H_f 0.628 (0.593 to 0.663); of the bound")
-    assert finding(study, linear, "Linear: H_o has stopped").detail == "added: H_o 0, H_f 40, H_L 40"
+    assert claim(study, linear, "linear-steps-squared-digits").detail == "added: H_o 0, H_f 40, H_L 40"
     bent = [*linear[:-1], changed(linear[-1], "functional", 1)]
-    assert not finding(study, bent, "Linear: H_o has stopped").holds
+    assert not claim(study, bent, "linear-steps-squared-digits").holds
     full = {channels: 7 * channels**2 + 47 * channels for channels in range(6, 12)}
-    assert not finding(study, growing("identity", full), "Linear: the rank of H_L grows with an exponent").holds
-    assert finding(study, growing("relu", full), "ReLU: the rank of H_L grows as").holds
+    assert not claim(study, growing("identity", full), "linear-exponent-squared-digits").holds
+    assert claim(study, growing("relu", full), "relu-linear-growth-squared-digits").holds
     slow = {channels: 40 * channels for channels in range(6, 12)}
-    assert not finding(study, growing("relu", slow), "ReLU: the rank of H_L grows as").holds
+    assert not claim(study, growing("relu", slow), "relu-linear-growth-squared-digits").holds
 
 
 def test_a_power_law_has_an_interval_that_holds_its_exponent() -> None:
@@ -153,13 +152,13 @@ def test_few_samples_limit_the_ranks_and_more_of_the_same_ranks_change_nothing()
     ]
     assert [row["data_ranks.input_rank"] for row in rows] == [2, 16, 16]
     assert [row.number("measured.outer_product") for row in rows] == [20, 160, 160]
-    verdict = study.verdict(rows)
+    verdict = study.outcome(rows)
     assert verdict.holds
-    assert finding(study, rows, "Linear: more samples").detail == "in 1 of 1 steps"
-    assert not finding(study, [*rows[:2], changed(rows[2], "loss", 7)], "Linear: more samples").holds
-    assert not finding(study, [changed(rows[0], "outer_product", 19), *rows[1:]], "Linear, hidden layers: 1").holds
+    assert claim(study, rows, "samples-change-nothing").detail == "in 1 of 1 steps"
+    assert not claim(study, [*rows[:2], changed(rows[2], "loss", 7)], "samples-change-nothing").holds
+    assert not claim(study, [changed(rows[0], "outer_product", 19), *rows[1:]], "input-rank-limits-1").holds
     late = [*rows[:2], changed(rows[2], "functional", 7)]
-    assert not finding(study, late, "Linear: H_f is unaffected").holds
+    assert not claim(study, late, "functional-unaffected").holds
 
 
 def test_relu_gains_the_outputs_with_each_sample_until_all_but_the_rescalings_are_taken() -> None:
@@ -170,27 +169,25 @@ def test_relu_gains_the_outputs_with_each_sample_until_all_but_the_rescalings_ar
         for row in measured(study, num_hidden=1, loss="squared", activation="relu", num_samples=count)
     ]
     assert [row.number("measured.outer_product") for row in rows] == [40, 200, 636]
-    assert finding(study, rows, "ReLU: H_o has rank N K").holds
-    assert finding(study, rows, "ReLU: H_o leaves the bound").holds
+    assert claim(study, rows, "relu-sample-rank").holds
+    assert claim(study, rows, "relu-leaves-linear-bound").holds
     lower = [changed(row, "outer_product", 1) for row in rows]
-    assert not finding(study, lower, "ReLU: H_o has rank N K").holds
-    assert not finding(study, lower, "ReLU: H_o leaves the bound").holds
+    assert not claim(study, lower, "relu-sample-rank").holds
+    assert not claim(study, lower, "relu-leaves-linear-bound").holds
 
 
 def test_local_and_shared_networks_have_the_printed_ranks_but_for_fact_14() -> None:
     study = locality.STUDY
     rows = measured(study, filters=2, patch_size=6, activation="identity")
     assert [row["kind"] for row in rows] == [locality.FULL, locality.LOCAL, locality.SHARED]
-    verdict = study.verdict(rows)
+    verdict = study.outcome(rows)
     assert verdict.holds
     assert verdict.num_agree == 3
     shared = rows[-1]
     assert (shared.number("measured.loss"), shared["fact"]) == (52, 37)
-    assert not finding(study, [Row(shared.case, {**shared.record, "fact": 52})], "Linear: Fact 14").holds
-    assert not finding(study, [*rows[:2], changed(shared, "loss", 500)], "Linear: the rank of H_L falls").holds
-    assert not finding(
-        study, [changed(rows[1], "outer_product", 1)], "Linear: Theorems 9 and 10 are equalities for H_o"
-    ).holds
+    assert not claim(study, [Row(shared.case, {**shared.record, "fact": 52})], "fact-14-fails").holds
+    assert not claim(study, [*rows[:2], changed(shared, "loss", 500)], "rank-falls-with-locality").holds
+    assert not claim(study, [changed(rows[1], "outer_product", 1)], "theorems-9-10-outer-product").holds
 
 
 def test_the_printed_bounds_of_shared_patches_are_those_of_a_convolution_with_their_stride() -> None:

@@ -68,7 +68,7 @@ def test_law_is_right_and_bounds_hold(rows: list[Row]) -> None:
         assert row["held"] == dict.fromkeys(("outer_product", "functional", "loss"), row["num_networks"])
         assert row["counterexamples"] == []
         assert row["reached"]["ours"]["functional"] > row["reached"]["printed"]["functional"]
-    assert all(finding.holds for finding in deep_law.findings(rows))
+    assert all(claim.holds for claim in deep_law.claims(rows))
 
 
 def test_a_wrong_law_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,7 +77,7 @@ def test_a_wrong_law_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     row = Row(STRIDES, deep_law.measure(STRIDES))
     assert row["law_right"] == 0
     assert {example["side"] for example in row["counterexamples"]} == {"ours"}
-    verdicts = {finding.claim: finding.holds for finding in deep_law.findings([row])}
-    assert not verdicts["The law of H_o is right on every network that was tried"]
-    assert not verdicts["No rank exceeds its bound (ours)"]
-    assert verdicts["No rank exceeds its bound (paper)"]
+    holds = {claim.id: claim.holds for claim in deep_law.claims([row])}
+    assert not holds["law"]
+    assert not holds["bound-ours"]
+    assert holds["bound-printed"]

@@ -12,7 +12,7 @@ import torch
 from hessmap.results import PARTS
 from hessmap.results.encoding import decode, encode
 from hessmap.runs.model_cache import use_models_folder
-from hessmap.studies import Row, Study
+from hessmap.studies import Row, Study, claim_id
 from hessmap.studies.cnn import generalisation, lenet, reconstruction, training
 from hessmap.studies.cnn.small_lenet import SmallLeNet, toeplitz_chain
 
@@ -72,14 +72,14 @@ def reconstructed() -> dict[str, Row]:
 
 
 def test_linear_ranks_are_within_our_bounds_and_relu_ranks_within_theirs(reconstructed: dict[str, Row]) -> None:
-    verdict = reconstruction.STUDY.verdict(list(reconstructed.values()))
+    verdict = reconstruction.STUDY.outcome(list(reconstructed.values()))
     assert verdict.num_agree == 2
     row = reconstructed["as they are"]
     for part in PARTS:
         assert row.number(f"rank.{part}") == row.number(f"certified.{part}")
         for name, other in (("bound", "linear_rank"), ("theorem", "rank")):
             spoiled = with_value(row, name, part, row.number(f"{other}.{part}") - 1)
-            assert reconstruction.STUDY.verdict([spoiled]).num_disagree == 1
+            assert reconstruction.STUDY.outcome([spoiled]).num_disagree == 1
 
 
 def test_errors_at_a_rank_are_on_the_curve_and_fall_from_rank_to_bound(reconstructed: dict[str, Row]) -> None:
@@ -99,10 +99,12 @@ def test_claims_about_reconstruction_can_fail(reconstructed: dict[str, Row]) -> 
     ranks = dict.fromkeys(PARTS, 0)
     other = Row({**plain.case, "inputs": "standardised"}, {**plain.record, "error_at": errors, "rank": ranks})
     spoiled = changed(plain, error_at=errors, rank=ranks, certified={part: {"value": 0} for part in PARTS})
-    claims = list(reconstruction.findings([spoiled, other]))
+    claims = reconstruction.STUDY.outcome([spoiled, other]).claims
     assert len(claims) == 10
     assert not any(claim.holds for claim in claims)
-    assert all(claim.holds for claim in reconstruction.findings([plain]) if "paper's bound less" in claim.claim)
+    assert all(
+        claim.holds for claim in reconstruction.STUDY.outcome([plain]).claims if claim.id.startswith("small-error")
+    )
 
 
 # Training
@@ -110,12 +112,12 @@ def test_claims_about_reconstruction_can_fail(reconstructed: dict[str, Row]) -> 
 
 def test_few_filters_leave_a_functional_hessian_at_the_minimum() -> None:
     row = measured(training.STUDY, network="conv-1x16-1x8/8-10")
-    assert training.STUDY.verdict([row]).holds
+    assert training.STUDY.outcome([row]).holds
     assert [row.number(f"final.{part}") for part in PARTS] == [27, 14, 27]
-    assert training.STUDY.verdict([changed(row, gradient_norm=1e-6)]).num_disagree == 1
+    assert training.STUDY.outcome([changed(row, gradient_norm=1e-6)]).num_disagree == 1
     for part in PARTS:
-        assert training.STUDY.verdict([with_value(row, "final", part, 13)]).num_disagree == 1
-    (claim,) = training.findings([with_value(row, "final", "functional", 0)])
+        assert training.STUDY.outcome([with_value(row, "final", part, 13)]).num_disagree == 1
+    (claim,) = training.claims([with_value(row, "final", "functional", 0)])
     assert not claim.holds
 
 
@@ -125,9 +127,9 @@ def test_few_filters_leave_a_functional_hessian_at_the_minimum() -> None:
 def test_the_functional_hessian_vanishes_along_training_with_and_without_a_loss(scenario: str, network: str) -> None:
     case = {"data": "digits", "scenario": scenario, "network": network, "seed": 0}
     row = as_stored(case, training.measure(case))
-    verdict = training.STUDY.verdict([row])
+    verdict = training.STUDY.outcome([row])
     assert verdict.num_agree == 1
-    assert [claim.holds for claim in verdict.findings] == [True] * 6
+    assert [claim.holds for claim in verdict.claims] == [True] * 6
     assert (row["final_risk"] < 1e-20) == (scenario == "teacher")
     rising = {part: np.array([0.0, 1.0, 2.0]) for part in PARTS}
     spoiled = changed(
@@ -137,7 +139,7 @@ def test_the_functional_hessian_vanishes_along_training_with_and_without_a_loss(
         initial=row["final"],
         full_ranks=(100,) * len(row["full_ranks"]),
     )
-    assert [claim.holds for claim in training.findings([spoiled])] == [False] * 6
+    assert [claim.holds for claim in training.claims([spoiled])] == [False] * 6
 
 
 # Generalisation
@@ -145,11 +147,11 @@ def test_the_functional_hessian_vanishes_along_training_with_and_without_a_loss(
 
 def test_the_rank_of_a_linear_network_is_the_predicted_one_and_its_error_that_of_a_trained_one() -> None:
     row = measured(generalisation.STUDY, activation="identity", kernel=12, filters=2)
-    assert generalisation.STUDY.verdict([row]).num_agree == 1
+    assert generalisation.STUDY.outcome([row]).num_agree == 1
     assert 0.1 < row["test_error"] < 0.6
     assert row["training_error"] < row["test_error"]
     wrong = changed(row, predicted={**row["predicted"], "value": row["rank"] - 1})
-    assert generalisation.STUDY.verdict([wrong]).num_disagree == 1
+    assert generalisation.STUDY.outcome([wrong]).num_disagree == 1
     relu = measured(generalisation.STUDY, activation="relu", kernel=14, filters=1)
     assert "predicted" not in relu
 
@@ -169,7 +171,7 @@ def test_the_claim_about_test_errors_follows_the_rows() -> None:
             )
             for a, b, rank in zip(first.tolist(), second.tolist(), ranks.tolist(), strict=False)
         ]
-        return [claim.holds for claim in generalisation.findings(rows)]
+        return [claim.holds for claim in generalisation.claims(rows)]
 
     assert holding(ranks, counts) == [True] * 4
     assert holding(counts, ranks) == [False] * 4
@@ -207,14 +209,15 @@ def test_ranks_of_small_lenets_are_within_their_bounds_and_each_check_can_fail()
     linear = measured(lenet.STUDY, activation="identity", filters=2)
     relu = measured(lenet.STUDY, activation="relu", pooling="max", filters=2)
     tanh = measured(lenet.STUDY, activation="tanh", filters=1)
-    assert lenet.STUDY.verdict([linear, relu, tanh]).num_agree == 3
+    assert lenet.STUDY.outcome([linear, relu, tanh]).num_agree == 3
     assert "certified" not in tanh
     for part in PARTS:
         for row in (linear, relu):
             spoiled = with_value(row, "bound", part, row.number(f"rank.{part}") - 1)
-            assert lenet.STUDY.verdict([linear, relu, spoiled]).num_disagree == 1
-        assert lenet.STUDY.verdict([with_value(linear, "exact", part, 1)]).num_disagree == 1
+            assert lenet.STUDY.outcome([linear, relu, spoiled]).num_disagree == 1
+        assert lenet.STUDY.outcome([with_value(linear, "exact", part, 1)]).num_disagree == 1
     spoiled = changed(linear, toeplitz_error=1e-3, blurred_bound={part: {"value": 10**6} for part in PARTS})
-    assert [claim.holds for claim in lenet.findings([spoiled]) if "Linear" in claim.claim] == [False] * 4
+    failing = [claim.id for claim in lenet.STUDY.outcome([spoiled]).failing]
+    assert failing == ["toeplitz-outputs", *(claim_id("pooled-bound-lower", part) for part in PARTS)]
     low = changed(relu, rank=dict.fromkeys(PARTS, 0), certified={part: {"value": 0} for part in PARTS})
-    assert not any(claim.holds for claim in lenet.findings([low]))
+    assert not any(claim.holds for claim in lenet.claims([low]))

@@ -80,15 +80,15 @@ def test_equal_cases_draw_equal_networks(rows: list[Row]) -> None:
 
 
 def test_the_verdict_counts_families_and_can_fail(rows: list[Row]) -> None:
-    assert conjectures.STUDY.verdict(rows).holds
+    assert conjectures.STUDY.outcome(rows).holds
     wrong = {**rows[0].record, "ours_right": {**rows[0]["ours_right"], "loss": 7}}
-    verdict = conjectures.STUDY.verdict([Row(PLAIN, wrong), rows[1]])
+    verdict = conjectures.STUDY.outcome([Row(PLAIN, wrong), rows[1]])
     assert verdict.num_disagree == 1
-    assert [finding.holds for finding in verdict.findings] == [True, True, False, True, True]
+    assert [claim.holds for claim in verdict.claims] == [True, True, False, True, True]
     paper_fails = {**rows[0].record, "paper_right": {**rows[0]["paper_right"], "loss": 7}}
     paper_holds = {**rows[1].record, "paper_right": rows[0]["paper_right"]}
-    findings = list(conjectures.findings([Row(PLAIN, paper_fails), Row(BOTTLENECK, paper_holds)]))
-    assert [finding.holds for finding in findings] == [True, True, True, False, False]
+    found = list(conjectures.claims([Row(PLAIN, paper_fails), Row(BOTTLENECK, paper_holds)]))
+    assert [claim.holds for claim in found] == [True, True, True, False, False]
 
 
 @pytest.mark.parametrize(
@@ -102,9 +102,9 @@ def test_the_verdict_counts_families_and_can_fail(rows: list[Row]) -> None:
 def test_a_bias_in_some_layers_is_predicted(case: dict[str, object]) -> None:
     row = Row(case, bias_in_some_layers.measure(case))
     assert row["counterexamples"] == []
-    assert bias_in_some_layers.STUDY.verdict([row]).holds
+    assert bias_in_some_layers.STUDY.outcome([row]).holds
     wrong = {**row.record, "right": {**row["right"], "functional": 7}}
-    assert not bias_in_some_layers.STUDY.verdict([Row(case, wrong)]).holds
+    assert not bias_in_some_layers.STUDY.outcome([Row(case, wrong)]).holds
 
 
 @pytest.mark.parametrize("loss", ["squared", "cross_entropy"])
@@ -112,7 +112,7 @@ def test_products_that_lose_rank_are_predicted_and_break_the_printed_formulas(lo
     case = {"num_layers": 4, "loss": loss, "num_networks": 8, "batch": 0}
     row = Row(case, deficient_products.measure(case))
     assert row["counterexamples"] == []
-    assert deficient_products.STUDY.verdict([row]).holds
+    assert deficient_products.STUDY.outcome([row]).holds
     assert row["printed_right"]["loss"] < 8
 
 

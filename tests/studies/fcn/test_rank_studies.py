@@ -14,7 +14,7 @@ from hessmap.results import PARTS
 from hessmap.results.encoding import decode, encode
 from hessmap.studies import Row, Study
 from hessmap.studies.fcn import bias, effective_parameters, rank_sweeps
-from hessmap.studies.fcn.effective_parameters import NeighbourClaim
+from hessmap.studies.fcn.effective_parameters import _claim, _neighbours
 from hessmap.studies.fcn.rank_sweeps import network_and_problem, rank_record
 from hessmap.studies.hessian_ranks import data_ranks
 
@@ -71,7 +71,7 @@ def test_on_real_data_the_networks_are_those_of_the_paper() -> None:
 )
 def test_measured_ranks_agree_with_the_formulas_for_every_loss(x: str, value: int, init: str) -> None:
     study = SWEEPS[x]
-    verdict = study.verdict(measured(study, **{x: value, "init": init}))
+    verdict = study.outcome(measured(study, **{x: value, "init": init}))
     assert verdict.holds
     assert verdict.num_agree == 3
 
@@ -80,15 +80,15 @@ def test_a_wrong_rank_an_undecidable_one_and_doubtful_data_show_in_the_verdict()
     study = rank_sweeps.WIDTH
     (row,) = measured(study, width=2, loss="squared", init="gaussian")
     wrong = changed(row, predicted={**row["predicted"], "functional": row["predicted.functional"] + 1})
-    verdict = study.verdict([wrong])
+    verdict = study.outcome([wrong])
     assert not verdict.holds
     assert [judgement.measured_name for judgement in verdict.disagreements] == ["measured.functional"]
     loss = {**row["measured.loss"], "decidable": False}
-    verdict = study.verdict([changed(row, measured={**row["measured"], "loss": loss})])
+    verdict = study.outcome([changed(row, measured={**row["measured"], "loss": loss})])
     assert verdict.num_undecidable == 1
-    assert [finding.holds for finding in verdict.findings] == [False, True]
-    verdict = study.verdict([changed(row, data_ranks={**row["data_ranks"], "are_decidable": False})])
-    assert [finding.holds for finding in verdict.findings] == [True, False]
+    assert [claim.holds for claim in verdict.claims] == [False, True]
+    verdict = study.outcome([changed(row, data_ranks={**row["data_ranks"], "are_decidable": False})])
+    assert [claim.holds for claim in verdict.claims] == [True, False]
 
 
 def test_the_claims_about_width_depth_and_samples_hold_and_can_fail() -> None:
@@ -100,14 +100,14 @@ def test_the_claims_about_width_depth_and_samples_hold_and_can_fail() -> None:
         for row in measured(rank_sweeps.DEPTH, num_hidden=depth, loss="log_cosh", init="uniform")
     ]
     for study, rows in ((rank_sweeps.WIDTH, wide), (rank_sweeps.DEPTH, deep)):
-        assert study.verdict(rows).findings[-1].holds
+        assert study.outcome(rows).claims[-1].holds
         raised = [rows[0], changed(rows[1], measured_fraction={**rows[1]["measured_fraction"], "loss": 0.99})]
-        assert not study.verdict(raised).findings[-1].holds
+        assert not study.outcome(raised).claims[-1].holds
     few = deep[0].case | {"num_samples": 5, "widths": (16, 3, 5)}
     first, second = (as_stored({**few, "num_samples": count}, deep[0].record) for count in (5, 6))
-    assert list(rank_sweeps.samples_findings([first, second]))[-1].holds
+    assert list(rank_sweeps.samples_claims([first, second]))[-1].holds
     other = changed(second, measured={**second["measured"], "loss": {**second["measured.loss"], "value": 1}})
-    assert not list(rank_sweeps.samples_findings([first, other]))[-1].holds
+    assert not list(rank_sweeps.samples_claims([first, other]))[-1].holds
 
 
 def test_the_ranks_of_the_data_are_those_of_these_data() -> None:
@@ -124,19 +124,19 @@ def test_the_ranks_of_the_data_are_those_of_these_data() -> None:
 def test_with_bias_the_place_of_a_bottleneck_matters_and_the_printed_formula_cannot_know() -> None:
     rows = measured(bias.STUDY, sweep="bottleneck", narrow=2, loss="squared")
     assert [row["position"] for row in rows] == [1, 2, 3]
-    verdict = bias.STUDY.verdict(rows)
+    verdict = bias.STUDY.outcome(rows)
     assert verdict.holds
     assert len({row["printed.loss"] for row in rows}) == 1
     assert len({row.number("measured.loss") for row in rows}) == 3
     same = [changed(row, measured=rows[0]["measured"]) for row in rows]
-    assert not list(bias.findings(same))[-1].holds
+    assert not list(bias.claims(same))[-1].holds
 
 
 def test_with_bias_the_printed_formulas_hold_where_they_are_meant_for() -> None:
     rows = measured(bias.STUDY, sweep="depth", num_hidden=2) + measured(bias.STUDY, sweep="samples", num_samples=5)
-    verdict = bias.STUDY.verdict(rows)
+    verdict = bias.STUDY.outcome(rows)
     assert verdict.holds
-    assert [finding.detail for finding in verdict.findings[2:]] == ["in 1 of 1 decidable cases"] * 2
+    assert [claim.detail for claim in verdict.claims[2:]] == ["in 1 of 1 decidable cases"] * 2
     assert rows[0]["beyond_print.measured"] == dict.fromkeys(PARTS, 0)
     assert rows[1]["data_ranks.input_rank"] == rows[1]["data_ranks.centred_input_rank"] + 1
 
@@ -144,7 +144,7 @@ def test_with_bias_the_printed_formulas_hold_where_they_are_meant_for() -> None:
 def test_a_stationary_last_bias_has_residuals_that_sum_to_zero() -> None:
     (row,) = measured(bias.STUDY, sweep="stationary", narrow=3)
     assert row["data_ranks.mean_residual_is_zero"]
-    assert bias.STUDY.verdict([row]).holds
+    assert bias.STUDY.outcome([row]).holds
     _, problem = network_and_problem(row.case)
     assert not data_ranks(problem, bias=True)[0]["mean_residual_is_zero"]
 
@@ -166,26 +166,24 @@ def test_training_leaves_the_rank_of_a_linear_network_and_lowers_the_other_count
     monkeypatch.setenv("HESSMAP_MODELS", str(tmp_path))
     rows = measured(effective_parameters.STUDY, width=10, activation="identity", bias=False)
     assert [row["state"] for row in rows] == ["initial", "trained"]
-    verdict = effective_parameters.STUDY.verdict(rows)
+    verdict = effective_parameters.STUDY.outcome(rows)
     assert verdict.holds
     assert verdict.num_agree == 2
-    assert len(verdict.findings) == 2
+    assert len(verdict.claims) == 2
     assert rows[1]["risk"] < 0.1 * rows[0]["risk"]
     before = [
         Row({**row.case, "state": "trained" if row["state"] == "initial" else "initial"}, row.record) for row in rows
     ]
-    assert [finding.holds for finding in effective_parameters.findings(before)] == [True, False]
+    assert [claim.holds for claim in effective_parameters.STUDY.outcome(before).claims] == [True, False]
 
 
 def test_a_claim_compares_what_differs_in_one_field_alone() -> None:
     rows = [Row({"width": width, "seed": seed}, {"value": value}) for width, seed, value in CLAIMED]
-    claim = NeighbourClaim(text="falls", along=("width",), names=("value",), relation=lt)
-    (finding,) = claim.findings(rows)
-    assert (finding.holds, finding.detail) == (False, "in 2 of 3 comparisons")
-    ends = NeighbourClaim(text="falls", along=("width",), names=("value",), relation=lt, ends_only=True)
-    (finding,) = ends.findings(rows)
-    assert (finding.holds, finding.detail) == (True, "in 2 of 2 comparisons")
-    assert not list(claim.findings(rows[:1]))
+    claim = _claim("falls", "It falls", _neighbours(rows, ("width",)), "value", lt)
+    assert (claim.holds, claim.detail) == (False, "in 2 of 3 comparisons")
+    claim = _claim("falls", "It falls", _neighbours(rows, ("width",), ends_only=True), "value", lt)
+    assert (claim.holds, claim.detail) == (True, "in 2 of 2 comparisons")
+    assert _neighbours(rows[:1], ("width",)) == []
 
 
 CLAIMED = ((3, 0, 1.0), (1, 0, 2.0), (2, 0, 2.5), (1, 1, 2.0), (2, 1, 1.0))

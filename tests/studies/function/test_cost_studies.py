@@ -27,11 +27,11 @@ def changed(row: Row, **fields: Any) -> Row:
 
 def test_balanced_factors_attain_the_cost_and_the_verdict_can_fail() -> None:
     rows = measured(linear_cost.STUDY, num_layers=3)
-    assert linear_cost.STUDY.verdict(rows).holds
+    assert linear_cost.STUDY.outcome(rows).holds
     trained = [row for row in rows if row["item"] == "trained"]
     assert all(np.all(row.array("excess") > -1e-12) for row in trained)
-    assert not linear_cost.STUDY.verdict([changed(rows[0], least_other_excess=-1e-6), *rows[1:]]).holds
-    assert not linear_cost.STUDY.verdict([*rows[:-1], changed(rows[-1], last_ratio=1.01)]).holds
+    assert not linear_cost.STUDY.outcome([changed(rows[0], least_other_excess=-1e-6), *rows[1:]]).holds
+    assert not linear_cost.STUDY.outcome([*rows[:-1], changed(rows[-1], last_ratio=1.01)]).holds
 
 
 def test_other_factors_of_a_map_give_the_same_map() -> None:
@@ -57,10 +57,10 @@ def test_the_gradient_of_a_linear_network_is_that_of_autograd() -> None:
 
 def test_kernel_regression_has_the_corrected_rank_and_not_the_printed_one() -> None:
     rows = measured(krr.STUDY, seed=0)
-    assert krr.STUDY.verdict(rows).holds
+    assert krr.STUDY.outcome(rows).holds
     assert {(row["measured"], row["printed"]) for row in rows if row["input_dim"] == 3} == {(3, 4)}
     as_printed = [changed(row, measured=row["printed"]) for row in rows]
-    assert not krr.STUDY.verdict(as_printed).holds
+    assert not krr.STUDY.outcome(as_printed).holds
 
 
 @pytest.mark.parametrize("slope", [1.0, -0.5])
@@ -68,8 +68,8 @@ def test_defects_decay_as_the_law_says(slope: float, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(balance, "_LAST_TIME", 0.125)
     rows = measured(balance.STUDY, slope=slope, seed=0)
     assert rows[0]["law_error"] < (1e-8 if slope == 1.0 else 1e-4)
-    assert balance.STUDY.verdict(rows).holds
-    assert not balance.STUDY.verdict([changed(rows[0], law_error=1e-3)]).holds
+    assert balance.STUDY.outcome(rows).holds
+    assert not balance.STUDY.outcome([changed(rows[0], law_error=1e-3)]).holds
 
 
 def test_descent_ends_balanced_and_a_larger_imbalance_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,9 +79,9 @@ def test_descent_ends_balanced_and_a_larger_imbalance_is_told(monkeypatch: pytes
     found = Row(row.case, decode(encode(balance.measure(row.case))))
     assert 0 <= found["unit_imbalance"] <= found["layer_imbalance"] < 0.2
     near = changed(found, layer_imbalance=1e-3, unit_imbalance=1e-4)
-    assert [finding.holds for finding in balance.findings([near])] == [True, True]
+    assert [claim.holds for claim in balance.claims([near])] == [True, True]
     far = changed(found, layer_imbalance=2e-3, unit_imbalance=2e-3)
-    assert [finding.holds for finding in balance.findings([far])] == [False, False]
+    assert [claim.holds for claim in balance.claims([far])] == [False, False]
 
 
 def test_norms_stay_above_their_bounds_and_a_violation_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,10 +91,10 @@ def test_norms_stay_above_their_bounds_and_a_violation_is_told(monkeypatch: pyte
         *measured(schatten.STUDY, item="path", num_layers=6),
         *measured(schatten.STUDY, item="growth", true_rank=2),
     ]
-    assert schatten.STUDY.verdict(rows).holds
+    assert schatten.STUDY.outcome(rows).holds
     for place, name, value in ((0, "least_ratio", 0.99), (1, "least_slope_ratio", 0.99), (2, "exponent", 0.6)):
         wrong = [changed(row, **{name: value}) if number == place else row for number, row in enumerate(rows)]
-        assert not schatten.STUDY.verdict(wrong).holds
+        assert not schatten.STUDY.outcome(wrong).holds
 
 
 def test_stored_networks_are_built_again_with_their_samples() -> None:
@@ -124,9 +124,9 @@ def test_the_zoo_measures_what_is_cached_and_tells_contradictions(monkeypatch: p
     (row,) = measured(trained_zoo.STUDY, family="fully connected")
     assert row["num_cached"] == row["num_measured"] == 2
     assert sorted(row.array("upper_bound")) == [4, 6]
-    assert trained_zoo.STUDY.verdict([row]).holds
-    assert not trained_zoo.STUDY.verdict([changed(row, num_contradictions=1)]).holds
+    assert trained_zoo.STUDY.outcome([row]).holds
+    assert not trained_zoo.STUDY.outcome([changed(row, num_contradictions=1)]).holds
     for share, num_measured, outcome in ((0.1, 3, True), (1.0, 3, False), (0.1, 2, None)):
         rows = [changed(row, median_share=0.8, num_measured=3)]
         rows.append(Row({"family": "penalised"}, {**row.record, "median_share": share, "num_measured": num_measured}))
-        assert trained_zoo.STUDY.verdict(rows).findings[-1].holds is outcome
+        assert trained_zoo.STUDY.outcome(rows).claims[-1].holds is outcome

@@ -36,7 +36,7 @@ def _row(name: str, case: dict[str, Any], **changes: Any) -> Row:
 
 
 def _holds(name: str, *rows: Row) -> list[bool | None]:
-    return [finding.holds for finding in find(name).verdict(rows).findings]
+    return [claim.holds for claim in find(name).outcome(rows).claims]
 
 
 @pytest.mark.parametrize("law", ["uniform", "gaussian", "truncated"])

@@ -33,7 +33,7 @@ def _few_steps(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def outcomes(name: str, *rows: Row) -> list[str]:
-    return [finding.outcome for finding in find(name).verdict(rows).findings]
+    return [claim.outcome for claim in find(name).outcome(rows).claims]
 
 
 def test_a_built_network_in_wider_layers_is_the_same_function_at_the_same_norm() -> None:
@@ -91,16 +91,16 @@ def published_row(
 
 def test_claims_on_minima_are_judged_by_the_training_that_ends_lowest() -> None:
     rows = [published_row(1.0, 3.0, rank=30), published_row(100.0, 1.0, rank=4)]
-    found = {
-        finding.claim.split(": ")[1]: finding.outcome
-        for finding in find("function/published-setting").verdict(rows).findings
+    found = {claim.id: claim.outcome for claim in find("function/published-setting").outcome(rows).claims}
+    assert found == {
+        "middle-rank-samples-1-0": "holds",
+        "relu-change-samples-1-0": "holds",
+        "cost-samples-1-0": "inconclusive",  # the lowest end is no minimum
+        "layer-costs-rank-samples-1-0": "holds",
+        "stronger-penalty-lower-samples-1-0": "holds",
     }
-    assert found["the middle layer has centred rank 4"] == "holds"
-    assert found["||W||^2 / L is within 1 of the paper's 6"] == "inconclusive"  # the lowest end is no minimum
-    assert found["a layer inside the bottleneck costs its rank, to a tenth"] == "holds"
-    assert found["the lowest end has a penalty that is stronger at first"] == "holds"
     turned = [published_row(1.0, 1.0, rank=4), published_row(100.0, 3.0, rank=1)]
-    last = find("function/published-setting").verdict(turned).findings[-1]
+    last = find("function/published-setting").outcome(turned).claims[-1]
     assert last.outcome == "does not hold"
 
 
@@ -117,9 +117,9 @@ def test_a_minimum_can_refute_what_another_training_leaves_open(mean_over: str) 
 def test_a_split_that_no_minimum_refutes_says_so() -> None:
     dear = published_row(1.0, 1.0, 5)
     row = Row(dear.case, {**dear.record, "split": {**dear["split"], "inside_per_layer": 10.0}})
-    finding = find("function/published-setting").verdict([row]).findings[3]
-    assert finding.outcome == "inconclusive"
-    assert finding.detail.endswith("training did not reach a minimum: a gradient of 0.3 of the penalty's is left")
+    claim = find("function/published-setting").outcome([row]).claims[3]
+    assert claim.outcome == "inconclusive"
+    assert claim.detail.endswith("training did not reach a minimum: a gradient of 0.3 of the penalty's is left")
 
 
 @pytest.mark.usefixtures("_few_steps")
@@ -136,7 +136,7 @@ def test_a_case_of_each_gives_a_record_that_can_be_stored_and_judged(
 ) -> None:
     monkeypatch.setenv("HESSMAP_MODELS", str(tmp_path))
     row = Row(case, decode(encode(find(name).measure(case))))
-    assert find(name).verdict([row]).findings
+    assert find(name).outcome([row]).claims
 
 
 def cost_row(depth: int, cost: float) -> Row:

@@ -1,4 +1,4 @@
-"""The study of the widest networks, on a narrow one: right numbers, and findings that can fail."""
+"""The study of the widest networks, on a narrow one: right numbers, and claims that can fail."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 
 from hessmap.curvature import loss_hessian
 from hessmap.studies import Row
-from hessmap.studies.layers.full_width import STUDY, cases, findings, measure
+from hessmap.studies.layers.full_width import STUDY, cases, claims, measure
 from hessmap.studies.layers.trained_layers import Recipe, untrained_layers
 
 CASE: dict[str, Any] = {"data": "digits", "network": "F-16^2", "layer": "fc2", "epochs": 0, "seed": 0}
@@ -41,10 +41,10 @@ def test_a_trained_network_is_measured_too(tmp_path: Any, monkeypatch: pytest.Mo
     ("name", "value", "place"),
     [("is_converged", False, 0), ("worst_residual", 1e-3, 0), ("num_outliers", 12, 1), ("overlap_at", {"k9": 0.2}, 2)],
 )
-def test_every_finding_can_fail(record: dict[str, Any], name: str, value: Any, place: int) -> None:
+def test_every_claim_can_fail(record: dict[str, Any], name: str, value: Any, place: int) -> None:
     right = {**record, "is_converged": True, "num_outliers": 9, "overlap_at": {"k9": 0.9}}
-    assert all(finding.holds for finding in findings([Row(CASE, right)]))
-    broken = [finding.holds for finding in findings([Row(CASE, {**right, name: value})])]
+    assert all(claim.holds for claim in claims([Row(CASE, right)]))
+    broken = [claim.holds for claim in claims([Row(CASE, {**right, name: value})])]
     assert [number for number, holds in enumerate(broken) if not holds] == [place]
 
 

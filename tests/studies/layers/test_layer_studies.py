@@ -11,7 +11,7 @@ import pytest
 
 from hessmap.results.encoding import decode, encode
 from hessmap.runs.model_cache import use_models_folder
-from hessmap.studies import Row, Study
+from hessmap.studies import Row, Study, claim_id
 from hessmap.studies.layers import (
     autocorrelation,
     batch_norm,
@@ -50,9 +50,8 @@ def row(layer: str, record: dict[str, Any], **fields: Any) -> Row:
     return Row(PAPERS | {"layer": layer} | fields, record)
 
 
-def finding(study: Study, rows: list[Row], words: str) -> bool:
-    (found,) = [one for one in study.verdict(rows).findings if words in one.claim]
-    return found.holds
+def held(study: Study, rows: list[Row], claim: str) -> bool | None:
+    return study.outcome(rows).claim(claim).holds
 
 
 def test_kronecker_overlaps_are_shares_and_the_nearest_product_is_nearer() -> None:
@@ -170,24 +169,32 @@ def test_peak_at_the_outputs_is_expected_of_the_first_layer_alone(
     curve = np.zeros(2 * outputs)
     curve[at - 1] = 0.4
     peak = {"peak": {"at": at, "value": 0.4}, "between_models": curve, "is_normalised": True, "are_all_found": True}
-    assert finding(batch_norm.STUDY, [row(layer, peak, network=network)], "the mean overlap of models") is holds
+    claim = claim_id("peak", network, "digits", layer)
+    assert held(batch_norm.STUDY, [row(layer, peak, network=network)], claim) is holds
 
 
 @pytest.mark.parametrize(
     ("study", "layer", "name", "words", "good", "bad"),
     [
-        (kronecker.STUDY, "fc2", "k9", "fc2: overlap at k = 9 above 0.9", 0.91, 0.9),
-        (autocorrelation.STUDY, "fc3", "squared_cosine", "(v1 . E[x])^2 above 0.999", 0.9995, 0.998),
-        (autocorrelation.STUDY, "fc3", "eigenvalue_ratio", "lambda_1 / lambda_2 above 6", 6.1, 5.9),
-        (autocorrelation.STUDY, "fc1", "gap", "tau_9 / tau_10 above 5", 5.5, 4.5),
-        (subspace.STUDY, "fc1", "centred", "S^T(1-perp) above 0.8", 0.81, 0.79),
-        (subspace.STUDY, "fc2", "by_activity", "S_q above 0.97", 0.98, 0.96),
-        (rank_one.STUDY, "fc1", "mean_of_10", "mean ratio of the top 10", 0.91, 0.89),
+        (kronecker.STUDY, "fc2", "k9", "overlap-at-k9-f-100-2-digits-300-fc2", 0.91, 0.9),
+        (
+            autocorrelation.STUDY,
+            "fc3",
+            "squared_cosine",
+            "squared-cosine-f-100-2-digits-300-fc1-fc2-fc3",
+            0.9995,
+            0.998,
+        ),
+        (autocorrelation.STUDY, "fc3", "eigenvalue_ratio", "eigenvalue-ratio-f-100-2-digits-300-fc1-fc2-fc3", 6.1, 5.9),
+        (autocorrelation.STUDY, "fc1", "gap", "gap-f-100-2-digits-300-fc1", 5.5, 4.5),
+        (subspace.STUDY, "fc1", "centred", "centred-f-100-2-digits-300-fc1-fc2", 0.81, 0.79),
+        (subspace.STUDY, "fc2", "by_activity", "by-activity-f-100-2-digits-300-fc1-fc2", 0.98, 0.96),
+        (rank_one.STUDY, "fc1", "mean_of_10", "mean-of-10-f-100-2-digits-300-fc1-fc2-fc3", 0.91, 0.89),
     ],
 )
 def test_thresholds_hold_and_fail(study: Study, layer: str, name: str, words: str, good: float, bad: float) -> None:
-    assert finding(study, [_whole(layer, **{name: good})], words)
-    assert not finding(study, [_whole(layer, **{name: good}), _whole(layer, **{name: bad}, seed=1)], words)
+    assert held(study, [_whole(layer, **{name: good})], words)
+    assert not held(study, [_whole(layer, **{name: good}), _whole(layer, **{name: bad}, seed=1)], words)
 
 
 @pytest.mark.parametrize(("overlap", "reached"), [(0.89, True), (0.88, False)])
@@ -200,8 +207,8 @@ def test_a_training_on_all_images_is_judged_apart_from_the_small_ones(overlap: f
     record = {"as_printed": 0.6, "centred": overlap, "by_activity": 0.95, "training": of_training}
     rows = [small, row("fc1", record, **lenet, **measured_on)]
 
-    assert not finding(subspace.STUDY, rows, "LeNet5 on 3,000 images of mnist, fc1")
-    assert finding(subspace.STUDY, rows, "LeNet5 on all images of mnist, fc1") is reached
+    assert not held(subspace.STUDY, rows, "published-lenet5-mnist-fc1")
+    assert held(subspace.STUDY, rows, "published-lenet5-mnist-long-fc1") is reached
 
 
 def test_cases_on_all_images_have_their_own_recipe() -> None:
@@ -234,11 +241,11 @@ def test_random_labels_are_compared_with_the_same_training_on_true_ones(overlap:
     random = row("fc1", record | {"centred": overlap}, **trained, labels="random")
     shorter = row("fc1", record | {"centred": 0.1}, **(trained | {"epochs": 30}))
 
-    assert finding(subspace.STUDY, [shorter, true, random], "fc1: random labels overlap less than true") is is_less
+    assert held(subspace.STUDY, [shorter, true, random], "random-labels-lenet5-cifar10-fc1") is is_less
 
 
 def _whole(layer: str, seed: int = 0, k9: float = 0.95, **changed: float) -> Row:
-    """A record with what the findings of all studies look at."""
+    """A record with what the claims of all studies look at."""
     record: dict[str, Any] = {
         "overlap_at": {"k9": k9, "k20": 0.6},
         "best_at": {"k9": 0.95},
@@ -265,18 +272,14 @@ def test_contrast_of_batch_norm_can_fail(name: str, bad: float) -> None:
     good |= {"are_all_found": True, "between_models": np.arange(40.0)}
     rows = [row("fc2", good, network="F-100^2-BN", epochs=60)]
 
-    assert batch_norm.STUDY.verdict(rows).holds
+    assert batch_norm.STUDY.outcome(rows).holds
     rows.append(row("fc3", {**good, name: bad}, network="F-100^2-BN", epochs=60))
-    assert batch_norm.STUDY.verdict(rows).fails
+    assert batch_norm.STUDY.outcome(rows).fails
 
 
 def test_curves_that_end_below_the_outputs_say_nothing_of_their_peak() -> None:
     record = {"between_models": np.arange(40.0), "is_normalised": True, "are_all_found": True, "overlap_at_9": 0.3}
-    (found,) = [
-        one
-        for one in batch_norm.STUDY.verdict([row("fc2", record, network="LeNet5-BN")]).findings
-        if "peaks at the outputs" in one.claim
-    ]
+    found = batch_norm.STUDY.outcome([row("fc2", record, network="LeNet5-BN")]).claim("short-curves")
     assert found.outcome == "inconclusive"
     assert found.detail == "the curves end at k = 40 or before, below the outputs; 1 of 1 still rise there"
 
@@ -286,18 +289,18 @@ def test_other_claims_can_fail() -> None:
         row("fc1", {"gap_of_output": gap, "gap_of_hessian": 2.0, "top_ratio": 1.1, "are_all_found": 1}, labels=labels)
         for gap, labels in ((5.0, "true"), (1.2, "random"))
     ]
-    assert finding(spectra.STUDY, labelled, "eigenvalues of E[M] is smaller with random")
-    assert not finding(spectra.STUDY, labelled, "eigenvalues of the layer Hessian is smaller with random")
-    assert finding(spectra.STUDY, labelled, "within 25%")
+    assert held(spectra.STUDY, labelled, "random-labels-gap-of-output")
+    assert not held(spectra.STUDY, labelled, "random-labels-gap-of-hessian")
+    assert held(spectra.STUDY, labelled, "top-eigenvalue-f-100-2-digits-true")
     far = row("fc1", labelled[0].record | {"top_ratio": 1.3}, labels="true")
-    assert not finding(spectra.STUDY, [far], "within 25%")
+    assert not held(spectra.STUDY, [far], "top-eigenvalue-f-100-2-digits-true")
 
     numbers = {"first_nine": {"on_mean": 0.9, "on_outliers": 0.9}, "later": {"on_mean": 0.1}, "are_all_found": 1}
-    assert correspondence.STUDY.verdict([row("fc1", numbers)]).holds
+    assert correspondence.STUDY.outcome([row("fc1", numbers)]).holds
     worse = {"first_nine": {"on_mean": 0.4, "on_outliers": 0.4}, "later": {"on_mean": 0.5}, "are_all_found": 1}
-    assert not any(found.holds for found in correspondence.STUDY.verdict([row("fc1", worse)]).findings[1:])
-    assert finding(correspondence.STUDY, [row("fc1", numbers)], "found to their tolerance")
-    assert not finding(correspondence.STUDY, [row("fc1", {**numbers, "are_all_found": 0})], "found to their tolerance")
+    assert not any(found.holds for found in correspondence.STUDY.outcome([row("fc1", worse)]).claims[1:])
+    assert held(correspondence.STUDY, [row("fc1", numbers)], "eigenpairs-found")
+    assert not held(correspondence.STUDY, [row("fc1", {**numbers, "are_all_found": 0})], "eigenpairs-found")
 
 
 def test_published_networks_record_every_layer_and_leave_the_first_out_of_the_means() -> None:
@@ -323,9 +326,9 @@ def test_one_published_network_outside_the_papers_range_is_inconclusive() -> Non
         }
         return [Row({"data": "mnist", "network": "F-600^2", "size": "large", "seed": 0}, {"fc": parts})]
 
-    assert [one.holds for one in published_networks.STUDY.verdict(of(0.999, 12.1)).findings] == [True, True]
-    assert [one.holds for one in published_networks.STUDY.verdict(of(0.99, 5.0)).findings] == [None, None]
-    both = published_networks.STUDY.verdict([*of(0.999, 12.1), *of(0.999, 13.2)]).findings
+    assert [one.holds for one in published_networks.STUDY.outcome(of(0.999, 12.1)).claims] == [True, True]
+    assert [one.holds for one in published_networks.STUDY.outcome(of(0.99, 5.0)).claims] == [None, None]
+    both = published_networks.STUDY.outcome([*of(0.999, 12.1), *of(0.999, 13.2)]).claims
     assert [one.holds for one in both] == [True, True]
     assert both[1].detail == "2 trainings: ours 12.65 (12.1 to 13.2), paper 12.0 (11.42 to 13.0)"
 
@@ -336,12 +339,9 @@ def test_networks_on_all_images_are_judged_and_drawn_for_themselves() -> None:
     long = {**small.case, "size": "long", "epochs": 90, "num_measured": 2000}
     large = Row(long, {**numbers, "mean_of_all": 0.6})
 
-    found = {one.claim[:40]: one.holds for one in rank_one.STUDY.verdict([small, large]).findings[1:]}
+    found = {one.id: one.holds for one in rank_one.STUDY.outcome([small, large]).claims[1:]}
 
-    assert found == {
-        "LeNet5 on cifar10: over all eigenvectors": False,
-        "LeNet5 on all images of cifar10: over al": True,
-    }
+    assert found == {"mean-ratio-lenet5-cifar10": False, "mean-ratio-lenet5-cifar10-long": True}
     factors = Row({**long, "num_measured": 50_000}, {})
     drawn = {panel.title: panel.rows for panel in panels(training.STUDY.view.figures, [small, large, factors])}
     assert drawn["LeNet5, CIFAR-10: overlap of two trainings"] == (small,)

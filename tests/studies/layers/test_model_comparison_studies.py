@@ -41,8 +41,8 @@ def measured(study: Study, **case: Any) -> Row:
     return Row(case, decode(encode(record)))
 
 
-def held(study: Study, rows: list[Row], words: str) -> bool:
-    (found,) = [one for one in study.verdict(rows).findings if words in one.claim]
+def held(study: Study, rows: list[Row], claim: str) -> bool:
+    found = study.outcome(rows).claim(claim)
     assert found.holds is not None, found.detail
     return found.holds
 
@@ -117,19 +117,19 @@ LENET: dict[str, Any] = {"data": "cifar10", "network": "LeNet5", "labels": "true
 @pytest.mark.parametrize(
     ("words", "good", "bad"),
     [
-        ("between k* - 2", {}, {"peak": 12}),
-        ("between k* - 2", {"peak": 17}, {"peak": 18}),
-        ("every pair peaks above 0.6", {}, {"peak_value": 0.59}),
-        ("0.15 above its overlap", {}, {"at_twice": 0.56}),
-        ("In the mean over all pairs", {}, {"at_twice": 0.56}),
-        ("fc2 of F-200^2 on digits: of k = 1 to 60", WIDE | {"layer": "fc2"}, {"peak": 11}),
-        ("no k beyond it overlaps more", LONG, {"peak": 400}),
-        ("every pair peaks within a quarter of m", LONG | {"peak": 210}, {"peak": 260}),
-        ("hypothesis of Theorem G.1", WIDE, {"growth_end": 200}),
-        ("flat from k = 3", WIDE | {"layer": "fc3"}, {"overlap": np.linspace(0.1, 0.9, 48)}),
-        ("above 0.7 of", WIDE | {"layer": "fc3"}, {"at_nine": 0.27}),
-        ("a tenth or more below", WIDE | {"layer": "fc3"}, {"overlap": np.full(48, 0.3)}),
-        ("As the paper has it, conv2", LENET, {"peak": 40}),
+        ("random-labels-peak", {}, {"peak": 12}),
+        ("random-labels-peak", {"peak": 17}, {"peak": 18}),
+        ("random-labels-height", {}, {"peak_value": 0.59}),
+        ("random-labels-decline", {}, {"at_twice": 0.56}),
+        ("random-labels-mean", {}, {"at_twice": 0.56}),
+        ("near-nine-digits-fc2", WIDE | {"layer": "fc2"}, {"peak": 11}),
+        ("none-beyond-digits-fc1", LONG, {"peak": 400}),
+        ("at-outputs-digits-fc1", LONG | {"peak": 210}, {"peak": 260}),
+        ("hypothesis-fails", WIDE, {"growth_end": 200}),
+        ("output-layer-flat-digits", WIDE | {"layer": "fc3"}, {"overlap": np.linspace(0.1, 0.9, 48)}),
+        ("output-layer-share-at-nine-digits", WIDE | {"layer": "fc3"}, {"at_nine": 0.27}),
+        ("output-layer-falls-at-18-digits", WIDE | {"layer": "fc3"}, {"overlap": np.full(48, 0.3)}),
+        ("lenet-at-outputs-cifar10-conv2", LENET, {"peak": 40}),
     ],
 )
 def test_claims_on_overlaps_hold_and_fail(words: str, good: dict[str, Any], bad: dict[str, Any]) -> None:
@@ -137,16 +137,16 @@ def test_claims_on_overlaps_hold_and_fail(words: str, good: dict[str, Any], bad:
     assert not held(overlap.STUDY, [pair_row(**good | bad)], words)
 
 
-@pytest.mark.parametrize("words", ["no k beyond it overlaps more", "peaks within a quarter of m"])
-def test_curves_that_end_below_the_outputs_do_not_decide_where_the_overlap_peaks(words: str) -> None:
-    (found,) = [one for one in overlap.STUDY.verdict([pair_row(**WIDE)]).findings if words in one.claim]
+@pytest.mark.parametrize("claim", ["none-beyond-digits-fc1", "at-outputs-digits-fc1"])
+def test_curves_that_end_below_the_outputs_do_not_decide_where_the_overlap_peaks(claim: str) -> None:
+    found = overlap.STUDY.outcome([pair_row(**WIDE)]).claim(claim)
     assert found.outcome == "inconclusive"
     assert found.detail == "the curves end at k = 60 of m = 200"
 
 
 def test_mean_curves_of_wide_layers_are_compared_without_a_verdict_on_their_peaks() -> None:
     rows = [pair_row(**WIDE), pair_row(**WIDE, compared="recipes"), pair_row(**LONG)]
-    (found,) = [one for one in overlap.STUDY.verdict(rows).findings if "within 2 of that of seeds" in one.claim]
+    found = overlap.STUDY.outcome(rows).claim("recipes-f-200-2-fc1")
     assert (found.outcome, found.detail) == ("inconclusive", "1 and 1 of k = 1 to 60")
 
 
@@ -154,10 +154,10 @@ def test_claims_on_recipes_and_checkpoints_compare_mean_curves() -> None:
     late = np.concatenate([np.full(20, 0.01), np.full(28, 0.2)])
     rows = [pair_row(), pair_row(compared="recipes"), pair_row(compared="checkpoints", overlap=np.full(48, 0.9))]
 
-    assert held(overlap.STUDY, rows, "within 2 of that of seeds")
-    assert held(overlap.STUDY, rows, "checkpoints of one training")
-    assert not held(overlap.STUDY, [rows[0], pair_row(compared="recipes", overlap=late)], "within 2 of that of seeds")
-    assert not held(overlap.STUDY, [rows[0], pair_row(compared="checkpoints", overlap=late)], "checkpoints of one")
+    assert held(overlap.STUDY, rows, "recipes-f-16-fc1")
+    assert held(overlap.STUDY, rows, "checkpoints-f-16-fc1")
+    assert not held(overlap.STUDY, [rows[0], pair_row(compared="recipes", overlap=late)], "recipes-f-16-fc1")
+    assert not held(overlap.STUDY, [rows[0], pair_row(compared="checkpoints", overlap=late)], "checkpoints-f-16-fc1")
 
 
 def test_full_hessian_of_a_tiny_network_is_guessed_and_compared() -> None:
@@ -179,24 +179,23 @@ def full_row(corrected: dict[str, float], printed: dict[str, float], **case: Any
 @pytest.mark.parametrize(
     ("words", "corrected", "printed"),
     [
-        ("k = 1: the corrected form overlaps by more", {"at_1": 0.89}, {}),
-        ("k = 1: the corrected form overlaps more", {}, {"at_1": 0.94}),
-        ("by more than 0.92", {"at_5": 0.915}, {}),
-        ("k = 5: the corrected form overlaps more", {}, {"at_5": 0.94}),
-        ("k = 9: both overlap", {"at_9": 0.875}, {}),
-        ("k = 30", {}, {"at_30": 0.5}),
-        ("0.86 to 0.90 of the true one", {"largest": 0.91}, {}),
-        ("is nearer to the true one", {"largest": 1.2}, {}),
+        ("limit-at-1-f-100-2-digits-300", {"at_1": 0.89}, {}),
+        ("closer-at-1-f-100-2-digits-300", {}, {"at_1": 0.94}),
+        ("limit-at-5-f-100-2-digits-300", {"at_5": 0.915}, {}),
+        ("closer-at-5-f-100-2-digits-300", {}, {"at_5": 0.94}),
+        ("limit-at-9-f-100-2-digits-300", {"at_9": 0.875}, {}),
+        ("limit-at-30-f-100-2-digits-300", {}, {"at_30": 0.5}),
+        ("limit-largest-f-100-2-digits-300", {"largest": 0.91}, {}),
+        ("closer-largest-f-100-2-digits-300", {"largest": 1.2}, {}),
     ],
 )
 def test_claims_on_the_full_hessian_hold_and_fail(words: str, corrected: Numbers, printed: Numbers) -> None:
     good, bad = full_row({}, {}), full_row(corrected, printed)
-    verdict = full_hessian.STUDY.verdict([good] * 3)
-    assert [one.holds for one in verdict.findings] == [True] * 8
+    verdict = full_hessian.STUDY.outcome([good] * 3)
+    assert [one.holds for one in verdict.claims] == [True] * 8
     assert not held(full_hessian.STUDY, [bad] * 3, words)
-    mixed = [one for one in full_hessian.STUDY.verdict([good, good, bad]).findings if words in one.claim]
-    assert not any(one.holds for one in mixed)
-    assert len(full_hessian.STUDY.verdict([full_row({}, {}, epochs=100)]).findings) == 3
+    assert not full_hessian.STUDY.outcome([good, good, bad]).claim(words).holds
+    assert len(full_hessian.STUDY.outcome([full_row({}, {}, epochs=100)]).claims) == 3
 
 
 @pytest.mark.usefixtures("short")
@@ -220,10 +219,11 @@ def test_factors_on_all_images_are_those_beside_the_hessian_and_are_claimed_apar
     assert not {"course.largest", "course.with_final", "chance"} & set(alone.names())
     for name in ("squared_cosine", "gap", "num_outliers", "tau_9", "gamma_2"):
         np.testing.assert_array_equal(alone.array(f"course.{name}"), beside.array(f"course.{name}"))
-    claims = [one.claim for one in training.STUDY.verdict([beside, alone]).findings]
-    assert [claim.partition(":")[0] for claim in claims] == [
-        *["fc1 of F-12 on digits"] * 4,
-        *["fc1 of F-12 on digits, factors on all of them"] * 2,
+    claims = [one.id for one in training.STUDY.outcome([beside, alone]).claims]
+    whole, factors = "f-12-digits-fc1", ("rank-one-inputs", "outliers")
+    assert claims == [
+        *(f"{name}-{whole}" for name in (*factors, "nearer-the-end", "above-chance")),
+        *(f"{name}-{whole}-all" for name in factors),
     ]
 
 
@@ -238,10 +238,10 @@ def training_row(**fields: Any) -> Row:
 @pytest.mark.parametrize(
     ("words", "bad"),
     [
-        ("along E[x]", {"squared_cosine": 0.98}),
-        ("fall most after", {"num_outliers": 8}),
-        ("last checkpoint before the end", {"start": 0.95}),
-        ("ten times more", {"with_other": 0.009}),
+        ("rank-one-inputs-f-100-2-digits-fc1", {"squared_cosine": 0.98}),
+        ("outliers-f-100-2-digits-fc1", {"num_outliers": 8}),
+        ("nearer-the-end-f-100-2-digits-fc1", {"start": 0.95}),
+        ("above-chance-f-100-2-digits-fc1", {"with_other": 0.009}),
     ],
 )
 def test_claims_along_training_hold_and_fail(words: str, bad: dict[str, Any]) -> None:
@@ -271,11 +271,11 @@ def cluster_row(moment: str, **fields: Any) -> Row:
 @pytest.mark.parametrize(
     ("words", "moment", "bad"),
     [
-        ("initialisation: clusters by logit", "initialisation", {"by_logit": 0.9}),
-        ("initialisation: clusters by logit", "initialisation", {"by_class": 4.0}),
-        ("minimum: clusters by class", "minimum", {"by_class": 1.1}),
-        ("Class means alone", "minimum", {"explained": 0.96}),
-        ("S_q tells them better", "initialisation", {"activities": 0.85}),
+        ("logit-clusters-digits-fc1-outputs", "initialisation", {"by_logit": 0.9}),
+        ("logit-clusters-digits-fc1-outputs", "initialisation", {"by_class": 4.0}),
+        ("weak-class-clusters-digits-fc1-outputs", "minimum", {"by_class": 1.1}),
+        ("class-means-not-enough", "minimum", {"explained": 0.96}),
+        ("centres-initialisation", "initialisation", {"activities": 0.85}),
     ],
 )
 def test_claims_on_clusters_hold_and_fail(words: str, moment: str, bad: dict[str, float]) -> None:

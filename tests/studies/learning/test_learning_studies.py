@@ -35,20 +35,20 @@ def test_the_claims_on_linear_networks_can_fail():
     good = {"half_rank_at_weights": 1.0, "exact": 2.0, "multiplicity": 2, "estimate": 1.9}
     good |= {"standard_error": 0.1, "ratio": 0.95}
     case = {"widths": "2-2-2", "rank": 1}
-    assert all(finding.holds for finding in coefficients.findings([Row(case, good)]))
+    assert all(claim.holds for claim in coefficients.claims([Row(case, good)]))
     bad = [good | {"estimate": 0.5, "ratio": 0.25}, good | {"half_rank_at_weights": 3.0}]
-    assert [finding.holds for finding in coefficients.findings([Row(case, good), Row(case, bad[0])])] == [
+    assert [claim.holds for claim in coefficients.claims([Row(case, good), Row(case, bad[0])])] == [
         True,
         False,
         False,
     ]
-    assert not next(coefficients.findings([Row(case, good), Row(case, bad[1])])).holds
+    assert not next(coefficients.claims([Row(case, good), Row(case, bad[1])])).holds
 
 
 def test_the_claims_on_relu_networks_can_fail():
     own, zero = relu_networks._STUDENTS
     record = {"estimate": 5.0, "half_rank": 5.0, "standard_error": 0.1}
     rows = [Row({"student": own}, record), Row({"student": zero}, record | {"estimate": 6.0})]
-    assert all(finding.holds for finding in relu_networks.findings(rows))
+    assert all(claim.holds for claim in relu_networks.claims(rows))
     wrong = [Row({"student": own}, record | {"estimate": 7.0}), Row({"student": zero}, record)]
-    assert not any(finding.holds for finding in relu_networks.findings(wrong))
+    assert not any(claim.holds for claim in relu_networks.claims(wrong))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hessmap.studies import Answer, Case, Check, Finding, Lines, Row, Series, Study, View, grid
+from hessmap.studies import Answer, Case, Check, Claim, Lines, Row, Series, Study, View, claim_id, grid
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -67,7 +67,7 @@ def _drawn(case: Case) -> tuple[Tensor, Tensor]:
     return tokens, torch.randn(_SAMPLES, _TOKENS, _VALUES, dtype=torch.float64, generator=generator)
 
 
-def findings(rows: Sequence[Row]) -> Iterator[Finding]:
+def claims(rows: Sequence[Row]) -> Iterator[Claim]:
     for layer_norm in (False, True):
         for part, powers in _POWERS.items():
             own = [row for row in rows if row["layer_norm"] is layer_norm and row["weight_scale"] == _SMALL]
@@ -76,7 +76,12 @@ def findings(rows: Sequence[Row]) -> Iterator[Finding]:
             holds = all(abs(slopes[name] - power) < 0.1 for name, power in wanted.items())
             where = "with a layer norm before it" if layer_norm else "without normalisation"
             claim = f"Blocks of {part.replace('_', '-')} grow as {_words(wanted)}, {where}"
-            yield Finding(claim, holds, ", ".join(f"{name} {slope:.2f}" for name, slope in slopes.items()))
+            yield Claim(
+                claim_id("growth", part, "layer-norm" if layer_norm else "plain"),
+                claim,
+                holds,
+                ", ".join(f"{name} {slope:.2f}" for name, slope in slopes.items()),
+            )
 
 
 def _words(powers: dict[str, int]) -> str:
@@ -96,7 +101,7 @@ STUDY = Study(
     cases=grid(scale=_SCALES, layer_norm=[False, True], weight_scale=[_SMALL, 1.0], seed=range(3)),
     measure=measure,
     checks=(Check("outer_product_error", 1e-12, "at_most"), Check("functional_error", 1e-12, "at_most")),
-    findings=findings,
+    claims=claims,
     view=View(
         figures=tuple(
             Lines(
@@ -121,6 +126,7 @@ STUDY = Study(
     answered=Answer(
         "At even attention H_o as scale^6 (queries and keys), scale^4 (with values) and scale^2 (values), H_f as"
         " scale^5 (queries with queries) and scale^3; with a layer norm before it not at all.",
-        "+|++++",
+        num_claims=4,
+        cases="agrees",
     ),
 )

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from hessmap.results import PARTS
-from hessmap.studies import Answer, Case, Finding, Row, Study, grid
+from hessmap.studies import Answer, Case, Claim, Row, Study, claim_id, grid
 from hessmap.studies.cnn.claims import claims_of_networks
 from hessmap.studies.hessian_ranks import CLAIM_CHECKS, NAMES, claims_view
 
@@ -95,14 +95,16 @@ def _any_size(draw: random.Random, family: dict[str, Any]) -> tuple[SelfAttentio
     return SelfAttention(*sizes, **options), samples, min(tokens, 4) if is_many else tokens
 
 
-def findings(rows: Sequence[Row]) -> Iterator[Finding]:
+def claims(rows: Sequence[Row]) -> Iterator[Claim]:
     for family in dict.fromkeys(row["family"] for row in rows):
         own = [row for row in rows if row["family"] == family]
         total = sum(row["num_networks"] for row in own)
         held = [sum(row["held"][part] for row in own) for part in PARTS]
         met = ", ".join(f"{name} {_share(own, part, total)}" for part, name in NAMES.items())
         detail = f"{total:,} networks; the claimed value is the rank itself of {met}"
-        yield Finding(f"Every claim holds: {family}", all(count == total for count in held), detail)
+        yield Claim(
+            claim_id("holds", family), f"Every claim holds: {family}", all(count == total for count in held), detail
+        )
 
 
 def _share(rows: Sequence[Row], part: str, total: int) -> str:
@@ -122,12 +124,13 @@ STUDY = Study(
     + grid(batch=[0], loss=["cross_entropy"], num_networks=[200], family=list(_FAMILIES)),
     measure=measure,
     checks=CLAIM_CHECKS,
-    findings=findings,
+    claims=claims,
     view=claims_view("met by 200 layers", "loss", ("family", "loss"), ("family", "loss"), most=200),
     seconds=3.0,
     answered=Answer(
         "Yes: none of the 2,200 random layers of each kind contradicts a claim; what is claimed as a bound is not"
         " always the rank.",
-        "+|++++++++++++++++++++",
+        num_claims=20,
+        cases="agrees",
     ),
 )

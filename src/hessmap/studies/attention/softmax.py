@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from hessmap.results import PARTS
-from hessmap.studies import Answer, Case, Column, Finding, Lines, Row, Series, Study, View, grid
+from hessmap.studies import Answer, Case, Claim, Column, Lines, Row, Series, Study, View, grid
 from hessmap.studies.hessian_ranks import NAMES
 
 _TEMPERATURES = (0.1, 0.5, 1.0, 2.0, 10.0, 100.0, 1000.0)
@@ -38,14 +38,16 @@ def measure(case: Case) -> dict[str, Any]:
     }
 
 
-def findings(rows: Sequence[Row]) -> Iterator[Finding]:
+def claims(rows: Sequence[Row]) -> Iterator[Claim]:
     decided = [row for row in rows if all(row[f"measured.{part}.decidable"] for part in PARTS)]
     detail = f"{len(decided)} of {len(rows)} layers have decidable ranks"
     more = [row[f"measured.{PARTS[0]}.value"] - row["linear"][PARTS[0]] for row in decided]
     claim = "With softmax H_o has one rank more than without: the scaling of scores against values is seen"
-    yield Finding(claim, all(gap == 1 for gap in more) if more else None, detail)
+    yield Claim("one-rank-more", claim, all(gap == 1 for gap in more) if more else None, detail)
     same = [row["measured.loss.value"] == row["linear"]["loss"] for row in decided]
-    yield Finding("H_L has the rank of the formula without softmax", all(same) if same else None, detail)
+    yield Claim(
+        "loss-rank-unchanged", "H_L has the rank of the formula without softmax", all(same) if same else None, detail
+    )
     pairs = [
         (_smallest(rows, row, _TEMPERATURES[-2]), _smallest(rows, row, _TEMPERATURES[-1]))
         for row in rows
@@ -53,7 +55,12 @@ def findings(rows: Sequence[Row]) -> Iterator[Finding]:
     ]
     falls = [high / low for high, low in pairs]
     claim = "From temperature 100 to 1000 the smallest eigenvalue of H_o that counts falls a hundredfold"
-    yield Finding(claim, all(50 < fall < 200 for fall in falls), f"by {min(falls):.0f} to {max(falls):.0f}")
+    yield Claim(
+        "smallest-falls-with-temperature",
+        claim,
+        all(50 < fall < 200 for fall in falls),
+        f"by {min(falls):.0f} to {max(falls):.0f}",
+    )
 
 
 def _smallest(rows: Sequence[Row], like: Row, temperature: float) -> float:
@@ -71,7 +78,7 @@ STUDY = Study(
     reference="docs/attention-residual.md; not in print",
     cases=grid(sizes=_SIZES, temperature=_TEMPERATURES, seed=range(3)),
     measure=measure,
-    findings=findings,
+    claims=claims,
     view=View(
         figures=(
             Lines(
@@ -94,6 +101,6 @@ STUDY = Study(
     answered=Answer(
         "It adds one to the rank of H_o, the scaling of scores against values, and nothing to that of H_L; from"
         " temperature 100 to 1000 the smallest eigenvalue of H_o that counts falls a hundredfold.",
-        "|+++",
+        num_claims=3,
     ),
 )

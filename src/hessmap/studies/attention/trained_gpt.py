@@ -7,7 +7,7 @@ from functools import lru_cache
 from math import log
 from typing import TYPE_CHECKING, Any
 
-from hessmap.studies import Answer, Case, Finding, Lines, Row, Series, Study, View, grid
+from hessmap.studies import Answer, Case, Claim, Lines, Row, Series, Study, View, grid
 from hessmap.studies.attention.blocks import BLOCK_NAMES
 
 if TYPE_CHECKING:
@@ -106,20 +106,22 @@ def _character_gpt(vocabulary: int, layer_norm: bool, seed: int) -> nn.Module:
         return CharacterGPT()
 
 
-def findings(rows: Sequence[Row]) -> Iterator[Finding]:
+def claims(rows: Sequence[Row]) -> Iterator[Claim]:
     normed, plain = ([row for row in rows if row["layer_norm"] is flag] for flag in (True, False))
     if normed:
         slopes = [abs(slope) for part in _PARTS for name in _BLOCKS for slope in _slopes(normed, part, name)]
         claim = "With a layer norm before the attention no block depends on the scale of what enters it"
-        yield Finding(claim, max(slopes) < 0.05, f"largest power of the scale {max(slopes):.3f}")
+        yield Claim(
+            "layer-norm-removes-scale", claim, max(slopes) < 0.05, f"largest power of the scale {max(slopes):.3f}"
+        )
     if plain:
         powers = {name: _mean(_slopes(plain, "outer_product", name)) for name in _BLOCKS}
         claim = "Without it H_o grows over a factor 16 of the scale by powers within 1 of those at even attention"
         holds = all(abs(powers[name] - power) < 1 for name, power in _EVEN.items())
-        yield Finding(claim, holds, f"{_words(powers)}; {_words(_EVEN)} at even attention")
+        yield Claim("powers-near-even-attention", claim, holds, f"{_words(powers)}; {_words(_EVEN)} at even attention")
         claim = "Without it blocks of queries and keys grow faster than those with values, and these than values alone"
         slowest, fastest = min(powers[name] for name in ("qq", "kk", "qk")), max(powers["qv"], powers["kv"])
-        yield Finding(claim, slowest > fastest > powers["vv"], _words(powers))
+        yield Claim("queries-grow-fastest", claim, slowest > fastest > powers["vv"], _words(powers))
 
 
 def _words(powers: dict[str, float]) -> str:
@@ -146,7 +148,7 @@ STUDY = Study(
     reference="Ormaniec, Dangel & Singh 2024: blocks of one self-attention layer, and pre-layer-norm",
     cases=grid(layer_norm=[False, True], seed=range(2), scale=_SCALES),
     measure=measure,
-    findings=findings,
+    claims=claims,
     view=View(
         figures=tuple(
             Lines(
@@ -171,6 +173,6 @@ STUDY = Study(
     answered=Answer(
         "Nearly as at even attention, two trainings: H_o by powers within 1 of 6.00 (queries and keys), 4.00 (with"
         " values) and 2.00 (values); with a layer norm before the attention not at all.",
-        "|+++",
+        num_claims=3,
     ),
 )

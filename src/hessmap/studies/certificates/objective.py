@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from hessmap.studies import Answer, Case, Finding, Row, Study, View, grid
+from hessmap.studies import Answer, Case, Claim, Row, Study, View, grid
 from hessmap.studies.certificates.certificate_record import (
     BOUND,
     BOUND_AND_TEST_ERROR,
@@ -34,7 +34,7 @@ def measure(case: Case) -> dict[str, Any]:
     return certificate_numbers({name: value for name, value in case.items() if not (usual and name == "objective")})
 
 
-def findings(rows: Sequence[Row]) -> Iterator[Finding]:
+def claims(rows: Sequence[Row]) -> Iterator[Claim]:
     """One claim: in every basis and for every seed the slope of the bound wins."""
     found: dict[tuple[Any, ...], dict[str, float]] = {}
     for row in rows:
@@ -43,7 +43,9 @@ def findings(rows: Sequence[Row]) -> Iterator[Finding]:
     if pairs:
         shares = [ours / theirs for ours, theirs in pairs]
         detail = f"{min(shares):.3f} to {max(shares):.3f} of the bound by Pinsker's gap in {len(pairs)} pairs"
-        yield Finding("Following the slope of the bound gives a lower one", max(shares) < 1, detail)
+        yield Claim(
+            "slope-of-bound-is-lower", "Following the slope of the bound gives a lower one", max(shares) < 1, detail
+        )
 
 
 STUDY = Study(
@@ -53,7 +55,7 @@ STUDY = Study(
     cases=cases,
     measure=measure,
     data=("digits", "mnist"),
-    findings=findings,
+    claims=claims,
     seconds=lambda case: 5.0 if case["data"] == "digits" else 45.0,
     view=View(
         figures=tuple(
@@ -69,6 +71,6 @@ STUDY = Study(
     ),
     answered=Answer(
         "Yes: in all 12 pairs the bound is lower, 0.879 to 0.957 of that by Pinsker's gap.",
-        "|+",
+        num_claims=1,
     ),
 )

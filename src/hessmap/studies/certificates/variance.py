@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from hessmap.studies import INDEX, Answer, Case, Column, Finding, Lines, Row, Series, Study, View, grid
+from hessmap.studies import INDEX, Answer, Case, Claim, Column, Lines, Row, Series, Study, View, grid
 from hessmap.studies.certificates.certificate_record import stored_certificate
 
 _BASES = ("approximate", "iterative", "iterative_weights", "iterative_activity")
@@ -34,11 +34,13 @@ def measure(case: Case) -> dict[str, Any]:
     return {"correlation": float(correlation), "log_variance": 2 * means, "window": window}
 
 
-def findings(rows: Sequence[Row]) -> Iterator[Finding]:
+def claims(rows: Sequence[Row]) -> Iterator[Claim]:
     """Figure 31: directions of larger eigenvalue have smaller variance."""
     values = [row.number("correlation") for row in rows]
     detail = f"Spearman correlations from {min(values):.2f} to {max(values):.2f}"
-    yield Finding("The larger the curvature the smaller the variance", max(values) < 0, detail)
+    yield Claim(
+        "curvature-lowers-variance", "The larger the curvature the smaller the variance", max(values) < 0, detail
+    )
 
 
 def cases(data: str) -> tuple[Case, ...]:
@@ -55,7 +57,7 @@ STUDY = Study(
     cases=cases,
     measure=measure,
     data=("digits", "mnist"),
-    findings=findings,
+    claims=claims,
     seconds=lambda case: 5.0 if case["data"] == "digits" else 150.0,
     version=2,
     view=View(
@@ -76,6 +78,6 @@ STUDY = Study(
     ),
     answered=Answer(
         "Yes: the larger the curvature the smaller the variance, by Spearman correlations from -0.93 to -0.43.",
-        "|+",
+        num_claims=1,
     ),
 )

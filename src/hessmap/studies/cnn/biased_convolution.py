@@ -8,7 +8,7 @@ from typing import Any
 
 from hessmap.networks import Convolutional
 from hessmap.runs.encoding import case_key
-from hessmap.studies import Answer, Case, Check, Column, Finding, Heatmap, Row, Study, View, grid
+from hessmap.studies import Answer, Case, Check, Claim, Column, Heatmap, Row, Study, View, claim_id, grid
 from hessmap.theory import predict_ranks
 
 _MOST_PARAMETERS = 100
@@ -44,11 +44,16 @@ def _drawn_network(draw: random.Random, has_last_bias: bool) -> Convolutional:
             return net
 
 
-def findings(rows: Sequence[Row]) -> Iterator[Finding]:
+def claims(rows: Sequence[Row]) -> Iterator[Claim]:
     total = sum(row["num_networks"] for row in rows)
     for part, name in (("functional", "H_f"), ("loss", "H_L")):
         right = sum(row["right"][part] for row in rows)
-        yield Finding(f"The formula gives the rank of {name}", right == total, f"{right:,} of {total:,} networks")
+        yield Claim(
+            claim_id("formula", part),
+            f"The formula gives the rank of {name}",
+            right == total,
+            f"{right:,} of {total:,} networks",
+        )
 
 
 STUDY = Study(
@@ -58,7 +63,7 @@ STUDY = Study(
     cases=grid(has_last_bias=[True, False], num_networks=[100], batch=range(10)),
     measure=measure,
     checks=(Check("right.functional", "num_networks", "equal"), Check("right.loss", "num_networks", "equal")),
-    findings=findings,
+    claims=claims,
     view=View(
         figures=(Heatmap(title="H_L right of 100", value="right.loss", x="batch", y="has_last_bias", limits=(0, 100)),),
         table=(
@@ -72,6 +77,7 @@ STUDY = Study(
     seconds=15.0,
     answered=Answer(
         "Those of the formula, on 2,000 of 2,000 random networks; for H_L it is a conjecture.",
-        "+|++",
+        num_claims=2,
+        cases="agrees",
     ),
 )

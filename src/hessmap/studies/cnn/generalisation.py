@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hessmap.studies import Answer, Case, Check, Cloud, Column, Finding, Row, Study, View
+from hessmap.studies import Answer, Case, Check, Claim, Cloud, Column, Row, Study, View, claim_id
 from hessmap.studies.cnn.correlations import Interval, compared_correlations, reliability
 from hessmap.studies.hessian_ranks import data_ranks
 
@@ -120,16 +120,16 @@ def _error_and_loss(model: nn.Module, data: Data) -> tuple[float, float]:
         return float(error), float(cross_entropy(outputs, data.targets))
 
 
-def findings(rows: Sequence[Row]) -> Iterator[Finding]:
+def claims(rows: Sequence[Row]) -> Iterator[Claim]:
     """Section 4: the rank at initialisation has a higher correlation with the test error than the parameter count."""
     for data in DATA:
         for activation in ACTIVATIONS:
             swept = [row for row in rows if row["data"] == data and row["activation"] == activation]
             if len(swept) >= 3:
-                yield from _correlations(swept, f"{activation} on {data}")
+                yield from _correlations(swept, activation, data)
 
 
-def _correlations(rows: Sequence[Row], where: str) -> Iterator[Finding]:
+def _correlations(rows: Sequence[Row], activation: str, data: str) -> Iterator[Claim]:
     """The paper does not say which error: the test error, the test loss, and what they are above those of training."""
     ranks, counts = ([row.number(name) for row in rows] for name in _QUANTITIES)
     between = float(np.corrcoef(ranks, counts)[0, 1])
@@ -144,8 +144,11 @@ def _correlations(rows: Sequence[Row], where: str) -> Iterator[Finding]:
             f"{by_order.lead}; {len(rows)} networks, of whose spread {share:.0%} is no noise of the seeds; rank and "
             f"parameters correlate by {between:.4f}"
         )
-        yield Finding(
-            f"{where}: the rank correlates more than the parameters, by over {_MATERIAL} ({name})", holds, detail
+        yield Claim(
+            claim_id("rank-correlates-more", activation, data, name),
+            f"{activation} on {data}: the rank correlates more than the parameters, by over {_MATERIAL} ({name})",
+            holds,
+            detail,
         )
 
 
@@ -184,7 +187,7 @@ STUDY = Study(
     measure=measure,
     data=DATA,
     checks=(Check("measured", "predicted"),),
-    findings=findings,
+    claims=claims,
     version=2,
     seconds=lambda case: 2.0 if case["data"] == "digits" else 5.0,
     view=View(
@@ -206,6 +209,42 @@ STUDY = Study(
     answered=Answer(
         "It depends: for the test error of linear networks on the digits yes, for the rest of linear networks it"
         " is not decided; under ReLU no, there rank and parameters correlate by 0.9999.",
-        "+|+???----????----????----????----",
+        num_claims=32,
+        cases="agrees",
+        fails=(
+            "rank-correlates-more-relu-digits-test-error",
+            "rank-correlates-more-relu-digits-test-loss",
+            "rank-correlates-more-relu-digits-test-less-training-error",
+            "rank-correlates-more-relu-digits-test-less-training-loss",
+            "rank-correlates-more-relu-mnist-test-error",
+            "rank-correlates-more-relu-mnist-test-loss",
+            "rank-correlates-more-relu-mnist-test-less-training-error",
+            "rank-correlates-more-relu-mnist-test-less-training-loss",
+            "rank-correlates-more-relu-cifar10-test-error",
+            "rank-correlates-more-relu-cifar10-test-loss",
+            "rank-correlates-more-relu-cifar10-test-less-training-error",
+            "rank-correlates-more-relu-cifar10-test-less-training-loss",
+            "rank-correlates-more-relu-fashion-mnist-test-error",
+            "rank-correlates-more-relu-fashion-mnist-test-loss",
+            "rank-correlates-more-relu-fashion-mnist-test-less-training-error",
+            "rank-correlates-more-relu-fashion-mnist-test-less-training-loss",
+        ),
+        inconclusive=(
+            "rank-correlates-more-identity-digits-test-loss",
+            "rank-correlates-more-identity-digits-test-less-training-error",
+            "rank-correlates-more-identity-digits-test-less-training-loss",
+            "rank-correlates-more-identity-mnist-test-error",
+            "rank-correlates-more-identity-mnist-test-loss",
+            "rank-correlates-more-identity-mnist-test-less-training-error",
+            "rank-correlates-more-identity-mnist-test-less-training-loss",
+            "rank-correlates-more-identity-cifar10-test-error",
+            "rank-correlates-more-identity-cifar10-test-loss",
+            "rank-correlates-more-identity-cifar10-test-less-training-error",
+            "rank-correlates-more-identity-cifar10-test-less-training-loss",
+            "rank-correlates-more-identity-fashion-mnist-test-error",
+            "rank-correlates-more-identity-fashion-mnist-test-loss",
+            "rank-correlates-more-identity-fashion-mnist-test-less-training-error",
+            "rank-correlates-more-identity-fashion-mnist-test-less-training-loss",
+        ),
     ),
 )

@@ -13,7 +13,7 @@ from typing import Any
 
 from hessmap.networks import Architecture, Convolutional, ImageConvolutional, parse_network
 from hessmap.results import PARTS
-from hessmap.studies import Answer, Case, Check, Column, Finding, Lines, Row, Series, Study, View, grid
+from hessmap.studies import Answer, Case, Check, Claim, Column, Lines, Row, Series, Study, View, claim_id, grid
 from hessmap.studies.cnn.claims import claims_of_networks
 from hessmap.studies.cnn.rank_vs_channels import power_law
 from hessmap.studies.hessian_ranks import CLAIM_CHECKS, NAMES, SYMBOLS, claims_view
@@ -75,19 +75,22 @@ def _random_network(draw: random.Random, family: str, num_hidden: int) -> Convol
     return ImageConvolutional((sizes[0], sizes[1]), channels, pairs, strides, **shared)
 
 
-def claim_findings(rows: Sequence[Row]) -> Iterator[Finding]:
+def claim_claims(rows: Sequence[Row]) -> Iterator[Claim]:
     num_networks = sum(row["num_networks"] for row in rows)
     for part, name in NAMES.items():
         held = sum(row["held"][part] for row in rows)
         met = sum(row["met"][part] for row in rows)
         detail = f"{held:,} of {num_networks:,}; it is the rank itself for {met:,}"
-        yield Finding(f"No rank of {name} is above what is claimed", held == num_networks, detail)
+        yield Claim(
+            claim_id("not-above", part), f"No rank of {name} is above what is claimed", held == num_networks, detail
+        )
     plain = [row for row in rows if row["family"] == "images"]
     if plain:
         total = sum(row["num_networks"] for row in plain)
         shares = {part: sum(row["met"][part] for row in plain) / total for part in PARTS}
         detail = ", ".join(f"{NAMES[part]} {share:.0%}" for part, share in shares.items()) + f" of {total:,} networks"
-        yield Finding(
+        yield Claim(
+            "bounds-are-ranks",
             "Images without padding and bias: the bounds are the ranks in at least 90 %",
             min(shares.values()) >= 0.9,
             detail,
@@ -113,7 +116,7 @@ def measure_growth(case: Case) -> dict[str, Any]:
     return {"num_parameters": network.num_parameters, "exact": exact, "claimed": claimed}
 
 
-def growth_findings(rows: Sequence[Row]) -> Iterator[Finding]:
+def growth_claims(rows: Sequence[Row]) -> Iterator[Claim]:
     """Section 6 asks for the growth in one dimension; the limits are those of cnn/rank-vs-channels."""
     for kind in _GROWING:
         curve = sorted((row for row in rows if row["kind"] == kind), key=lambda row: row.number("channels"))
@@ -130,7 +133,7 @@ def growth_findings(rows: Sequence[Row]) -> Iterator[Finding]:
             detail += f"{_far_exponent(kind):.3f}"
             where = f"{kind}, {upper[0]['channels']} to {upper[-1]['channels']} channels"
             claim = f"The rank of H_L grows with an exponent of the parameters from 0.4 to 0.6 ({where})"
-            yield Finding(claim, 0.4 <= found.exponent <= 0.6, detail)
+            yield Claim(claim_id("exponent", kind), claim, 0.4 <= found.exponent <= 0.6, detail)
 
 
 def _far_exponent(kind: str) -> float:
@@ -148,7 +151,7 @@ CLAIMS = Study(
     cases=claim_cases(),
     measure=measure_claims,
     checks=CLAIM_CHECKS,
-    findings=claim_findings,
+    claims=claim_claims,
     view=claims_view(
         title="the claim is the rank, of 50",
         x="num_hidden",
@@ -159,7 +162,8 @@ CLAIMS = Study(
     answered=Answer(
         "Yes: no rank of 2,100 random networks is above what is claimed; on images without padding and bias the"
         " bounds are the ranks in at least 90 %.",
-        "+|++++",
+        num_claims=4,
+        cases="agrees",
     ),
 )
 GROWTH = Study(
@@ -169,7 +173,7 @@ GROWTH = Study(
     cases=growth_cases(),
     measure=measure_growth,
     checks=tuple(Check(f"exact.{part}", f"claimed.{part}") for part in PARTS),
-    findings=growth_findings,
+    claims=growth_claims,
     view=View(
         figures=tuple(
             Lines(
@@ -200,6 +204,8 @@ GROWTH = Study(
     answered=Answer(
         "It depends: from 6 to 12 channels H_L grows with exponents from 0.4 to 0.6 but for padded networks, a"
         " little above (0.604); the bounds at 1,000 to 10,000 channels grow by 0.500.",
-        "+|+++-+",
+        num_claims=5,
+        cases="agrees",
+        fails=("exponent-padded",),
     ),
 )

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from hessmap.runs.encoding import case_key
-from hessmap.studies import Answer, Case, Check, Column, Finding, Heatmap, Row, Study, View, grid
+from hessmap.studies import Answer, Case, Check, Claim, Column, Heatmap, Row, Study, View, grid
 from hessmap.studies.cnn.deep_law import input_length
 from hessmap.theory.convolutional.deep_columns import functional_upper_bound, layer_upper_bounds
 from hessmap.theory.convolutional.filter_chains import FilterChain
@@ -52,12 +52,17 @@ def _drawn_chain(draw: random.Random, num_layers: int, largest_stride: int) -> F
             return chain
 
 
-def findings(rows: Sequence[Row]) -> Iterator[Finding]:
+def claims(rows: Sequence[Row]) -> Iterator[Claim]:
     total, held = (sum(row[name] for row in rows) for name in ("num_networks", "held"))
-    yield Finding("No rank exceeds a bound", held == total, f"{held:,} of {total:,} networks")
+    yield Claim("bounds-hold", "No rank exceeds a bound", held == total, f"{held:,} of {total:,} networks")
     plain = [row for row in rows if row["largest_stride"] == 1]
     of, right = (sum(row[name] for row in plain) for name in ("num_networks", "conjecture_right"))
-    yield Finding("For stride 1 the kernel of H_L is that of its layers", right == of, f"{right:,} of {of:,} networks")
+    yield Claim(
+        "stride-1-kernel",
+        "For stride 1 the kernel of H_L is that of its layers",
+        right == of,
+        f"{right:,} of {of:,} networks",
+    )
 
 
 STUDY = Study(
@@ -70,7 +75,7 @@ STUDY = Study(
     ),
     measure=measure,
     checks=(Check("held", "num_networks", "equal"),),
-    findings=findings,
+    claims=claims,
     view=View(
         figures=(
             Heatmap(title="H_L right of 50", value="conjecture_right", x="batch", y="num_layers", limits=(0, 50)),
@@ -90,6 +95,7 @@ STUDY = Study(
     answered=Answer(
         "Yes for stride 1, on 2,100 of 2,100 random networks (a conjecture); for larger strides the count gives"
         " an upper bound, which no rank exceeds.",
-        "+|++",
+        num_claims=2,
+        cases="agrees",
     ),
 )

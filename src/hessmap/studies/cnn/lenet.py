@@ -10,9 +10,9 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from hessmap.results import PARTS, Part
-from hessmap.studies import Answer, Case, Check, Column, Finding, Lines, Row, Series, Study, View
+from hessmap.studies import Answer, Case, Check, Claim, Column, Lines, Row, Series, Study, View, claim_id
 from hessmap.studies.cnn.small_lenet import SmallLeNet, ToeplitzChain, toeplitz_chain
-from hessmap.studies.hessian_ranks import NAMES, SYMBOLS, certified_rank_findings, certified_ranks, measured_ranks
+from hessmap.studies.hessian_ranks import NAMES, SYMBOLS, certified_rank_claim, certified_ranks, measured_ranks
 
 if TYPE_CHECKING:
     from hessmap.curvature import Problem
@@ -111,7 +111,7 @@ def _bounds_of_any(network: SmallLeNet, layer_parameters: Sequence[int]) -> dict
     return {part: strongest_claim(found) for part, found in zip(PARTS, claims, strict=True)}
 
 
-def findings(rows: Sequence[Row]) -> Iterator[Finding]:
+def claims(rows: Sequence[Row]) -> Iterator[Claim]:
     linear, others = ([row for row in rows if (row["activation"] == "identity") == kind] for kind in (True, False))
     if linear:
         yield from _of_linear(linear)
@@ -122,14 +122,16 @@ def findings(rows: Sequence[Row]) -> Iterator[Finding]:
         ]
         names = [f"{NAMES[part]} in {number}" for part, number in zip(PARTS, above, strict=True)]
         detail = f"{', '.join(names)} of {len(relu)} cases, by exact arithmetic"
-        yield Finding("ReLU: ranks are above the bounds of the linear network", all(above), detail)
-    yield from certified_rank_findings(rows)
+        yield Claim(
+            "relu-above-linear-bounds", "ReLU: ranks are above the bounds of the linear network", all(above), detail
+        )
+    yield certified_rank_claim(rows)
 
 
-def _of_linear(rows: Sequence[Row]) -> Iterator[Finding]:
+def _of_linear(rows: Sequence[Row]) -> Iterator[Claim]:
     worst = max(row["toeplitz_error"] for row in rows)
     claim = "Linear: the Toeplitz matrices give the outputs, and with the pooling in front the same"
-    yield Finding(claim, worst < 1e-12, f"to {worst:.1e} in {len(rows)} networks")
+    yield Claim("toeplitz-outputs", claim, worst < 1e-12, f"to {worst:.1e} in {len(rows)} networks")
     for part in PARTS:
         symbol = NAMES[part]
         names = ("rank", "toeplitz_bound", "blurred_bound")
@@ -138,7 +140,12 @@ def _of_linear(rows: Sequence[Row]) -> Iterator[Finding]:
         reached = sum(rank == low for rank, low in zip(ranks, blurred, strict=True))
         detail = f"lower in {sharper}, reached in {reached} of {len(rows)} cases"
         holds = sharper > 0 and all(low <= high for low, high in zip(blurred, plain, strict=True))
-        yield Finding(f"Linear: the bound of {symbol} is lower with the pooling in front, never higher", holds, detail)
+        yield Claim(
+            claim_id("pooled-bound-lower", part),
+            f"Linear: the bound of {symbol} is lower with the pooling in front, never higher",
+            holds,
+            detail,
+        )
 
 
 def _figure(activation: str, pooling: str, x: str, where: dict[str, Any], data: str) -> Lines:
@@ -180,7 +187,7 @@ STUDY = Study(
         Check("rank.outer_product", "sample_bound", "at_most"),
         *(Check(f"measured.{part}", f"exact.{part}", "equal") for part in PARTS),
     ),
-    findings=findings,
+    claims=claims,
     seconds=lambda case: 0.5 + 0.06 * case["filters"] ** 2 * (case["activation"] != "tanh"),
     view=View(
         figures=tuple(figure for data in DATA for figure in _figures(data)),
@@ -202,6 +209,7 @@ STUDY = Study(
     answered=Answer(
         "Linear ones lie within the bounds, which are never higher with the pooling in front and which H_L then"
         " reaches in 31 of 38 cases; under ReLU more than half of the ranks are above the bounds of linear networks.",
-        "+|++++++",
+        num_claims=6,
+        cases="agrees",
     ),
 )

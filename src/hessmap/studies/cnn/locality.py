@@ -8,9 +8,9 @@ from typing import Any
 
 from hessmap.networks import LocallyConnected
 from hessmap.results import PARTS
-from hessmap.studies import Answer, Case, Finding, Lines, Row, Series, Study, View
+from hessmap.studies import Answer, Case, Claim, Lines, Row, Series, Study, View, claim_id
 from hessmap.studies.cnn import ranks
-from hessmap.studies.hessian_ranks import NAMES, RANK_CHECKS, SYMBOLS, decidability_findings
+from hessmap.studies.hessian_ranks import NAMES, RANK_CHECKS, SYMBOLS, decidability_claims
 from hessmap.theory.convolutional import printed_formulas as printed
 
 FULL, LOCAL, SHARED = "fully connected", "locally connected", "shared weights"
@@ -61,29 +61,31 @@ def measure(case: Case) -> dict[str, Any]:
     return {**record, "fact": fact(network.patches, network.patch_size, network.filters, network.outputs)}
 
 
-def findings(rows: Sequence[Row]) -> Iterator[Finding]:
-    yield from decidability_findings(rows)
+def claims(rows: Sequence[Row]) -> Iterator[Claim]:
+    yield from decidability_claims(rows)
     linear = ranks.rows_with_activation(rows, "identity")
     local, shared = ([row for row in linear if row["kind"] == kind] for kind in (LOCAL, SHARED))
     for part in ("outer_product", "functional"):
         claim = f"Linear: Theorems 9 and 10 are equalities for {NAMES[part]}"
-        yield from ranks.equality_findings(claim, local + shared, f"measured.{part}", f"printed.{part}")
-    yield from ranks.equality_findings("Linear: Fact 13 is right", local, "measured.loss", "fact")
-    yield from ranks.equality_findings("Linear: Fact 14 is wrong", shared, "measured.loss", "fact", fails=True)
-    yield from _order_findings(linear)
-    yield from ranks.relu_findings(rows)
+        is_printed = ranks.is_equal(f"measured.{part}", f"printed.{part}")
+        yield Claim.about(claim_id("theorems-9-10", part), claim, local + shared, is_printed, ranks.RIGHT)
+    is_fact = ranks.is_equal("measured.loss", "fact")
+    yield Claim.about("fact-13", "Linear: Fact 13 is right", local, is_fact, ranks.RIGHT)
+    yield Claim.about("fact-14-fails", "Linear: Fact 14 is wrong", shared, is_fact, ranks.RIGHT, needs="not every")
+    yield _order_claim(linear)
+    yield ranks.above_linear_bounds_claim(rows)
 
 
-def _order_findings(linear: Sequence[Row]) -> Iterator[Finding]:
+def _order_claim(linear: Sequence[Row]) -> Claim:
     """Fewer connections leave less rank, and fewer free weights still less, for every patch size."""
     by_size: dict[tuple[Any, ...], dict[str, float]] = {}
     for row in linear:
         key = row["data"], row["filters"], row["patch_size"]
         by_size.setdefault(key, {})[row["kind"]] = row.number("measured.loss")
     ordered = [kinds[FULL] >= kinds[LOCAL] >= kinds[SHARED] for kinds in by_size.values() if len(kinds) == 3]
-    if ordered:
-        claim = "Linear: the rank of H_L falls from fully connected to local to shared"
-        yield Finding(claim, all(ordered), f"for {sum(ordered)} of {len(ordered)} patch sizes")
+    claim = "Linear: the rank of H_L falls from fully connected to local to shared"
+    detail = "for {right} of {total} patch sizes"
+    return Claim.about("rank-falls-with-locality", claim, ordered, bool, detail)
 
 
 def _figures() -> Iterator[Lines]:
@@ -110,12 +112,13 @@ STUDY = Study(
     measure=measure,
     data=ranks.DATA,
     checks=RANK_CHECKS,
-    findings=findings,
+    claims=claims,
     seconds=ranks.seconds,
     view=View(tuple(_figures()), ranks.COLUMNS),
     answered=Answer(
         "Less with every constraint in linear networks: the rank of H_L falls from fully connected to local to"
         " shared; under ReLU H_f stays within the bounds of linear networks and H_o is above them.",
-        "?|++++++++",
+        num_claims=8,
+        cases="undecidable",
     ),
 )

@@ -9,7 +9,7 @@ from typing import Any
 from hessmap.networks import Architecture, Convolutional, FullyConnected, LocallyConnected
 from hessmap.results import PARTS
 from hessmap.runs.encoding import case_key
-from hessmap.studies import Answer, Case, Check, Column, Finding, Heatmap, Row, Study, View, grid
+from hessmap.studies import Answer, Case, Check, Claim, Column, Heatmap, Row, Study, View, claim_id, grid
 from hessmap.theory import predict_ranks
 
 _MOST_PARAMETERS = 75
@@ -70,15 +70,20 @@ def _dense(draw: random.Random) -> tuple[Architecture, int]:
 _DRAWN = {"patches": _patches, "convolutions": _convolutions, "dense": _dense}
 
 
-def findings(rows: Sequence[Row]) -> Iterator[Finding]:
+def claims(rows: Sequence[Row]) -> Iterator[Claim]:
     total, held = (sum(row[name] for row in rows) for name in ("num_networks", "held"))
-    yield Finding("Every claim holds for inputs of low rank", held == total, f"{held:,} of {total:,} networks")
+    yield Claim("holds", "Every claim holds for inputs of low rank", held == total, f"{held:,} of {total:,} networks")
     for family in _DRAWN:
         chosen = [row for row in rows if row["family"] == family]
         if family != "convolutions" and chosen:
             of = sum(row["num_networks"] for row in chosen)
             exact = sum(row["num_exact"] for row in chosen)
-            yield Finding(f"Most ranks of {family} networks are exact", exact > 2 * of, f"{exact:,} of {3 * of:,}")
+            yield Claim(
+                claim_id("mostly-exact", family),
+                f"Most ranks of {family} networks are exact",
+                exact > 2 * of,
+                f"{exact:,} of {3 * of:,}",
+            )
 
 
 STUDY = Study(
@@ -92,7 +97,7 @@ STUDY = Study(
     ),
     measure=measure,
     checks=(Check("held", "num_networks", "equal"),),
-    findings=findings,
+    claims=claims,
     view=View(
         figures=(Heatmap(title="claims that hold", value="held", x="batch", y="family", limits=(0, 100)),),
         table=(
@@ -107,6 +112,7 @@ STUDY = Study(
     answered=Answer(
         "Those that are claimed, on 3,500 of 3,500 networks; the claim is exact for 5,552 of 6,000 ranks on"
         " patches and for all of dense networks.",
-        "+|+++",
+        num_claims=3,
+        cases="agrees",
     ),
 )

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from hessmap.runs.encoding import case_key
-from hessmap.studies import Answer, Case, Check, Column, Finding, Heatmap, Row, Study, View, grid
+from hessmap.studies import Answer, Case, Check, Claim, Column, Heatmap, Row, Study, View, grid
 from hessmap.theory.convolutional import deep_law
 from hessmap.theory.convolutional.filter_chains import FilterChain
 from hessmap.theory.convolutional.narrowest_vertices import proved_outer_product_rank
@@ -51,10 +51,14 @@ def _proved_chain(draw: random.Random, num_layers: int) -> tuple[FilterChain, in
             return chain, length, proved
 
 
-def findings(rows: Sequence[Row]) -> Iterator[Finding]:
+def claims(rows: Sequence[Row]) -> Iterator[Claim]:
     total, held, law = (sum(row[name] for row in rows) for name in ("num_networks", "held", "law"))
-    yield Finding("The theorem gives the exact rank of H_o", held == total, f"{held:,} of {total:,} networks")
-    yield Finding("There the conjectured law gives it as well", law == total, f"{law:,} of {total:,} networks")
+    yield Claim(
+        "theorem-exact", "The theorem gives the exact rank of H_o", held == total, f"{held:,} of {total:,} networks"
+    )
+    yield Claim(
+        "law-exact", "There the conjectured law gives it as well", law == total, f"{law:,} of {total:,} networks"
+    )
 
 
 STUDY = Study(
@@ -64,7 +68,7 @@ STUDY = Study(
     cases=grid(num_layers=[2, 3, 4, 5], num_networks=[100], batch=range(5)),
     measure=measure,
     checks=(Check("held", "num_networks", "equal"),),
-    findings=findings,
+    claims=claims,
     view=View(
         figures=(Heatmap(title="right of 100", value="held", x="batch", y="num_layers", limits=(0, 100)),),
         table=("num_layers", Column("held"), Column("law"), Column("num_networks", "of")),
@@ -73,6 +77,7 @@ STUDY = Study(
     seconds=2.0,
     answered=Answer(
         "Yes: the theorem gives the rank of H_o on 2,000 of 2,000 random networks, and so does the conjectured law.",
-        "+|++",
+        num_claims=2,
+        cases="agrees",
     ),
 )

@@ -10,9 +10,9 @@ from math import log, sqrt
 from hessmap.errors import require
 from hessmap.networks import Convolutional
 from hessmap.results import PARTS
-from hessmap.studies import Answer, Case, Finding, Lines, Row, Series, Slope, Study, View
+from hessmap.studies import Answer, Case, Claim, Lines, Row, Series, Slope, Study, View, claim_id
 from hessmap.studies.cnn import ranks
-from hessmap.studies.hessian_ranks import NAMES, RANK_CHECKS, curves_of, decidability_findings
+from hessmap.studies.hessian_ranks import NAMES, RANK_CHECKS, curves_of, decidability_claims
 from hessmap.theory import effective_output_dim, predict_ranks
 
 # Inputs, filter size and channels: at most 1,482 parameters on the embedded data, 3,726 elsewhere. Four classes: with K
@@ -69,19 +69,20 @@ def power_law(x: Sequence[float], y: Sequence[float]) -> PowerLaw:
     return PowerLaw(slope, slope - margin, slope + margin)
 
 
-def findings(rows: Sequence[Row]) -> Iterator[Finding]:
+def claims(rows: Sequence[Row]) -> Iterator[Claim]:
     """Growth is judged by the upper half of each curve, where the channels are no bottleneck any more."""
-    yield from decidability_findings(rows)
-    yield from ranks.printed_bound_findings(rows)
+    yield from decidability_claims(rows)
+    yield ranks.printed_bounds_claim(rows)
     linear = ranks.rows_with_activation(rows, "identity")
     for part in PARTS:
         claim = f"Linear: our law or bound of {NAMES[part]} is the rank"
-        yield from ranks.equality_findings(claim, linear, f"measured.{part}", f"predicted.{part}")
-    yield from ranks.relu_findings(rows)
+        is_predicted = ranks.is_equal(f"measured.{part}", f"predicted.{part}")
+        yield Claim.about(claim_id("prediction-is-rank", part), claim, linear, is_predicted, ranks.RIGHT)
+    yield ranks.above_linear_bounds_claim(rows)
     for curve in curves_of(rows, "channels", by=("activation", "loss", "data")):
         judged = [row for row in curve if row["activation"] == "identity" or _has_samples(row)]
         if len(judged) >= 3:
-            yield from _growth_findings(judged[-max(3, len(judged) - len(judged) // 2) :])
+            yield from _growth_claims(judged[-max(3, len(judged) - len(judged) // 2) :])
 
 
 def _has_samples(row: Row) -> bool:
@@ -89,7 +90,7 @@ def _has_samples(row: Row) -> bool:
     return bool(ranks.NUM_SAMPLES * effective_output_dim(_OUTPUTS, row["loss"]) >= row["num_parameters"])
 
 
-def _growth_findings(upper: Sequence[Row]) -> Iterator[Finding]:
+def _growth_claims(upper: Sequence[Row]) -> Iterator[Claim]:
     """About the square root of the parameters for linear networks; under ReLU as the parameters themselves."""
     first = upper[0]
     channels = f"{first['channels']} to {upper[-1]['channels']} channels"
@@ -98,15 +99,22 @@ def _growth_findings(upper: Sequence[Row]) -> Iterator[Finding]:
     detail = f"exponent of H_L {whole}, of H_f {functional}"
     if first["activation"] != "identity":
         claim = f"ReLU: the rank of H_L grows as the number of parameters ({where})"
-        yield Finding(claim, whole.exponent > 0.9, detail)
+        yield Claim(claim_id("relu-linear-growth", first["loss"], first["data"]), claim, whole.exponent > 0.9, detail)
         return
     claim = f"Linear: the rank of H_L grows with an exponent of the parameters from 0.4 to 0.6 ({where})"
     far = f"; of the bound at {_FAR[0]} to {_FAR[1]} channels {_far_exponent(first['network'], first['loss']):.3f}"
-    yield Finding(claim, 0.4 <= whole.exponent <= 0.6, detail + far)
+    yield Claim(
+        claim_id("linear-exponent", first["loss"], first["data"]), claim, 0.4 <= whole.exponent <= 0.6, detail + far
+    )
     steps = {part: _added_per_channel(upper, part) for part in PARTS}
     added = ", ".join(f"{NAMES[part]} {'/'.join(f'{step:g}' for step in steps[part])}" for part in PARTS)
     claim = f"Linear: H_o has stopped growing, and each further channel adds the same to H_f ({where})"
-    yield Finding(claim, steps["outer_product"] == [0] and len(steps["functional"]) == 1, f"added: {added}")
+    yield Claim(
+        claim_id("linear-steps", first["loss"], first["data"]),
+        claim,
+        steps["outer_product"] == [0] and len(steps["functional"]) == 1,
+        f"added: {added}",
+    )
 
 
 def _exponent(curve: Sequence[Row], part: str) -> PowerLaw:
@@ -166,12 +174,13 @@ STUDY = Study(
     measure=ranks.measure,
     data=ranks.DATA,
     checks=RANK_CHECKS,
-    findings=findings,
+    claims=claims,
     seconds=ranks.seconds,
     view=View(tuple(_figures()), ranks.COLUMNS, panels_in_a_row=2),
     answered=Answer(
         "As the channels in linear networks, so nearly as the square root of the parameters (exponents from 0.4"
         " to 0.6); under ReLU as the parameters.",
-        "+|+++++++++++++++++++++++++++++++",
+        num_claims=31,
+        cases="agrees",
     ),
 )

@@ -8,9 +8,9 @@ from itertools import pairwise, product
 from typing import Any
 
 from hessmap.results import PARTS
-from hessmap.studies import Answer, Case, Check, Column, Finding, Lines, Mark, Row, Study, View
+from hessmap.studies import Answer, Case, Check, Claim, Column, Lines, Mark, Row, Study, View, claim_id
 from hessmap.studies.cnn import ranks
-from hessmap.studies.hessian_ranks import NAMES, RANK_CHECKS, RANKS, curves_of, decidability_findings
+from hessmap.studies.hessian_ranks import NAMES, RANK_CHECKS, RANKS, curves_of, decidability_claims
 
 _NUM_SAMPLES = (1, 2, 4, 6, 8, 10, 12, 14, 16, 20, 25, 30, 60, 100, 200, 300)
 # One and two hidden layers; at most 930 parameters on the embedded data, 1,432 elsewhere.
@@ -43,16 +43,16 @@ def measure(case: Case) -> dict[str, Any]:
     return {**ranks.rank_record(network, problem), "num_inputs": network.input_dim, "sample_bound": bound}
 
 
-def findings(rows: Sequence[Row]) -> Iterator[Finding]:
-    yield from decidability_findings(rows)
+def claims(rows: Sequence[Row]) -> Iterator[Claim]:
+    yield from decidability_claims(rows)
     linear = ranks.rows_with_activation(rows, "identity")
     for num_hidden in sorted({row["num_hidden"] for row in linear}):
-        yield _reached_finding([row for row in linear if row["num_hidden"] == num_hidden], num_hidden)
-    yield from _unchanged_findings(linear)
-    yield from _relu_findings(ranks.rows_with_activation(rows, "relu"))
+        yield _reached_claim([row for row in linear if row["num_hidden"] == num_hidden], num_hidden)
+    yield from _unchanged_claims(linear)
+    yield from _relu_claims(ranks.rows_with_activation(rows, "relu"))
 
 
-def _reached_finding(linear: Sequence[Row], num_hidden: int) -> Finding:
+def _reached_claim(linear: Sequence[Row], num_hidden: int) -> Claim:
     """How many measured ranks are what is predicted, where that is only a bound as well."""
     counts = {
         part: sum(row.number(f"measured.{part}") == row.number(f"predicted.{part}") for row in linear) for part in PARTS
@@ -60,10 +60,15 @@ def _reached_finding(linear: Sequence[Row], num_hidden: int) -> Finding:
     detail = ", ".join(f"{NAMES[part]} {count}" for part, count in counts.items())
     claim = f"Linear, hidden layers: {num_hidden}: H_o is all that the rank of the inputs allows"
     holds = counts["outer_product"] == len(linear)
-    return Finding(claim, holds, f"of {len(linear)} cases reach the prediction: {detail}")
+    return Claim(
+        claim_id("input-rank-limits", num_hidden),
+        claim,
+        holds,
+        f"of {len(linear)} cases reach the prediction: {detail}",
+    )
 
 
-def _unchanged_findings(linear: Sequence[Row]) -> Iterator[Finding]:
+def _unchanged_claims(linear: Sequence[Row]) -> Iterator[Claim]:
     """Figure 6: once the ranks of the data are full, further samples change nothing, and H_f far earlier."""
     steps = [
         step for curve in curves_of(linear, "num_samples", by=("data", "network", "loss")) for step in pairwise(curve)
@@ -72,18 +77,23 @@ def _unchanged_findings(linear: Sequence[Row]) -> Iterator[Finding]:
     if settled:
         num_equal = sum(all(_is_equal(step, part) for part in PARTS) for step in settled)
         detail = f"in {num_equal} of {len(settled)} steps"
-        yield Finding("Linear: more samples of the same ranks change no rank", num_equal == len(settled), detail)
+        yield Claim(
+            "samples-change-nothing",
+            "Linear: more samples of the same ranks change no rank",
+            num_equal == len(settled),
+            detail,
+        )
     changed = [before for before, after in steps if not _is_equal((before, after), "functional")]
     last = max((row["num_samples"] for row in changed), default=0)
     detail = f"{len(changed)} of {len(steps)} steps change it, the last one from {last} samples on"
-    yield Finding("Linear: H_f is unaffected but for the fewest samples", last < 10, detail)
+    yield Claim("functional-unaffected", "Linear: H_f is unaffected but for the fewest samples", last < 10, detail)
 
 
 def _is_equal(step: tuple[Row, Row], part: str) -> bool:
     return step[0].number(f"measured.{part}") == step[1].number(f"measured.{part}")
 
 
-def _relu_findings(relu: Sequence[Row]) -> Iterator[Finding]:
+def _relu_claims(relu: Sequence[Row]) -> Iterator[Claim]:
     """Under ReLU each sample brings K new directions, until all but the rescalings of the filters are taken."""
     if not relu:
         return
@@ -92,12 +102,12 @@ def _relu_findings(relu: Sequence[Row]) -> Iterator[Finding]:
         for row in relu
     )
     claim = "ReLU: H_o has rank N K up to the bound by rescaling, in nine of ten cases or more"
-    yield Finding(claim, num_equal >= 0.9 * len(relu), f"in {num_equal} of {len(relu)} cases")
+    yield Claim("relu-sample-rank", claim, num_equal >= 0.9 * len(relu), f"in {num_equal} of {len(relu)} cases")
     is_above = [row.number("measured.outer_product") > row["printed.outer_product"] for row in relu]
     has_more = [row["num_samples"] > row["num_inputs"] for row in relu]
     detail = f"above it in {sum(is_above)} of {len(relu)} cases; {sum(has_more)} have more samples than inputs"
     claim = "ReLU: H_o leaves the bound of linear networks as soon as there are more samples than inputs"
-    yield Finding(claim, is_above == has_more, detail)
+    yield Claim("relu-leaves-linear-bound", claim, is_above == has_more, detail)
 
 
 # For two hidden layers what is predicted are bounds.
@@ -133,12 +143,13 @@ STUDY = Study(
     measure=measure,
     data=ranks.DATA,
     checks=(*RANK_CHECKS, Check("measured.outer_product", "sample_bound", "at_most")),
-    findings=findings,
+    claims=claims,
     seconds=ranks.seconds,
     view=View(tuple(_figures()), _COLUMNS, panels_in_a_row=2),
     answered=Answer(
         "In linear networks H_o grows with the rank of the inputs and no further; under ReLU it is above that"
         " bound as soon as there are more samples than inputs.",
-        "+|++++++++",
+        num_claims=8,
+        cases="agrees",
     ),
 )

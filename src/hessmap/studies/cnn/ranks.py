@@ -8,17 +8,17 @@ depth, but no sizes: they are chosen so that the inputs have full rank, which th
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import singledispatch
 from itertools import product
 from math import ceil, sqrt
-from operator import eq, le
+from operator import le
 from typing import TYPE_CHECKING, Any
 
 from hessmap.errors import UnsupportedNetwork, sentence
 from hessmap.networks import Convolutional, FullyConnected, LocallyConnected
 from hessmap.results import PARTS
-from hessmap.studies import Case, Column, Finding, Lines, Row, Series
+from hessmap.studies import Case, Claim, Column, Lines, Row, Series
 from hessmap.studies.hessian_ranks import NAMES, SYMBOLS, data_ranks, hessian_spectra
 from hessmap.theory import HessianRanks, effective_output_dim, linear_hessian_ranks
 from hessmap.theory.convolutional import deep_bounds
@@ -58,6 +58,8 @@ COLUMNS: tuple[Column | str, ...] = (
     ),
     Column("printed.loss", "printed"),
 )
+
+RIGHT = "right in {right} of {total} cases"
 
 
 def settings(data: str) -> tuple[dict[str, str], ...]:
@@ -213,33 +215,36 @@ def rows_with_activation(rows: Sequence[Row], activation: str) -> list[Row]:
     return [row for row in rows if row["activation"] == activation]
 
 
-def equality_findings(
-    claim: str, rows: Sequence[Row], measured: str, printed: str, fails: bool = False
-) -> Iterator[Finding]:
-    """Whether a measured rank is the printed one in every row, or with ``fails`` that it is not."""
-    if rows:
-        num_equal = sum(row.number(measured) == row.number(printed) for row in rows)
-        yield Finding(claim, (num_equal < len(rows)) == fails, f"right in {num_equal} of {len(rows)} cases")
+def is_equal(measured: str, printed: str) -> Callable[[Row], bool]:
+    """Whether a measured rank of a row is the printed one."""
+    return lambda row: row.number(measured) == row.number(printed)
 
 
-def printed_bound_findings(rows: Sequence[Row]) -> Iterator[Finding]:
+def printed_bounds_claim(rows: Sequence[Row]) -> Claim:
     """Linear networks are within the paper's bounds; how many ranks reach them."""
     linear = rows_with_activation(rows, "identity")
-    if linear:
-        pairs = [(row.number(f"measured.{part}"), row[f"printed.{part}"]) for row in linear for part in PARTS]
-        num_within, num_reached = (sum(relation(*pair) for pair in pairs) for relation in (le, eq))
-        detail = f"{num_within} of {len(pairs)} ranks are within them, {num_reached} reach them"
-        yield Finding("Linear: the paper's bounds hold", num_within == len(pairs), detail)
+    pairs = [(row.number(f"measured.{part}"), row[f"printed.{part}"]) for row in linear for part in PARTS]
+    num_reached = sum(measured == bound for measured, bound in pairs)
+    detail = f"{{right}} of {{total}} ranks are within them, {num_reached} reach them"
+    return Claim.about("printed-bounds", "Linear: the paper's bounds hold", pairs, lambda pair: le(*pair), detail)
 
 
-def relu_findings(rows: Sequence[Row]) -> Iterator[Finding]:
+def above_linear_bounds_claim(rows: Sequence[Row]) -> Claim:
     """ReLU networks are not within them; ``error_at_printed`` says how much of the Hessian is beyond."""
     relu = rows_with_activation(rows, "relu")
-    if relu:
-        beyond = {
-            part: [row for row in relu if row.number(f"measured.{part}") > row[f"printed.{part}"]] for part in PARTS
-        }
-        counts = ", ".join(f"{NAMES[part]} in {len(found)}" for part, found in beyond.items())
-        missed = max((row["error_at_printed.loss"] for row in beyond["loss"]), default=0.0)
-        detail = f"{counts} of {len(relu)} cases; at most {100 * missed:.2g} % of H_L (Frobenius) is beyond"
-        yield Finding("ReLU: ranks are above the bounds of linear networks", any(beyond.values()), detail)
+
+    def is_beyond(row: Row, part: str) -> bool:
+        return row.number(f"measured.{part}") > row.number(f"printed.{part}")
+
+    beyond = {part: [row for row in relu if is_beyond(row, part)] for part in PARTS}
+    counts = ", ".join(f"{NAMES[part]} in {len(found)}" for part, found in beyond.items())
+    missed = max((row["error_at_printed.loss"] for row in beyond["loss"]), default=0.0)
+    detail = f"{counts} of {len(relu)} cases; at most {100 * missed:.2g} % of H_L (Frobenius) is beyond"
+    return Claim.about(
+        "relu-above-linear-bounds",
+        "ReLU: ranks are above the bounds of linear networks",
+        relu,
+        lambda row: any(is_beyond(row, part) for part in PARTS),
+        detail,
+        needs="some",
+    )

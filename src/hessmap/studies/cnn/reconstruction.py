@@ -12,18 +12,18 @@ from math import isqrt
 from typing import TYPE_CHECKING, Any
 
 from hessmap.results import PARTS, Part
-from hessmap.studies import Answer, Case, Check, Column, Finding, Lines, Mark, Row, Series, Study, View, grid
+from hessmap.studies import Answer, Case, Check, Claim, Column, Lines, Mark, Row, Series, Study, View, claim_id, grid
 from hessmap.studies.cnn.ranks import printed_bounds
 from hessmap.studies.hessian_ranks import (
     NAMES,
     SYMBOLS,
-    certified_rank_findings,
+    certified_rank_claim,
     certified_ranks,
     data_ranks,
     hessian_spectra,
     measured_ranks,
 )
-from hessmap.studies.reconstruction_errors import INPUTS, SMALL, error_curves, standardised_inputs_finding
+from hessmap.studies.reconstruction_errors import INPUTS, SMALL, error_curves, standardised_inputs_claim
 
 if TYPE_CHECKING:
     from hessmap.curvature import Problem
@@ -118,7 +118,7 @@ def _bounds(case: Case, linear: Problem) -> dict[str, Any]:
     }
 
 
-def findings(rows: Sequence[Row]) -> Iterator[Finding]:
+def claims(rows: Sequence[Row]) -> Iterator[Claim]:
     """Section 7: the bound of the linear network leaves a rather small error, and stays a bound under ReLU."""
     plain, standardised = ([row for row in rows if row["inputs"] == kind] for kind in INPUTS)
     for part in PARTS:
@@ -127,21 +127,21 @@ def findings(rows: Sequence[Row]) -> Iterator[Finding]:
             errors = [row[f"error_at.printed.{part}"] for row in plain]
             claim = f"{symbol}: at the paper's bound less than {SMALL:.0%} is missed (inputs as they are)"
             detail = f"{min(errors):.1e} to {max(errors):.1e} in {len(plain)} cases"
-            yield Finding(claim, max(errors) < SMALL, detail)
+            yield Claim(claim_id("small-error", part), claim, max(errors) < SMALL, detail)
         if plain and standardised:
             name = f"error_at.linear_rank.{part}"
-            yield standardised_inputs_finding(f"{symbol} at the linear rank", name, plain, standardised)
+            yield standardised_inputs_claim(part, f"{symbol} at the linear rank", name, plain, standardised)
     for part in PARTS:
-        yield _printed_bound_finding(part, rows)
-    yield from certified_rank_findings(rows)
+        yield _printed_bound_claim(part, rows)
+    yield certified_rank_claim(rows)
 
 
-def _printed_bound_finding(part: str, rows: Sequence[Row]) -> Finding:
+def _printed_bound_claim(part: str, rows: Sequence[Row]) -> Claim:
     above = [row for row in rows if row.number(f"rank.{part}") > row.number(f"printed.{part}")]
     certified = sum("certified" in row for row in above)
     detail = f"above in {len(above)} of {len(rows)} cases, {certified} of these by exact arithmetic"
     claim = f"{NAMES[part]}: the paper's bound for linear networks is none under ReLU"
-    return Finding(claim, len(above) > 0, detail)
+    return Claim(claim_id("no-bound-under-relu", part), claim, len(above) > 0, detail)
 
 
 def _figure(part: str, loss: str, inputs: str) -> Lines:
@@ -192,7 +192,7 @@ STUDY = Study(
         *(Check(f"linear_rank.{part}", f"bound.{part}") for part in PARTS),
         *(Check(f"rank.{part}", f"theorem.{part}") for part in PARTS),
     ),
-    findings=findings,
+    claims=claims,
     seconds=seconds,
     view=View(
         figures=(
@@ -217,6 +217,11 @@ STUDY = Study(
     answered=Answer(
         "Little for inputs as they are: at the paper's bound less than 1% of H_L and H_f, a little more of H_o;"
         " nearly always more with standardised inputs, and as a bound on the rank it is refuted.",
-        "+|--++++++++",
+        num_claims=10,
+        cases="agrees",
+        fails=(
+            "small-error-outer-product",
+            "standardised-outer-product",
+        ),
     ),
 )

@@ -11,10 +11,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from hessmap.results import PARTS
-from hessmap.studies import Answer, Case, Column, Finding, Lines, Mark, Row, Series, Study, View, grid
+from hessmap.studies import Answer, Case, Claim, Column, Lines, Mark, Row, Series, Study, View, grid
 from hessmap.studies.fcn.random_settings import Setting, printed_ranks
 from hessmap.studies.fcn.rank_sweeps import DATA, LOSSES, network_and_problem, rank_record, seconds
-from hessmap.studies.hessian_ranks import FRACTIONS, RANK_CHECKS, RANKS, SYMBOLS, decidability_findings
+from hessmap.studies.hessian_ranks import FRACTIONS, RANK_CHECKS, RANKS, SYMBOLS, decidability_claims
 
 if TYPE_CHECKING:
     from hessmap.curvature import Problem
@@ -79,18 +79,28 @@ def _with_stationary_last_bias(case: Case, network: FullyConnected, problem: Pro
     return Problem(model, "squared", problem.inputs, problem.targets)
 
 
-def findings(rows: Sequence[Row]) -> Iterator[Finding]:
-    yield from decidability_findings(rows)
+def claims(rows: Sequence[Row]) -> Iterator[Claim]:
+    yield from decidability_claims(rows)
     decided = [row for row in rows if all(row[f"measured.{part}.decidable"] for part in PARTS)]
     covered, others = ([row for row in decided if _is_covered(row) is wanted] for wanted in (True, False))
     if covered:
         claim = "The printed formulas hold for hidden layers without bottleneck and inputs that centring costs no rank"
         num_right = sum(map(_is_printed_right, covered))
-        yield Finding(claim, num_right == len(covered), f"in {num_right} of {len(covered)} decidable cases")
+        yield Claim(
+            "printed-where-covered",
+            claim,
+            num_right == len(covered),
+            f"in {num_right} of {len(covered)} decidable cases",
+        )
     if others:
         num_wrong = len(others) - sum(map(_is_printed_right, others))
         detail = f"in {num_wrong} of {len(others)} decidable cases"
-        yield Finding("Elsewhere they miss the rank of at least one Hessian", num_wrong == len(others), detail)
+        yield Claim(
+            "printed-wrong-elsewhere",
+            "Elsewhere they miss the rank of at least one Hessian",
+            num_wrong == len(others),
+            detail,
+        )
     yield from _places(rows)
 
 
@@ -105,7 +115,7 @@ def _is_printed_right(row: Row) -> bool:
     return all(row[f"beyond_print.measured.{part}"] == 0 for part in PARTS)
 
 
-def _places(rows: Sequence[Row]) -> Iterator[Finding]:
+def _places(rows: Sequence[Row]) -> Iterator[Claim]:
     """Networks that differ only in where their narrow layer is: the printed formulas cannot tell them apart."""
     by_network: dict[tuple[Any, ...], list[float]] = {}
     for row in rows:
@@ -116,7 +126,12 @@ def _places(rows: Sequence[Row]) -> Iterator[Finding]:
     if triples:
         num_different = sum(len(set(ranks)) == 3 for ranks in triples)
         detail = f"three different ranks in {num_different} of {len(triples)} cases"
-        yield Finding("The rank of H_L depends on the place of a bottleneck", num_different == len(triples), detail)
+        yield Claim(
+            "place-of-bottleneck",
+            "The rank of H_L depends on the place of a bottleneck",
+            num_different == len(triples),
+            detail,
+        )
 
 
 _DIFFERENCES = tuple(
@@ -158,7 +173,7 @@ STUDY = Study(
     measure=measure,
     data=DATA,
     checks=RANK_CHECKS,
-    findings=findings,
+    claims=claims,
     seconds=seconds,
     view=View(
         figures=tuple(figure for data in DATA for figure in _figures(data)),
@@ -177,6 +192,7 @@ STUDY = Study(
     answered=Answer(
         "Those of the corrected formulas, in every decidable case; the printed ones are right without bottleneck"
         " where centring costs no rank (53 of 53), and miss at least one Hessian elsewhere (92 of 92).",
-        "?|+++++",
+        num_claims=5,
+        cases="undecidable",
     ),
 )

@@ -8,7 +8,7 @@ from typing import Any
 from hessmap.results import PARTS
 from hessmap.runs.encoding import case_key
 from hessmap.studies import Answer, Case, Column, Heatmap, Study, View, grid
-from hessmap.studies.fcn.random_settings import RIGHT_CHECKS, all_right_findings, random_setting, right_columns
+from hessmap.studies.fcn.random_settings import RIGHT_CHECKS, all_right_claims, random_setting, right_columns
 from hessmap.studies.hessian_ranks import NAMES
 
 
@@ -53,7 +53,7 @@ STUDY = Study(
     ),
     measure=measure,
     checks=RIGHT_CHECKS,
-    findings=all_right_findings,
+    claims=all_right_claims,
     view=View(
         figures=tuple(
             Heatmap(title=f"${name}$: right of 25", value=f"right.{part}", x="residual", y="inputs", limits=(0, 25))
@@ -65,6 +65,7 @@ STUDY = Study(
     seconds=3.0,
     answered=Answer(
         "Yes: all three are right on 1,800 of 1,800 random networks.",
-        "+|+++",
+        num_claims=3,
+        cases="agrees",
     ),
 )

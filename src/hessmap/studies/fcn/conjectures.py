@@ -8,7 +8,7 @@ from typing import Any
 
 from hessmap.results import PARTS, Part
 from hessmap.runs.encoding import case_key
-from hessmap.studies import Answer, Case, Check, Column, Finding, Heatmap, Row, Study, View, grid
+from hessmap.studies import Answer, Case, Check, Claim, Column, Heatmap, Row, Study, View, claim_id, grid
 from hessmap.studies.fcn.random_settings import Setting, printed_ranks, random_setting
 from hessmap.studies.hessian_ranks import NAMES
 
@@ -86,17 +86,24 @@ def _smallest_of_each_part(examples: Sequence[dict[str, Any]]) -> list[dict[str,
     return list({example["part"]: example for example in reversed(examples)}.values())[::-1]
 
 
-def findings(rows: Sequence[Row]) -> Iterator[Finding]:
+def claims(rows: Sequence[Row]) -> Iterator[Claim]:
     """Ours are right everywhere; the paper's in the families that its proofs and measurements had in view."""
     num_networks = sum(row["num_networks"] for row in rows)
     for part, name in NAMES.items():
         right = sum(row["ours_right"][part] for row in rows)
         detail = f"{right:,} of {num_networks:,}"
-        yield Finding(f"Our formula of {name} is right on every network that was tried", right == num_networks, detail)
+        yield Claim(
+            claim_id("formula", part),
+            f"Our formula of {name} is right on every network that was tried",
+            right == num_networks,
+            detail,
+        )
     wrong = [_num_wrong_in_paper(row) for row in rows if _is_in_view_of_paper(row)]
     if wrong:
         claim = "Deep, generic residual, bias only without bottleneck and with rc = r: the paper is right"
-        yield Finding(claim, sum(wrong) == 0, f"{sum(wrong):,} of {3 * sum(_sizes(rows, True)):,} ranks wrong")
+        yield Claim(
+            "paper-in-view", claim, sum(wrong) == 0, f"{sum(wrong):,} of {3 * sum(_sizes(rows, True)):,} ranks wrong"
+        )
     others: dict[tuple[str, ...], int] = {}
     for row in rows:
         if row["family"] in _DEEP and not _is_in_view_of_paper(row):
@@ -105,7 +112,7 @@ def findings(rows: Sequence[Row]) -> Iterator[Finding]:
     if others:
         total, fewest = sum(others.values()), min(others.values())
         detail = f"{total:,} of {3 * sum(_sizes(rows, False)):,} ranks wrong, at least {fewest:,} in each family"
-        yield Finding("Every other deep family holds counterexamples of the paper", fewest > 0, detail)
+        yield Claim("paper-elsewhere", "Every other deep family holds counterexamples of the paper", fewest > 0, detail)
 
 
 def _is_in_view_of_paper(row: Row) -> bool:
@@ -131,7 +138,7 @@ STUDY = Study(
     cases=cases(),
     measure=measure,
     checks=tuple(Check(f"ours_right.{part}", "num_networks", "equal") for part in PARTS),
-    findings=findings,
+    claims=claims,
     view=View(
         figures=tuple(
             Heatmap(
@@ -157,6 +164,7 @@ STUDY = Study(
     answered=Answer(
         "The corrected ones, all of them on 23,400 of 23,400 networks; the printed ones only for generic"
         " residuals, and with a bias only where no layer is narrow and centring costs no rank.",
-        "+|+++++",
+        num_claims=5,
+        cases="agrees",
     ),
 )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from hessmap.results import PARTS
 from hessmap.runs.encoding import case_key
 from hessmap.studies import Answer, Case, Column, Lines, Series, Study, View, grid
-from hessmap.studies.fcn.random_settings import RIGHT_CHECKS, Setting, all_right_findings, printed_ranks, right_columns
+from hessmap.studies.fcn.random_settings import RIGHT_CHECKS, Setting, all_right_claims, printed_ranks, right_columns
 from hessmap.studies.hessian_ranks import NAMES
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ STUDY = Study(
     ),
     measure=measure,
     checks=RIGHT_CHECKS,
-    findings=all_right_findings,
+    claims=all_right_claims,
     view=View(
         figures=tuple(
             Lines(
@@ -107,6 +107,7 @@ STUDY = Study(
     seconds=3.0,
     answered=Answer(
         "Yes: all three are right on 1,500 of 1,500 random networks.",
-        "+|+++",
+        num_claims=3,
+        cases="agrees",
     ),
 )

@@ -6,13 +6,12 @@ and in depth, with and without bias, at their initialisation and after training 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from operator import eq, ge, lt
 from typing import TYPE_CHECKING, Any
 
-from hessmap.studies import Answer, Case, Check, Column, Finding, Lines, Mark, Row, Series, Study, View, grid
+from hessmap.studies import Answer, Case, Check, Claim, Column, Lines, Mark, Row, Series, Study, View, grid
 from hessmap.studies.hessian_ranks import data_ranks
 
 if TYPE_CHECKING:
@@ -97,94 +96,55 @@ def _linear_formula(network: FullyConnected, problem: Problem) -> int:
     return int(predict_ranks(network, problem.loss.name, **known).loss)
 
 
-@dataclass(frozen=True, kw_only=True)
-class NeighbourClaim:
-    """A claim about cases that differ in one field and agree in all others: what growth, or training, does to a value.
+def _neighbours(
+    rows: Sequence[Row], along: Sequence[str], ends_only: bool = False, **fields: str
+) -> list[tuple[Row, Row]]:
+    """Pairs of cases that differ in one of the fields ``along`` and agree in all others; those with these ``fields``.
 
-    ``relation(after, before)`` holds for each of the values ``names``, along each of the fields ``along``.
-
-    Compared are neighbours in the order of the field, or with ``ends_only`` its first and last value; ``where`` keeps
-    the rows whose fields have these values.
+    Compared are neighbours in the order of the field, or with ``ends_only`` its first and last value.
     """
-
-    text: str
-    along: tuple[str, ...]
-    names: tuple[str, ...]
-    relation: Callable[[float, float], bool]
-    where: Mapping[str, Any] = field(default_factory=dict)
-    ends_only: bool = False
-
-    def findings(self, rows: Sequence[Row]) -> Iterator[Finding]:
-        """The finding on these rows; none where nothing can be compared."""
-        chosen = [row for row in rows if all(row[name] == value for name, value in self.where.items())]
-        pairs = [pair for name in self.along for pair in self._pairs(chosen, name)]
-        outcomes = [self.relation(after[name], before[name]) for name in self.names for before, after in pairs]
-        if outcomes:
-            yield Finding(self.text, all(outcomes), f"in {sum(outcomes)} of {len(outcomes)} comparisons")
-
-    def _pairs(self, rows: Sequence[Row], along: str) -> Iterator[tuple[Row, Row]]:
-        # The widths follow from the field that varies.
+    pairs: list[tuple[Row, Row]] = []
+    for field in along:
         groups: dict[tuple[Any, ...], list[Row]] = {}
         for row in rows:
-            key = tuple(value for name, value in row.case.items() if name not in (along, "widths"))
-            groups.setdefault(key, []).append(row)
+            if all(row[name] == value for name, value in fields.items()):
+                # The widths follow from the field that varies.
+                key = tuple(value for name, value in row.case.items() if name not in (field, "widths"))
+                groups.setdefault(key, []).append(row)
         for group in groups.values():
-            ordered = sorted(group, key=lambda row: row[along])
-            yield from pairwise(ordered[:: len(ordered) - 1] if self.ends_only and len(ordered) > 1 else ordered)
+            ordered = sorted(group, key=lambda row: row[field])
+            pairs += pairwise(ordered[:: len(ordered) - 1] if ends_only and len(ordered) > 1 else ordered)
+    return pairs
 
 
-_LINEAR, _TANH, _TRAINED = {"activation": "identity"}, {"activation": "tanh"}, {"state": "trained"}
-_GROWTH, _RANK, _NORMS = ("width", "num_hidden"), ("fraction.rank",), ("fraction.nuclear_ratio",)
-# Section 8 (iii) of the paper on rank / parameters, and what becomes of it by the counts proposed in its place.
-_CLAIMS = (
-    NeighbourClaim(
-        text="In linear networks rank / parameters falls with width and depth",
-        where=_LINEAR,
-        along=_GROWTH,
-        names=_RANK,
-        relation=lt,
-    ),
-    NeighbourClaim(
-        text="In linear networks rank / parameters is lower with bias",
-        where=_LINEAR,
-        along=("bias",),
-        names=_RANK,
-        relation=lt,
-    ),
-    NeighbourClaim(
-        text="In tanh networks rank / parameters never falls with width and depth",
-        where=_TANH,
-        along=_GROWTH,
-        names=_RANK,
-        relation=ge,
-    ),
-    NeighbourClaim(
-        text="Training leaves the rank of linear networks as it was",
-        where=_LINEAR,
-        along=("state",),
-        names=("count.rank",),
-        relation=eq,
-    ),
-    NeighbourClaim(
-        text="Training lowers the count at epsilon = 1e-2 of every network",
-        along=("state",),
-        names=("count.effective_1e-2",),
-        relation=lt,
-    ),
-    NeighbourClaim(
-        text="By norms, the widest and deepest trained networks have a lower fraction than the first of their kind",
-        where=_TRAINED,
-        along=_GROWTH,
-        names=_NORMS,
-        relation=lt,
-        ends_only=True,
-    ),
-)
+def _claim(
+    name: str, text: str, pairs: Sequence[tuple[Row, Row]], value: str, relation: Callable[[float, float], bool]
+) -> Claim:
+    """The claim that ``relation(after, before)`` holds for a value of every pair."""
+    detail = "in {right} of {total} comparisons"
+    return Claim.about(name, text, pairs, lambda pair: relation(pair[1][value], pair[0][value]), detail)
 
 
-def findings(rows: Sequence[Row]) -> Iterator[Finding]:
-    for claim in _CLAIMS:
-        yield from claim.findings(rows)
+_GROWTH = ("width", "num_hidden")
+
+
+def claims(rows: Sequence[Row]) -> Iterator[Claim]:
+    """Section 8 (iii) of the paper on rank / parameters, and what becomes of it by the counts proposed in its place."""
+    grown = _neighbours(rows, _GROWTH, activation="identity")
+    text = "In linear networks rank / parameters falls with width and depth"
+    yield _claim("linear-fraction-falls", text, grown, "fraction.rank", lt)
+    biased = _neighbours(rows, ("bias",), activation="identity")
+    text = "In linear networks rank / parameters is lower with bias"
+    yield _claim("linear-bias-lowers", text, biased, "fraction.rank", lt)
+    text = "In tanh networks rank / parameters never falls with width and depth"
+    yield _claim("tanh-never-falls", text, _neighbours(rows, _GROWTH, activation="tanh"), "fraction.rank", ge)
+    text = "Training leaves the rank of linear networks as it was"
+    yield _claim("training-keeps-rank", text, _neighbours(rows, ("state",), activation="identity"), "count.rank", eq)
+    text = "Training lowers the count at epsilon = 1e-2 of every network"
+    yield _claim("training-lowers-count", text, _neighbours(rows, ("state",)), "count.effective_1e-2", lt)
+    ends = _neighbours(rows, _GROWTH, ends_only=True, state="trained")
+    text = "By norms, the widest and deepest trained networks have a lower fraction than the first of their kind"
+    yield _claim("norms-fall", text, ends, "fraction.nuclear_ratio", lt)
 
 
 _FRACTIONS = tuple(Series(label, line=f"fraction.{name}", points=f"fraction.{name}") for name, label in _LABELS.items())
@@ -226,7 +186,7 @@ STUDY = Study(
     measure=measure,
     data=DATA,
     checks=(Check("measured", "exact"),),
-    findings=findings,
+    claims=claims,
     seconds=lambda case: 0.3 + (case["state"] == "trained"),
     view=View(
         figures=tuple(figure for data in DATA for figure in _figures(data)),
@@ -243,6 +203,7 @@ STUDY = Study(
         "By rank a share that falls with width, depth and bias in linear networks and never falls with width and"
         " depth in tanh networks; by the sum at epsilon = 1e-2 fewer after training in every network; by norms a"
         " lower share in the widest and deepest.",
-        "+|++++++",
+        num_claims=6,
+        cases="agrees",
     ),
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from hessmap.studies import Answer, Case, Check, Column, Finding, Lines, Row, Series, Study, View, grid
+from hessmap.studies import Answer, Case, Check, Claim, Column, Lines, Row, Series, Study, View, grid
 from hessmap.studies.fcn.rank_sweeps import DATA, network_and_problem
 from hessmap.studies.hessian_ranks import data_ranks
 
@@ -51,7 +51,7 @@ def _predicted_ranks(case: Case, input_rank: int, centred_rank: int) -> dict[str
     return {"full": full, "trace": scalar, "single_output": scalar}
 
 
-def findings(rows: Sequence[Row]) -> Iterator[Finding]:
+def claims(rows: Sequence[Row]) -> Iterator[Claim]:
     """With bias the centred rank counts: the printed formula, with the uncentred one, is too large for few samples."""
     from hessmap.theory.fully_connected.printed_formulas import theorem_12
 
@@ -61,7 +61,7 @@ def findings(rows: Sequence[Row]) -> Iterator[Finding]:
         above = sum(rank > row.number("measured.full") for rank, row in zip(printed, few, strict=True))
         detail = f"in {above} of {len(few)} cases whose centred inputs have a smaller rank"
         claim = "With bias, the rank of the uncentred inputs gives too much"
-        yield Finding(claim, above == len(few), detail)
+        yield Claim("uncentred-too-large", claim, above == len(few), detail)
 
 
 def _figure(bias: bool) -> Lines:
@@ -86,7 +86,7 @@ STUDY = Study(
     measure=measure,
     data=DATA,
     checks=tuple(Check(f"measured.{kind}", f"predicted.{kind}") for kind in _KERNELS),
-    findings=findings,
+    claims=claims,
     seconds=lambda case: 0.1 + 0.4 * (case["num_samples"] / 100) ** 3,
     view=View(
         figures=(_figure(bias=False), _figure(bias=True)),
@@ -107,6 +107,7 @@ STUDY = Study(
     answered=Answer(
         "Yes, with the rank of the centred inputs where there is a bias; the rank of the uncentred ones gives too"
         " much there.",
-        "+|+",
+        num_claims=1,
+        cases="agrees",
     ),
 )

@@ -10,7 +10,7 @@ from typing import Any
 
 from hessmap.errors import unknown_name
 from hessmap.results import PARTS
-from hessmap.studies import Check, Column, Finding, Row
+from hessmap.studies import Check, Claim, Column, Row, claim_id
 from hessmap.studies.hessian_ranks import NAMES
 from hessmap.theory.fully_connected import printed_formulas as printed
 
@@ -119,13 +119,13 @@ def printed_ranks(setting: Setting) -> dict[str, tuple[int, ...]]:
     }
 
 
-def all_right_findings(rows: Sequence[Row]) -> Iterator[Finding]:
+def all_right_claims(rows: Sequence[Row]) -> Iterator[Claim]:
     """One claim for each Hessian: its formula is right on every network of every row."""
     num_networks = sum(row["num_networks"] for row in rows)
     for part, name in NAMES.items():
+        claim = f"The formula of {name} is right on every network that was tried"
         right = sum(row["right"][part] for row in rows)
-        detail = f"{right:,} of {num_networks:,}"
-        yield Finding(f"The formula of {name} is right on every network that was tried", right == num_networks, detail)
+        yield Claim.counted(claim_id("formula", part), claim, right, num_networks)
 
 
 def right_columns(field: str, label: str) -> tuple[Column, ...]:

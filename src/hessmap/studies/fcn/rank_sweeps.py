@@ -14,7 +14,7 @@ from math import isqrt
 from typing import TYPE_CHECKING, Any
 
 from hessmap.results import PARTS
-from hessmap.studies import Answer, Case, Column, Finding, Lines, Row, Study, View
+from hessmap.studies import Answer, Case, Claim, Column, Lines, Row, Study, View
 from hessmap.studies.hessian_ranks import (
     FRACTIONS,
     NAMES,
@@ -22,7 +22,7 @@ from hessmap.studies.hessian_ranks import (
     RANKS,
     curves_of,
     data_ranks,
-    decidability_findings,
+    decidability_claims,
     measured_ranks,
 )
 
@@ -127,9 +127,9 @@ def seconds(case: Case) -> float:
     return 0.15 + 0.4 * float(num_parameters / 1000) ** 3
 
 
-def width_findings(rows: Sequence[Row]) -> Iterator[Finding]:
+def width_claims(rows: Sequence[Row]) -> Iterator[Claim]:
     """The text beside Figure 4a, where the hidden layers are at least as wide as the output."""
-    yield from decidability_findings(rows)
+    yield from decidability_claims(rows)
     steps = [
         (narrow["measured_fraction.loss"], wide["measured_fraction.loss"])
         for curve in curves_of(rows, "width")
@@ -140,12 +140,12 @@ def width_findings(rows: Sequence[Row]) -> Iterator[Finding]:
         num_falling = sum(wide < narrow for narrow, wide in steps)
         detail = f"at {num_falling} of {len(steps)} steps, down to {min(wide for _, wide in steps):.3f}"
         claim = "From the width of the output on, rank / number of parameters of H_L falls with the width"
-        yield Finding(claim, num_falling == len(steps), detail)
+        yield Claim("fraction-falls", claim, num_falling == len(steps), detail)
 
 
-def depth_findings(rows: Sequence[Row]) -> Iterator[Finding]:
+def depth_claims(rows: Sequence[Row]) -> Iterator[Claim]:
     """The text beside Figures 4b and 5: the fraction levels off at what one more layer adds, rank over parameters."""
-    yield from decidability_findings(rows)
+    yield from decidability_claims(rows)
     steps = [
         (_distance(shallow), _distance(deep))
         for curve in curves_of(rows, "num_hidden")
@@ -156,7 +156,7 @@ def depth_findings(rows: Sequence[Row]) -> Iterator[Finding]:
         num_nearer = sum(deep < shallow for shallow, deep in steps)
         detail = f"at {num_nearer} of {len(steps)} steps, to within {min(deep for _, deep in steps):.3f}"
         claim = "Every further layer brings rank / number of parameters of H_L closer to (2qM - q^2) / M^2"
-        yield Finding(claim, num_nearer == len(steps), detail)
+        yield Claim("fraction-levels-off", claim, num_nearer == len(steps), detail)
 
 
 def _distance(row: Row) -> float:
@@ -164,15 +164,20 @@ def _distance(row: Row) -> float:
     return float(abs(row["measured_fraction.loss"] - (2 * q * width - q**2) / width**2))
 
 
-def samples_findings(rows: Sequence[Row]) -> Iterator[Finding]:
+def samples_claims(rows: Sequence[Row]) -> Iterator[Claim]:
     """The text beside Figure 3a: the samples have no say but through the ranks of the data."""
-    yield from decidability_findings(rows)
+    yield from decidability_claims(rows)
     steps = [step for curve in curves_of(rows, "num_samples") for step in pairwise(curve)]
     compared = [(fewer, more) for fewer, more in steps if fewer["data_ranks"] == more["data_ranks"]]
     if compared:
         num_equal = sum(_ranks(fewer) == _ranks(more) for fewer, more in compared)
         detail = f"in {num_equal} of {len(compared)} cases"
-        yield Finding("More samples of the same ranks change no rank", num_equal == len(compared), detail)
+        yield Claim(
+            "samples-change-nothing",
+            "More samples of the same ranks change no rank",
+            num_equal == len(compared),
+            detail,
+        )
 
 
 def _ranks(row: Row) -> list[float]:
@@ -211,12 +216,13 @@ WIDTH = Study(
     question="Do the ranks of the three Hessians follow the formulas for every width of the hidden layers?",
     reference="Singh, Bachmann & Hofmann 2021, Figures 3b, 4a, S6b to S16b",
     cases=width_cases,
-    findings=width_findings,
+    claims=width_claims,
     view=_view("width", "width of both hidden layers"),
     **_SHARED,
     answered=Answer(
         "Yes, for every width; from the width of the output on rank / parameters of H_L falls, down to 0.373.",
-        "+|+++",
+        num_claims=3,
+        cases="agrees",
     ),
 )
 DEPTH = Study(
@@ -224,13 +230,14 @@ DEPTH = Study(
     question="Do the ranks of the three Hessians follow the formulas for every number of hidden layers?",
     reference="Singh, Bachmann & Hofmann 2021, Figures 3c, 4b, S6c to S16c",
     cases=depth_cases,
-    findings=depth_findings,
+    claims=depth_claims,
     view=_view("num_hidden", "number of hidden layers"),
     **_SHARED,
     answered=Answer(
         "Yes, for every one; every further layer brings rank / parameters of H_L closer to (2qM - q^2) / M^2,"
         " which is not zero.",
-        "+|+++",
+        num_claims=3,
+        cases="agrees",
     ),
 )
 SAMPLES = Study(
@@ -238,11 +245,12 @@ SAMPLES = Study(
     question="Do the ranks of the three Hessians follow the formulas for every number of samples?",
     reference="Singh, Bachmann & Hofmann 2021, Figures 3a, S6a to S16a",
     cases=samples_cases,
-    findings=samples_findings,
+    claims=samples_claims,
     view=_view("num_samples", "number of samples"),
     **_SHARED,
     answered=Answer(
         "Yes, in every case but one of 220 that is not decidable; more samples of the same ranks change none.",
-        "?|+++",
+        num_claims=3,
+        cases="undecidable",
     ),
 )

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from hessmap.results import PARTS
-from hessmap.studies import Answer, Case, Column, Finding, Lines, Row, Series, Study, View, grid
+from hessmap.studies import Answer, Case, Claim, Column, Lines, Row, Series, Study, View, claim_id, grid
 from hessmap.studies.fcn import nonlinear_record as shared
-from hessmap.studies.hessian_ranks import NAMES, SYMBOLS, certified_rank_findings
-from hessmap.studies.reconstruction_errors import INPUTS, SMALL, error_curves, standardised_inputs_finding
+from hessmap.studies.hessian_ranks import NAMES, SYMBOLS, certified_rank_claim
+from hessmap.studies.reconstruction_errors import INPUTS, SMALL, error_curves, standardised_inputs_claim
 
 
 def cases(data: str) -> tuple[Case, ...]:
@@ -24,7 +24,7 @@ def measure(case: Case) -> dict[str, Any]:
     return record | error_curves(spectra)
 
 
-def findings(rows: Sequence[Row]) -> Iterator[Finding]:
+def claims(rows: Sequence[Row]) -> Iterator[Claim]:
     """Section 5.3: the linear rank gives an excellent reconstruction. It depends on the inputs."""
     curved = [row for row in rows if row["activation"] != "identity"]
     plain, standardised = ([row for row in curved if row["inputs"] == kind] for kind in INPUTS)
@@ -34,10 +34,10 @@ def findings(rows: Sequence[Row]) -> Iterator[Finding]:
             errors = [row[f"error_at_formula.{part}"] for row in plain]
             claim = f"{symbol}: the linear formula's eigenvalues miss less than {SMALL:.0%} (inputs as they are)"
             detail = f"{min(errors):.2%} to {max(errors):.2%} in {len(plain)} cases"
-            yield Finding(claim, max(errors) < SMALL, detail)
+            yield Claim(claim_id("small-error", part), claim, max(errors) < SMALL, detail)
         if plain and standardised:
-            yield standardised_inputs_finding(symbol, f"error_at_formula.{part}", plain, standardised)
-    yield from certified_rank_findings(rows)
+            yield standardised_inputs_claim(part, symbol, f"error_at_formula.{part}", plain, standardised)
+    yield certified_rank_claim(rows)
 
 
 def _figure(network: str, loss: str, part: str) -> Lines:
@@ -64,7 +64,7 @@ STUDY = Study(
     measure=measure,
     data=shared.DATA,
     checks=shared.CHECKS,
-    findings=findings,
+    claims=claims,
     seconds=shared.seconds,
     view=View(
         figures=tuple(
@@ -87,6 +87,11 @@ STUDY = Study(
     answered=Answer(
         "For inputs as they are at most 0.48% of H_o, 2.27% of H_f and 1.42% of H_L; more with standardised"
         " inputs, up to 11.75% of H_f.",
-        "+|++-+-++",
+        num_claims=7,
+        cases="agrees",
+        fails=(
+            "small-error-functional",
+            "small-error-loss",
+        ),
     ),
 )

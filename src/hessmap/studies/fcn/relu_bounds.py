@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from hessmap.studies import Answer, Case, Check, Column, Finding, Lines, Row, Series, Study, View, grid
+from hessmap.studies import Answer, Case, Check, Claim, Column, Lines, Row, Series, Study, View, grid
 
 if TYPE_CHECKING:
     from hessmap.curvature import Problem
@@ -127,19 +127,26 @@ def activation_patterns(problem: Problem) -> ActivationPatterns:
     return ActivationPatterns(num_active, tuple(groups), tuple(unit_ranks.tolist()))
 
 
-def findings(rows: Sequence[Row]) -> Iterator[Finding]:
+def claims(rows: Sequence[Row]) -> Iterator[Claim]:
     """How tight the bounds are, and that the linear formula is none."""
     shallow, deep = ([row for row in rows if (len(row["hidden"]) > 1) is is_deep] for is_deep in (False, True))
     if shallow:
         by_groups, printed = (_num_tight(shallow, name) for name in ("groups", "theorem_9"))
         detail = f"{by_groups} of {len(shallow)} cases reach it, {printed} reach Theorem 9"
-        yield Finding("The bound by groups is reached more often than Theorem 9", by_groups > printed, detail)
+        yield Claim(
+            "groups-tighter", "The bound by groups is reached more often than Theorem 9", by_groups > printed, detail
+        )
     if deep:
         detail = f"{_num_tight(deep, 'fact_11')} of {len(deep)} cases of three and four layers reach it"
-        yield Finding("Fact 11 is not tight in deeper networks", _num_tight(deep, "fact_11") < len(deep), detail)
+        yield Claim(
+            "fact-11-not-tight",
+            "Fact 11 is not tight in deeper networks",
+            _num_tight(deep, "fact_11") < len(deep),
+            detail,
+        )
     above = [row for row in rows if row["outer_product"] > row["linear_formula"]]
     detail = f"{len(above)} of {len(rows)} exact ranks of H_o are above it"
-    yield Finding("The linear formula is no upper bound", bool(above), detail)
+    yield Claim("linear-formula-no-bound", "The linear formula is no upper bound", bool(above), detail)
 
 
 def _num_tight(rows: Sequence[Row], bound: str) -> int:
@@ -179,7 +186,7 @@ STUDY = Study(
         Check("outer_product", "tightest", "at_most"),
         Check("functional", "functional_theorem"),
     ),
-    findings=findings,
+    claims=claims,
     view=View(
         figures=(
             _figure("16-5-10", (5,), 10, _SHALLOW),
@@ -205,6 +212,7 @@ STUDY = Study(
     answered=Answer(
         "The bound by groups is reached by 323 of 480 exact ranks and Theorem 9 by 85; Fact 11 by 5 of 160 of"
         " deeper networks; the linear formula is no bound.",
-        "+|+++",
+        num_claims=3,
+        cases="agrees",
     ),
 )

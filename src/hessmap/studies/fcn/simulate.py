@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from hessmap.studies import Answer, Case, Finding, Lines, Row, Series, Study, View, grid
+from hessmap.studies import Answer, Case, Claim, Lines, Row, Series, Study, View, grid
 
 _WIDTHS = [head * 10**decade for decade in range(6) for head in (1, 2, 5)] + [10**6]
 _DEPTHS = [2, 3, 4, 7, *(head * 10**decade for decade in range(1, 5) for head in (1, 2, 5)), 10**5, 10**6]
@@ -41,7 +41,7 @@ def _ranks(case: Case, bias: bool) -> tuple[int, dict[str, int]]:
     return prediction.num_parameters, {part: int(getattr(prediction, part)) for part in _SYMBOLS}
 
 
-def findings(rows: Sequence[Row]) -> Iterator[Finding]:
+def claims(rows: Sequence[Row]) -> Iterator[Claim]:
     """What the text beside the figures says about them, where the rows reach far enough to say it."""
     sweeps = {name: [row for row in rows if row["sweep"] == name] for name in ("width", "depth", "bias")}
     if sweeps["width"]:
@@ -51,19 +51,21 @@ def findings(rows: Sequence[Row]) -> Iterator[Finding]:
         limit = (2 * last["output_dim"] * last["width"] - last["output_dim"] ** 2) / last["width"] ** 2
         distance = abs(last["fraction.loss"] / limit - 1)
         detail = f"within {distance:.1e} of it at {last['num_layers']:,} layers"
-        yield Finding("With depth the fraction levels off at (2qM - q^2) / M^2", distance < 1e-2, detail)
+        yield Claim(
+            "fraction-levels-off", "With depth the fraction levels off at (2qM - q^2) / M^2", distance < 1e-2, detail
+        )
     if sweeps["bias"]:
         gains = [row["lowered_by"] for row in sweeps["bias"]]
         detail = f"by {min(gains):.1e} to {max(gains):.1e} of it"
-        yield Finding("A bias lowers the fraction at every depth", min(gains) > 0, detail)
+        yield Claim("bias-lowers-fraction", "A bias lowers the fraction at every depth", min(gains) > 0, detail)
 
 
-def _crossing(rows: Sequence[Row]) -> Finding:
+def _crossing(rows: Sequence[Row]) -> Claim:
     is_outer_ahead = [row["fraction.outer_product"] > row["fraction.functional"] for row in rows]
     change = is_outer_ahead.index(False) if False in is_outer_ahead else len(rows)
     holds = 0 < change < len(rows) and not any(is_outer_ahead[change:])
     detail = f"between widths {rows[change - 1]['width']:,} and {rows[change]['width']:,}" if holds else ""
-    return Finding("H_o has the larger rank in narrow networks, H_f in all wider ones", holds, detail)
+    return Claim("crossing", "H_o has the larger rank in narrow networks, H_f in all wider ones", holds, detail)
 
 
 _THREE = tuple(Series(symbol, line=f"fraction.{part}") for part, symbol in _SYMBOLS.items())
@@ -84,11 +86,11 @@ STUDY = Study(
         ),
         table=("sweep", "width", "num_layers", "num_parameters", "rank.loss", "fraction.loss", "fraction_with_bias"),
     ),
-    findings=findings,
+    claims=claims,
     seconds=lambda case: 1e-3 + 5e-6 * case["num_layers"],
     answered=Answer(
         "One that falls with the width and levels off with the depth at (2qM - q^2) / M^2; a bias lowers it by"
         " 5.0e-04 of it at most.",
-        "|+++",
+        num_claims=3,
     ),
 )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from hessmap.networks import FullyConnected
-from hessmap.studies import INDEX, Answer, Case, Check, Column, Finding, Lines, Row, Series, Study, View, grid
+from hessmap.studies import INDEX, Answer, Case, Check, Claim, Column, Lines, Row, Series, Study, View, grid
 from hessmap.studies.plotted_curves import four_digits
 
 if TYPE_CHECKING:
@@ -181,17 +181,27 @@ def _runs(values: NDArray[np.float64], norm: float) -> list[int]:
     return [int(length) for length in np.diff([0, *breaks, len(values)])]
 
 
-def findings(rows: Sequence[Row]) -> Iterator[Finding]:
+def claims(rows: Sequence[Row]) -> Iterator[Claim]:
     """What no single case can show, where the rows are there to show it."""
     functional = [row["deviation"] for row in rows if row["part"] == "functional"]
     if functional:
         detail = f"{max(functional):.1e} of the norm in {len(functional)} cases"
-        yield Finding("Every eigenvalue of H_f is predicted to rounding", max(functional) < 1e-12, detail)
+        yield Claim(
+            "functional-to-rounding",
+            "Every eigenvalue of H_f is predicted to rounding",
+            max(functional) < 1e-12,
+            detail,
+        )
     more = [row for row in rows if "printed" in row and row["most"] > row["printed"]]
     if more:
         detail = f"in {len(more)} cases"
         is_relu = all(row["activation"] == "relu" for row in more)
-        yield Finding("Eigenvalues of H_o repeat more often than K - M_{L-1} under ReLU alone", is_relu, detail)
+        yield Claim(
+            "relu-repeats-more",
+            "Eigenvalues of H_o repeat more often than K - M_{L-1} under ReLU alone",
+            is_relu,
+            detail,
+        )
 
 
 _SERIES = {
@@ -231,7 +241,7 @@ STUDY = Study(
         Check("fewest", "smallest", "at_least"),
         Check("most", "largest", "at_most"),
     ),
-    findings=findings,
+    claims=claims,
     view=View(
         figures=(_figure("$H_o$, ReLU", "outer_product", **_AS_PRINTED), _figure("$H_f$", "functional")),
         table=(
@@ -244,6 +254,7 @@ STUDY = Study(
     answered=Answer(
         "In H_o K - M_{L-1} times where the last hidden layer is narrower than the output, more often only under"
         " ReLU; in H_f of one hidden layer every eigenvalue is as predicted, to rounding.",
-        "+|++",
+        num_claims=2,
+        cases="agrees",
     ),
 )

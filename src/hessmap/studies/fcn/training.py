@@ -8,7 +8,7 @@ from math import isqrt
 from typing import TYPE_CHECKING, Any
 
 from hessmap.results import PARTS
-from hessmap.studies import Answer, Case, Column, Finding, Lines, Row, Study, View, along_training, grid
+from hessmap.studies import Answer, Case, Claim, Column, Lines, Row, Study, View, along_training, grid
 from hessmap.studies.hessian_ranks import NAMES, data_ranks, measured_ranks
 
 if TYPE_CHECKING:
@@ -113,31 +113,37 @@ def _without_residual(network: FullyConnected, input_rank: int) -> dict[str, Any
     return {"outer_product": outer, "functional": RankValue(0, "exact", "no residual"), "loss": outer}
 
 
-def findings(rows: Sequence[Row]) -> Iterator[Finding]:
+def claims(rows: Sequence[Row]) -> Iterator[Claim]:
     """Section 6 along training, and what holds at the critical points of which it does not speak."""
     for row in rows:
         if row["scenario"] in _TRAINED:
-            yield from _training_findings(row)
+            yield from _training_claims(row)
     trained = {_setting(row): row["final_risk"] for row in rows if row.get("point") == "trained"}
     minima = {_setting(row): row["final_risk"] for row in rows if row.get("point") == "minimum"}
     distances = [abs(trained[setting] / minima[setting] - 1) for setting in trained.keys() & minima.keys()]
     if distances:
         detail = f"the losses of {len(distances)} pairs differ by at most {max(distances):.1e}"
         claim = "Training ends at the global minimum that reduced-rank regression gives"
-        yield Finding(claim, max(distances) < 1e-9, detail)
+        yield Claim("global-minimum", claim, max(distances) < 1e-9, detail)
     points = [row for row in rows if "fact_7" in row]
     if points:
         above = sum(row["fact_7"] > row.number("final.loss") for row in points)
         detail = f"in {above} of {len(points)} cases"
-        yield Finding("At critical points with a bottleneck Fact 7 counts too much", above == len(points), detail)
+        yield Claim(
+            "fact-7-too-large",
+            "At critical points with a bottleneck Fact 7 counts too much",
+            above == len(points),
+            detail,
+        )
 
 
-def _training_findings(row: Row) -> Iterator[Finding]:
+def _training_claims(row: Row) -> Iterator[Claim]:
     name = f"One ReLU network on {row['data']}" if row["scenario"] == "relu" else "One linear network, linear teacher"
-    yield from along_training.collapse_findings(name, row, [min(pair) for pair in pairwise(row["widths"])])
+    where = (row["scenario"], row["data"])
+    yield from along_training.collapse_claims(name, where, row, [min(pair) for pair in pairwise(row["widths"])])
     if row["scenario"] == "teacher":
-        yield along_training.vanishing_loss_finding(name, row)
-        yield along_training.start_finding(name, row, "initial_theorem")
+        yield along_training.vanishing_loss_claim(name, where, row)
+        yield along_training.start_claim(name, where, row, "initial_theorem")
 
 
 def _setting(row: Row) -> tuple[Any, ...]:
@@ -156,7 +162,7 @@ STUDY = Study(
     measure=measure,
     data=_DATA,
     checks=along_training.critical_point_checks("final_theorem"),
-    findings=findings,
+    claims=claims,
     seconds=lambda case: {"relu": 60.0, "teacher": 20.0, "bottleneck": 2.0}[case["scenario"]],
     view=View(
         figures=(
@@ -185,6 +191,7 @@ STUDY = Study(
     answered=Answer(
         "The weights keep their ranks, H_f falls to rank 0 and H_L to the rank of H_o; at critical points with a"
         " bottleneck H_L has the corrected rank, in 48 of 48 cases less than Fact 7 counts.",
-        "+|++++++++++",
+        num_claims=10,
+        cases="agrees",
     ),
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from hessmap.studies import Answer, Case, Check, Column, Finding, Lines, Mark, Row, Series, Study, View, grid
+from hessmap.studies import Answer, Case, Check, Claim, Column, Lines, Mark, Row, Series, Study, View, grid
 
 _DESCENT: dict[str, Any] = {"ridge": 0.05, "learning_rate": 0.02, "num_steps": 12_000}
 _ADAM: dict[str, Any] = {"ridge": 0.05, "learning_rate": 2e-3, "num_steps": 3000}
@@ -144,24 +144,31 @@ class _LeakyNetwork:
         return torch.cat([up.square().sum(0) - into.square().sum(1) - b.square() for into, b, up in pairs]).numpy()
 
 
-def findings(rows: Sequence[Row]) -> Iterator[Finding]:
+def claims(rows: Sequence[Row]) -> Iterator[Claim]:
     descents = [row for row in rows if row["item"] == "descent"]
     if descents:
         layers, units = ([row[name] for row in descents] for name in ("layer_imbalance", "unit_imbalance"))
         detail = f"{sum(value <= 1e-3 for value in layers)} of {len(layers)} below it, the largest {max(layers):.1e}"
-        yield Finding("Descent with shrinking steps ends with balanced layers, to 1e-3", max(layers) <= 1e-3, detail)
-        yield Finding("and with balanced units, to 1e-3", max(units) <= 1e-3, f"the largest {max(units):.1e}")
+        yield Claim(
+            "layers-balanced",
+            "Descent with shrinking steps ends with balanced layers, to 1e-3",
+            max(layers) <= 1e-3,
+            detail,
+        )
+        yield Claim(
+            "units-balanced", "and with balanced units, to 1e-3", max(units) <= 1e-3, f"the largest {max(units):.1e}"
+        )
     flows = [row for row in rows if row["item"] == "flow"]
     smooth = [row["law_error"] for row in flows if row["slope"] == 1.0]
     if smooth:
         claim = "Defects of units decay as e^(-4 ridge t) under the flow of linear networks, to 1e-8"
-        yield Finding(claim, max(smooth) < 1e-8, f"the farthest off by {max(smooth):.1e}")
+        yield Claim("linear-decay", claim, max(smooth) < 1e-8, f"the farthest off by {max(smooth):.1e}")
     kinked = [row for row in flows if row["slope"] != 1.0]
     if kinked:
         last, least = max(row["law_error"] for row in kinked), min(row["least_improvement"] for row in kinked)
         detail = f"off by at most {last:.1e} at the smallest step; every halving divides that by {least:.2f} or more"
         claim = "and under that of ReLUs, to 1e-4 and in proportion to the step (flows slide along kinks)"
-        yield Finding(claim, last < 1e-4 and least > 1.5, detail)
+        yield Claim("relu-decay", claim, last < 1e-4 and least > 1.5, detail)
 
 
 STUDY = Study(
@@ -171,7 +178,7 @@ STUDY = Study(
     cases=cases(),
     measure=measure,
     checks=(Check("law_error", 1e-4, "at_most"),),
-    findings=findings,
+    claims=claims,
     view=View(
         figures=(
             Lines(
@@ -224,6 +231,7 @@ STUDY = Study(
     answered=Answer(
         "Yes: descent ends with balanced layers, to 1e-3; under gradient flow the defects of units decay as e^(-4"
         " ridge t), to 1e-8 in linear and to 1e-4 in ReLU networks.",
-        "+|++++",
+        num_claims=4,
+        cases="agrees",
     ),
 )

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from hessmap.studies import Answer, Case, Column, Finding, Lines, Mark, Row, Series, Study, View, grid
+from hessmap.studies import Answer, Case, Claim, Column, Lines, Mark, Row, Series, Study, View, claim_id, grid
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -97,14 +97,14 @@ def measure(case: Case) -> dict[str, Any]:
     }
 
 
-def findings(rows: Sequence[Row]) -> Iterator[Finding]:
+def claims(rows: Sequence[Row]) -> Iterator[Claim]:
     for name, ranks in FUNCTIONS.items():
         chosen = sorted((row for row in rows if row["function"] == name), key=lambda row: int(row["num_layers"]))
         if not chosen:
             continue
         inside = [row["lower"] <= row["cost"] * 1.001 and row["cost"] <= row["built"] for row in chosen]
         claim = f"{name}: the cost lies between Proposition 3 and the construction with identity layers"
-        yield Finding(claim, all(inside), f"at {sum(inside)} of {len(inside)} depths")
+        yield Claim(claim_id("between-bounds", name), claim, all(inside), f"at {sum(inside)} of {len(inside)} depths")
         deep = [row for row in chosen if row["num_layers"] >= _FROM]
         growths = [_growth(before, after) for before, after in pairwise(deep)]
         if not growths or any(row["risk"] > _RISK for row in deep):
@@ -113,7 +113,7 @@ def findings(rows: Sequence[Row]) -> Iterator[Finding]:
         if ranks.jacobian_rank == ranks.bottleneck_rank:
             claim = f"{name}: from {_FROM} layers on a further layer costs its rank {ranks.bottleneck_rank}, to 0.25"
             near = all(abs(growth - ranks.bottleneck_rank) <= 0.25 for growth in growths)
-            yield Finding(claim, near, detail)
+            yield Claim(claim_id("layer-costs-rank", name), claim, near, detail)
         else:
             whole = _growth(deep[0], deep[-1])
             middle = (ranks.jacobian_rank + ranks.bottleneck_rank) / 2
@@ -121,7 +121,12 @@ def findings(rows: Sequence[Row]) -> Iterator[Finding]:
                 f"{name}: from {_FROM} layers on the cost of the cheapest networks found grows by more than {middle:g} "
                 f"a layer, nearer to the bottleneck rank {ranks.bottleneck_rank} than to the Jacobian rank"
             )
-            yield Finding(claim, whole > middle, f"by {whole:.2f}; between neighbouring depths {detail}")
+            yield Claim(
+                claim_id("nearer-bottleneck-rank", name),
+                claim,
+                whole > middle,
+                f"by {whole:.2f}; between neighbouring depths {detail}",
+            )
 
 
 def _growth(before: Row, after: Row) -> float:
@@ -134,7 +139,7 @@ STUDY = Study(
     reference="Jacot 2023, Theorem 1, Remark 4 and Example 1 (corrected)",
     cases=grid(function=list(FUNCTIONS), num_layers=_DEPTHS, num_random=[1]),
     measure=measure,
-    findings=findings,
+    claims=claims,
     seconds=lambda case: 1.5 * case["num_layers"],
     view=View(
         figures=tuple(
@@ -172,6 +177,6 @@ STUDY = Study(
     answered=Answer(
         "It depends: where both ranks agree a further layer costs that rank from 8 layers on; where they differ"
         " the cheapest networks found grow nearer to the bottleneck rank 2, and trainings find upper bounds only.",
-        "|++++++",
+        num_claims=6,
     ),
 )

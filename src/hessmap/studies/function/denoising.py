@@ -6,8 +6,7 @@ from collections.abc import Iterator, Sequence
 from operator import gt
 from typing import TYPE_CHECKING, Any
 
-from hessmap.studies import Answer, Case, Column, Finding, Plane, Row, Study, View, grid
-from hessmap.studies.paired_claims import paired_finding
+from hessmap.studies import Answer, Case, Claim, Column, Plane, Row, Study, View, claim_id, grid
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -103,19 +102,18 @@ def _plane(model: Any, points: NDArray[Any], whole: NDArray[Any], noise: float) 
     }
 
 
-def findings(rows: Sequence[Row]) -> Iterator[Finding]:
+def claims(rows: Sequence[Row]) -> Iterator[Claim]:
     comparisons = [(_NETWORKS[0], _NETWORKS[2]), (_NETWORKS[1], _NETWORKS[2]), _LONGER]
     for curve in ("arc", "random"):
         for shallow, deep_one in comparisons:
             pairs = _pairs([row for row in rows if row["curve"] == curve], shallow, deep_one)
-            if pairs:
-                claim = f"{curve}: the network that is {deep_one} leaves less of the noise than that which is {shallow}"
-                yield paired_finding(claim, pairs, gt, ".2f")
+            claim = f"{curve}: the network that is {deep_one} leaves less of the noise than that which is {shallow}"
+            yield Claim.paired(claim_id("less-noise", curve, deep_one, "than", shallow), claim, pairs, gt, ".2f")
     curved = _pairs([row for row in rows if row["curve"] == "sine"], _NETWORKS[0], _NETWORKS[2])
     if curved:
         claim = f"sine, strongly curved, {len(curved)} seeds: the deep network leaves more than half of the noise"
         detail = ", ".join(f"{deep:.2f}" for _, deep in curved)
-        yield Finding(claim, all(deep > 0.5 for _, deep in curved), detail)
+        yield Claim("sine-keeps-noise", claim, all(deep > 0.5 for _, deep in curved), detail)
 
 
 def _pairs(rows: Sequence[Row], shallow: str, deep: str) -> list[tuple[float, float]]:
@@ -131,7 +129,7 @@ STUDY = Study(
     reference="Jacot 2023, Figure 3, B and C",
     cases=cases(),
     measure=measure,
-    findings=findings,
+    claims=claims,
     seconds=lambda case: (4.0 if "deep" in case["network"] else 2.0) * (3.0 if "longer" in case["network"] else 1.0),
     view=View(
         figures=tuple(
@@ -162,6 +160,10 @@ STUDY = Study(
     answered=Answer(
         "It depends on the training: on arcs and random curves deep ones leave less of the noise, after a longer"
         " training nothing is decided; on a strongly curved one they leave more than half.",
-        "|++?++?+",
+        num_claims=7,
+        inconclusive=(
+            "less-noise-arc-longer-deep-width-40-than-longer-shallow-width-100",
+            "less-noise-random-longer-deep-width-40-than-longer-shallow-width-100",
+        ),
     ),
 )

@@ -6,8 +6,7 @@ from collections.abc import Iterator, Sequence
 from operator import lt
 from typing import TYPE_CHECKING, Any
 
-from hessmap.studies import Answer, Case, Column, Finding, Heatmap, Row, Study, View, grid
-from hessmap.studies.paired_claims import paired_finding
+from hessmap.studies import Answer, Case, Claim, Column, Heatmap, Row, Study, View, claim_id, grid
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -88,7 +87,7 @@ def _picture(model: Any, images: Tensor, noise: Tensor) -> NDArray[Any]:
     return whole.clip(0.0, 1.0).round(1)
 
 
-def findings(rows: Sequence[Row]) -> Iterator[Finding]:
+def claims(rows: Sequence[Row]) -> Iterator[Claim]:
     for data in dict.fromkeys(row["data"] for row in rows):
         chosen = [row for row in rows if row["data"] == data]
         deep, flat = ([row for row in chosen if row["num_layers"] == depth] for depth in (_DEPTHS[-1], _DEPTHS[0]))
@@ -100,7 +99,7 @@ def findings(rows: Sequence[Row]) -> Iterator[Finding]:
         ):
             ones, others = ([row.number(f"held_out.{name}") for row in group] for group in (deep, flat))
             pairs = list(zip(ones, others, strict=False))
-            yield paired_finding(f"{data}, held-out images: {claim}", pairs, lt, ".2f")
+            yield Claim.paired(claim_id(name, data), f"{data}, held-out images: {claim}", pairs, lt, ".2f")
 
 
 STUDY = Study(
@@ -109,7 +108,7 @@ STUDY = Study(
     reference="Jacot 2023, Figure 3 A",
     cases=cases,
     measure=measure,
-    findings=findings,
+    claims=claims,
     data=("digits", "mnist"),
     seconds=lambda case: (2.0 if case["data"] == "digits" else 40.0) * case["num_layers"] ** 0.5,
     view=View(
@@ -141,6 +140,7 @@ STUDY = Study(
     answered=Answer(
         "It depends on the data: less of the noise passes the deepest network on both; its outputs are nearer to"
         " the clean images on the digits, and farther from them on MNIST.",
-        "|+++-",
+        num_claims=4,
+        fails=("left-mnist",),
     ),
 )

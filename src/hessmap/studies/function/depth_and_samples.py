@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from hessmap.studies import Answer, Case, Column, Finding, Heatmap, Row, Study, View, grid
+from hessmap.studies import Answer, Case, Claim, Column, Heatmap, Row, Study, View, claim_id, grid
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -86,34 +86,34 @@ def _expected_depths(constants: dict[str, float]) -> dict[str, int]:
     return {"first": first, "last": last}
 
 
-def findings(rows: Sequence[Row]) -> Iterator[Finding]:
+def claims(rows: Sequence[Row]) -> Iterator[Claim]:
     many = [row for row in rows if row["num_samples"] > _TRUE_RANK + 2]
     shallow = [row for row in many if row["num_layers"] == _DEPTHS[0]]
     if shallow:
         over = sum(row["narrowest"] > _TRUE_RANK for row in shallow)
         claim = "Two layers overestimate in every case: the hidden one has a rank above 2 from 6 samples on"
-        yield Finding(claim, over == len(shallow), f"{over} of {len(shallow)}")
+        yield Claim("two-layers-overestimate", claim, over == len(shallow), f"{over} of {len(shallow)}")
     deep = [row for row in many if row["num_layers"] == _DEPTHS[-1] and row["ridge"] == _RIDGES[0]]
     if deep:
         right = sum(row["narrowest"] == _TRUE_RANK for row in deep)
         claim = f"Sixteen layers, from 6 samples on, ridge {_RIDGES[0]:g}: the narrowest has rank 2"
-        yield Finding(claim, right == len(deep), f"{right} of {len(deep)}")
+        yield Claim("sixteen-layers-recover", claim, right == len(deep), f"{right} of {len(deep)}")
     for ridge in _RIDGES:
         yield from _too_deep(ridge, [row for row in rows if row["ridge"] == ridge])
 
 
-def _too_deep(ridge: float, rows: Sequence[Row]) -> Iterator[Finding]:
+def _too_deep(ridge: float, rows: Sequence[Row]) -> Iterator[Claim]:
     """What is found at depths at which a rank-one fit of the samples costs less than the true function."""
     chosen = [row for row in rows if row["num_layers"] > max(2, row["expected.last"])]
     if chosen:
         under = [row for row in chosen if row["narrowest"] < _TRUE_RANK]
         claim = f"Deeper than recovery is expected at, ridge {ridge:g}: the rank is underestimated in every case"
-        yield Finding(claim, len(under) == len(chosen), f"{len(under)} of {len(chosen)}")
+        yield Claim(claim_id("too-deep", ridge), claim, len(under) == len(chosen), f"{len(under)} of {len(chosen)}")
         others = [row.number("over_built") for row in chosen if row not in under]
         if others:
             claim = f"Where it is not, ridge {ridge:g}: a network that is built has a smaller objective than that found"
             detail = f"found / built from {min(others):.2f} to {max(others):.2f}"
-            yield Finding(claim, min(others) > 1, detail)
+            yield Claim(claim_id("too-deep-built-lower", ridge), claim, min(others) > 1, detail)
 
 
 STUDY = Study(
@@ -122,7 +122,7 @@ STUDY = Study(
     reference="Jacot 2023, section 4 (Propositions 2, 3, 5, Theorem 2)",
     cases=grid(ridge=_RIDGES, num_samples=_SAMPLES, num_layers=_DEPTHS, seed=range(2)),
     measure=measure,
-    findings=findings,
+    claims=claims,
     seconds=lambda case: 0.5 + 0.15 * case["num_layers"],
     view=View(
         figures=tuple(
@@ -159,6 +159,10 @@ STUDY = Study(
         "Two layers overestimate in 11 of 12 cases, sixteen recover the rank from 6 samples on; deeper than"
         " recovery is expected at it is underestimated at ridge 0.005, and in 1 of 5 at 0.001, where training"
         " stays far above a network that is built.",
-        "|-+-++",
+        num_claims=5,
+        fails=(
+            "two-layers-overestimate",
+            "too-deep-0-001",
+        ),
     ),
 )

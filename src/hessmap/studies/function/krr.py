@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from hessmap.studies import Answer, Case, Check, Cloud, Column, Finding, Row, Study, View
+from hessmap.studies import Answer, Case, Check, Claim, Cloud, Column, Row, Study, View
 
 _RIDGE, _NUM_POINTS = 0.1, 5
 # Inputs, samples, outputs and the affine dimension of the samples; their plane passes through the origin or not.
@@ -90,19 +90,23 @@ def _module(inputs: Any, coefficients: Any, kernel: str, width: float) -> Any:
     return Regression()
 
 
-def findings(rows: Sequence[Row]) -> Iterator[Finding]:
+def claims(rows: Sequence[Row]) -> Iterator[Claim]:
     wrong = [row for row in rows if row["measured"] != row["printed"]]
     shapes = sorted({(row["input_dim"], row["num_samples"], row["output_dim"], row["affine_dim"]) for row in wrong})
     claim = "Printed, min(rank X + 1, N, d_out), fails where the inputs span the whole space or a plane off the origin"
     is_told = all(row["affine_dim"] == row["input_dim"] or row["plane"] == "off" for row in wrong)
     detail = f"{len(wrong)} of {len(rows)} cases, shapes (d_in, N, d_out, dim aff) {shapes}"
-    yield Finding(claim, bool(wrong) and is_told, detail)
+    yield Claim("printed-fails", claim, bool(wrong) and is_told, detail)
     right = max(row["formula_error"] for row in rows)
     other = min(row["printed_sign_error"] for row in rows)
     detail = f"differs from automatic differentiation by {right:.1e}, with the printed sign by {other:.2g}"
-    yield Finding("The derivative of the kernel is -(X - x) k'(r) / r", right < 1e-12 and other > 1, detail)
+    yield Claim(
+        "kernel-derivative", "The derivative of the kernel is -(X - x) k'(r) / r", right < 1e-12 and other > 1, detail
+    )
     clear = min(row["smallest_gap"] for row in rows)
-    yield Finding("Every measured rank is clear: a gap above 1000", clear > 1000, f"the smallest is {clear:.2g}")
+    yield Claim(
+        "gaps-clear", "Every measured rank is clear: a gap above 1000", clear > 1000, f"the smallest is {clear:.2g}"
+    )
 
 
 STUDY = Study(
@@ -112,7 +116,7 @@ STUDY = Study(
     cases=cases(),
     measure=measure,
     checks=(Check("measured", "predicted", "equal"),),
-    findings=findings,
+    claims=claims,
     view=View(
         figures=(
             Cloud(
@@ -148,6 +152,7 @@ STUDY = Study(
     seconds=0.1,
     answered=Answer(
         "min(d_in, N, d_out, 1 + dim aff X), in every case; the printed min(rank X + 1, N, d_out) fails in 16 of 32.",
-        "+|+++",
+        num_claims=3,
+        cases="agrees",
     ),
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from hessmap.studies import Answer, Case, Check, Column, Finding, Lines, Mark, Row, Series, Study, View, grid
+from hessmap.studies import Answer, Case, Check, Claim, Column, Lines, Mark, Row, Series, Study, View, grid
 
 _DEPTHS = (1, 2, 3, 4, 6, 8)
 _NUM_MAPS, _NUM_FACTORISATIONS = 50, 10
@@ -126,21 +126,23 @@ def _squared_norm(factors: Sequence[Any]) -> float:
     return float(sum((factor**2).sum() for factor in factors))
 
 
-def findings(rows: Sequence[Row]) -> Iterator[Finding]:
+def claims(rows: Sequence[Row]) -> Iterator[Claim]:
     drawn = [row for row in rows if row["item"] == "factors"]
     if drawn:
         total, others = sum(row["num_maps"] for row in drawn), sum(row["num_others"] for row in drawn)
         worst = max(row["balanced_excess"] for row in drawn)
-        yield Finding("Balanced factors attain L sum s^(2/L)", worst < 1e-12, f"{total} maps, to {worst:.1e}")
+        yield Claim(
+            "balanced-attain", "Balanced factors attain L sum s^(2/L)", worst < 1e-12, f"{total} maps, to {worst:.1e}"
+        )
         least = min(row["least_other_excess"] for row in drawn)
         detail = f"{others} factorisations, the least above it by {least:.1e}"
-        yield Finding("No other factorisation costs less", least > -1e-12, detail)
+        yield Claim("none-cheaper", "No other factorisation costs less", least > -1e-12, detail)
     trained = [row for row in rows if row["item"] == "trained"]
     if trained:
         first = min(row["first_ratio"] for row in trained)
         last = max(row["last_ratio"] for row in trained)
         detail = f"from at least {first:.2f} times the cost of their own map to at most {last:.6f} times"
-        yield Finding("Trained linear networks come within 0.1 % of the cost", last < 1.001, detail)
+        yield Claim("trained-attain", "Trained linear networks come within 0.1 % of the cost", last < 1.001, detail)
 
 
 STUDY = Study(
@@ -155,7 +157,7 @@ STUDY = Study(
         Check("least_ratio", 1 - 1e-12, "at_least"),
         Check("last_ratio", 1.001, "at_most"),
     ),
-    findings=findings,
+    claims=claims,
     view=View(
         figures=(
             Lines(
@@ -192,6 +194,7 @@ STUDY = Study(
     answered=Answer(
         "Yes: balanced factors attain it, no other factorisation costs less, and trained linear networks come"
         " within 0.1 % of the cost of their own map.",
-        "+|+++",
+        num_claims=3,
+        cases="agrees",
     ),
 )

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from math import sqrt
 from typing import Any
 
-from hessmap.studies import Finding, Row
+from hessmap.studies import Claim, Row, claim_id
 
 TRUE_RANK = 4
 UNCHANGED = 1.0  # a penalty that is as strong at first as later
@@ -25,19 +25,20 @@ RIDGES = {"samples": 0.05 / NUM_LAYERS, "samples and outputs": NUM_OUTPUTS * 0.0
 _AT_MINIMUM = 0.1  # of the norm of the penalty's gradient
 
 
-def findings(rows: Sequence[Row]) -> Iterator[Finding]:
+def claims(rows: Sequence[Row]) -> Iterator[Claim]:
     for mean_over, scale in dict.fromkeys((row["mean_over"], row["scale"]) for row in rows):
         tried = [row for row in rows if (row["mean_over"], row["scale"]) == (mean_over, scale)]
         chosen = _lowest(tried)
         where = f"Mean over {mean_over}, inputs of deviation {scale:g}"
-        yield _of_all(f"{where}: the middle layer has centred rank {TRUE_RANK}", chosen, "middle.rank", _is_true_rank)
-        yield _of_all(
-            f"{where}: ReLU changes the middle layer by at most 5 %", chosen, "middle.nonlinearity", _is_small
-        )
-        yield _of_all(f"{where}: ||W||^2 / L is within 1 of the paper's 6", chosen, "cost_per_layer", _is_published)
-        yield _split_finding(where, chosen)
+        for base, words, name, is_right in (
+            ("middle-rank", f"the middle layer has centred rank {TRUE_RANK}", "middle.rank", _is_true_rank),
+            ("relu-change", "ReLU changes the middle layer by at most 5 %", "middle.nonlinearity", _is_small),
+            ("cost", "||W||^2 / L is within 1 of the paper's 6", "cost_per_layer", _is_published),
+        ):
+            yield _of_all(claim_id(base, mean_over, scale), f"{where}: {words}", chosen, name, is_right)
+        yield _split_claim(claim_id("layer-costs-rank", mean_over, scale), where, chosen)
         if len(tried) > len(chosen):
-            yield _plain_finding(where, tried)
+            yield _plain_claim(claim_id("stronger-penalty-lower", mean_over, scale), where, tried)
 
 
 def _lowest(rows: Sequence[Row]) -> list[Row]:
@@ -48,7 +49,7 @@ def _lowest(rows: Sequence[Row]) -> list[Row]:
     ]
 
 
-def _split_finding(where: str, rows: Sequence[Row]) -> Finding:
+def _split_claim(name: str, where: str, rows: Sequence[Row]) -> Claim:
     inside = [row for row in rows if row["split.end"] > row["split.start"]]
     detail = ", ".join(
         f"{row['split.inside_per_layer']:.2f} at rank {row['split.rank']}, layers {row['split.start']} to "
@@ -58,16 +59,16 @@ def _split_finding(where: str, rows: Sequence[Row]) -> Finding:
     near = [abs(row.number("split.inside_per_layer") / row.number("split.rank") - 1) <= 0.1 for row in inside]
     claim = f"{where}: a layer inside the bottleneck costs its rank, to a tenth"
     if len(inside) == len(rows) and (all(near) or _are_minima(rows)):
-        return Finding(claim, all(near), detail)
-    return Finding(claim, None, f"{detail}; {_no_minima(rows)}" if len(inside) == len(rows) else detail)
+        return Claim(name, claim, all(near), detail)
+    return Claim(name, claim, None, f"{detail}; {_no_minima(rows)}" if len(inside) == len(rows) else detail)
 
 
-def _plain_finding(where: str, rows: Sequence[Row]) -> Finding:
+def _plain_claim(name: str, where: str, rows: Sequence[Row]) -> Claim:
     """Whether descent with a penalty that is stronger at first ends lower than with the same penalty all along."""
     plain = [row for row in _lowest(rows) if row["first_penalty"] == UNCHANGED]
     ends = (f"{row.number('objective'):.3g} ({row['first_penalty']:g}, rank {row['middle.rank']})" for row in rows)
     claim = f"{where}: the lowest end has a penalty that is stronger at first"
-    return Finding(claim, not plain, f"objective by first penalty: {', '.join(ends)}")
+    return Claim(name, claim, not plain, f"objective by first penalty: {', '.join(ends)}")
 
 
 def _is_true_rank(value: float) -> bool:
@@ -82,12 +83,12 @@ def _is_published(value: float) -> bool:
     return abs(value - _PUBLISHED_COST) <= 1
 
 
-def _of_all(claim: str, rows: Sequence[Row], name: str, holds: Any) -> Finding:
-    values = [row.number(name) for row in rows]
+def _of_all(name: str, claim: str, rows: Sequence[Row], field: str, holds: Any) -> Claim:
+    values = [row.number(field) for row in rows]
     detail = ", ".join(f"{value:.3g}" for value in values)
     if all(map(holds, values)) or _are_minima(rows):
-        return Finding(claim, all(map(holds, values)), detail)
-    return Finding(claim, None, f"{detail}; {_no_minima(rows)}")
+        return Claim(name, claim, all(map(holds, values)), detail)
+    return Claim(name, claim, None, f"{detail}; {_no_minima(rows)}")
 
 
 def relative_gradient(row: Row) -> float:

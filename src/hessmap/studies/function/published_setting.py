@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from hessmap.studies import INDEX, Answer, Case, Column, Lines, Mark, Series, Study, View, grid
-from hessmap.studies.function.published_claims import NUM_LAYERS, NUM_OUTPUTS, RIDGES, TRUE_RANK, UNCHANGED, findings
+from hessmap.studies.function.published_claims import NUM_LAYERS, NUM_OUTPUTS, RIDGES, TRUE_RANK, UNCHANGED, claims
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -155,7 +155,7 @@ STUDY = Study(
     cases=cases(),
     version=3,
     measure=measure,
-    findings=findings,
+    claims=claims,
     seconds=lambda case: 130.0,
     view=View(
         figures=tuple(
@@ -190,6 +190,20 @@ STUDY = Study(
     answered=Answer(
         "It depends: rank 4 for inputs of deviation 0.3, 5 for deviation 1; at the two minima that were reached, one"
         " training each, the norm is 7.81 and 8.63 a layer and not 6.",
-        "|?+??++??-+--++--",
+        num_claims=16,
+        fails=(
+            "middle-rank-samples-and-outputs-1-0",
+            "cost-samples-and-outputs-1-0",
+            "layer-costs-rank-samples-and-outputs-1-0",
+            "cost-samples-and-outputs-0-3",
+            "layer-costs-rank-samples-and-outputs-0-3",
+        ),
+        inconclusive=(
+            "middle-rank-samples-1-0",
+            "cost-samples-1-0",
+            "layer-costs-rank-samples-1-0",
+            "cost-samples-0-3",
+            "layer-costs-rank-samples-0-3",
+        ),
     ),
 )

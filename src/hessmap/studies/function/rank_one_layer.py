@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from hessmap.studies import Answer, Case, Column, Finding, Lines, Row, Series, Study, View, grid
+from hessmap.studies import Answer, Case, Claim, Column, Lines, Row, Series, Study, View, claim_id, grid
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -91,7 +91,7 @@ def _jacobian_ratio(model: nn.Sequential, points: Tensor) -> float:
     return float((values[:, 1] / values[:, 0]).max())
 
 
-def findings(rows: Sequence[Row]) -> Iterator[Finding]:
+def claims(rows: Sequence[Row]) -> Iterator[Claim]:
     if not rows:
         return
     ordered = sorted(rows, key=lambda row: int(row["num_layers"]))
@@ -99,17 +99,17 @@ def findings(rows: Sequence[Row]) -> Iterator[Finding]:
     for name, words in (("samples", "the samples"), ("others", "100 other points")):
         scaled = [row.number(f"scaled.{name}") for row in ordered]
         claim = f"On {words}: the least s_2 / s_1 of a layer is below L^(-1/4) at every depth"
-        yield Finding(claim, max(scaled) < 1, f"at most {max(scaled):.2g} of it")
+        yield Claim(claim_id("least-ratio", name), claim, max(scaled) < 1, f"at most {max(scaled):.2g} of it")
         if deeper:
             found = [row.number(f"least.{name}") for row in deeper]
             claim = f"On {words}: from {_DEPTHS[1]} layers on it is below 1e-5, rank one to the precision of training"
-            yield Finding(claim, max(found) < _ZERO, f"at most {max(found):.1e}")
+            yield Claim(claim_id("rank-one", name), claim, max(found) < _ZERO, f"at most {max(found):.1e}")
     claim = "Proposition 2: ||W||^2 / L of what was found is at most 1 + C_N / L"
     below = sum(row["cost_per_layer"] <= row["bound"] for row in rows)
-    yield Finding(claim, below == len(rows), f"{below} of {len(rows)}")
+    yield Claim("proposition-2", claim, below == len(rows), f"{below} of {len(rows)}")
     claim = "Training from random weights ends above that from the built network: it does not find these minima"
     above = sum(row["objective.random"] > row["objective.built"] for row in rows)
-    yield Finding(claim, above == len(rows), f"{above} of {len(rows)}")
+    yield Claim("random-start-ends-above", claim, above == len(rows), f"{above} of {len(rows)}")
 
 
 STUDY = Study(
@@ -118,7 +118,7 @@ STUDY = Study(
     reference="Jacot 2023, Propositions 2, 4 and 9",
     cases=grid(num_layers=_DEPTHS, seed=range(3)),
     measure=measure,
-    findings=findings,
+    claims=claims,
     seconds=lambda case: 1.0 + 0.8 * case["num_layers"],
     view=View(
         figures=(
@@ -161,6 +161,6 @@ STUDY = Study(
     answered=Answer(
         "Yes, at the best minima that are known: the least s_2 / s_1 of a layer is below L^(-1/4) at every depth"
         " and below 1e-5 from 8 layers on; training from random weights does not find them.",
-        "|++++++",
+        num_claims=6,
     ),
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from hessmap.studies import INDEX, Answer, Case, Column, Finding, Lines, Mark, Row, Series, Study, View, grid
+from hessmap.studies import INDEX, Answer, Case, Claim, Column, Lines, Mark, Row, Series, Study, View, claim_id, grid
 
 _RANKS = (1, 2, 3, 4)
 _SEEDS = range(3)
@@ -43,7 +43,7 @@ def measure(case: Case) -> dict[str, Any]:
     return middle_record(net, data.inputs, case["true_rank"], middle)
 
 
-def findings(rows: Sequence[Row]) -> Iterator[Finding]:
+def claims(rows: Sequence[Row]) -> Iterator[Claim]:
     uniform, gaussian, homogeneous, free, shallow = (
         [row for row in rows if row["setting"] == setting]
         for setting in ("uniform", "gaussian", "homogeneous", "no penalty", "three layers")
@@ -51,30 +51,40 @@ def findings(rows: Sequence[Row]) -> Iterator[Finding]:
     if uniform:
         right = sum(row["middle.smallest"] == row["middle.largest"] == row["true_rank"] for row in uniform)
         claim = "Uniform inputs: the centred rank of layers 3 to 6 is the true rank k"
-        yield Finding(claim, right == len(uniform), f"{right} of {len(uniform)}")
+        yield Claim("uniform-rank", claim, right == len(uniform), f"{right} of {len(uniform)}")
         ratios = [row.number("middle.next_over_last") for row in uniform]
         claim = "Uniform inputs: the next singular value is at most 5 % of the k-th"
-        yield Finding(claim, max(ratios) <= 0.05, f"{min(ratios):.3f} to {max(ratios):.3f}")
+        yield Claim(
+            "uniform-next-singular-value", claim, max(ratios) <= 0.05, f"{min(ratios):.3f} to {max(ratios):.3f}"
+        )
         above = sum(row["middle.uncentred"] == row["true_rank"] + 1 for row in uniform)
         claim = "Uniform inputs: the uncentred rank is k + 1, by the direction of the mean"
-        yield Finding(claim, above == len(uniform), f"{above} of {len(uniform)}")
+        yield Claim("uniform-uncentred-rank", claim, above == len(uniform), f"{above} of {len(uniform)}")
         impact = max(row.number("middle.nonlinearity") for row in uniform)
         claim = "Uniform inputs: ReLU changes layers 3 to 6 by at most 2 %"
-        yield Finding(claim, impact <= 0.02, f"at most {impact:.3f}")
+        yield Claim("uniform-relu-change", claim, impact <= 0.02, f"at most {impact:.3f}")
     if gaussian:
         over = sum(row["middle.smallest"] == row["true_rank"] + 1 for row in gaussian)
         claim = "Gaussian inputs of variance 1: the least centred rank of layers 3 to 6 is k + 1, not k"
-        yield Finding(claim, over == len(gaussian), f"{over} of {len(gaussian)}; {_least(gaussian)}")
+        yield Claim("gaussian-rank", claim, over == len(gaussian), f"{over} of {len(gaussian)}; {_least(gaussian)}")
     if homogeneous:
         found = sum(row["narrowest"] == row["true_rank"] for row in homogeneous)
         all_four = sum(row["middle.smallest"] == row["middle.largest"] == row["true_rank"] for row in homogeneous)
         claim = "Homogeneous targets: the narrowest hidden layer has rank k"
         detail = f"{found} of {len(homogeneous)}; all of layers 3 to 6 in {all_four}"
-        yield Finding(claim, found == len(homogeneous), detail)
-    for name, wide in (("Without penalty", free), ("With three layers", shallow)):
+        yield Claim("homogeneous-rank", claim, found == len(homogeneous), detail)
+    for setting, name, wide in (
+        ("no-penalty", "Without penalty", free),
+        ("three-layers", "With three layers", shallow),
+    ):
         if wide:
             narrow = sum(row["narrowest"] <= row["true_rank"] for row in wide)
-            yield Finding(f"{name}: no layer has the true rank 2", narrow == 0, f"narrowest {_narrowest(wide)}")
+            yield Claim(
+                claim_id("not-recovered", setting),
+                f"{name}: no layer has the true rank 2",
+                narrow == 0,
+                f"narrowest {_narrowest(wide)}",
+            )
 
 
 def _narrowest(rows: Sequence[Row]) -> str:
@@ -123,7 +133,7 @@ STUDY = Study(
     reference="Jacot 2023, Figure 1",
     cases=cases(),
     measure=measure,
-    findings=findings,
+    claims=claims,
     seconds=lambda case: 1.5 if case["setting"] == "three layers" else 2.5,
     view=View(
         figures=(
@@ -152,6 +162,12 @@ STUDY = Study(
     answered=Answer(
         "It depends on the inputs: small uniform ones give rank k in 12 of 12 trainings, Gaussian ones of"
         " variance 1 never less than k + 1; with homogeneous targets the narrowest layer has rank k.",
-        "|+-+--++-",
+        num_claims=8,
+        fails=(
+            "uniform-next-singular-value",
+            "uniform-relu-change",
+            "gaussian-rank",
+            "not-recovered-three-layers",
+        ),
     ),
 )

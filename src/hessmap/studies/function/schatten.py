@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
-from hessmap.studies import Answer, Case, Check, Column, Finding, Lines, Mark, Row, Series, Study, View, grid
+from hessmap.studies import Answer, Case, Check, Claim, Column, Lines, Mark, Row, Series, Study, View, grid
 
 _NUM_NETWORKS, _NUM_POINTS = 50, 10
 _NUM_FITS = 30
@@ -152,7 +152,7 @@ def _growth_record(case: Case) -> dict[str, Any]:
     }
 
 
-def findings(rows: Sequence[Row]) -> Iterator[Finding]:
+def claims(rows: Sequence[Row]) -> Iterator[Claim]:
     rounding = 1 - 1e-10
     random, trained, paths, growth = (
         [row for row in rows if row["item"] == item] for item in ("random", "trained", "path", "growth")
@@ -161,21 +161,23 @@ def findings(rows: Sequence[Row]) -> Iterator[Finding]:
         least = min(row["least_ratio"] for row in random)
         number = sum(row["num_networks"] for row in random)
         detail = f"{number} networks at {_NUM_POINTS} points each, least ratio {least:.6f}"
-        yield Finding("sum s^(2/L) <= ||W||^2 / L at every point, slopes in (-1, 1)", least >= rounding, detail)
+        yield Claim(
+            "bound-at-random", "sum s^(2/L) <= ||W||^2 / L at every point, slopes in (-1, 1)", least >= rounding, detail
+        )
     if trained:
         ratios = ", ".join(f"k = {row['true_rank']}: {row['least_ratio']:.3f}" for row in trained)
         holds = all(row["least_ratio"] >= rounding for row in trained)
-        yield Finding("and on trained networks", holds, f"||W||^2 / L over the largest sum, {ratios}")
+        yield Claim("bound-trained", "and on trained networks", holds, f"||W||^2 / L over the largest sum, {ratios}")
     if paths:
         least, slope = (min(row[name] for row in paths) for name in ("least_ratio", "least_slope_ratio"))
         number = sum(row["num_networks"] for row in paths)
         detail = f"{number} interpolators, norms at least {least:.4f} and slopes {slope:.6f} times their bounds"
         claim = "Interpolators of rank 1 obey ||W||^2 >= L (path / diameter)^(2/L), and slopes reach path / diameter"
-        yield Finding(claim, least >= rounding and rounding <= slope < 1 + 1e-9, detail)
+        yield Claim("rank-one-interpolators", claim, least >= rounding and rounding <= slope < 1 + 1e-9, detail)
     if growth:
         numbers = ", ".join(f"{row['exponent']:.3f} ({row['predicted_exponent']:.3f})" for row in growth)
         is_near = all(abs(row["exponent"] - row["predicted_exponent"]) < 0.05 for row in growth)
-        yield Finding("Paths through N points grow as N^(1 - 1/k), exponents within 0.05", is_near, numbers)
+        yield Claim("paths-grow", "Paths through N points grow as N^(1 - 1/k), exponents within 0.05", is_near, numbers)
 
 
 STUDY = Study(
@@ -185,7 +187,7 @@ STUDY = Study(
     cases=cases(),
     measure=measure,
     checks=(Check("least_ratio", 1 - 1e-10, "at_least"), Check("least_slope_ratio", 1 - 1e-10, "at_least")),
-    findings=findings,
+    claims=claims,
     view=View(
         figures=(
             *(
@@ -230,6 +232,7 @@ STUDY = Study(
     seconds=lambda case: 10.0 if case["item"] == "trained" else 2.0,
     answered=Answer(
         "Never below it; of trained networks it is 1.313 to 1.585 times the largest sum of s^(2/L).",
-        "+|++++",
+        num_claims=4,
+        cases="agrees",
     ),
 )

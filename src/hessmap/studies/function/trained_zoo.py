@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from hessmap.studies import Answer, Case, Check, Cloud, Column, Finding, Row, Study, View, grid
-from hessmap.studies.paired_claims import FEWEST
+from hessmap.studies import FEWEST, Answer, Case, Check, Claim, Cloud, Column, Row, Study, View, grid
 from hessmap.studies.trained_networks import FAMILIES
 
 if TYPE_CHECKING:
@@ -108,11 +107,11 @@ def _train_penalised() -> None:
     schatten.trained_on_rank(2, seed=0)
 
 
-def findings(rows: Sequence[Row]) -> Iterator[Finding]:
+def claims(rows: Sequence[Row]) -> Iterator[Claim]:
     total = sum(row["num_measured"] for row in rows)
     wrong = sum(row["num_contradictions"] for row in rows)
     claim = "The rank of the Jacobian never exceeds the upper bound on the bottleneck rank"
-    yield Finding(claim, wrong == 0, f"{wrong} of {total} networks do")
+    yield Claim("jacobian-below-bottleneck", claim, wrong == 0, f"{wrong} of {total} networks do")
     penalised = [row for row in rows if row["family"] == "penalised"]
     others = [row for row in rows if row["family"] != "penalised"]
     if penalised and others:
@@ -121,7 +120,12 @@ def findings(rows: Sequence[Row]) -> Iterator[Finding]:
         is_least = penalised[0]["median_share"] < min(row["median_share"] for row in others)
         # The families differ in their data too, and a median of two networks is no law of a family.
         are_enough = min(row["num_measured"] for row in rows) >= FEWEST
-        yield Finding(claim, is_least if are_enough else None, f"medians (of networks): {', '.join(counted)}")
+        yield Claim(
+            "penalised-smallest",
+            claim,
+            is_least if are_enough else None,
+            f"medians (of networks): {', '.join(counted)}",
+        )
 
 
 STUDY = Study(
@@ -131,7 +135,7 @@ STUDY = Study(
     cases=grid(family=FAMILIES),
     measure=measure,
     checks=(Check("num_contradictions", 0, "equal"),),
-    findings=findings,
+    claims=claims,
     view=View(
         figures=(
             Cloud(
@@ -162,6 +166,8 @@ STUDY = Study(
     answered=Answer(
         "Median shares of the full Jacobian rank from 0.13 (penalised) to 1.00, at a tenth of the largest value;"
         " none is above the upper bound on the bottleneck rank.",
-        "+|+?",
+        num_claims=2,
+        cases="agrees",
+        inconclusive=("penalised-smallest",),
     ),
 )

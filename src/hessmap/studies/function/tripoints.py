@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from hessmap.studies import Answer, Case, Column, Finding, Plane, Row, Study, View, grid
+from hessmap.studies import Answer, Case, Claim, Column, Plane, Row, Study, View, claim_id, grid
 
 if TYPE_CHECKING:
     from hessmap.datasets import Data
@@ -93,31 +93,37 @@ def _box(data: Data, margin: float) -> tuple[float, float, float, float]:
     return float(low[0]), float(high[0]), float(low[1]), float(high[1])
 
 
-def findings(rows: Sequence[Row]) -> Iterator[Finding]:
+def claims(rows: Sequence[Row]) -> Iterator[Claim]:
     penalised = [row for row in rows if row["ridge"] == _RIDGE]
     for shape in _SHAPES:
-        yield from _contrast(shape, [row for row in penalised if row["shape"] == shape])
+        yield from _contrast((shape,), shape, [row for row in penalised if row["shape"] == shape])
     for shape in _MANY:
         chosen = [row for row in rows if row["ridge"] == 0.0 and row["shape"] == shape]
-        yield from _contrast(f"{shape} without penalty", chosen)
+        yield from _contrast((shape, "no-penalty"), f"{shape} without penalty", chosen)
     ratios = {depth: [row.number("slope_ratio") for row in penalised if row["num_layers"] == depth] for depth in (2, 9)}
     if all(ratios.values()):
         claim = "Deep networks have Jacobians nearer to rank 1: every s2 / s1 below every one of a shallow network"
         detail = ", ".join(f"{min(found):.2f} to {max(found):.2f} (L = {depth})" for depth, found in ratios.items())
-        yield Finding(claim, max(ratios[9]) < min(ratios[2]), detail)
+        yield Claim("nearer-rank-one", claim, max(ratios[9]) < min(ratios[2]), detail)
 
 
-def _contrast(where: str, rows: Sequence[Row]) -> Iterator[Finding]:
+def _contrast(setting: tuple[str, ...], where: str, rows: Sequence[Row]) -> Iterator[Claim]:
     """The figure's contrast in every pair of networks; of twenty pairs also as a tendency."""
     pairs = _pairs(rows)
     if pairs:
         claim = f"{where}: tripoints in every shallow network and in no deep one"
-        yield Finding(claim, all(shallow > 0 and deep == 0 for shallow, deep in pairs), _detail(pairs))
+        yield Claim(
+            claim_id("contrast", *setting),
+            claim,
+            all(shallow > 0 and deep == 0 for shallow, deep in pairs),
+            _detail(pairs),
+        )
     if len(pairs) >= _NUM_MANY:
-        yield _sign_test(f"{where}, {len(pairs)} seeds: fewer deep than shallow networks have a tripoint", pairs)
+        claim = f"{where}, {len(pairs)} seeds: fewer deep than shallow networks have a tripoint"
+        yield _sign_test(claim_id("fewer-deep", *setting), claim, pairs)
 
 
-def _sign_test(claim: str, pairs: Sequence[tuple[int, int]]) -> Finding:
+def _sign_test(name: str, claim: str, pairs: Sequence[tuple[int, int]]) -> Claim:
     """Of the pairs in which one network alone has a tripoint: decided where chance would give so many in under 5 %."""
     from scipy.stats import binomtest
 
@@ -130,7 +136,7 @@ def _sign_test(claim: str, pairs: Sequence[tuple[int, int]]) -> Finding:
         f"{having[0]} shallow and {having[1]} deep ones have; the shallow one alone in {shallow_alone} pairs, "
         f"the deep one alone in {deep_alone}, p = {chance:.2g}"
     )
-    return Finding(claim, shallow_alone > deep_alone if chance < 0.05 else None, detail)
+    return Claim(name, claim, shallow_alone > deep_alone if chance < 0.05 else None, detail)
 
 
 def _pairs(rows: Sequence[Row]) -> list[tuple[int, int]]:
@@ -164,7 +170,7 @@ STUDY = Study(
     reference="Jacot 2023, Figure 2",
     cases=cases(),
     measure=measure,
-    findings=findings,
+    claims=claims,
     seconds=lambda case: 3.0 if case["num_layers"] == 2 else 5.0,
     view=View(
         # Beside the shallow network of each shape the deep one.
@@ -185,6 +191,21 @@ STUDY = Study(
     answered=Answer(
         "It depends on the shape: for one hook fewer deep than shallow networks have a tripoint, for none of six"
         " shapes all shallow ones and no deep one.",
-        "|-+-----?-+-?-",
+        num_claims=13,
+        fails=(
+            "contrast-hook-1-5-0-5",
+            "contrast-hook-1-0-0-5",
+            "contrast-hook-1-5-0-9",
+            "contrast-sine-0-3-1-0",
+            "contrast-sine-0-7-0-9",
+            "contrast-sine-1-0-0-6",
+            "contrast-hook-1-5-0-5-no-penalty",
+            "contrast-sine-1-0-0-6-no-penalty",
+            "nearer-rank-one",
+        ),
+        inconclusive=(
+            "fewer-deep-sine-1-0-0-6",
+            "fewer-deep-sine-1-0-0-6-no-penalty",
+        ),
     ),
 )

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from hessmap.studies import INDEX, Answer, Case, Check, Column, Finding, Lines, Mark, Row, Series, Study, View
+from hessmap.studies import INDEX, Answer, Case, Check, Claim, Column, Lines, Mark, Row, Series, Study, View, claim_id
 from hessmap.studies.layers import layer_cases as shared
 from hessmap.studies.layers.trained_layers import recipe_for
 
 _NETWORK = "F-100^2"
 _ALL = ("fc1", "fc2", "fc3")
-_THRESHOLDS = (
-    shared.Threshold(_ALL, "squared_cosine", "(v1 . E[x])^2", 0.999),
-    shared.Threshold(_ALL, "eigenvalue_ratio", "lambda_1 / lambda_2", 6.0),
-    shared.Threshold(("fc1",), "gap", "tau_9 / tau_10", 5.0),
-    shared.Threshold(("fc2",), "gap", "tau_9 / tau_10", 8.0),
+_LIMITS = (
+    (_ALL, "squared_cosine", "(v1 . E[x])^2", "above", 0.999),
+    (_ALL, "eigenvalue_ratio", "lambda_1 / lambda_2", "above", 6.0),
+    (("fc1",), "gap", "tau_9 / tau_10", "above", 5.0),
+    (("fc2",), "gap", "tau_9 / tau_10", "above", 8.0),
 )
 _ROUNDING = 1e-12
 _MORE = {"digits": (("F-200^2", 300),), "mnist": (("F-600^2-BN", 30), ("F-600^4-BN", 30))}
@@ -49,30 +49,33 @@ def measure(case: Case) -> dict[str, Any]:
     return record | ({"published": known} if known else {})
 
 
-def findings(rows: Sequence[Row]) -> Iterator[Finding]:
-    yield from shared.threshold_findings(rows, _NETWORK, _THRESHOLDS)
+def claims(rows: Sequence[Row]) -> Iterator[Claim]:
+    yield from shared.limit_claims(rows, _NETWORK, _LIMITS)
     counted = [row for row in rows if row["network"] == _NETWORK and row["layer"] in ("fc1", "fc2")]
-    if counted:
-        right = sum(row["num_outliers"] == shared.NUM_OUTLIERS for row in counted)
-        claim = f"{_NETWORK}, hidden layers: the eigenvalues of E[M] fall most after the first c - 1 = 9"
-        yield Finding(claim, right == len(counted), f"in {right} of {len(counted)} layers")
+    claim = f"{_NETWORK}, hidden layers: the eigenvalues of E[M] fall most after the first c - 1 = 9"
+    detail = "in {right} of {total} layers"
+    yield Claim.about("outliers", claim, counted, lambda row: row["num_outliers"] == shared.NUM_OUTLIERS, detail)
     for (data, network, kind), known in shared.PUBLISHED.items():
         same = [row for row in rows if "published" in row and (row["data"], row["network"]) == (data, network)]
         chosen = [row for row in same if row["layer"].startswith(kind)]
         if chosen:
             where = f"{network} on {recipe_for(network, data).num_train:,} images of {data}, {kind}"
-            yield _within(where, "lambda_1 / lambda_2", chosen, "eigenvalue_ratio", known.ratio)
-            yield _within(where, "(v1 . E[x])^2", chosen, "squared_cosine", known.squared_cosine)
+            for words, name, published in (
+                ("lambda_1 / lambda_2", "eigenvalue_ratio", known.ratio),
+                ("(v1 . E[x])^2", "squared_cosine", known.squared_cosine),
+            ):
+                within = claim_id("published", name, network, data, kind)
+                yield _within(within, f"{where}: mean {words}", chosen, name, published)
 
 
-def _within(where: str, words: str, rows: Sequence[Row], name: str, published: tuple[float, float, float]) -> Finding:
+def _within(within: str, words: str, rows: Sequence[Row], name: str, published: tuple[float, float, float]) -> Claim:
     """The mean over layers and seeds beside the range of the paper's table, rounded as that is."""
     mean, least, largest = published
     found = [row.number(name) for row in rows]
     ours = sum(found) / len(found)
     detail = f"mean {ours:.4g}, {shared.ranges({'all': found})}; the paper's mean {mean:g}"
-    claim = f"{where}: mean {words} lies in the paper's {least} to {largest}"
-    return Finding(claim, least <= round(ours, 3) <= largest, detail)
+    claim = f"{words} lies in the paper's {least} to {largest}"
+    return Claim(within, claim, least <= round(ours, 3) <= largest, detail)
 
 
 def _falling(data: str, network: str, epochs: int, field: str, words: str) -> Lines:
@@ -98,7 +101,7 @@ STUDY = Study(
     measure=measure,
     data=shared.DATA,
     checks=(Check("eigenvalue_ratio", "ratio_bound", "at_least"),),
-    findings=findings,
+    claims=claims,
     seconds=lambda case: 1.0 if case["data"] == "digits" else 8.0,
     view=View(
         figures=tuple(
@@ -126,6 +129,20 @@ STUDY = Study(
         "It depends: without batch-norm the first eigenvector is nearly along the mean in most layers, standing"
         " out less than printed on CIFAR-10; E[M] falls most after c - 1 = 9 eigenvalues in 11 of 12 hidden layers"
         " of F-100^2.",
-        "+|++++++---+-++---+----++",
+        num_claims=23,
+        cases="agrees",
+        fails=(
+            "gap-f-100-2-digits-300-fc1",
+            "gap-f-100-2-digits-300-fc2",
+            "outliers",
+            "published-squared-cosine-f-200-2-mnist-fc",
+            "published-eigenvalue-ratio-f-600-2-bn-mnist-fc",
+            "published-squared-cosine-f-600-2-bn-mnist-fc",
+            "published-eigenvalue-ratio-f-600-4-bn-mnist-fc",
+            "published-eigenvalue-ratio-lenet5-cifar10-fc",
+            "published-squared-cosine-lenet5-cifar10-fc",
+            "published-eigenvalue-ratio-lenet5-cifar10-conv",
+            "published-squared-cosine-lenet5-cifar10-conv",
+        ),
     ),
 )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hessmap.studies import Answer, Case, Cloud, Column, Finding, Row, Study, View, grid
+from hessmap.studies import Answer, Case, Claim, Cloud, Column, Row, Study, View, claim_id, grid
 
 if TYPE_CHECKING:
     from hessmap.curvature import Problem
@@ -86,7 +86,7 @@ def _centre_cosines(problem: Problem, layer: str, gradients: LogitGradients) -> 
     return found
 
 
-def findings(rows: Sequence[Row]) -> Iterator[Finding]:
+def claims(rows: Sequence[Row]) -> Iterator[Claim]:
     """Logit clusters at the start; at the end weak class clusters, though c - 1 eigenvalues stay large."""
     for data, layer in dict.fromkeys((row["data"], row["layer"]) for row in rows):
         for space, symbol in _SYMBOLS.items():
@@ -96,11 +96,16 @@ def findings(rows: Sequence[Row]) -> Iterator[Finding]:
             if start:
                 claim = f"{where}, initialisation: clusters by logit, ratio above 1 and above that by class"
                 clear = all(row["by_logit"] > max(1.0, row["by_class"]) for row in start)
-                yield Finding(claim, clear, _both(start))
+                yield Claim(claim_id("logit-clusters", data, layer, space), claim, clear, _both(start))
             end = [row for row in chosen if row["moment"] == "minimum"]
             if end:
                 claim = f"{where}, minimum: clusters by class are weak, ratio below 1"
-                yield Finding(claim, all(row["by_class"] < 1 for row in end), _both(end))
+                yield Claim(
+                    claim_id("weak-class-clusters", data, layer, space),
+                    claim,
+                    all(row["by_class"] < 1 for row in end),
+                    _both(end),
+                )
     for moment in _MOMENTS:
         pairs = [row["centre_cosine"] for row in rows if row["moment"] == moment]
         if pairs:
@@ -108,10 +113,10 @@ def findings(rows: Sequence[Row]) -> Iterator[Finding]:
             holds = all(pair["activities"] > max(0.9, pair["weights"]) for pair in pairs)
             ranges = {name: [pair[name] for pair in pairs] for name in ("weights", "activities")}
             words = [f"from {name} {min(some):.3f} to {max(some):.3f}" for name, some in ranges.items()]
-            yield Finding(claim, holds, ", ".join(words))
+            yield Claim(claim_id("centres", moment), claim, holds, ", ".join(words))
     shares = [row.number("explained") for row in rows]
     claim = "Class means alone do not make the Hessian (equation 271): they hold less than 0.95 of its trace"
-    yield Finding(claim, max(shares) < 0.95, f"{min(shares):.2f} to {max(shares):.2f}")
+    yield Claim("class-means-not-enough", claim, max(shares) < 0.95, f"{min(shares):.2f} to {max(shares):.2f}")
 
 
 def _both(rows: Sequence[Row]) -> str:
@@ -137,7 +142,7 @@ STUDY = Study(
     cases=cases,
     measure=measure,
     data=("digits", "mnist"),
-    findings=findings,
+    claims=claims,
     seconds=lambda case: {"digits": 1.5}.get(case["data"], 15.0),
     view=View(
         figures=tuple(
@@ -162,6 +167,7 @@ STUDY = Study(
     answered=Answer(
         "It depends: by logit at the initialisation they do; at the minimum clusters by class are weak, with a"
         " ratio below 1.",
-        "|+++++++++++++++++-+",
+        num_claims=19,
+        fails=("centres-minimum",),
     ),
 )

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
-from hessmap.studies import INDEX, Answer, Case, Column, Finding, Lines, Mark, Row, Series, Study, View, grid
+from hessmap.studies import INDEX, Answer, Case, Claim, Column, Lines, Mark, Row, Series, Study, View, claim_id, grid
 
 if TYPE_CHECKING:
     from hessmap.curvature import Problem
@@ -82,40 +83,53 @@ def _hessian(problem: Problem, layer: str) -> LayerHessian:
     return layer_hessian(problem, layer)
 
 
-def findings(rows: Sequence[Row]) -> Iterator[Finding]:
+def claims(rows: Sequence[Row]) -> Iterator[Claim]:
     """What the paper says of minima; models that do not fit their samples decide nothing of it."""
     for network in _LAYERS:
         chosen = [row for row in rows if row["network"] == network]
         least = min((row.number("accuracy") for row in chosen), default=1.0)
         doubt = f"models are right on {least:.0%} of their samples only" if least < _FITTED else ""
         for found in _claims(chosen):
-            yield Finding(found.claim, None, f"{found.detail}; {doubt}") if doubt else found
+            yield replace(found, holds=None, detail=f"{found.detail}; {doubt}") if doubt else found
 
 
-def _claims(rows: Sequence[Row]) -> Iterator[Finding]:
+def _claims(rows: Sequence[Row]) -> Iterator[Claim]:
     for network, layers in _LAYERS.items():
         convolutions = [row for row in rows if row["network"] == network and row["layer"].startswith("conv")]
         if convolutions:
             at = [row for row in convolutions if abs(row["peak"] - row["num_outputs"]) <= 0.25 * row["num_outputs"]]
             claim = f"{network}: the overlap of most convolutions peaks within a quarter of their outputs m"
-            yield Finding(
-                claim, len(at) > len(convolutions) / 2, f"{len(at)} of {len(convolutions)}; {_peaks(convolutions)}"
+            yield Claim(
+                claim_id("peaks-at-outputs", network),
+                claim,
+                len(at) > len(convolutions) / 2,
+                f"{len(at)} of {len(convolutions)}; {_peaks(convolutions)}",
             )
             late = [row for row in convolutions if row["peak"] > 1.25 * row["num_outputs"]]
             claim = f"{network}: some convolutions peak later than that or do not decline (delayed peaks)"
-            yield Finding(claim, bool(late), ", ".join(dict.fromkeys(row["layer"] for row in late)) or "none")
+            yield Claim(
+                claim_id("delayed-peaks", network),
+                claim,
+                bool(late),
+                ", ".join(dict.fromkeys(row["layer"] for row in late)) or "none",
+            )
         for layer in layers:
             same = [row for row in rows if (row["network"], row["layer"]) == (network, layer)]
             if same and layer in ("conv1", "conv2", "conv3"):
                 shares = [row.number("first_over_mean") for row in same]
                 claim = f"{layer} of {network}: top nine eigenvectors lie over v_1 by more than half"
-                yield Finding(claim, min(shares) > 0.5, f"{min(shares):.2f} to {max(shares):.2f}")
+                yield Claim(
+                    claim_id("stripe", network, layer),
+                    claim,
+                    min(shares) > 0.5,
+                    f"{min(shares):.2f} to {max(shares):.2f}",
+                )
         last = [row for row in rows if (row["network"], row["layer"]) == (network, "fc1")]
         if last:
             ends = [(float(row.array("overlap")[8]), row.number("at_end")) for row in last]
             claim = f"fc1 of {network}, the output layer: the overlap falls beyond c - 1"
             detail = ", ".join(f"{nine:.2f} to {end:.2f}" for nine, end in ends)
-            yield Finding(claim, all(end < nine for nine, end in ends), detail)
+            yield Claim(claim_id("output-layer-falls", network), claim, all(end < nine for nine, end in ends), detail)
 
 
 def _peaks(rows: Sequence[Row]) -> str:
@@ -149,7 +163,7 @@ STUDY = Study(
     cases=cases,
     measure=measure,
     data=("cifar10",),
-    findings=findings,
+    claims=claims,
     seconds=lambda case: _SECONDS[case["network"]],
     view=View(
         figures=(
@@ -174,6 +188,22 @@ STUDY = Study(
     answered=Answer(
         "It depends: the one pair that fits its samples, VGG11-W32, has no peak near its outputs and lies along"
         " the mean input in conv1 and conv2; the others are not trained enough to decide.",
-        "|-+++-+??????????",
+        num_claims=16,
+        fails=(
+            "peaks-at-outputs-vgg11-w32",
+            "stripe-vgg11-w32-conv3",
+        ),
+        inconclusive=(
+            "peaks-at-outputs-vgg11-w16",
+            "delayed-peaks-vgg11-w16",
+            "stripe-vgg11-w16-conv1",
+            "stripe-vgg11-w16-conv2",
+            "stripe-vgg11-w16-conv3",
+            "output-layer-falls-vgg11-w16",
+            "peaks-at-outputs-resnet18-w12",
+            "delayed-peaks-resnet18-w12",
+            "stripe-resnet18-w12-conv1",
+            "output-layer-falls-resnet18-w12",
+        ),
     ),
 )

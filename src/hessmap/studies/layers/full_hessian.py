@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from hessmap.studies import INDEX, Answer, Case, Column, Finding, Lines, Mark, Row, Series, Study, View, grid
+from hessmap.studies import INDEX, Answer, Case, Claim, Column, Lines, Mark, Row, Series, Study, View, claim_id, grid
 from hessmap.studies.layers.layer_cases import NUM_OUTLIERS
-from hessmap.studies.paired_claims import paired_finding
 
 _COUNT = 50
 _PLACES = (1, 5, 9, 30)
@@ -78,19 +77,21 @@ def measure(case: Case) -> dict[str, Any]:
     return record
 
 
-def findings(rows: Sequence[Row]) -> Iterator[Finding]:
+def claims(rows: Sequence[Row]) -> Iterator[Claim]:
     """The corrected form beside equations 261 to 263, network by network, in every seed."""
     for data, network, epochs in dict.fromkeys((row["data"], row["network"], row["epochs"]) for row in rows):
         chosen = [row for row in rows if (row["data"], row["network"], row["epochs"]) == (data, network, epochs)]
         how = f"all images of {data}" if "size" in chosen[0] else f"{data} after {epochs} epochs"
-        where = f"{network} on {how}"
+        where, setting = f"{network} on {how}", (network, data, epochs)
         has_limits = data == "digits" and epochs == _LAST_EPOCH
         for claim, name, holds in _LIMITS if has_limits else ():
             pairs = _pairs(chosen, name)
             detail = ", ".join(f"{corrected:.3f} and {printed:.3f}" for corrected, printed in pairs)
-            yield Finding(f"{where}, {claim}", all(holds(*pair) for pair in pairs), detail)
+            yield Claim(
+                claim_id("limit", name, *setting), f"{where}, {claim}", all(holds(*pair) for pair in pairs), detail
+            )
         for claim, name, holds in _COMPARISONS:
-            yield paired_finding(f"{where}, {claim}", _pairs(chosen, name), holds)
+            yield Claim.paired(claim_id("closer", name, *setting), f"{where}, {claim}", _pairs(chosen, name), holds)
 
 
 def _pairs(rows: Sequence[Row], name: str) -> list[tuple[float, float]]:
@@ -168,11 +169,31 @@ STUDY = Study(
     cases=cases,
     measure=measure,
     data=("digits", "mnist"),
-    findings=findings,
+    claims=claims,
     seconds=lambda case: _SECONDS[case["network"]],
     answered=Answer(
         "It depends on how many: on the digits the top nine to 0.87 and more; of the top thirty less than 0.4 is left.",
-        "|?++-+++-?++++++-++-++++?+?????????",
+        num_claims=34,
+        fails=(
+            "limit-at-1-f-32-2-digits-300",
+            "limit-largest-f-32-2-digits-300",
+            "limit-at-5-f-100-2-digits-300",
+            "limit-largest-f-100-2-digits-300",
+        ),
+        inconclusive=(
+            "closer-at-1-f-32-2-digits-100",
+            "closer-at-1-f-32-2-digits-300",
+            "closer-at-5-f-200-2-mnist-60",
+            "closer-at-1-f-200-4-mnist-60",
+            "closer-at-5-f-200-4-mnist-60",
+            "closer-largest-f-200-4-mnist-60",
+            "closer-at-1-f-600-2-mnist-60",
+            "closer-at-5-f-600-2-mnist-60",
+            "closer-largest-f-600-2-mnist-60",
+            "closer-at-1-f-600-4-mnist-60",
+            "closer-at-5-f-600-4-mnist-60",
+            "closer-largest-f-600-4-mnist-60",
+        ),
     ),
     view=View(
         figures=tuple(

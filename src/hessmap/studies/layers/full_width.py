@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from hessmap.runs.view import INDEX
-from hessmap.studies import Answer, Case, Column, Finding, Lines, Mark, Row, Series, Study, View
+from hessmap.studies import Answer, Case, Claim, Column, Lines, Mark, Row, Series, Study, View, claim_id
 from hessmap.studies.layers.layer_cases import NUM_CLASSES, NUM_OUTLIERS
 
 _COUNT = 200
@@ -61,19 +61,25 @@ def measure(case: Case) -> dict[str, Any]:
     }
 
 
-def findings(rows: Sequence[Row]) -> Iterator[Finding]:
+def claims(rows: Sequence[Row]) -> Iterator[Claim]:
     for row in rows:
+        setting = (row["network"], row["layer"], row["epochs"])
         where = f"{row['network']}, {row['layer']}, {row['epochs']} epochs"
         count = row.array("eigenvalues").size
         detail = f"worst residual {row['worst_residual']:.1e} of the norm, {row['num_products']} products"
         claim = f"{where}: the top {count} eigenpairs of {row['num_weights']:,} are found to {_TOLERANCE:.0e}"
-        yield Finding(claim, bool(row["is_converged"]) and row["worst_residual"] <= _TOLERANCE, detail)
+        yield Claim(
+            claim_id("eigenpairs-found", *setting),
+            claim,
+            bool(row["is_converged"]) and row["worst_residual"] <= _TOLERANCE,
+            detail,
+        )
         detail = f"the largest is after eigenvalue {row['num_outliers']}; after {NUM_OUTLIERS} it is {row['gap']:.3g}"
         claim = f"{where}: the largest fall of the spectrum is after c - 1 eigenvalues"
-        yield Finding(claim, row["num_outliers"] == NUM_OUTLIERS, detail)
+        yield Claim(claim_id("falls-after-outliers", *setting), claim, row["num_outliers"] == NUM_OUTLIERS, detail)
         fit = row.number(f"overlap_at.k{NUM_OUTLIERS}")
         claim = f"{where}: the Kronecker product finds the space of the c - 1 largest to {_FIT} or better"
-        yield Finding(claim, fit >= _FIT, f"overlap {fit:.3f}")
+        yield Claim(claim_id("kronecker-finds-space", *setting), claim, fit >= _FIT, f"overlap {fit:.3f}")
 
 
 STUDY = Study(
@@ -83,7 +89,7 @@ STUDY = Study(
     cases=cases,
     measure=measure,
     data=("cifar10",),
-    findings=findings,
+    claims=claims,
     seconds=lambda case: _SECONDS.get(case["network"], 60.0),
     view=View(
         figures=(
@@ -124,6 +130,7 @@ STUDY = Study(
     answered=Answer(
         "It depends: before training both have c - 1 outliers, whose space the product finds in ResNet18-W80"
         " (overlap 0.977) and not in VGG11-W200 (0.307).",
-        "|++-+++",
+        num_claims=6,
+        fails=("kronecker-finds-space-vgg11-w200-conv8-0",),
     ),
 )

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from functools import partial
+from operator import gt, lt
 from typing import NamedTuple
 
 from hessmap.errors import InvalidInput, sentence
-from hessmap.studies import Case, Finding, Row, grid
+from hessmap.studies import Case, Claim, Row, claim_id, grid
 from hessmap.studies.layers.trained_layers import Recipe, recipe_for
 
 DATA = ("digits", "mnist", "fashion_mnist", "cifar10")
@@ -151,33 +152,27 @@ def kind_of(layer: str) -> str:
     return "fc" if layer.startswith("fc") else "conv"
 
 
-@dataclass(frozen=True)
-class Threshold:
-    """A claim about a number of all seeds of some layers of one network: above ``limit``, or below it."""
+def limit_claims(
+    rows: Sequence[Row], network: str, limits: Sequence[tuple[Sequence[str], str, str, str, float]]
+) -> Iterator[Claim]:
+    """The claims that a number of some layers of a network is beyond a limit, in every seed.
 
-    layers: tuple[str, ...]
-    name: str
-    words: str
-    limit: float
-    is_floor: bool = True
-
-    def holds(self, value: float) -> bool:
-        return value > self.limit if self.is_floor else value < self.limit
-
-
-def threshold_findings(rows: Sequence[Row], network: str, thresholds: Sequence[Threshold]) -> Iterator[Finding]:
-    """Each threshold on each data set at each length of training of a network, judged on what was measured."""
+    ``limits`` are layers, the name of a field, what it is called, "above" or "below", and the limit; each is judged on
+    each data set at each length of training.
+    """
     of_network = [row for row in rows if row["network"] == network]
     for data, epochs in dict.fromkeys((row["data"], row["epochs"]) for row in of_network):
-        chosen = [row for row in of_network if (row["data"], row["epochs"]) == (data, epochs)]
-        for threshold in thresholds:
-            values = by_layer([row for row in chosen if row["layer"] in threshold.layers], threshold.name)
-            if values:
-                side = "above" if threshold.is_floor else "below"
-                where = f"{network} on {data} after {epochs} epochs, {', '.join(threshold.layers)}"
-                claim = f"{where}: {threshold.words} {side} {threshold.limit:g}"
-                holds = all(threshold.holds(value) for some in values.values() for value in some)
-                yield Finding(claim, holds, ranges(values))
+        for layers, name, words, side, limit in limits:
+            chosen = [row for row in of_network if (row["data"], row["epochs"]) == (data, epochs)]
+            chosen = [row for row in chosen if row["layer"] in layers]
+            is_right = partial(gt if side == "below" else lt, limit)
+            yield Claim.about(
+                claim_id(name, network, data, epochs, *layers),
+                f"{network} on {data} after {epochs} epochs, {', '.join(layers)}: {words} {side} {limit:g}",
+                [row.number(name) for row in chosen],
+                is_right,
+                ranges(by_layer(chosen, name)),
+            )
 
 
 def by_layer(rows: Sequence[Row], name: str) -> dict[str, list[float]]:
@@ -208,13 +203,17 @@ def special_training(row: Row) -> str:
     return own + init + (", random labels" if "labels" in row else "")
 
 
+def training_id(row: Row) -> str:
+    """The network, the data and what is special about the training of a row, for the ids of claims."""
+    return claim_id(*(row.get(name) for name in ("network", "data", "size", "init", "labels")))
+
+
 def ranges(values: dict[str, list[float]]) -> str:
     """Smallest and largest value under each name: "fc1 0.85 to 0.89"."""
     return ", ".join(f"{name} {min(some):.4g} to {max(some):.4g}" for name, some in values.items() if some)
 
 
-def convergence_findings(rows: Sequence[Row]) -> Iterator[Finding]:
-    """What every statement on eigenvectors stands on."""
-    found = sum(bool(row["are_all_found"]) for row in rows)
+def convergence_claim(rows: Sequence[Row]) -> Claim:
+    """What every statement on eigenvectors needs."""
     claim = "The eigenpairs of every layer were found to their tolerance"
-    yield Finding(claim, found == len(rows), f"of {found} of {len(rows)}")
+    return Claim.about("eigenpairs-found", claim, rows, lambda row: row["are_all_found"], "of {right} of {total}")

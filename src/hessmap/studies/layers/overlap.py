@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hessmap.studies import INDEX, Answer, Case, Column, Lines, Mark, Series, Study, View, grid
 from hessmap.studies.layers.layer_cases import ON_ALL_IMAGES
-from hessmap.studies.layers.overlap_claims import findings
+from hessmap.studies.layers.overlap_claims import claims
 
 if TYPE_CHECKING:
     from hessmap.curvature import Problem
@@ -185,7 +185,7 @@ STUDY = Study(
     cases=cases,
     measure=measure,
     data=("digits", "mnist", "cifar10"),
-    findings=findings,
+    claims=claims,
     seconds=_seconds,
     view=View(
         figures=_FIGURES,
@@ -212,6 +212,26 @@ STUDY = Study(
         "It depends on width and data: the narrow F-16 agrees most between k* - 2 and its live units + 1, by"
         " 0.635 on average, LeNet5 on all photographs near its outputs m; F-200^2 on digits has a low first"
         " maximum near c - 1 = 9, and none at m.",
-        "|+--++--+--+??+-+++++++-???++++-+?+?+",
+        num_claims=36,
+        fails=(
+            "random-labels-height",
+            "random-labels-decline",
+            "none-beyond-digits-fc1",
+            "at-outputs-digits-fc1",
+            "none-beyond-digits-fc2",
+            "at-outputs-digits-fc2",
+            "output-layer-flat-digits",
+            "lenet-at-outputs-cifar10-fc1",
+            "recipes-f-16-fc1",
+        ),
+        inconclusive=(
+            "none-beyond-mnist-fc1",
+            "at-outputs-mnist-fc1",
+            "lenet-all-images-mnist-conv1",
+            "lenet-all-images-mnist-conv2",
+            "lenet-all-images-mnist-fc1",
+            "recipes-f-200-2-fc1",
+            "recipes-f-200-2-fc2",
+        ),
     ),
 )

@@ -8,13 +8,13 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from hessmap.studies import Finding, Row
+from hessmap.studies import Claim, Row, claim_id
 
 Floats = NDArray[np.float64]
 _SHORT = 60  # dimensions up to which most curves go
 
 
-def findings(rows: Sequence[Row]) -> Iterator[Finding]:
+def claims(rows: Sequence[Row]) -> Iterator[Claim]:
     yield from _random_labels(rows)
     yield from _separable_classes(rows)
     yield from _published_early_peak(rows)
@@ -24,54 +24,62 @@ def findings(rows: Sequence[Row]) -> Iterator[Finding]:
     yield from _other_comparisons(rows)
 
 
-def _random_labels(rows: Sequence[Row]) -> Iterator[Finding]:
+def _random_labels(rows: Sequence[Row]) -> Iterator[Claim]:
     """A narrow layer with a heavy-tailed E[M]: the peak is near m."""
     chosen = _chosen(rows, data="digits", network="F-16", layer="fc1", compared="seeds")
     first = [row for row in chosen if max(row["pair"]) < 3]
-    yield from _claim(
+    yield Claim.about(
+        "random-labels-peak",
         "Random labels, fc1 of F-16: every pair peaks between k* - 2 and its live units + 1",
         chosen,
         lambda row: row["growth_end"] - 2 <= row["peak"] <= row["num_live"] + 1,
-        lambda row: f"{row['peak']} in [{row['growth_end'] - 2}, {row['num_live'] + 1}]",
+        detail="",
+        said=lambda row: f"{row['peak']} in [{row['growth_end'] - 2}, {row['num_live'] + 1}]",
     )
-    yield from _claim(
+    yield Claim.about(
+        "random-labels-height",
         "Of the first three networks every pair peaks above 0.6",
         first,
         lambda row: row["peak_value"] > 0.6,
-        lambda row: f"{row['peak_value']:.3f}",
+        detail="",
+        said=lambda row: f"{row['peak_value']:.3f}",
     )
-    yield from _claim(
+    yield Claim.about(
+        "random-labels-decline",
         "And 0.15 above its overlap at 2m",
         first,
         lambda row: row["peak_value"] - row["at_twice"] > 0.15,
-        lambda row: f"{row['peak_value']:.3f} to {row['at_twice']:.3f}",
+        detail="",
+        said=lambda row: f"{row['peak_value']:.3f} to {row['at_twice']:.3f}",
     )
     if chosen:
         peak, later = (float(np.mean([row[name] for row in chosen])) for name in ("peak_value", "at_twice"))
         above = sum(row["peak_value"] > 0.6 for row in chosen)
         detail = f"{peak:.3f} and {later:.3f}; {above} of {len(chosen)} pairs are above 0.6"
         claim = "In the mean over all pairs the peak is above 0.6, and 0.15 above the overlap at 2m"
-        yield Finding(claim, peak > 0.6 and peak - later > 0.15, detail)
+        yield Claim("random-labels-mean", claim, peak > 0.6 and peak - later > 0.15, detail)
 
 
-def _separable_classes(rows: Sequence[Row]) -> Iterator[Finding]:
+def _separable_classes(rows: Sequence[Row]) -> Iterator[Claim]:
     """True labels: E[M] has c - 1 large eigenvalues, and there the overlap has a first, low maximum."""
     for data, layer, last in (("digits", "fc1", 10), ("digits", "fc2", 10), ("mnist", "fc1", 11)):
         chosen = _chosen(rows, data=data, network="F-200^2", layer=layer, compared="seeds")
         where = f"True labels, {layer} of F-200^2 on {data}"
-        yield from _claim(
+        yield Claim.about(
+            claim_id("near-nine", data, layer),
             f"{where}: of k = 1 to {_SHORT} every pair overlaps most near c - 1 = 9, between 8 and {last}",
             [row for row in chosen if row.array("overlap").size == _SHORT],
             partial(_is_between, 8, last),
-            lambda row: f"{row['peak']} ({row['peak_value']:.3f})",
+            detail="",
+            said=lambda row: f"{row['peak']} ({row['peak_value']:.3f})",
         )
-        yield from _of_long_curves(f"{where}: no k beyond it overlaps more", chosen, lambda row: row["peak"] < 12)
-        yield from _of_long_curves(
-            f"{where}: as the paper has it, every pair peaks within a quarter of m", chosen, _is_at_outputs
-        )
+        claim = f"{where}: no k beyond it overlaps more"
+        yield _of_long_curves(claim_id("none-beyond", data, layer), claim, chosen, lambda row: row["peak"] < 12)
+        claim = f"{where}: as the paper has it, every pair peaks within a quarter of m"
+        yield _of_long_curves(claim_id("at-outputs", data, layer), claim, chosen, _is_at_outputs)
 
 
-def _published_early_peak(rows: Sequence[Row]) -> Iterator[Finding]:
+def _published_early_peak(rows: Sequence[Row]) -> Iterator[Claim]:
     """Figures 9 and 23: fc2 of F-200^2 on MNIST, whose mean overlap is about 0.012 at k = 9 and falls behind it."""
     chosen = _chosen(rows, data="mnist", network="F-200^2", layer="fc2", compared="seeds")
     if chosen:
@@ -79,7 +87,7 @@ def _published_early_peak(rows: Sequence[Row]) -> Iterator[Finding]:
         at = int(mean[:20].argmax()) + 1
         claim = "Figure 9, fc2 of F-200^2 on mnist: of k = 1 to 20 the mean overlap is largest between 8 and 10"
         detail = f"{mean[at - 1]:.4f} at k = {at}, {mean[19]:.4f} at 20; at k = 9 {mean[8]:.4f}, the paper about 0.012"
-        yield Finding(claim, 8 <= at <= 10, detail)
+        yield Claim("figure-9", claim, 8 <= at <= 10, detail)
 
 
 def _is_between(first: int, last: int, row: Row) -> bool:
@@ -90,14 +98,13 @@ def _is_at_outputs(row: Row) -> bool:
     return bool(abs(row["peak"] - row["num_outputs"]) <= 0.25 * row["num_outputs"])
 
 
-def _of_long_curves(claim: str, rows: Sequence[Row], holds: Callable[[Row], bool]) -> Iterator[Finding]:
+def _of_long_curves(name: str, claim: str, rows: Sequence[Row], is_right: Callable[[Row], bool]) -> Claim:
     """A claim about the largest overlap of all: decided by curves that go on beyond the output dimension m."""
     long = [row for row in rows if row.array("overlap").size >= 1.25 * row["num_outputs"]]
-    if long:
-        yield from _claim(claim, long, holds, _peak)
-    elif rows:
-        longest = max(row.array("overlap").size for row in rows)
-        yield Finding(claim, None, f"the curves end at k = {longest} of m = {rows[0]['num_outputs']}")
+    if long or not rows:
+        return Claim.about(name, claim, long, is_right, detail="", said=_peak)
+    longest = max(row.array("overlap").size for row in rows)
+    return Claim(name, claim, None, f"the curves end at k = {longest} of m = {rows[0]['num_outputs']}")
 
 
 def _peak(row: Row) -> str:
@@ -106,55 +113,69 @@ def _peak(row: Row) -> str:
     return f"{row['peak']} for m = {row['num_outputs']} ({row['peak_value']:.3f}{rises})"
 
 
-def _output_layer(rows: Sequence[Row]) -> Iterator[Finding]:
+def _output_layer(rows: Sequence[Row]) -> Iterator[Claim]:
     """Units of the last layer cannot be permuted: flat up to c - 1, and falling behind."""
     for data in ("digits", "mnist"):
         chosen = _chosen(rows, data=data, network="F-200^2", layer="fc3", compared="seeds")
-        yield from _claim(
+        yield Claim.about(
+            claim_id("output-layer-flat", data),
             f"Output layer, {data}: flat from k = 3 to 9 (smallest above 0.75 of the largest)",
             chosen,
             lambda row: _part(row, 3, 9).min() > 0.75 * _part(row, 3, 9).max(),
-            lambda row: f"{_part(row, 3, 9).min():.3f} to {_part(row, 3, 9).max():.3f}",
+            detail="",
+            said=lambda row: f"{_part(row, 3, 9).min():.3f} to {_part(row, 3, 9).max():.3f}",
         )
-        yield from _claim(
+        yield Claim.about(
+            claim_id("output-layer-share-at-nine", data),
             f"Output layer, {data}: at k = 9 above 0.7 of (t.t')^2",
             chosen,
             lambda row: row["at_nine"] > 0.7 * row["input_overlap"],
-            lambda row: f"{row['at_nine']:.3f} of {row['input_overlap']:.3f}",
+            detail="",
+            said=lambda row: f"{row['at_nine']:.3f} of {row['input_overlap']:.3f}",
         )
-        yield from _claim(
+        yield Claim.about(
+            claim_id("output-layer-falls-at-18", data),
             f"Output layer, {data}: at k = 18 a tenth or more below k = 9",
             chosen,
             lambda row: _part(row, 18, 18)[0] < 0.9 * row["at_nine"],
-            lambda row: f"{row['at_nine']:.3f} to {_part(row, 18, 18)[0]:.3f}",
+            detail="",
+            said=lambda row: f"{row['at_nine']:.3f} to {_part(row, 18, 18)[0]:.3f}",
         )
 
 
-def _output_dimension(rows: Sequence[Row]) -> Iterator[Finding]:
+def _output_dimension(rows: Sequence[Row]) -> Iterator[Claim]:
     """The paper's own claim for LeNet5."""
     for data in ("mnist", "cifar10"):
         for layer in ("conv2", "fc1"):
             chosen = _chosen(rows, data=data, network="LeNet5", layer=layer, compared="seeds")
             claim = f"As the paper has it, {layer} of LeNet5 on {data}: every pair peaks within a quarter of m"
-            yield from _of_long_curves(claim, [row for row in chosen if "size" not in row], _is_at_outputs)
+            small = [row for row in chosen if "size" not in row]
+            yield _of_long_curves(claim_id("lenet-at-outputs", data, layer), claim, small, _is_at_outputs)
     for row in rows:
         if "size" in row:  # one pair, and Hessians on some of the images: what is not found there decides nothing
             where = f"{row['layer']} of LeNet5 on all images of {row['data']}"
             claim = f"As the paper has it, {where}: two models peak within a quarter of m"
-            yield Finding(claim, _is_at_outputs(row) or None, f"{_peak(row)}; Hessians on {row['num_measured']:,}")
+            yield Claim(
+                claim_id("lenet-all-images", row["data"], row["layer"]),
+                claim,
+                _is_at_outputs(row) or None,
+                f"{_peak(row)}; Hessians on {row['num_measured']:,}",
+            )
 
 
-def _hypothesis(rows: Sequence[Row]) -> Iterator[Finding]:
+def _hypothesis(rows: Sequence[Row]) -> Iterator[Claim]:
     wide = [row for row in _chosen(rows, labels="true") if row["num_outputs"] >= 84]
-    yield from _claim(
+    yield Claim.about(
+        "hypothesis-fails",
         "The hypothesis of Theorem G.1, k* = m, fails in hidden layers of 84 units and more",
         wide,
         lambda row: row["growth_end"] < row["num_outputs"],
-        lambda row: f"{row['growth_end']} of {row['num_outputs']}",
+        detail="",
+        said=lambda row: f"{row['growth_end']} of {row['num_outputs']}",
     )
 
 
-def _other_comparisons(rows: Sequence[Row]) -> Iterator[Finding]:
+def _other_comparisons(rows: Sequence[Row]) -> Iterator[Claim]:
     """Other recipes keep the pattern; checkpoints of one training share their units."""
     for network, layer in (("F-16", "fc1"), ("F-200^2", "fc1"), ("F-200^2", "fc2")):
         chosen = [
@@ -169,11 +190,16 @@ def _other_comparisons(rows: Sequence[Row]) -> Iterator[Finding]:
             near, size = abs(peaks["seeds"] - peaks["recipes"]) <= 2, chosen[0].array("overlap").size
             is_long = size >= chosen[0]["num_outputs"]
             detail = f"{peaks['seeds']} and {peaks['recipes']}" + ("" if is_long else f" of k = 1 to {size}")
-            yield Finding(claim, near if is_long else None, detail)
+            yield Claim(claim_id("recipes", network, layer), claim, near if is_long else None, detail)
         if {"seeds", "checkpoints"} <= peaks.keys():
             nines = [float(_mean(sets[name])[8]) for name in ("checkpoints", "seeds")]
             claim = f"{layer} of {network}: checkpoints of one training overlap more than two trainings, k = 9"
-            yield Finding(claim, nines[0] > nines[1], f"{nines[0]:.3f} against {nines[1]:.3f}")
+            yield Claim(
+                claim_id("checkpoints", network, layer),
+                claim,
+                nines[0] > nines[1],
+                f"{nines[0]:.3f} against {nines[1]:.3f}",
+            )
 
 
 def _chosen(rows: Sequence[Row], **fields: str) -> list[Row]:
@@ -186,15 +212,3 @@ def _mean(rows: Sequence[Row]) -> Floats:
 
 def _part(row: Row, first: int, last: int) -> Floats:
     return row.array("overlap")[first - 1 : last]
-
-
-def _claim(
-    claim: str,
-    rows: Sequence[Row],
-    holds: Callable[[Row], bool],
-    said: Callable[[Row], str],
-) -> Iterator[Finding]:
-    """The claim about every one of these rows, if there are any."""
-    if rows:
-        words = dict.fromkeys(said(row) for row in rows)
-        yield Finding(claim, all(holds(row) for row in rows), ", ".join(words))

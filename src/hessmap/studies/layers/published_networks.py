@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from hessmap.studies import Answer, Case, Column, Finding, Lines, Mark, Row, Series, Study, View, grid
+from hessmap.studies import Answer, Case, Claim, Column, Lines, Mark, Row, Series, Study, View, claim_id, grid
 from hessmap.studies.layers.layer_cases import (
     NUM_CLASSES,
     NUM_ON_ALL_IMAGES,
@@ -17,6 +17,7 @@ from hessmap.studies.layers.layer_cases import (
     kind_of,
     recipe_of,
     special_training,
+    training_id,
 )
 from hessmap.studies.layers.trained_layers import recipe_for
 
@@ -119,7 +120,7 @@ def _published_means(case: Case, kind: str) -> dict[str, Any]:
     return {} if known is None else {"published": {"squared_cosine": known.squared_cosine[0], "ratio": known.ratio[0]}}
 
 
-def findings(rows: Sequence[Row]) -> Iterator[Finding]:
+def claims(rows: Sequence[Row]) -> Iterator[Claim]:
     for _, network, chosen in by_network(rows):
         data = chosen[0]["data"]
         where = f"{network} on {data}{special_training(chosen[0])}"
@@ -132,17 +133,18 @@ def findings(rows: Sequence[Row]) -> Iterator[Finding]:
                 ("ratio", "lambda_1 / lambda_2", known.ratio),
             ):
                 claim = f"{where}, {kind}: the mean {words} lies within the paper's range"
-                yield _within(claim, chosen, f"{kind}.{name}", published)
+                within = claim_id("published", name, training_id(chosen[0]), kind)
+                yield _within(within, claim, chosen, f"{kind}.{name}", published)
 
 
-def _within(claim: str, rows: Sequence[Row], name: str, published: tuple[float, float, float]) -> Finding:
+def _within(within: str, claim: str, rows: Sequence[Row], name: str, published: tuple[float, float, float]) -> Claim:
     """One or two trainings, in another way than the paper's: outside of the range of its runs they decide nothing."""
     mean, least, largest = published
     means, lowest, highest = ([row.number(f"{name}.{part}") for row in rows] for part in ("mean", "least", "largest"))
     ours = sum(means) / len(means)
     trainings = "one training" if len(rows) == 1 else f"{len(rows)} trainings"
     detail = f"ours {ours:.4g} ({min(lowest):.4g} to {max(highest):.4g}), paper {mean} ({least} to {largest})"
-    return Finding(claim, least <= round(ours, 3) <= largest or None, f"{trainings}: {detail}")
+    return Claim(within, claim, least <= round(ours, 3) <= largest or None, f"{trainings}: {detail}")
 
 
 def _falling(data: str, network: str, layers: Sequence[str], **size: str) -> Lines:
@@ -179,7 +181,7 @@ STUDY = Study(
     cases=cases,
     measure=measure,
     data=tuple(_SECONDS),
-    findings=findings,
+    claims=claims,
     seconds=lambda case: _SECONDS[case["data"]][case["network"]],
     view=View(
         figures=(
@@ -206,6 +208,22 @@ STUDY = Study(
         "It depends: mean inputs agree as far as it is decided, and so do the ratios of F-600^8, of F-600^2 on cifar10"
         " and of the convolutions of VGG11-W32, while the others are open; LeNet5 has the paper's mean input by the"
         " paper's recipe alone.",
-        "|+?+?++??+?+?+??????+??++",
+        num_claims=24,
+        inconclusive=(
+            "published-ratio-f-600-2-mnist-large-fc",
+            "published-ratio-f-600-4-mnist-large-fc",
+            "published-squared-cosine-lenet5-cifar10-long-fc",
+            "published-ratio-lenet5-cifar10-long-fc",
+            "published-ratio-lenet5-cifar10-long-conv",
+            "published-ratio-lenet5-cifar10-published-fc",
+            "published-ratio-lenet5-cifar10-published-conv",
+            "published-squared-cosine-lenet5-fc1-80-cifar10-long-fc",
+            "published-ratio-lenet5-fc1-80-cifar10-long-fc",
+            "published-squared-cosine-lenet5-fc1-80-cifar10-long-conv",
+            "published-ratio-lenet5-fc1-80-cifar10-long-conv",
+            "published-squared-cosine-f-600-2-cifar10-long-fc",
+            "published-squared-cosine-vgg11-w32-cifar10-large-fc",
+            "published-ratio-vgg11-w32-cifar10-large-fc",
+        ),
     ),
 )

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from hessmap.studies import INDEX, Answer, Case, Column, Finding, Lines, Mark, Row, Series, Study, View
+from hessmap.studies import INDEX, Answer, Case, Claim, Column, Lines, Mark, Row, Series, Study, View, claim_id
 from hessmap.studies.layers import layer_cases as shared
 
 _NETWORK = "F-100^2"
-_THRESHOLDS = (shared.Threshold(("fc1", "fc2", "fc3"), "mean_of_10", "mean ratio of the top 10", 0.9),)
+_LIMITS = ((("fc1", "fc2", "fc3"), "mean_of_10", "mean ratio of the top 10", "above", 0.9),)
 _PRINTED = 0.5  # "usually much larger than 0.5"
 _COUNT_OF_FIGURE = 200  # eigenvectors in the paper's figure of photographs
 
@@ -46,13 +46,18 @@ def _ratio_of_random(shape: tuple[int, int]) -> float:
     return float((rows**0.5 + columns**0.5) / (rows * columns) ** 0.5)
 
 
-def findings(rows: Sequence[Row]) -> Iterator[Finding]:
-    yield from shared.convergence_findings(rows)
-    yield from shared.threshold_findings(rows, _NETWORK, _THRESHOLDS)
+def claims(rows: Sequence[Row]) -> Iterator[Claim]:
+    yield shared.convergence_claim(rows)
+    yield from shared.limit_claims(rows, _NETWORK, _LIMITS)
     for data, network, chosen in shared.by_network(rows):
         means = shared.by_layer(chosen, "mean_of_all")
         claim = f"{network} on {data}: over all eigenvectors that were found the ratio is above {_PRINTED} on average"
-        yield Finding(claim, min(map(min, means.values())) > _PRINTED, shared.ranges(means))
+        yield Claim(
+            claim_id("mean-ratio", shared.training_id(chosen[0])),
+            claim,
+            min(map(min, means.values())) > _PRINTED,
+            shared.ranges(means),
+        )
 
 
 def _ratios(data: str, network: str, epochs: int, more: str = "") -> Lines:
@@ -76,7 +81,7 @@ STUDY = Study(
     cases=cases,
     measure=measure,
     data=shared.DATA,
-    findings=findings,
+    claims=claims,
     seconds=shared.seconds_of,
     view=View(
         figures=(
@@ -97,6 +102,12 @@ STUDY = Study(
     answered=Answer(
         "It depends: on digits the top 10 are, by more than 0.9 but for fc1 after 300 epochs; the mean of all"
         " that were found is above 0.5 everywhere but in some layers of LeNet5 on CIFAR-10.",
-        "|++-++++---",
+        num_claims=10,
+        fails=(
+            "mean-of-10-f-100-2-digits-300-fc1-fc2-fc3",
+            "mean-ratio-lenet5-cifar10",
+            "mean-ratio-lenet5-cifar10-long",
+            "mean-ratio-lenet5-cifar10-published",
+        ),
     ),
 )

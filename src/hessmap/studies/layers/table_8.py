@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from hessmap.studies import Case, Finding, Row
+from hessmap.studies import Case, Claim, Row, claim_id
 from hessmap.studies.layers import layer_cases as shared
 from hessmap.studies.layers.trained_layers import recipe_for
 
@@ -36,7 +36,7 @@ ON_ALL_IMAGES: dict[str, tuple[tuple[Case, tuple[int, ...]], ...]] = {
 }
 
 
-def published_findings(hidden: Sequence[Row]) -> Iterator[Finding]:
+def published_claims(hidden: Sequence[Row]) -> Iterator[Claim]:
     """Table 8: small trainings of LeNet5, three seeds each, and those on all images, one each, judged by their ends."""
     for (data, network, labels), known in PUBLISHED.items():
         same = [row for row in hidden if (row["data"], row["network"], _labels(row)) == (data, network, labels)]
@@ -47,11 +47,21 @@ def published_findings(hidden: Sequence[Row]) -> Iterator[Finding]:
                 where = f"{network} on {recipe_for(network, data).num_train:,} images of {data}, {layer}"
                 ours = [row.number("centred") for row in small]
                 claim = f"{where}: the overlap reaches the paper's {known[layer]}"
-                yield Finding(claim, min(ours) >= known[layer], shared.ranges({"ours": ours}))
+                yield Claim(
+                    claim_id("published", network, data, layer),
+                    claim,
+                    min(ours) >= known[layer],
+                    shared.ranges({"ours": ours}),
+                )
             for how, rows in _trainings(here, _NUM_IMAGES[data]).items():
                 if labels == "true":
                     claim = f"{network} on {how}, {layer}: the overlap reaches the paper's {known[layer]}"
-                    yield Finding(claim, rows[-1].number("centred") >= known[layer], _along(rows))
+                    yield Claim(
+                        claim_id("published", shared.training_id(rows[-1]), layer),
+                        claim,
+                        rows[-1].number("centred") >= known[layer],
+                        _along(rows),
+                    )
                 else:
                     yield from _beside_true_labels(rows[-1], hidden, known[layer])
 
@@ -60,7 +70,7 @@ def _labels(row: Row) -> str:
     return str(row.get("labels", "true"))
 
 
-def _beside_true_labels(row: Row, hidden: Sequence[Row], published: float) -> Iterator[Finding]:
+def _beside_true_labels(row: Row, hidden: Sequence[Row], published: float) -> Iterator[Claim]:
     """The paper's overlaps of LeNet5 are lower on random labels; beside the same training on true ones."""
     case = {name: value for name, value in row.case.items() if name != "labels"}
     for true in hidden:
@@ -71,7 +81,12 @@ def _beside_true_labels(row: Row, hidden: Sequence[Row], published: float) -> It
             ours = f"{row.number('centred'):.3f} and {true.number('centred'):.3f}"
             at = PUBLISHED[row["data"], row["network"], "true"][row["layer"]]
             detail = f"{ours}, {row.number('training.accuracy'):.1%} right; paper {published} and {at}"
-            yield Finding(claim, row.number("centred") < true.number("centred"), detail)
+            yield Claim(
+                claim_id("random-labels", row["network"], row["data"], row["layer"]),
+                claim,
+                row.number("centred") < true.number("centred"),
+                detail,
+            )
 
 
 def _trainings(rows: Sequence[Row], num_measured: int) -> dict[str, list[Row]]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from hessmap.studies import Answer, Case, Column, Finding, Lines, Row, Series, Study, View
+from hessmap.studies import Answer, Case, Claim, Column, Lines, Row, Series, Study, View, claim_id
 from hessmap.studies.layers.layer_cases import (
     NUM_MEASURED,
     NUM_ON_ALL_IMAGES,
@@ -15,6 +15,7 @@ from hessmap.studies.layers.layer_cases import (
     cases_on_all_images,
     recipe_of,
     trained_on,
+    training_id,
 )
 
 if TYPE_CHECKING:
@@ -144,27 +145,30 @@ def _where(row: Row) -> str:
     return f"{row['layer']} of {row['network']} on {trained_on(row)}{measured}"
 
 
-def findings(rows: Sequence[Row]) -> Iterator[Finding]:
+def claims(rows: Sequence[Row]) -> Iterator[Claim]:
     """Appendix F.4 at every checkpoint, layer by layer over the seeds."""
     for where in dict.fromkeys(map(_where, rows)):
         chosen = [row for row in rows if _where(row) == where]
+        layer = (training_id(chosen[0]), chosen[0]["layer"], "all" if _is_on_all(chosen[0]) else None)
         smallest = min(row.array("course.squared_cosine").min() for row in chosen)
         claim = f"{where}: the first eigenvector of E[x x^T] is along E[x] all along, (v1 . E[x])^2 above 0.99"
-        yield Finding(claim, bool(smallest > 0.99), f"smallest {smallest:.4f}")
+        yield Claim(claim_id("rank-one-inputs", *layer), claim, bool(smallest > 0.99), f"smallest {smallest:.4f}")
         if all("course.gap" in row for row in chosen):
             counts = [int(count) for row in chosen for count in row.array("course.num_outliers")]
             claim = f"{where}: the eigenvalues of E[M] fall most after the first c - 1 all along"
             right = sum(count == NUM_OUTLIERS for count in counts)
-            yield Finding(claim, right == len(counts), f"at {right} of {len(counts)} checkpoints")
+            yield Claim(
+                claim_id("outliers", *layer), claim, right == len(counts), f"at {right} of {len(counts)} checkpoints"
+            )
         if "chance" not in chosen[0]:
             continue
         nearer = [(row["first.with_final"], row["before_last.with_final"]) for row in chosen]
         claim = f"{where}: the last checkpoint before the end has more of the last top space than the first"
         detail = ", ".join(f"{first:.3f} to {later:.3f}" for first, later in nearer)
-        yield Finding(claim, all(later > first for first, later in nearer), detail)
+        yield Claim(claim_id("nearer-the-end", *layer), claim, all(later > first for first, later in nearer), detail)
         least = min(row.array("course.with_other").min() / row.number("chance") for row in chosen)
         claim = f"{where}: two trainings overlap ten times more than random spaces all along"
-        yield Finding(claim, bool(least > 10), f"smallest ratio {least:.1f}")
+        yield Claim(claim_id("above-chance", *layer), claim, bool(least > 10), f"smallest ratio {least:.1f}")
 
 
 def _measured(label: str, name: str) -> Series:
@@ -216,7 +220,7 @@ STUDY = Study(
     cases=cases,
     measure=measure,
     data=tuple(_LAYERS),
-    findings=findings,
+    claims=claims,
     seconds=lambda case: {"digits": 10.0, "mnist": 120.0, "cifar10": 1500.0 if "size" in case else 150.0}[case["data"]],
     view=View(
         figures=(*(one for data in _LAYERS for one in _figures(data)), *_figures("cifar10", "long"), *_OWN_RECIPE),
@@ -244,6 +248,19 @@ STUDY = Study(
     answered=Answer(
         "It depends: in fully connected networks the factors have their shape all along but for a few checkpoints of"
         " fc1, and the top space settles; in LeNet5 on photographs E[M] does not keep its gap.",
-        "|+-+++++-++++-++++++--++--+-+-+++-+-",
+        num_claims=35,
+        fails=(
+            "outliers-f-100-2-digits-fc1",
+            "above-chance-f-100-2-digits-fc2",
+            "outliers-f-200-2-mnist-fc1",
+            "rank-one-inputs-lenet5-cifar10-conv2",
+            "outliers-lenet5-cifar10-conv2",
+            "rank-one-inputs-lenet5-cifar10-fc1",
+            "outliers-lenet5-cifar10-fc1",
+            "above-chance-lenet5-cifar10-fc1",
+            "outliers-lenet5-cifar10-long-fc1",
+            "outliers-lenet5-cifar10-long-fc1-all",
+            "outliers-lenet5-cifar10-published-fc1-all",
+        ),
     ),
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from hessmap.studies import Answer, Case, Check, Column, Finding, Lines, Row, Series, Study, View
+from hessmap.studies import Answer, Case, Check, Claim, Column, Lines, Row, Series, Study, View
 
 if TYPE_CHECKING:
     from hessmap.curvature import Problem
@@ -63,7 +63,7 @@ def _problem(network: Any, rank: int) -> Problem:
     return Problem(model, "squared", inputs, model(inputs).detach())
 
 
-def findings(rows: Sequence[Row]) -> Iterator[Finding]:
+def claims(rows: Sequence[Row]) -> Iterator[Claim]:
     singular = [row for row in rows if row["half_rank_at_weights"] < row["exact"]]
     several = [row for row in rows if row["multiplicity"] > 1]
     if singular:
@@ -71,18 +71,18 @@ def findings(rows: Sequence[Row]) -> Iterator[Finding]:
             "At these weights half the rank is never above the exact coefficient, and below it where they are singular"
         )
         holds = all(row["half_rank_at_weights"] <= row["exact"] for row in rows)
-        yield Finding(claim, holds, f"below in {len(singular)} of {len(rows)} cases")
+        yield Claim("half-rank-below", claim, holds, f"below in {len(singular)} of {len(rows)} cases")
     if several:
         claim = "Where the multiplicity is above 1 the estimate is at most 15 % low, and never high beyond its error"
         excesses = [(row["ratio"], row["estimate"] - row["exact"] - 3 * row["standard_error"]) for row in several]
         holds = all(ratio >= 0.85 and excess <= 0 for ratio, excess in excesses)
-        yield Finding(claim, holds, _range([ratio for ratio, _ in excesses]))
+        yield Claim("multiplicity", claim, holds, _range([ratio for ratio, _ in excesses]))
     if singular:
         claim = "At singular weights the estimate is nearer to the exact coefficient than half the rank is"
         nearer = [
             abs(row["estimate"] - row["exact"]) < abs(row["half_rank_at_weights"] - row["exact"]) for row in singular
         ]
-        yield Finding(claim, all(nearer), f"in {sum(nearer)} of {len(singular)} cases")
+        yield Claim("estimate-nearer", claim, all(nearer), f"in {sum(nearer)} of {len(singular)} cases")
 
 
 def _range(values: Sequence[float]) -> str:
@@ -100,7 +100,7 @@ STUDY = Study(
     ],
     measure=measure,
     checks=(Check("estimate", "exact_without_logarithm", "close", 0.08),),
-    findings=findings,
+    claims=claims,
     seconds=25.0,
     view=View(
         figures=tuple(
@@ -136,6 +136,8 @@ STUDY = Study(
     answered=Answer(
         "It depends: where the optima are smooth it does, at singular weights it is below (12 of 16 cases); there"
         " the estimate is nearer, and down to 0.780 of the exact value where the multiplicity is above 1.",
-        "+|+-+",
+        num_claims=3,
+        cases="agrees",
+        fails=("multiplicity",),
     ),
 )

@@ -9,7 +9,7 @@ from itertools import pairwise, product
 from typing import Any
 
 from hessmap.runs.encoding import case_key
-from hessmap.studies import Answer, Case, Check, Column, Finding, Heatmap, Row, Study, View, grid
+from hessmap.studies import Answer, Case, Check, Claim, Column, Heatmap, Row, Study, View, claim_id, grid
 
 _FORMULAS = ("over all optima", "its multiplicity", "at weights of two layers", "at weights of three layers")
 _DEEPEST = {"over all optima": 6, "its multiplicity": 4}
@@ -97,12 +97,14 @@ def _holds_weights(chain: tuple[int, ...], widths: tuple[int, ...], table: list[
     return all(chain[j] + min(spare[i : j + 1]) >= table[j][i] for j in range(len(chain)) for i in range(j))
 
 
-def findings(rows: Sequence[Row]) -> Iterator[Finding]:
+def claims(rows: Sequence[Row]) -> Iterator[Claim]:
     for formula in dict.fromkeys(row["formula"] for row in rows):
         own = [row for row in rows if row["formula"] == formula]
         total, held, proved = (sum(row[name] for row in own) for name in ("num_networks", "held", "num_proved"))
         detail = f"{held:,} of {total:,}; a theorem at {proved:,}"
-        yield Finding(f"The formula is what a search finds: {formula}", held == total, detail)
+        yield Claim(
+            claim_id("formula", formula), f"The formula is what a search finds: {formula}", held == total, detail
+        )
 
 
 STUDY = Study(
@@ -112,7 +114,7 @@ STUDY = Study(
     cases=grid(formula=_FORMULAS, num_networks=[250], batch=range(10)),
     measure=measure,
     checks=(Check("held", "num_networks", "equal"),),
-    findings=findings,
+    claims=claims,
     view=View(
         figures=(Heatmap(title="right of 250", value="held", x="batch", y="formula", limits=(0, 250)),),
         table=("formula", Column("held"), Column("num_proved", "theorem"), Column("num_networks", "of")),
@@ -121,6 +123,7 @@ STUDY = Study(
     seconds=1.0,
     answered=Answer(
         "Yes: all four agree with the search on 2,500 of 2,500 random networks.",
-        "+|++++",
+        num_claims=4,
+        cases="agrees",
     ),
 )

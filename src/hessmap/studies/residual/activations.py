@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from hessmap.results import PARTS
-from hessmap.studies import Answer, Case, Column, Finding, Lines, Row, Series, Study, View, grid
+from hessmap.studies import Answer, Case, Claim, Column, Lines, Row, Series, Study, View, grid
 from hessmap.studies.hessian_ranks import NAMES, SYMBOLS
 
 _ACTIVATIONS = ("identity", "relu", "tanh", "gelu")
@@ -50,23 +50,25 @@ def measure(case: Case) -> dict[str, Any]:
     }
 
 
-def findings(rows: Sequence[Row]) -> Iterator[Finding]:
+def claims(rows: Sequence[Row]) -> Iterator[Claim]:
     linear = [row for row in rows if row["activation"] == "identity"]
     other = [row for row in rows if row["activation"] != "identity"]
     if linear:
         same = [row.number(f"measured.{part}") == row["linear"][part] for row in linear for part in PARTS]
         claim = "Without activation the measured ranks are those of the formula"
-        yield Finding(claim, all(same), f"{sum(same)} of {len(same)} ranks")
+        yield Claim("linear-ranks", claim, all(same), f"{sum(same)} of {len(same)} ranks")
     if other:
         above = [row.number("measured.loss") > row["linear"]["loss"] for row in other]
         claim = "With an activation H_L has a higher rank than the linear formula gives"
-        yield Finding(claim, all(above), f"in {sum(above)} of {len(above)} networks")
+        yield Claim("above-linear", claim, all(above), f"in {sum(above)} of {len(above)} networks")
         shares = [row["share"]["loss"] for row in other]
         claim = "With an activation at least nine tenths of the parameters count in H_L"
-        yield Finding(claim, min(shares) >= 0.9, f"rank / parameters from {min(shares):.2f} to {max(shares):.2f}")
+        yield Claim(
+            "nine-tenths", claim, min(shares) >= 0.9, f"rank / parameters from {min(shares):.2f} to {max(shares):.2f}"
+        )
         held = [row.number("measured.outer_product") <= _SAMPLES * _OUTPUTS for row in other]
         claim = "H_o stays below samples times outputs, the one bound that needs no linear network"
-        yield Finding(claim, all(held), f"in {sum(held)} of {len(held)} networks")
+        yield Claim("samples-bound", claim, all(held), f"in {sum(held)} of {len(held)} networks")
 
 
 STUDY = Study(
@@ -75,7 +77,7 @@ STUDY = Study(
     reference="docs/attention-residual.md; not in print",
     cases=grid(activation=_ACTIVATIONS, inner_width=[None, 3], num_blocks=[1, 2, 3], seed=range(2)),
     measure=measure,
-    findings=findings,
+    claims=claims,
     view=View(
         figures=tuple(
             Lines(
@@ -101,6 +103,6 @@ STUDY = Study(
     answered=Answer(
         "Nearly all parameters count: at least nine tenths in H_L, more than the linear formula gives in 36 of 36"
         " networks, so that it is no bound.",
-        "|++++",
+        num_claims=4,
     ),
 )

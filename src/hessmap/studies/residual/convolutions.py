@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from hessmap.results import PARTS
-from hessmap.studies import Answer, Case, Check, Column, Finding, Heatmap, Row, Study, View, grid
+from hessmap.studies import Answer, Case, Check, Claim, Column, Heatmap, Row, Study, View, grid
 from hessmap.studies.hessian_ranks import NAMES
 
 if TYPE_CHECKING:
@@ -67,13 +67,15 @@ def _with_skips(case: Case) -> nn.Module:
         return nn.Sequential(nn.Unflatten(1, (channels, size, size)), *blocks, nn.Flatten(), dense)
 
 
-def findings(rows: Sequence[Row]) -> Iterator[Finding]:
+def claims(rows: Sequence[Row]) -> Iterator[Claim]:
     two = [row for row in rows if row["inner_channels"] is not None]
     if two:
         pairs = [(row.number("measured.outer_product"), row["plain"]["outer_product"]) for row in two]
         above, least = sum(found > plain for found, plain in pairs), min(found - plain for found, plain in pairs)
         claim = "A skip over two layers never lowers H_o"
-        yield Finding(claim, least >= 0, f"higher than without the skips in {above} of {len(pairs)} networks")
+        yield Claim(
+            "skip-never-lowers", claim, least >= 0, f"higher than without the skips in {above} of {len(pairs)} networks"
+        )
 
 
 STUDY = Study(
@@ -85,7 +87,7 @@ STUDY = Study(
     ),
     measure=measure,
     checks=tuple(Check(f"measured.{part}", f"expected.{part}", "equal") for part in PARTS),
-    findings=findings,
+    claims=claims,
     view=View(
         figures=tuple(
             Heatmap(title=f"${name}$ with skips", value=f"measured.{part}", x="num_blocks", y="channels")
@@ -107,6 +109,7 @@ STUDY = Study(
     answered=Answer(
         "It depends: blocks of one layer have, by a translation of the kernel; a skip over two layers never"
         " lowers H_o, and raises it in 4 of 32 networks.",
-        "+|+",
+        num_claims=1,
+        cases="agrees",
     ),
 )

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from math import log
 from typing import TYPE_CHECKING, Any
 
-from hessmap.studies import Answer, Case, Check, Column, Finding, Lines, Row, Series, Study, View, grid
+from hessmap.studies import Answer, Case, Check, Claim, Column, Lines, Row, Series, Study, View, claim_id, grid
 
 if TYPE_CHECKING:
     from hessmap.networks import Architecture
@@ -54,7 +54,7 @@ def _network(family: str, width: int) -> tuple[Architecture, dict[str, Any]]:
     return SelfAttention(width, width, 2), {"num_samples": 4, "num_tokens": 4}
 
 
-def findings(rows: Sequence[Row]) -> Iterator[Finding]:
+def claims(rows: Sequence[Row]) -> Iterator[Claim]:
     for family, power in _POWERS.items():
         own = sorted((row for row in rows if row["family"] == family), key=lambda row: row.number("width"))
         if len(own) < 2:
@@ -62,7 +62,12 @@ def findings(rows: Sequence[Row]) -> Iterator[Finding]:
         before, last = own[-2:]
         grown = log(last.number("rank") / before.number("rank")) / log(last["parameters"] / before["parameters"])
         claim = f"{family}: rank(H_L) grows as the parameters to the power {power:g}"
-        yield Finding(claim, abs(grown - power) < 0.02, f"{grown:.3f} from width {before['width']} to {last['width']}")
+        yield Claim(
+            claim_id("power", family),
+            claim,
+            abs(grown - power) < 0.02,
+            f"{grown:.3f} from width {before['width']} to {last['width']}",
+        )
 
 
 STUDY = Study(
@@ -72,7 +77,7 @@ STUDY = Study(
     cases=grid(family=list(_POWERS), width=_WIDTHS),
     measure=measure,
     checks=(Check("exact", "rank", "equal"),),
-    findings=findings,
+    claims=claims,
     view=View(
         figures=(
             Lines(
@@ -93,6 +98,7 @@ STUDY = Study(
         "It depends: it does in fully connected networks, in blocks whose inner width grows with the width and in"
         " attention with few samples; not with inner width 2 and in attention with many samples, which grow as the"
         " parameters.",
-        "+|++++++",
+        num_claims=6,
+        cases="agrees",
     ),
 )

@@ -6,7 +6,7 @@ import random
 from typing import TYPE_CHECKING, Any
 
 from hessmap.studies import Answer, Case, Study, grid
-from hessmap.studies.attention.ranks import findings
+from hessmap.studies.attention.ranks import claims
 from hessmap.studies.cnn.claims import claims_of_networks
 from hessmap.studies.hessian_ranks import CLAIM_CHECKS, claims_view
 
@@ -57,11 +57,12 @@ STUDY = Study(
     + grid(batch=[0], loss=["cross_entropy"], num_networks=[200], family=list(_ENDS)),
     measure=measure,
     checks=CLAIM_CHECKS,
-    findings=findings,
+    claims=claims,
     view=claims_view("met by 200 networks", "loss", ("family", "loss"), ("family", "loss"), most=200),
     seconds=3.0,
     answered=Answer(
         "Yes: every claimed value, exact or conjectured, is the rank on 2,200 of 2,200 random networks of each kind.",
-        "+|++++",
+        num_claims=4,
+        cases="agrees",
     ),
 )

@@ -8,7 +8,7 @@ from itertools import product
 from typing import Any
 
 from hessmap.runs.encoding import case_key
-from hessmap.studies import Answer, Case, Check, Column, Finding, Heatmap, Row, Study, View
+from hessmap.studies import Answer, Case, Check, Claim, Column, Heatmap, Row, Study, View, claim_id
 
 _LARGEST = {2: 6, 3: 5, 4: 4}
 _FRESH_DEGREES = (2, 3, 4, 5)
@@ -99,18 +99,23 @@ def _networks(case: Case, draw: random.Random) -> Iterator[tuple[int, bool, int,
                 yield case["degree"], is_monomial, n0, n1, n2
 
 
-def findings(rows: Sequence[Row]) -> Iterator[Finding]:
+def claims(rows: Sequence[Row]) -> Iterator[Claim]:
     total = sum(row["num_networks"] for row in rows)
     below = sum(row["num_bounded"] for row in rows)
-    yield Finding("The upper bounds hold (theorem)", below == total, f"{below:,} of {total:,} networks")
+    yield Claim("upper-bounds", "The upper bounds hold (theorem)", below == total, f"{below:,} of {total:,} networks")
     for item, words in (("table", "all small networks"), ("fresh", "fresh, larger networks"), ("special", "defects")):
         chosen = [row for row in rows if row["item"] == item]
         if chosen:
             right, count = sum(row["num_right"] for row in chosen), sum(row["num_networks"] for row in chosen)
-            yield Finding(f"The conjectured formula is right on {words}", right == count, f"{right:,} of {count:,}")
+            yield Claim(
+                claim_id("conjecture", item),
+                f"The conjectured formula is right on {words}",
+                right == count,
+                f"{right:,} of {count:,}",
+            )
     naive = sum(row["num_as_expected"] for row in rows)
     claim = "The expected dimension, min(parameters - scalings, all polynomials), is not enough"
-    yield Finding(claim, naive < total, f"right on {naive:,} of {total:,}")
+    yield Claim("expected-not-enough", claim, naive < total, f"right on {naive:,} of {total:,}")
 
 
 STUDY = Study(
@@ -120,7 +125,7 @@ STUDY = Study(
     cases=cases(),
     measure=measure,
     checks=(Check("num_right", "num_networks", "equal"), Check("num_bounded", "num_networks", "equal")),
-    findings=findings,
+    claims=claims,
     view=View(
         figures=tuple(
             Heatmap(
@@ -155,6 +160,7 @@ STUDY = Study(
     answered=Answer(
         "That of a conjectured formula: right on 810 of 810 small networks, 640 of 640 larger ones and 8 of 8"
         " with defects; the bounds behind it are theorems.",
-        "+|+++++",
+        num_claims=5,
+        cases="agrees",
     ),
 )

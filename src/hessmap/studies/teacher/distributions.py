@@ -5,7 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from hessmap.studies import Answer, Case, Check, Column, Finding, Histogram, Lines, Row, Series, Study, View, grid
+from hessmap.studies import (
+    Answer,
+    Case,
+    Check,
+    Claim,
+    Column,
+    Histogram,
+    Lines,
+    Row,
+    Series,
+    Study,
+    View,
+    claim_id,
+    grid,
+)
 
 _FOURTH_MOMENTS = {"normal": 3.0, "uniform": 1.8, "laplace": 6.0, "two-point": 1.0, "student": 4.0}
 _NUM_NORMS = 20_000
@@ -52,7 +66,7 @@ def measure(case: Case) -> dict[str, Any]:
     }
 
 
-def findings(rows: Sequence[Row]) -> Iterator[Finding]:
+def claims(rows: Sequence[Row]) -> Iterator[Claim]:
     for name in _FOURTH_MOMENTS:
         wide = {
             row["inputs"]: row["distance"]
@@ -64,7 +78,8 @@ def findings(rows: Sequence[Row]) -> Iterator[Finding]:
             detail = (
                 f"{wide[smallest]:.4f} at (10, 20), {wide[largest]:.4f} at (90, 180)" if largest == 90 else str(wide)
             )
-            yield Finding(
+            yield Claim(
+                claim_id("wide-nearer", name),
                 f"For Ni < Nh the largest teachers are nearer to the law than the smallest, {name}",
                 wide[largest] < wide[smallest],
                 detail,
@@ -76,7 +91,8 @@ def findings(rows: Sequence[Row]) -> Iterator[Finding]:
             limit = _limit(near)
             closes_in = abs(far["distance"] - limit) < abs(near["distance"] - limit)
             detail = f"{near['distance']:.3f}, {far['distance']:.3f}, limit {limit:.3f}"
-            yield Finding(
+            yield Claim(
+                claim_id("narrow-limit", name),
                 f"For Ni > Nh the larger teachers are nearer to the distance of the atoms, which is not zero, {name}",
                 closes_in,
                 detail,
@@ -90,7 +106,7 @@ def findings(rows: Sequence[Row]) -> Iterator[Finding]:
         claim = (
             "At (30, 10) the difference is that of ||W2||^2: with the right law of the norm less than a third is left"
         )
-        yield Finding(claim, worst["own_norms_distance"] < worst["distance"] / 3, detail)
+        yield Claim("norm-explains", claim, worst["own_norms_distance"] < worst["distance"] / 3, detail)
 
 
 def _limit(row: Row) -> float:
@@ -112,7 +128,7 @@ STUDY = Study(
     cases=cases(),
     measure=measure,
     checks=(Check("norm_variance_in_errors", 5.0, "at_most"),),
-    findings=findings,
+    claims=claims,
     view=View(
         figures=(
             *(
@@ -157,6 +173,7 @@ STUDY = Study(
     answered=Answer(
         "It depends on the shape: with fewer inputs than hidden units the larger teachers come near the law; with"
         " more they keep a distance from it, that of the laws of ||W2||^2.",
-        "+|++++++++++",
+        num_claims=10,
+        cases="agrees",
     ),
 )

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from hessmap.studies import Answer, Case, Check, Column, Finding, Lines, Mark, Row, Series, Study, View, grid
+from hessmap.studies import Answer, Case, Check, Claim, Column, Lines, Mark, Row, Series, Study, View, claim_id, grid
 from hessmap.studies.teacher.student_paths import descend, flow, population_loss
 
 _NETWORKS = {"linear": (4, 6), "quadratic": (3, 3), "erf": (3, 3), "relu": (3, 3)}
@@ -132,14 +132,14 @@ def _problem(case: Case) -> tuple[Any, Any, Any]:
     return network, teacher, QuadraticDynamics.of(network.population_hessian(teacher))
 
 
-def findings(rows: Sequence[Row]) -> Iterator[Finding]:
+def claims(rows: Sequence[Row]) -> Iterator[Claim]:
     flows = [row for row in rows if row["item"] == "flow"]
     for deviation, most in ((1e-3, 0.01), (1e-2, 0.2)):
         chosen = [row for row in flows if row["deviation"] == deviation]
         if chosen:
             claim = f"Perturbations of {deviation:g}: flow and quadratic form agree within {most:.0%} up to t = 8"
             worst = max(row["farthest_ratio"] for row in chosen)
-            yield Finding(claim, worst < most, _farthest(chosen))
+            yield Claim(claim_id("quadratic", deviation), claim, worst < most, _farthest(chosen))
     broken = [row for row in flows if row["deviation"] == 0.1 and row["network"] == "linear"]
     if broken:
         times = [", ".join(f"{row[f'ratio_at.t{time}']:.2g}" for row in broken) for time in (2, 4, 8)]
@@ -147,35 +147,39 @@ def findings(rows: Sequence[Row]) -> Iterator[Finding]:
         claim = (
             "Perturbations of 0.1: the quadratic picture breaks for linear networks, by more than 2 for some teacher"
         )
-        yield Finding(claim, max(row["ratio_at.t8"] for row in broken) > 2, detail)
+        yield Claim("breaks-for-linear", claim, max(row["ratio_at.t8"] for row in broken) > 2, detail)
         pairs = [(row["ratio_at.t8"], row["shifted_excess"]) for row in broken]
         claim = (
             "Half an order of magnitude apart at most: that ratio, and what the eigenvalues at the students' ends give"
         )
         detail = ", ".join(f"{ratio:.2g} and {excess:.2g}" for ratio, excess in pairs)
-        yield Finding(claim, all(1 / 3.2 < ratio / excess < 3.2 for ratio, excess in pairs), detail)
+        yield Claim(
+            "shifted-eigenvalues", claim, all(1 / 3.2 < ratio / excess < 3.2 for ratio, excess in pairs), detail
+        )
     curved = [row for row in flows if row["deviation"] == 0.1 and row["network"] != "linear"]
     if curved:
         worst = max(row["farthest_ratio"] for row in curved)
-        yield Finding("Perturbations of 0.1: the curved networks stay within 25 %", worst < 0.25, _farthest(curved))
-    yield from _late_findings([row for row in rows if row["item"] == "late"])
+        yield Claim(
+            "curved-stay", "Perturbations of 0.1: the curved networks stay within 25 %", worst < 0.25, _farthest(curved)
+        )
+    yield from _late_claims([row for row in rows if row["item"] == "late"])
 
 
 def _farthest(rows: Sequence[Row]) -> str:
     return ", ".join(f"{row['network']} {row['farthest_ratio']:.2%}" for row in rows)
 
 
-def _late_findings(rows: Sequence[Row]) -> Iterator[Finding]:
+def _late_claims(rows: Sequence[Row]) -> Iterator[Claim]:
     for row in rows:
         rate, exponent = row["last_rate"], row["exponent"]
         where = f"One student of one {row['network']} teacher"
         detail = f"rate {rate:.4g}, 2 lambda_min {exponent:.4g}"
         if row["network"] == "erf":
             claim = f"{where} does not reach the rate of its smallest eigenvalue in 1,500 units of time"
-            yield Finding(claim, rate > 2 * exponent, detail)
+            yield Claim(claim_id("late-rate", row["network"]), claim, rate > 2 * exponent, detail)
         else:
             claim = f"{where}: the smallest non-zero eigenvalue sets the last rate"
-            yield Finding(claim, abs(rate / exponent - 1) < 0.05, detail)
+            yield Claim(claim_id("late-rate", row["network"]), claim, abs(rate / exponent - 1) < 0.05, detail)
 
 
 def _loss_figure(network: str) -> Lines:
@@ -201,7 +205,7 @@ STUDY = Study(
         Check("last_rate", "last_rate_of_form", "close", 0.05),
         Check("over_stepped.t4", 1.0, "close", 0.25),
     ),
-    findings=findings,
+    claims=claims,
     view=View(
         figures=(
             *(_loss_figure(network) for network in ("linear", "quadratic", "relu")),
@@ -245,6 +249,7 @@ STUDY = Study(
     seconds=lambda case: 4.0,
     answered=Answer(
         "It depends on the perturbation: to 1% for 0.001 and to 20% for 0.01 it does; for 0.1 not for linear ones.",
-        "+|+++++++++",
+        num_claims=9,
+        cases="agrees",
     ),
 )

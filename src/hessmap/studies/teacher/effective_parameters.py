@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from hessmap.studies import Answer, Case, Check, Column, Finding, Lines, Row, Series, Study, View, grid
+from hessmap.studies import Answer, Case, Check, Claim, Column, Lines, Row, Series, Study, View, claim_id, grid
 
 _FULL = {f"degree {degree}": (0, *(3, 5, 7, 11, 13, 17)[:degree]) for degree in (1, 2, 3, 4, 5, 6)}
 _MONOMIALS = {f"x^{degree}": (*[0] * degree, 1) for degree in (2, 3, 4, 5)}
@@ -93,16 +93,16 @@ def _without_bias(inputs: int, hidden: Any, activation: Any) -> Any:
     return np.array([effective_parameters(inputs, int(width), activation).value for width in hidden])
 
 
-def findings(rows: Sequence[Row]) -> Iterator[Finding]:
+def claims(rows: Sequence[Row]) -> Iterator[Claim]:
     cells, right = sum(row["num_cells"] for row in rows), sum(row["num_right"] for row in rows)
     theorems = sum(row["num_theorems"] for row in rows)
     detail = f"{right:,} of {cells:,} cells, {theorems:,} of them by theorem"
-    yield Finding("The formulas give the exact rank in every cell", right == cells, detail)
+    yield Claim("formulas-exact", "The formulas give the exact rank in every cell", right == cells, detail)
     quadratic = [row for row in rows if (row["activation"], row["bias"]) == ("degree 2", "none")]
     if quadratic:
         agreeing = sum(int((row.array("exact") == _equation_14(row)).sum()) for row in quadratic)
         total = sum(row["num_cells"] for row in quadratic)
-        yield Finding("Equation 14 holds for x + x^2", agreeing == total, f"{agreeing} of {total} cells")
+        yield Claim("equation-14", "Equation 14 holds for x + x^2", agreeing == total, f"{agreeing} of {total} cells")
         yield _zeros(quadratic)
     biased = [row for row in rows if row["bias"] != "none" and row["activation"].startswith("degree")]
     if biased:
@@ -115,26 +115,36 @@ def _equation_14(row: Row) -> Any:
     return inputs + inputs * (inputs + 1) / 2 - (lack**2 + 3 * lack) / 2
 
 
-def _zeros(rows: Sequence[Row]) -> Finding:
+def _zeros(rows: Sequence[Row]) -> Claim:
     """The paper has Nh (Nh - 1) / 2 zeros above a threshold of Nh; it is below one."""
     narrow = sum(int((row.array("hidden") <= row["inputs"]).sum()) for row in rows)
     met = sum(row["triangular"] for row in rows)
     coincidences = sum(int((row.array("hidden") == row["inputs"] + 3).sum()) for row in rows)
     claim = "Nh(Nh-1)/2 zeros hold for Nh <= Ni (the paper: for large Nh), and beyond at Nh = Ni + 3 only"
-    return Finding(claim, met == narrow + coincidences, f"{met} cells: {narrow} and {coincidences}")
+    return Claim("triangular-zeros", claim, met == narrow + coincidences, f"{met} cells: {narrow} and {coincidences}")
 
 
-def _one_more(rows: Sequence[Row]) -> Iterator[Finding]:
+def _one_more(rows: Sequence[Row]) -> Iterator[Claim]:
     for bias in ("hidden", "output", "both"):
         for words, is_low in (("degree 1 and 2", True), ("degree 3 to 5", False)):
             chosen = [row for row in rows if row["bias"] == bias and (row["activation"] <= "degree 2") == is_low]
             met, cells = sum(row["plus_one"] for row in chosen), sum(row["num_cells"] for row in chosen)
             if chosen and (is_low or bias == "output"):
                 claim = f"A bias ({bias}) adds exactly one, {words}"
-                yield Finding(claim, met == cells, f"{met} of {cells} cells")
+                yield Claim(
+                    claim_id("bias-adds-one", bias, "low" if is_low else "high"),
+                    claim,
+                    met == cells,
+                    f"{met} of {cells} cells",
+                )
             elif chosen:
                 claim = f"A bias ({bias}) adds more than the one that the paper expects, {words}"
-                yield Finding(claim, met < cells, f"exactly one in {met} of {cells} cells")
+                yield Claim(
+                    claim_id("bias-adds-more", bias, "high"),
+                    claim,
+                    met < cells,
+                    f"exactly one in {met} of {cells} cells",
+                )
 
 
 _RANKS = (Series("inputs {inputs}", line="predicted", points="exact"),)
@@ -146,7 +156,7 @@ STUDY = Study(
     cases=cases(),
     measure=measure,
     checks=(Check("num_right", "num_cells", "equal"),),
-    findings=findings,
+    claims=claims,
     view=View(
         figures=(
             *(
@@ -182,6 +192,7 @@ STUDY = Study(
     seconds=0.2,
     answered=Answer(
         "Yes: in 2,781 of 2,781 cells, 2,572 of them by theorem.",
-        "+|+++++++++",
+        num_claims=9,
+        cases="agrees",
     ),
 )

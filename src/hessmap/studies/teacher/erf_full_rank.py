@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from hessmap.studies import Answer, Case, Check, Column, Finding, Lines, Row, Series, Study, View
+from hessmap.studies import Answer, Case, Check, Claim, Column, Lines, Row, Series, Study, View
 
 _SQUARE = tuple((size, size) for size in range(1, 8))
 _WIDE = ((1, 2), (1, 4), (1, 6), (1, 8), (2, 4), (2, 8), (2, 12), (2, 16), (2, 24), (2, 32), (4, 12))
@@ -37,16 +37,18 @@ def measure(case: Case) -> dict[str, Any]:
     }
 
 
-def findings(rows: Sequence[Row]) -> Iterator[Finding]:
+def claims(rows: Sequence[Row]) -> Iterator[Claim]:
     full = sum(row["certified_rank"] == row.number("predicted") for row in rows)
-    yield Finding("Every erf teacher has full rank, certified", full == len(rows), f"{full} of {len(rows)} teachers")
+    yield Claim(
+        "full-rank", "Every erf teacher has full rank, certified", full == len(rows), f"{full} of {len(rows)} teachers"
+    )
     short = [row for row in rows if row.number("rank_in_floats") < row["certified_rank"]]
     detail = ", ".join(
         f"({row['inputs']}, {row['hidden']}): {row.number('rank_in_floats'):.0f} of {row['certified_rank']}"
         for row in short
     )
     claim = "Float64 with a threshold of 1e-12 sees less than the rank for some teachers"
-    yield Finding(claim, bool(short), detail)
+    yield Claim("floats-see-less", claim, bool(short), detail)
 
 
 STUDY = Study(
@@ -56,7 +58,7 @@ STUDY = Study(
     cases=cases(),
     measure=measure,
     checks=(Check("certified_rank", "predicted", "equal"), Check("relative_width", 1e-3, "at_most")),
-    findings=findings,
+    claims=claims,
     view=View(
         figures=(
             Lines(
@@ -85,6 +87,7 @@ STUDY = Study(
     answered=Answer(
         "Yes, certified for 32 of 32 teachers; the smallest eigenvalue is so small that float64 with a threshold"
         " of 1e-12 misses it for some.",
-        "+|++",
+        num_claims=2,
+        cases="agrees",
     ),
 )

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
-from hessmap.studies import INDEX, Answer, Case, Check, Column, Finding, Lines, Mark, Row, Series, Study, View
+from hessmap.studies import INDEX, Answer, Case, Check, Claim, Column, Lines, Mark, Row, Series, Study, View
 from hessmap.studies.teacher.spectra_of_teachers import density_figure, extremes, log_density, sized_cases
 
 _SQUARE = ((5, 5, 80), (10, 10, 60), (20, 20, 30), (40, 40, 8))
@@ -54,23 +54,25 @@ def measure(case: Case) -> dict[str, Any]:
     }
 
 
-def findings(rows: Sequence[Row]) -> Iterator[Finding]:
+def claims(rows: Sequence[Row]) -> Iterator[Claim]:
     proved, teachers = sum(row["num_proved"] for row in rows), sum(row["num_teachers"] for row in rows)
     claim = "The smallest eigenvalue of the linear part exceeds the largest of the rest: the count is proved"
-    yield Finding(claim, proved == teachers, f"{proved} of {teachers} teachers")
+    yield Claim("count-proved", claim, proved == teachers, f"{proved} of {teachers} teachers")
     oblong = [row for row in rows if row["shape"] == "oblong"]
     printed, others = sum(row["num_as_printed"] for row in oblong), sum(row["num_teachers"] for row in oblong)
     if oblong:
         claim = "The number of hidden units, as printed, is not that of large eigenvalues where inputs differ from it"
-        yield Finding(claim, printed == 0, f"it is in {printed} of {others} teachers")
+        yield Claim("printed-count-wrong", claim, printed == 0, f"it is in {printed} of {others} teachers")
     square = sorted((row for row in rows if row["shape"] == "square"), key=lambda row: row["inputs"])
     if len(square) < 2:
         return
     bulk, large = ([row[name] for row in square] for name in ("bulk_median", "large_mean"))
     listed = ", ".join(f"{row['inputs']}: {value:.2g}" for row, value in zip(square, bulk, strict=True))
-    yield Finding("The median of the bulk near zero falls as N grows", all(b < a for a, b in pairwise(bulk)), listed)
+    yield Claim(
+        "bulk-falls", "The median of the bulk near zero falls as N grows", all(b < a for a, b in pairwise(bulk)), listed
+    )
     listed = ", ".join(f"{row['inputs']}: {value:.2f}" for row, value in zip(square, large, strict=True))
-    yield Finding("The mean of the large ones stays within a fifth", max(large) < 1.2 * min(large), listed)
+    yield Claim("large-stay", "The mean of the large ones stays within a fifth", max(large) < 1.2 * min(large), listed)
 
 
 STUDY = Study(
@@ -80,7 +82,7 @@ STUDY = Study(
     cases=cases(),
     measure=measure,
     checks=(Check("num_large.smallest", "inputs"), Check("num_large.largest", "inputs")),
-    findings=findings,
+    claims=claims,
     seconds=lambda case: 3e-10 * case["num_teachers"] * ((case["inputs"] + 1) * case["hidden"]) ** 3 + 0.2,
     view=View(
         figures=(
@@ -115,6 +117,7 @@ STUDY = Study(
     answered=Answer(
         "As many as there are inputs, proved for 290 of 290 teachers: the linear part of the Jacobian has that"
         " many rows, and its eigenvalues exceed all of the rest.",
-        "+|++++",
+        num_claims=4,
+        cases="agrees",
     ),
 )

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from hessmap.studies import Answer, Case, Check, Cloud, Column, Finding, Lines, Row, Series, Study, View, grid
+from hessmap.studies import Answer, Case, Check, Claim, Cloud, Column, Lines, Row, Series, Study, View, claim_id, grid
 
 ACTIVATIONS = {"identity": "identity", "quadratic": "polynomial(0,1,0.5)", "relu": "relu", "tanh": "tanh"}
 DISTANCES = (0.0, 0.01, 0.03, 0.1, 0.3, 1.0)
@@ -87,7 +87,7 @@ def _built_name(activation: Any) -> Any:
     return activation if isinstance(activation, str) else Polynomial(activation)
 
 
-def findings(rows: Sequence[Row]) -> Iterator[Finding]:
+def claims(rows: Sequence[Row]) -> Iterator[Claim]:
     """H_f is linear in the residual, which is linear in a small distance."""
     for activation in ACTIVATIONS:
         curve = {row["distance"]: row["gap"] for row in rows if row["activation"] == activation and row["outputs"] == 1}
@@ -95,7 +95,12 @@ def findings(rows: Sequence[Row]) -> Iterator[Finding]:
             continue
         ratio = curve[0.1] / curve[0.01]
         detail = f"{curve[0.01]:.3g} of the Fisher's norm at 0.01, {curve[0.1]:.3g} at 0.1, {ratio:.1f} times"
-        yield Finding(f"{activation}: the gap of Hessian and Fisher is linear in the distance", 8 < ratio < 12, detail)
+        yield Claim(
+            claim_id("gap-linear", activation),
+            f"{activation}: the gap of Hessian and Fisher is linear in the distance",
+            8 < ratio < 12,
+            detail,
+        )
 
 
 STUDY = Study(
@@ -109,7 +114,7 @@ STUDY = Study(
         Check("gap_at_teacher", 1e-14, relation="at_most"),
         Check("empirical_at_teacher", 0.0),
     ),
-    findings=findings,
+    claims=claims,
     seconds=1.0,
     view=View(
         figures=(
@@ -157,6 +162,7 @@ STUDY = Study(
     ),
     answered=Answer(
         "It depends on the place: at the teacher it is; away from it their gap is linear in the distance.",
-        "+|++++",
+        num_claims=4,
+        cases="agrees",
     ),
 )

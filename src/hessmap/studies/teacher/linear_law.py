@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby, pairwise
 from typing import Any
 
-from hessmap.studies import Answer, Case, Check, Column, Finding, Histogram, Lines, Row, Series, Study, View
+from hessmap.studies import Answer, Case, Check, Claim, Column, Histogram, Lines, Row, Series, Study, View, claim_id
 
 _WIDE = ((2, 4), (5, 10), (10, 20), (20, 40), (40, 80), (80, 160))
 _NARROW = ((4, 2), (10, 5), (20, 10), (40, 20), (80, 40), (160, 80))
@@ -120,27 +120,40 @@ def _teachers(case: Case) -> Iterator[tuple[Any, float]]:
         yield linear_eigenvalues(first, second), float(second @ second)
 
 
-def findings(rows: Sequence[Row]) -> Iterator[Finding]:
+_NAMES = {"Ni < Nh": "wide", "Ni > Nh": "narrow", "Ni = Nh": "square"}
+
+
+def claims(rows: Sequence[Row]) -> Iterator[Claim]:
     swept = [row for row in rows if row["item"] == "distance"]
     for shape, group in groupby(swept, key=lambda row: row["shape"]):
         curve = list(group)
         values = [row["distance.corrected"] for row in curve]
         falls = all(later < earlier for earlier, later in pairwise(values))
         detail = f"from {values[0]:.4f} at Ni = {curve[0]['inputs']} to {values[-1]:.4f} at Ni = {curve[-1]['inputs']}"
-        yield Finding(f"The distance from the corrected law falls with the size, {shape}", falls, detail)
+        yield Claim(
+            claim_id("distance-falls", _NAMES[shape]),
+            f"The distance from the corrected law falls with the size, {shape}",
+            falls,
+            detail,
+        )
     if swept:
         products = [row["distance_times_inputs"] for row in swept]
         detail = f"{min(products):.2f} to {max(products):.2f}"
-        yield Finding(
-            "The distance times Ni stays between 0.05 and 0.2", min(products) > 0.05 and max(products) < 0.2, detail
+        yield Claim(
+            "distance-times-inputs",
+            "The distance times Ni stays between 0.05 and 0.2",
+            min(products) > 0.05 and max(products) < 0.2,
+            detail,
         )
         printed = [row["distance.printed"] for row in swept]
         detail = f"{min(printed):.3f} to {max(printed):.3f}"
-        yield Finding("With the printed scale 1 / Ni it is never below 0.1", min(printed) > 0.1, detail)
+        yield Claim("printed-scale", "With the printed scale 1 / Ni it is never below 0.1", min(printed) > 0.1, detail)
     for row in (row for row in rows if row["item"] == "one teacher"):
         own, averaged = row["own_distance"], row["averaged_distance"]
         claim = f"One teacher follows its own law better than the averaged one, {row['shape']}"
-        yield Finding(claim, own < averaged, f"{own:.3f} against {averaged:.3f}")
+        yield Claim(
+            claim_id("own-law", _NAMES[row["shape"]]), claim, own < averaged, f"{own:.3f} against {averaged:.3f}"
+        )
 
 
 def _histogram(title: str, item: str, shape: str, label: str) -> Histogram:
@@ -165,7 +178,7 @@ STUDY = Study(
         Check("moment_error.second", 5.0, "at_most"),
         Check("own_distance", 0.03, "at_most"),
     ),
-    findings=findings,
+    claims=claims,
     view=View(
         figures=(
             _histogram("Figure 2, 20 inputs, 40 hidden", "spectrum", "Ni < Nh", "non-zero eigenvalue"),
@@ -203,6 +216,7 @@ STUDY = Study(
     answered=Answer(
         "It depends on the scale: they do with scale 1, the nearer the larger the teacher; with the printed scale"
         " 1 / Ni the distance is never below 0.1.",
-        "+|+++++++",
+        num_claims=7,
+        cases="agrees",
     ),
 )

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from hessmap.studies import INDEX, Answer, Case, Check, Column, Finding, Lines, Mark, Row, Series, Study, View
+from hessmap.studies import INDEX, Answer, Case, Check, Claim, Column, Lines, Mark, Row, Series, Study, View, claim_id
 
 POLYNOMIALS = {
     "identity": (0, 1),
@@ -136,12 +136,12 @@ def _spectra(name: str, way: str) -> tuple[Any, Any]:
     )
 
 
-def findings(rows: Sequence[Row]) -> Iterator[Finding]:
+def claims(rows: Sequence[Row]) -> Iterator[Claim]:
     zero = [row for row in rows if row["extra"] == "zero"]
     if zero:
         same = [row for row in zero if row["spectrum_is_the_teachers"]]
         claim = "With both weights zero the spectrum is the teacher's and zeros"
-        yield Finding(claim, len(same) == len(zero), f"{len(same)} of {len(zero)} activations")
+        yield Claim("zero-same-spectrum", claim, len(same) == len(zero), f"{len(same)} of {len(zero)} activations")
     for way in WAYS[1:]:
         some = [row for row in rows if row["extra"] == way]
         if not some:
@@ -150,7 +150,7 @@ def findings(rows: Sequence[Row]) -> Iterator[Finding]:
         ratios = [row["trace_ratio"] for row in some]
         detail = f"{len(moved)} of {len(some)} activations; trace {min(ratios):.2f} to {max(ratios):.3g} times as large"
         claim = f"{way.replace('_', ' ')}: the same function has another spectrum than the teacher"
-        yield Finding(claim, len(moved) == len(some), detail)
+        yield Claim(claim_id("other-spectrum", way), claim, len(moved) == len(some), detail)
 
 
 def _rank_marks(activation: str) -> tuple[Mark, ...]:
@@ -169,7 +169,7 @@ STUDY = Study(
     cases=cases(),
     measure=measure,
     checks=(Check("num_agree", "num_cells"),),
-    findings=findings,
+    claims=claims,
     seconds=lambda case: 8.0 if case["activation"] == "quartic" else 3.0,
     view=View(
         figures=tuple(
@@ -200,6 +200,7 @@ STUDY = Study(
         "That depends on where the extra units are: with both weights zero the spectrum is the teacher's and"
         " zeros; split, or with one weight zero, the same function has another spectrum. All ranks are as"
         " predicted.",
-        "+|++++",
+        num_claims=4,
+        cases="agrees",
     ),
 )

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
-from hessmap.studies import Answer, Case, Check, Column, Finding, Lines, Row, Series, Study, View
+from hessmap.studies import Answer, Case, Check, Claim, Column, Lines, Row, Series, Study, View, claim_id
 from hessmap.studies.teacher.spectra_of_teachers import density_figure, extremes, log_density, sized_cases
 
 EPSILON = 1.0
@@ -75,7 +75,7 @@ def _coefficient_jacobian(rows: Any, outer: Any) -> Any:
     return np.concatenate([inner, np.concatenate([rows, products[:, *upper]], axis=1)], axis=0)
 
 
-def findings(rows: Sequence[Row]) -> Iterator[Finding]:
+def claims(rows: Sequence[Row]) -> Iterator[Claim]:
     square = sorted((row for row in rows if row["shape"] == "square"), key=lambda row: row["inputs"])
     if len(square) > 1:
         yield from _growth(square)
@@ -83,16 +83,18 @@ def findings(rows: Sequence[Row]) -> Iterator[Finding]:
         distance = abs(row["mean_part.mean"] - row["mean_part_expected"]) / row["mean_part_error"]
         claim = f"{row['inputs']} inputs, {row['hidden']} hidden: |J0|^2 is Nh (1 + 2/Ni) + 4 on average"
         detail = f"{row['mean_part.mean']:.2f} against {row['mean_part_expected']:.2f}, {distance:.1f} standard errors"
-        yield Finding(claim, distance < 4, detail)
+        yield Claim(claim_id("mean-part", row["inputs"], row["hidden"]), claim, distance < 4, detail)
 
 
-def _growth(square: Sequence[Row]) -> Iterator[Finding]:
+def _growth(square: Sequence[Row]) -> Iterator[Claim]:
     medians = [row["median_positive"] for row in square]
     listed = ", ".join(f"{row['inputs']}: {value:.3g}" for row, value in zip(square, medians, strict=True))
-    yield Finding("The median of the positive eigenvalues falls as N grows", _grows(medians[::-1]), listed)
+    yield Claim(
+        "median-falls", "The median of the positive eigenvalues falls as N grows", _grows(medians[::-1]), listed
+    )
     listed = ", ".join(f"{row['inputs']}: {row['top.mean']:.1f} and {row['second.mean']:.1f}" for row in square)
     holds = _grows([row["top.mean"] for row in square]) and not _grows([row["second.mean"] for row in square])
-    yield Finding("The largest eigenvalue grows with N, the second does not", holds, listed)
+    yield Claim("largest-grows", "The largest eigenvalue grows with N, the second does not", holds, listed)
 
 
 def _grows(values: Sequence[float]) -> bool:
@@ -111,7 +113,7 @@ STUDY = Study(
         Check("num_undecidable", 0),
         Check("share_between_bounds", 1.0),
     ),
-    findings=findings,
+    claims=claims,
     seconds=lambda case: 4e-10 * case["num_teachers"] * ((case["inputs"] + 1) * case["hidden"]) ** 3 + 0.2,
     view=View(
         figures=(
@@ -146,6 +148,7 @@ STUDY = Study(
     answered=Answer(
         "As many as the formula of the rank says, most of them nearing zero as N grows; the one away from all others"
         " grows with |J0|^2, which is Nh (1 + 2/Ni) + 4 on average.",
-        "+|++++++++",
+        num_claims=8,
+        cases="agrees",
     ),
 )

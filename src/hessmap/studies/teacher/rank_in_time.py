@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from hessmap.studies import Answer, Case, Check, Column, Finding, Lines, Mark, Row, Series, Study, View
+from hessmap.studies import Answer, Case, Check, Claim, Column, Lines, Mark, Row, Series, Study, View
 
 ACTIVATIONS: dict[str, str] = {
     "identity": "identity",
@@ -114,11 +114,11 @@ def _hessians(student: Any, weights: Any, teacher: Any, effective: int) -> dict[
     }
 
 
-def findings(rows: Sequence[Row]) -> Iterator[Finding]:
+def claims(rows: Sequence[Row]) -> Iterator[Claim]:
     excess = max(row["largest_excess"] for row in rows)
     claim = "The (N_eff + 1)-th eigenvalue never exceeds the norm of H_f"
     detail = f"at most by {max(excess, 0.0):.1e} of the norm of H_L, in {len(rows)} trainings of 34 times"
-    yield Finding(claim, excess < 1e-14, detail)
+    yield Claim("next-eigenvalue-small", claim, excess < 1e-14, detail)
     curved = [row for row in rows if row["activation"] != "identity"]
     if curved:
         yield _full_rank_at_start(curved)
@@ -128,20 +128,24 @@ def findings(rows: Sequence[Row]) -> Iterator[Finding]:
     negative = [row["num_negative_at_end"] for row in rows if row["has_reached"]]
     starts = [row["num_negative_at_start"] for row in rows]
     detail = f"{min(starts)} to {max(starts)} negative eigenvalues at the start"
-    yield Finding("No eigenvalue is negative at the teacher", max(negative, default=0) == 0, detail)
+    yield Claim(
+        "no-negative-at-teacher", "No eigenvalue is negative at the teacher", max(negative, default=0) == 0, detail
+    )
 
 
-def _full_rank_at_start(rows: Sequence[Row]) -> Finding:
+def _full_rank_at_start(rows: Sequence[Row]) -> Claim:
     full = sum(row["ranks.start"] == row["num_parameters"] for row in rows)
     detail = f"{full} of {len(rows)}; linear ones do not, by the formula of H_L"
-    return Finding("Non-linear students begin with a Hessian of full rank", full == len(rows), detail)
+    return Claim(
+        "full-rank-at-start", "Non-linear students begin with a Hessian of full rank", full == len(rows), detail
+    )
 
 
-def _wider_ends(rows: Sequence[Row]) -> Finding:
+def _wider_ends(rows: Sequence[Row]) -> Claim:
     ends = ", ".join(f"{row['activation']} {row['ranks.end']} ({row['teacher_effective']})" for row in rows)
     holds = all(row["teacher_effective"] <= row["ranks.end"] <= row["effective"] for row in rows)
     claim = "Wider students that reach the teacher end between the N_eff of the teacher and their own"
-    return Finding(claim, holds, f"rank at the end (N_eff of the teacher): {ends}")
+    return Claim("wider-ends", claim, holds, f"rank at the end (N_eff of the teacher): {ends}")
 
 
 STUDY = Study(
@@ -155,7 +159,7 @@ STUDY = Study(
         Check("judged.outer_product_to", "effective"),
         Check("judged.end", "effective"),
     ),
-    findings=findings,
+    claims=claims,
     seconds=6.0,
     view=View(
         figures=(
@@ -211,6 +215,7 @@ STUDY = Study(
     answered=Answer(
         "It falls to that of the teacher, which H_o has all along; non-linear students begin with full rank (24"
         " of 24), and wider ones end between the N_eff of the teacher and their own.",
-        "+|++++",
+        num_claims=4,
+        cases="agrees",
     ),
 )

@@ -161,7 +161,7 @@ def show(
     rows: Annotated[int, typer.Option(min=0, help="Lines of the table to print; 0 for all.")] = 40,
     as_json: AsJson = False,
 ) -> None:
-    """Show the verdict and the table of a study, from the store or from exported results.
+    """Show the outcomes and the table of a study, from the store or from exported results.
 
     --figure and --html write the figures, or a page with figures and table, to a file of your choice.
     """
@@ -182,7 +182,7 @@ def show(
         written.append(write_text(html, study_page(found, name)))
     if as_json:
         content = json.loads(results_text(study, found.stored))
-        echo_json({**content, "verdict": found.verdict.to_dict(), "source": found.source})
+        echo_json({**content, "outcome": found.outcome.to_dict(), "source": found.source})
         return
     from hessmap.views.study.text import collection_view
 

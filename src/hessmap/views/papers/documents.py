@@ -1,7 +1,7 @@
 """The parts of ``docs/`` that come from the registry: how each paper's page begins, and the table of its items.
 
 ``python -m hessmap.views.papers.documents docs results`` (``make papers``) writes them between two comments, and brings
-the stored verdicts up to date. A test holds the pages against the registry.
+the stored outcomes of the studies up to date. A test compares the pages with the registry.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from hessmap.papers import Item, Paper, papers, stored_verdicts
-from hessmap.papers.registry import verdicts_text
+from hessmap.papers import Item, Paper, papers, stored_outcomes
+from hessmap.papers.registry import outcomes_text
 
 BEGIN, END = "<!-- from the registry: make papers -->", "<!-- end of what comes from the registry -->"
 
@@ -59,8 +59,8 @@ def _numbers(item: Item) -> str:
 
 
 def _data(study: str) -> tuple[str, ...]:
-    stored = stored_verdicts().get(study)
-    return tuple(name for name in stored.num_cases if name) if stored else ()
+    stored = stored_outcomes().get(study)
+    return tuple(name for name in stored.data if name) if stored else ()
 
 
 def _cell(text: str) -> str:
@@ -80,10 +80,10 @@ def with_beginning(text: str, paper: Paper) -> str:
 
 
 def main(docs: Path, results: Path) -> None:
-    """Write the stored verdicts and the pages of all papers."""
+    """Write the stored outcomes and the pages of all papers."""
     target = Path(__file__).parents[2] / "papers" / "verdicts.json"
-    target.write_text(verdicts_text(results), encoding="utf-8")
-    stored_verdicts.cache_clear()
+    target.write_text(outcomes_text(results), encoding="utf-8")
+    stored_outcomes.cache_clear()
     for paper in papers():
         page = docs / paper.page
         page.write_text(with_beginning(page.read_text(encoding="utf-8"), paper), encoding="utf-8")

@@ -14,7 +14,7 @@ _DOCS = Path(__file__).resolve().parents[4] / "docs"  # of a clone; what pip ins
 
 
 def papers_page(papers: Sequence[Paper], folder: Path | None = None) -> str:
-    """Every item of these papers, with its status, evidence and stored verdicts.
+    """Every item of these papers, with its status, evidence and stored outcomes.
 
     ``folder`` is where the page will lie: inside a clone it links to the pages of ``docs/``, elsewhere it names them.
     """
@@ -26,7 +26,7 @@ def papers_page(papers: Sequence[Paper], folder: Path | None = None) -> str:
         papers=papers,
         statuses=STATUSES,
         kinds=kinds,
-        verdicts={study: study_line(study) for item in items for study in item.studies},
+        outcomes={study: study_line(study) for item in items for study in item.studies},
         num_items=len(items),
         docs=_path_to_docs(folder),
     )

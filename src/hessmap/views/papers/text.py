@@ -8,7 +8,7 @@ from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from hessmap.papers import STATUSES, Item, Paper, Status, stored_verdicts
+from hessmap.papers import STATUSES, Item, Paper, Status, stored_outcomes
 from hessmap.views.tables.contents import new_table
 
 _STYLES: dict[Status, str] = {
@@ -93,7 +93,7 @@ def named_items_view(paper: Paper, items: Sequence[Item]) -> RenderableType:
 
 
 def item_view(item: Item) -> RenderableType:
-    """Everything about an item, with the stored verdict of each of its studies."""
+    """Everything about an item, with the stored outcome of each of its studies."""
     parts: list[RenderableType] = [Text.assemble((f"{item.item}: ", "bold"), item.claim)]
     status = Text.assemble((item.status, _STYLES[item.status]), f" ({STATUSES[item.status]})")
     parts.append(_line("status", status))
@@ -111,15 +111,15 @@ def item_view(item: Item) -> RenderableType:
 
 
 def study_line(study: str) -> str:
-    """The stored verdict of a study and the data it stands on.
+    """The stored outcome of a study and the data it was measured on.
 
     >>> study_line("no/such-study")
     'no exported results'
     """
-    stored = stored_verdicts().get(study)
+    stored = stored_outcomes().get(study)
     if stored is None:
         return "no exported results"
-    data = ", ".join(f"{name} {count:,}" for name, count in stored.num_cases.items() if name)
+    data = ", ".join(f"{name} {count:,}" for name, count in stored.data.items() if name)
     return f"{stored.sentence}{f' Cases: {data}.' if data else ''}"
 
 

@@ -1,14 +1,14 @@
-"""A self-contained HTML page for a study: verdict, figures, table, and how to reproduce it."""
+"""A self-contained HTML page for a study: outcome, figures, table, and how to reproduce it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
+from hessmap.runs.claims import CaseOutcome, StudyOutcome
 from hessmap.runs.collection import Collection, shared_error
 from hessmap.runs.commands import command_line
 from hessmap.runs.encoding import case_key
-from hessmap.runs.verdict import Judgement, Verdict
 from hessmap.views.page import page
 from hessmap.views.study.figure import inline_drawings
 from hessmap.views.study.table import study_table
@@ -18,21 +18,21 @@ _MAX_LINES = 500
 
 def study_page(collection: Collection, address: str) -> str:
     """The page of a study; ``address`` is what the commands on it call the study."""
-    verdict, table = collection.verdict, study_table(collection, _MAX_LINES)
+    outcome, table = collection.outcome, study_table(collection, _MAX_LINES)
     failures = collection.stored.failures
     return page(
         "study.html.j2",
         title=collection.study.question,
         study=collection.study,
-        verdict=verdict,
-        answer=collection.study.answer(verdict),
-        findings=sorted(verdict.findings, key=lambda finding: finding.holds is not False),
-        verdict_class=_verdict_class(verdict),
+        outcome=outcome,
+        answer=collection.study.answer(outcome),
+        claims=sorted(outcome.claims, key=lambda claim: claim.holds is not False),
+        outcome_class=_outcome_class(outcome),
         figures=inline_drawings(collection),
-        judgements=(
-            ("Cases that disagree", _lines([one for one in verdict.disagreements if not one.is_conjecture])),
-            ("Counterexamples of conjectures", _lines([one for one in verdict.disagreements if one.is_conjecture])),
-            ("Cases that cannot be decided", _lines(verdict.undecidable)),
+        checked=(
+            ("Cases that disagree", _lines([one for one in outcome.disagreements if not one.is_conjecture])),
+            ("Counterexamples of conjectures", _lines([one for one in outcome.disagreements if one.is_conjecture])),
+            ("Cases that cannot be decided", _lines(outcome.undecidable)),
         ),
         failures=[{"case": failure.key, "error": shared_error(failure)} for failure in failures[:_MAX_LINES]],
         table=table,
@@ -44,22 +44,22 @@ def study_page(collection: Collection, address: str) -> str:
     )
 
 
-def _verdict_class(verdict: Verdict) -> str:
-    if verdict.fails:
+def _outcome_class(outcome: StudyOutcome) -> str:
+    if outcome.fails:
         return "fails"
-    return "holds" if verdict.holds else "open"
+    return "holds" if outcome.holds else "open"
 
 
-def _lines(judgements: Sequence[Judgement]) -> list[dict[str, str]]:
+def _lines(checked: Sequence[CaseOutcome]) -> list[dict[str, str]]:
     return [
         {
-            "case": case_key(judgement.case),
-            "name": judgement.measured_name,
-            "measured": f"{judgement.measured:.6g}",
-            "predicted": f"{judgement.predicted:.6g}",
-            "gap": "" if judgement.gap is None else f"{judgement.gap:.3g}",
+            "case": case_key(one.case),
+            "name": one.measured_name,
+            "measured": f"{one.measured:.6g}",
+            "predicted": f"{one.predicted:.6g}",
+            "gap": "" if one.gap is None else f"{one.gap:.3g}",
         }
-        for judgement in judgements[:_MAX_LINES]
+        for one in checked[:_MAX_LINES]
     ]
 
 

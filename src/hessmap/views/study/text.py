@@ -9,16 +9,16 @@ from rich.console import Group, RenderableType
 from rich.table import Table as RichTable
 from rich.text import Text
 
+from hessmap.runs.claims import CaseOutcome, Claim, StudyOutcome
 from hessmap.runs.collection import Collection
 from hessmap.runs.description import StudyDescription
 from hessmap.runs.registry import Listing
 from hessmap.runs.run import RunSummary
 from hessmap.runs.store import Summary
-from hessmap.runs.verdict import Finding, Judgement, Verdict
 from hessmap.views.study.table import study_table, words
 from hessmap.views.tables.contents import FittingTable, new_table
 
-_MAX_JUDGEMENTS = 20
+_MAX_CASES = 20
 
 
 def listing_view(listed: Sequence[Listing], summaries: Sequence[Summary]) -> RenderableType:
@@ -54,7 +54,7 @@ def summary_view(summary: RunSummary) -> RenderableType:
 
 
 def collection_view(collection: Collection, num_lines: int, written: Sequence[Path]) -> RenderableType:
-    """The question, the table, the verdict, and where the figures are."""
+    """The question, the table, the outcomes, and where the figures are."""
     shown = study_table(collection, num_lines or None)
     hidden = shown.num_left_out
     lines = f"{hidden:,} more line{'s' if hidden > 1 else ''} between these"
@@ -62,38 +62,38 @@ def collection_view(collection: Collection, num_lines: int, written: Sequence[Pa
     return Group(
         Text(collection.study.question, style="bold"),
         Text(collection.study.reference, style="dim"),
-        Text(collection.study.answer(collection.verdict), style="bold"),
+        Text(collection.study.answer(collection.outcome), style="bold"),
         FittingTable(shown),
         *more,
-        verdict_view(collection.verdict),
+        outcome_view(collection.outcome),
         *(Text(note, style="yellow") for note in collection.notes),
         Text(f"From {collection.path}.", style="dim"),
         *(Text(f"Written: {path}", overflow="fold") for path in written),
     )
 
 
-def verdict_view(verdict: Verdict) -> RenderableType:
-    """The claims that fail, the verdict in a sentence, other claims, and cases that disagree or cannot be decided."""
-    style = "bold green" if verdict.holds else "bold yellow"
-    others = [finding for finding in verdict.findings if finding.holds is not False]
-    parts = [_claim(finding) for finding in verdict.failing]
-    parts += [Text(verdict.sentence, style=style), *map(_claim, others)]
-    for judgements in (verdict.disagreements, verdict.undecidable):
-        parts += [Text(f"  {judgement.word}: {_judgement(judgement)}") for judgement in judgements[:_MAX_JUDGEMENTS]]
-        if len(judgements) > _MAX_JUDGEMENTS:
-            parts.append(Text(f"  and {len(judgements) - _MAX_JUDGEMENTS} more", style="dim"))
+def outcome_view(outcome: StudyOutcome) -> RenderableType:
+    """The claims that fail, the counts in a sentence, other claims, and cases that disagree or cannot be decided."""
+    style = "bold green" if outcome.holds else "bold yellow"
+    others = [claim for claim in outcome.claims if claim.holds is not False]
+    parts = [_claim(claim) for claim in outcome.failing]
+    parts += [Text(outcome.sentence, style=style), *map(_claim, others)]
+    for checked in (outcome.disagreements, outcome.undecidable):
+        parts += [Text(f"  {one.word}: {_case(one)}") for one in checked[:_MAX_CASES]]
+        if len(checked) > _MAX_CASES:
+            parts.append(Text(f"  and {len(checked) - _MAX_CASES} more", style="dim"))
     return Group(*parts)
 
 
-def _claim(finding: Finding) -> Text:
-    return Text(f"  {finding.outcome}: {finding.claim}{f' ({finding.detail})' if finding.detail else ''}")
+def _claim(claim: Claim) -> Text:
+    return Text(f"  {claim.outcome}: {claim.sentence}{f' ({claim.detail})' if claim.detail else ''}")
 
 
-def _judgement(judgement: Judgement) -> str:
-    case = ", ".join(f"{words(name)} {value}" for name, value in judgement.case.items())
-    gap = "" if judgement.gap is None else f", gap {judgement.gap:.3g}"
-    values = f"measured {judgement.measured:.6g}, predicted {judgement.predicted:.6g}"
-    return f"{words(judgement.measured_name)} {values}{gap} ({case})"
+def _case(checked: CaseOutcome) -> str:
+    case = ", ".join(f"{words(name)} {value}" for name, value in checked.case.items())
+    gap = "" if checked.gap is None else f", gap {checked.gap:.3g}"
+    values = f"measured {checked.measured:.6g}, predicted {checked.predicted:.6g}"
+    return f"{words(checked.measured_name)} {values}{gap} ({case})"
 
 
 def _description_lines(description: StudyDescription) -> list[tuple[str, str]]:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from functools import lru_cache
 from typing import Any
 
 from fastapi import APIRouter
 
 from hessmap.errors import require, unknown_name
-from hessmap.papers.registry import STATUSES, papers, stored_verdicts
+from hessmap.papers.registry import STATUSES, papers, stored_outcomes
 from hessmap.results.encoding import encode
 from hessmap.results.strict_json import plain
+from hessmap.runs.claims import StudyOutcome
 from hessmap.runs.collection import Collection, NoRecords, collection_from_results, collection_from_store, results_path
 from hessmap.runs.commands import command_line
 from hessmap.runs.description import study_description
@@ -21,7 +21,6 @@ from hessmap.runs.encoding import case_key, case_of_key
 from hessmap.runs.registry import Listing, find, listing
 from hessmap.runs.run import repeat_command
 from hessmap.runs.store import DEFAULT_STORE, Store
-from hessmap.runs.verdict import Verdict
 from hessmap.views.interactive.studies import study_figures
 from hessmap.views.study.table import study_table
 from hessmap.views.web.answers import Answer, shown_entry
@@ -31,7 +30,7 @@ from hessmap.views.web.reading import require_own_file, warm_up
 from hessmap.views.web.settings import Explorer
 
 _MOST_LINES = 300
-_MOST_JUDGEMENTS = 100
+_MOST_CASES = 100
 
 
 def studies_router(explorer: Explorer) -> APIRouter:
@@ -90,7 +89,7 @@ def known_study(name: str) -> str:
 
 
 def _gallery(explorer: Explorer) -> list[dict[str, Any]]:
-    """Every study: its question, the papers whose items it is about, the stored verdict, what the store holds."""
+    """Every study: its question, the papers whose items it is about, the stored outcome, what the store holds."""
     counts: dict[str, tuple[int, int]] = {}
     if explorer.store.exists():
         with Store(explorer.store) as store:
@@ -100,10 +99,10 @@ def _gallery(explorer: Explorer) -> list[dict[str, Any]]:
         for item in paper.items:
             for study in item.studies:
                 of_papers.setdefault(study, []).append(paper.number)
-    verdicts = stored_verdicts()
+    outcomes = stored_outcomes()
     shown = []
     for listed in _listing():
-        verdict = verdicts.get(listed.name)
+        outcome = outcomes.get(listed.name)
         done, failed = counts.get(listed.name, (0, 0))
         shown.append(
             {
@@ -111,10 +110,10 @@ def _gallery(explorer: Explorer) -> list[dict[str, Any]]:
                 "question": listed.question,
                 "reference": listed.reference,
                 "papers": sorted(set(of_papers.get(listed.name, []))),
-                "verdict": verdict.sentence if verdict else "",
-                "outcome": outcome_of(verdict.sentence) if verdict else "not run",
-                "data": sorted(filter(None, verdict.num_cases)) if verdict else [],
-                "num_cases": sum(verdict.num_cases.values()) if verdict else 0,
+                "verdict": outcome.sentence if outcome else "",
+                "outcome": outcome_word(outcome) if outcome else "not run",
+                "data": sorted(filter(None, outcome.data)) if outcome else [],
+                "num_cases": outcome.num_cases if outcome else 0,
                 "stored": done,
                 "failed": failed,
             }
@@ -122,24 +121,20 @@ def _gallery(explorer: Explorer) -> list[dict[str, Any]]:
     return shown
 
 
-def outcome_of(sentence: str) -> str:
-    """One word for a stored verdict: what speaks against a claim comes first, then what is open.
+def outcome_word(outcome: StudyOutcome) -> str:
+    """The stored outcome of a study in a word: what contradicts a claim comes first, then what is open.
 
-    >>> outcome_of("6 of 6 cases agree with the prediction, 2 of 2 claims hold.")
+    >>> outcome_word(StudyOutcome("a/b", 6, num_agree=6))
     'all hold'
-    >>> outcome_of("3 of 5 claims hold, 1 is inconclusive."), outcome_of("4 of 5 claims hold, 1 is inconclusive.")
-    ('some fail', 'some open')
+    >>> outcome_word(StudyOutcome("a/b", 6, num_agree=5, num_undecidable=1))
+    'some open'
     """
-    claims = re.search(r"(\d+) of (\d+) claims hold", sentence)
-    cases = re.search(r"(\d+) of (\d+) cases agree", sentence)
-    num_open = sum(map(int, re.findall(r"(\d+) (?:undecidable|is inconclusive|are inconclusive)", sentence)))
-    judged = [(int(found[1]), int(found[2])) for found in (claims, cases) if found]
-    if not judged:
+    if not outcome.num_judged and not outcome.claims:
         return "nothing to compare"
-    num_missing = sum(whole - part for part, whole in judged)
-    if num_missing > num_open:
+    if outcome.fails:
         return "some fail"
-    return "some open" if num_open else "all hold"
+    is_open = outcome.num_undecidable > 0 or any(claim.holds is None for claim in outcome.claims)
+    return "some open" if is_open else "all hold"
 
 
 def _collection(explorer: Explorer, name: str, data: str | None) -> Collection:
@@ -170,15 +165,18 @@ def _study(explorer: Explorer, name: str, data: str | None) -> dict[str, Any]:
         found = _collection(explorer, name, data)
     except NoRecords as error:
         return {**shown, "gap": str(error)}
-    verdict, contents = found.verdict, study_table(found, _MOST_LINES)
+    outcome, contents = found.outcome, study_table(found, _MOST_LINES)
     return {
         **shown,
         "has_records": True,
-        "answer": study.answer(verdict),
-        "verdict": f"{verdict.against} {verdict.sentence}".strip(),
-        "outcome": "fails" if verdict.fails else "holds" if verdict.holds else "open",
-        "findings": [{"outcome": one.outcome, "claim": one.claim, "detail": one.detail} for one in verdict.findings],
-        "judgements": _judgements(verdict),
+        "answer": study.answer(outcome),
+        "verdict": f"{outcome.against} {outcome.sentence}".strip(),
+        "outcome": "fails" if outcome.fails else "holds" if outcome.holds else "open",
+        "findings": [
+            {"id": claim.id, "outcome": claim.outcome, "claim": claim.sentence, "detail": claim.detail}
+            for claim in outcome.claims
+        ],
+        "judgements": _checked_cases(outcome),
         "figures": _figures(name, found),
         "table": table(contents),
         "hidden": contents.num_left_out,
@@ -199,8 +197,8 @@ def _figures(name: str, found: Collection) -> list[dict[str, Any]]:
     ]
 
 
-def _judgements(verdict: Verdict) -> list[dict[str, Any]]:
-    every = (*verdict.disagreements, *verdict.undecidable)
+def _checked_cases(outcome: StudyOutcome) -> list[dict[str, Any]]:
+    every = (*outcome.disagreements, *outcome.undecidable)
     return [
         {
             "outcome": one.word,
@@ -209,7 +207,7 @@ def _judgements(verdict: Verdict) -> list[dict[str, Any]]:
             "measured": f"{one.measured:.6g}",
             "predicted": f"{one.predicted:.6g}",
         }
-        for one in every[:_MOST_JUDGEMENTS]
+        for one in every[:_MOST_CASES]
     ]
 
 
