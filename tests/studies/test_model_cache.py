@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -9,11 +10,13 @@ import textwrap
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from tagged_device import tag_device
 from toy_processes import SEARCH_PATH
 
 import hessmap.training
@@ -21,7 +24,7 @@ from hessmap.datasets import gaussian_mixture
 from hessmap.errors import DataFileError
 from hessmap.networks import FullyConnected
 from hessmap.runs.model_cache import cached_model, model_key, models_folder, use_models_folder
-from hessmap.studies.trained_networks import trained_network
+from hessmap.studies.trained_networks import stored_networks, trained_network
 from patience import PATIENCE
 
 SETTINGS = {"architecture": "4-3-2", "seed": 0, "learning_rate": 0.1}
@@ -134,7 +137,7 @@ def test_a_killed_training_goes_on_to_the_same_bits(
         import os, sys
         import test_model_cache as case
         from hessmap.runs.model_cache import use_models_folder
-        from hessmap.studies.trained_networks import trained_network
+        from hessmap.studies.trained_networks import stored_networks, trained_network
         import hessmap.training
 
         use_models_folder(sys.argv[1])
@@ -189,3 +192,22 @@ def test_a_longer_training_goes_on_from_a_kept_state_to_the_same_bits(
     for one, other in zip(parts.model.parameters(), straight.model.parameters(), strict=True):
         assert torch.equal(one, other)
     assert parts.run.final_accuracy == straight.run.final_accuracy
+
+
+@pytest.mark.parametrize("device", ["cuda:0", "cuda:1", "mps"])
+def test_models_and_samples_of_another_device_are_read_on_the_cpu(models: Path, device: str) -> None:
+    straight = trained_network(NETWORK, data(), **OPTIONS)
+    for path in models.rglob("*.pt"):
+        tag_device(path, device)
+        about = path.parent / "settings.json"
+        if about.exists():
+            found = json.loads(about.read_text())
+            about.write_text(json.dumps({**found, "sha256": sha256(path.read_bytes()).hexdigest()}))
+    again = trained_network(NETWORK, data(), **OPTIONS)
+    (stored,) = stored_networks("fully connected")
+    assert stored is not None
+    for one, other, third in zip(
+        straight.model.parameters(), again.model.parameters(), stored.model.parameters(), strict=True
+    ):
+        assert torch.equal(one, other)
+        assert torch.equal(one.double(), third)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from tagged_device import tag_device
 from torch import Tensor
 from tracked import network, samples, train
 
@@ -76,6 +77,17 @@ def test_files_of_the_trainer_tell_their_epoch(folder: Path) -> None:
     found = hm.track_checkpoints(build, paths, "cross_entropy", (inputs.double(), labels), store="runs.sqlite")
     assert [point.step for point in found.points] == [1, 3]
     assert found.network == "6-5-3 tanh"
+
+
+@pytest.mark.parametrize("device", ["cuda:0", "cuda:3", "mps"])
+def test_checkpoints_of_another_device_give_the_same_track(files: list[Path], device: str) -> None:
+    found = tracked(files)
+    for file in files:
+        tag_device(file, device)
+    moved = tracked(files)
+    for one, other in zip(found.points, moved.points, strict=True):
+        assert (one.step, one.weights_hash) == (other.step, other.weights_hash)
+        assert (one.eigenvalues == other.eigenvalues).all()
 
 
 def test_weights_are_found_where_programs_keep_them(files: list[Path]) -> None:

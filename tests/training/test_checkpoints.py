@@ -4,6 +4,7 @@ import os
 
 import pytest
 import torch
+from tagged_device import tag_device
 from torch import nn
 
 from hessmap.datasets import gaussian_mixture
@@ -70,7 +71,9 @@ def test_a_finished_training_is_not_repeated_and_can_be_lengthened(tmp_path):
 def test_a_checkpoint_of_another_training_is_refused_by_the_setting_that_differs(tmp_path):
     path = tmp_path / "state.pt"
     train(noisy(), MIXTURE, epochs=1, checkpoint=path)
-    with pytest.raises(InvalidInput, match=r"learning_rate was 0\.05 and is 0\.1\. Delete the checkpoint"):
+    with pytest.raises(
+        InvalidInput, match=r"learning_rate was 0\.05 and is 0\.1\. Use these settings, or another path"
+    ):
         train(noisy(), MIXTURE, epochs=2, learning_rate=0.1, checkpoint=path)
     with pytest.raises(InvalidInput, match="data was"):
         train(noisy(), gaussian_mixture(50, 4, num_classes=3, seed=5), epochs=2, checkpoint=path)
@@ -84,8 +87,63 @@ def test_a_damaged_checkpoint_is_said_to_be_one(tmp_path, content):
     train(noisy(), MIXTURE, epochs=1, checkpoint=path)
     whole = path.read_bytes()
     path.write_bytes(whole[: len(whole) // 2] if content == "half" else content)
-    with pytest.raises(DataFileError, match=r"state\.pt is not .*Delete it to start anew"):
+    with pytest.raises(DataFileError, match=r"state\.pt is not .*truncated or was not written by torch.save: restore"):
         train(noisy(), MIXTURE, epochs=2, checkpoint=path)
+
+
+def states():
+    """What is kept in checkpoints: weights, an optimiser with its memory, random states, plain values."""
+    model = FullyConnected((4, 3)).build(seed=0)
+    optimiser = torch.optim.Adam(model.parameters())
+    model(torch.zeros(2, 4, dtype=torch.float64)).sum().backward()
+    optimiser.step()
+    return {
+        "weights": model.state_dict(),
+        "an optimiser": {"optimiser": optimiser.state_dict(), "epoch": 3},
+        "views of one storage": dict(zip("ab", torch.arange(6.0).reshape(2, 3), strict=True)),
+        "a half and an integer": {"half": torch.ones(3, dtype=torch.float16), "order": torch.arange(4)},
+    }
+
+
+@pytest.mark.parametrize("device", ["cuda:0", "cuda:7", "mps"])
+@pytest.mark.parametrize("name", states())
+def test_a_checkpoint_of_another_device_is_read_on_the_cpu(tmp_path, name, device):
+    state = states()[name]
+    save_checkpoint(tmp_path / "state.pt", state)
+    tag_device(tmp_path / "state.pt", device)
+    found = load_checkpoint(tmp_path / "state.pt")
+    torch.testing.assert_close(found, state, rtol=0, atol=0)
+
+
+def test_a_training_goes_on_from_a_checkpoint_of_another_device(tmp_path):
+    first, second = noisy(), noisy()
+    train(first, MIXTURE, epochs=2, checkpoint=tmp_path / "here.pt")
+    train(second, MIXTURE, epochs=1, checkpoint=tmp_path / "there.pt")
+    tag_device(tmp_path / "there.pt", "cuda:0")
+    train(second, MIXTURE, epochs=2, checkpoint=tmp_path / "there.pt")
+    assert states_equal(first, second)
+
+
+class Own:
+    """An object that is not unpickled."""
+
+
+@pytest.mark.parametrize("content", [{"model": torch.nn.Linear(2, 2)}, {"settings": Own()}, torch.nn.ReLU()])
+def test_a_whole_file_is_not_called_damaged(tmp_path, content):
+    torch.save(content, tmp_path / "whole.pt")
+    with pytest.raises(DataFileError, match=r"whole\.pt is not \(.*Save tensors and plain values alone") as raised:
+        load_checkpoint(tmp_path / "whole.pt")
+    assert not any(word in str(raised.value).lower() for word in ("delete", "truncated", "start anew"))
+
+
+def test_memory_that_runs_out_is_no_fault_of_the_file(tmp_path, monkeypatch):
+    def full(*arguments, **options):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    save_checkpoint(tmp_path / "state.pt", {"epoch": 1})
+    monkeypatch.setattr(torch, "load", full)
+    with pytest.raises(torch.OutOfMemoryError):
+        load_checkpoint(tmp_path / "state.pt")
 
 
 def test_a_file_of_something_else_is_no_checkpoint(tmp_path):

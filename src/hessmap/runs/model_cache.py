@@ -99,8 +99,10 @@ def _read_model(place: Path) -> Any:
     try:
         about = json.loads((place / "settings.json").read_text())
         if path.exists() and _hash(path) == about["sha256"]:
-            return torch.load(path, weights_only=True)
+            return torch.load(path, map_location="cpu", weights_only=True)
         reason = ""
+    except MemoryError:  # no fault of the files
+        raise
     except Exception as error:  # foreign bytes lead the unpickler to raise anything
         reason = f" ({type(error).__name__}: {(str(error).splitlines() or [''])[0]})"
     must = "a cached model must be as it was written"

@@ -134,7 +134,7 @@ def _stored_samples(key: str) -> Tensor | None:
     path = _samples_path(key)
     if not path.exists():
         return None
-    found: Tensor = torch.load(path, weights_only=True)
+    found: Tensor = torch.load(path, map_location="cpu", weights_only=True)
     return found
 
 
@@ -179,7 +179,7 @@ def _rebuild(place: Path, family: Family, settings: dict[str, Any]) -> StoredNet
     if inputs is None:
         return None
     text, seed = settings["architecture"], int(settings["seed"])
-    stored = torch.load(place / "model.pt", weights_only=True)
+    stored = torch.load(place / "model.pt", map_location="cpu", weights_only=True)
     try:
         model = _build(text, seed)
         model.load_state_dict(stored["parameters"])
