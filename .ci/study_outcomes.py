@@ -15,7 +15,7 @@ def study_outcomes() -> dict[str, Any]:
     """Study -> counts of cases, and one word for each claim."""
     found: dict[str, Any] = {}
     for listed in listing():
-        verdict = collection_from_results(find(listed.name), RESULTS).verdict
-        counts = (verdict.num_cases, verdict.num_agree, verdict.num_disagree, verdict.num_undecidable)
-        found[listed.name] = {"cases": list(map(int, counts)), "claims": [one.outcome for one in verdict.findings]}
+        outcome = collection_from_results(find(listed.name), RESULTS).outcome
+        counts = (outcome.num_cases, outcome.num_agree, outcome.num_disagree, outcome.num_undecidable)
+        found[listed.name] = {"cases": list(map(int, counts)), "claims": [one.outcome for one in outcome.claims]}
     return found

@@ -18,7 +18,8 @@ import pytest
 from starlette.testclient import TestClient
 
 from hessmap.runs.collection import read_results
-from hessmap.runs.encoding import case_key, encode
+from hessmap.results.encoding import encode
+from hessmap.runs.encoding import case_key
 from hessmap.runs.registry import find
 from hessmap.runs.store import Outcome, Store
 from hessmap.views.web import reading
