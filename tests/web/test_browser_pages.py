@@ -68,3 +68,22 @@ def test_a_page_that_is_sent_is_one_file(browser: Any, served: Served, tmp_path:
     assert len([address for address in asked if address.startswith("file:")]) == 1
     assert faults == []
     context.close()
+
+
+def test_broken_entries_are_named_beside_the_sound_ones(visit: Any, served: Served) -> None:
+    page = visit.page
+    broken = served.store.parent / "explorer" / "function-broken.json"
+    broken.symlink_to("/etc/passwd")
+    with Store(served.store) as store:
+        store.execute("UPDATE map SET options = '{' WHERE name = 'after'")
+    try:
+        visit.open("/function")
+        expect(page.get_by_role("alert")).to_contain_text("function-broken.json")
+        expect(page.locator("#function .verdict")).to_contain_text("samples")
+        visit.open("/maps")
+        expect(page.get_by_role("alert")).to_contain_text("'after': ")
+        expect(page.locator('a[href="/maps/before"]')).to_be_visible()
+    finally:
+        broken.unlink()
+        with Store(served.store) as store:
+            store.execute("UPDATE map SET options = NULL WHERE name = 'after'")

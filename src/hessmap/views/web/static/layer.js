@@ -24,7 +24,7 @@ export function layerDetails(place, map, which, signal) {
     ]) : h("p", { class: "note" }, "This layer has no factors."))), directionsSection(map, layer, signal)));
 }
 
-// A map keeps no eigenvectors: the network is made again by its command, in a process of its own.
+// A map keeps no eigenvectors: the network is made again from its options, in a process of its own.
 function directionsSection(map, layer, signal) {
   const place = h("div", { "aria-live": "polite" });
   function drawn(found) {
@@ -35,5 +35,5 @@ function directionsSection(map, layer, signal) {
     return [found.converged ? null : h("p", { class: "note" }, "Not converged: the residuals are larger than asked for."), chosen, h("div", { class: "two" }, shown, factors)];
   }
   const button = h("button", { type: "button", onclick: () => watched(place, button, "directions", { name: map.name, layer: layer.name }, drawn, signal) }, "Find its eigenvectors");
-  return h("section", {}, h("h3", {}, "Its sharpest directions"), h("p", { class: "note" }, "A map keeps no eigenvectors: the network is made again by the command of the map, and measured."), button, place);
+  return h("section", {}, h("h3", {}, "Its sharpest directions"), h("p", { class: "note" }, "A map keeps no eigenvectors: the network is made again from the options of the map, and measured."), button, place);
 }
