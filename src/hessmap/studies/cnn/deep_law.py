@@ -219,6 +219,7 @@ def _figures() -> Iterator[Cloud]:
         for part in PARTS:
             yield Cloud(
                 title=f"${NAMES[part]}$, {words}",
+                part=part,
                 x=f"exact.{part}",
                 y=f"bounds.{side}.{part} - exact.{part}",
                 colour="num_hidden",

@@ -8,7 +8,7 @@ from itertools import pairwise, product
 from typing import Any
 
 from hessmap.results import PARTS
-from hessmap.studies import Answer, Case, Check, Claim, Column, Lines, Mark, Row, Study, View, claim_id
+from hessmap.studies import Answer, Case, Check, Claim, Column, Lines, Mark, Reading, Row, Study, View, claim_id
 from hessmap.studies.cnn import ranks
 from hessmap.studies.hessian_ranks import NAMES, RANK_CHECKS, RANKS, curves_of, decidability_claims
 
@@ -123,7 +123,7 @@ def _figures() -> Iterator[Lines]:
             {"identity": _LINEAR[num_hidden], "relu": ranks.SERIES["relu"]},
             where={"num_hidden": num_hidden},
             note=f", {num_hidden} hidden {'layer' if num_hidden == 1 else 'layers'}",
-            reading="circles measured, lines predicted, dashes bounds of the linear network",
+            reading=Reading("measured", "predicted", "bounds of the linear network"),
             marks=(Mark("num_inputs", "inputs"),),
             x_scale="log",
         )

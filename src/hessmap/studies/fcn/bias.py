@@ -135,10 +135,10 @@ def _places(rows: Sequence[Row]) -> Iterator[Claim]:
 
 
 _DIFFERENCES = tuple(
-    Series(SYMBOLS[part], line=f"beyond_print.predicted.{part}", points=f"beyond_print.measured.{part}")
+    Series(SYMBOLS[part], line=f"beyond_print.predicted.{part}", points=f"beyond_print.measured.{part}", part=part)
     for part in PARTS
 )
-_BY_PLACE = (replace(_DIFFERENCES[-1], label="hidden layer {position} narrow"),)
+_BY_PLACE = (replace(_DIFFERENCES[-1], label="hidden layer {position} narrow", part=""),)
 _FRACTION: dict[str, Any] = {"y_label": "rank / parameters", "y_limits": (0.0, 1.03)}
 _DIFFERENCE: dict[str, Any] = {"y_label": "rank - printed formula", "marks": (Mark(0.0, "as printed", "y"),)}
 _X_LABELS = {
@@ -160,7 +160,9 @@ def _figures(data: str) -> Iterator[Lines]:
     yield panel("rank", "samples", "num_samples", RANKS, y_label="rank")
     yield panel("rank", "width", "width", RANKS, y_label="rank")
     yield panel("rank / parameters", "depth", "num_hidden", FRACTIONS, **_FRACTION)
-    yield panel("$H_L$, one narrow layer", "bottleneck", "narrow", _BY_PLACE, split="position", **_DIFFERENCE)
+    yield panel(
+        "$H_L$, one narrow layer", "bottleneck", "narrow", _BY_PLACE, part="loss", split="position", **_DIFFERENCE
+    )
     yield panel("few samples", "samples", "num_samples", _DIFFERENCES, x_scale="log", **_DIFFERENCE)
     yield panel("last bias stationary", "stationary", "narrow", _DIFFERENCES, **_DIFFERENCE)
 

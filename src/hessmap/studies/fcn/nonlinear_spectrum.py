@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from itertools import product
 from typing import Any
 
-from hessmap.results import PARTS
+from hessmap.results import PARTS, Part
 from hessmap.studies import Answer, Case, Claim, Column, Lines, Row, Series, Study, View, claim_id, grid
 from hessmap.studies.fcn import nonlinear_record as shared
 from hessmap.studies.hessian_ranks import NAMES, SYMBOLS, certified_rank_claim
@@ -92,9 +92,10 @@ def _inflation_claim(rows: Sequence[Row]) -> Claim:
     )
 
 
-def _figure(network: str, loss: str, part: str) -> Lines:
+def _figure(network: str, loss: str, part: Part) -> Lines:
     return Lines(
         title=f"{SYMBOLS[part]}, {network}, {loss.replace('_', '-')}",
+        part=part,
         where={"network": network, "loss": loss, "seed": 0},
         facet="data",
         x="place",

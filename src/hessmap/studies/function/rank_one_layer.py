@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from hessmap.studies import Answer, Case, Claim, Column, Lines, Row, Series, Study, View, claim_id, grid
+from hessmap.studies import Answer, Case, Claim, Column, Lines, Reading, Row, Series, Study, View, claim_id, grid
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -141,7 +141,7 @@ STUDY = Study(
                 x_scale="log",
                 x_label="layers L",
                 y_label="$||W||^2 / L$",
-                reading="circles measured, dashes the bound 1 + $C_N$ / L",
+                reading=Reading(points="measured", dashed="the bound 1 + $C_N$ / L"),
             ),
         ),
         table=(

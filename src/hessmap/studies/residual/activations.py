@@ -14,7 +14,7 @@ _WIDTH, _INPUTS, _OUTPUTS, _SAMPLES = 6, 4, 2, 40
 
 
 _SERIES = (
-    *(Series(SYMBOLS[part], line=f"linear.{part}", points=f"measured.{part}") for part in PARTS),
+    *(Series(SYMBOLS[part], line=f"linear.{part}", points=f"measured.{part}", part=part) for part in PARTS),
     Series("parameters", dashed="parameters"),
 )
 

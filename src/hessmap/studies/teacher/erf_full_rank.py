@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from hessmap.studies import Answer, Case, Check, Claim, Column, Lines, Row, Series, Study, View
+from hessmap.studies import Answer, Case, Check, Claim, Column, Lines, Reading, Row, Series, Study, View
 
 _SQUARE = tuple((size, size) for size in range(1, 8))
 _WIDE = ((1, 2), (1, 4), (1, 6), (1, 8), (2, 4), (2, 8), (2, 12), (2, 16), (2, 24), (2, 32), (4, 12))
@@ -69,7 +69,7 @@ STUDY = Study(
                 y_scale="log",
                 x_label="hidden units",
                 y_label="smallest eigenvalue",
-                reading="circles enclosed to 1e-6, bands over teachers",
+                reading=Reading(points="enclosed to 1e-6", bands="over teachers"),
             ),
         ),
         table=(

@@ -169,9 +169,11 @@ STUDY = Study(
                     where={"activation": activation, "student": TEACHER, "seed": 0},
                     x="time",
                     series=(
-                        Series("$H_L$", line="rank", points="rank"),  # under the others, which it often equals
-                        Series("$H_o$", points="outer_product_rank"),
-                        Series("$H_f$", points="functional_rank"),
+                        Series(
+                            "$H_L$", line="rank", points="rank", part="loss"
+                        ),  # under the others, which it often equals
+                        Series("$H_o$", points="outer_product_rank", part="outer_product"),
+                        Series("$H_f$", points="functional_rank", part="functional"),
                     ),
                     marks=(Mark("effective", r"$N_{\rm eff}$", axis="y"),),
                     x_label="time",
@@ -183,6 +185,7 @@ STUDY = Study(
             *(
                 Lines(
                     title=f"{activation}: what is left of $H_f$",
+                    part="functional",
                     where={"activation": activation, "student": TEACHER, "seed": 0},
                     x="time",
                     series=(
