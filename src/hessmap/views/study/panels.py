@@ -68,7 +68,8 @@ def matches(row: Row, where: Mapping[str, Any]) -> bool:
 class Curve:
     """Points to be joined or dotted; ``low`` and ``high`` are the extremes of the rows that were averaged.
 
-    ``part`` is the Hessian that it is of, if it is of one. ``rows`` are those behind each point; one entry alone stands behind every point of a curve of arrays.
+    ``part`` is the Hessian that it is of, if it is of one. ``rows`` are those behind each point; one entry alone stands
+    behind every point of a curve of arrays.
     ``has_others``: its series has other strokes, in the same colour. ``is_joined``: it is both the line and the points
     of its series, so that the line says nothing of its own.
     """
