@@ -81,8 +81,8 @@ def claim_claims(rows: Sequence[Row]) -> Iterator[Claim]:
         held = sum(row["held"][part] for row in rows)
         met = sum(row["met"][part] for row in rows)
         detail = f"{held:,} of {num_networks:,}; it is the rank itself for {met:,}"
-        yield Claim(
-            claim_id("not-above", part), f"No rank of {name} is above what is claimed", held == num_networks, detail
+        yield Claim.counted(
+            claim_id("not-above", part), f"No rank of {name} is above what is claimed", held, num_networks, detail
         )
     plain = [row for row in rows if row["family"] == "images"]
     if plain:

@@ -122,9 +122,8 @@ def claims(rows: Sequence[Row]) -> Iterator[Claim]:
         ]
         names = [f"{NAMES[part]} in {number}" for part, number in zip(PARTS, above, strict=True)]
         detail = f"{', '.join(names)} of {len(relu)} cases, by exact arithmetic"
-        yield Claim(
-            "relu-above-linear-bounds", "ReLU: ranks are above the bounds of the linear network", all(above), detail
-        )
+        claim = "ReLU: ranks are above the bounds of the linear network"
+        yield Claim("relu-above-linear-bounds", claim, all(above), detail)
     yield certified_rank_claim(rows)
 
 

@@ -77,10 +77,11 @@ def _unchanged_claims(linear: Sequence[Row]) -> Iterator[Claim]:
     if settled:
         num_equal = sum(all(_is_equal(step, part) for part in PARTS) for step in settled)
         detail = f"in {num_equal} of {len(settled)} steps"
-        yield Claim(
+        yield Claim.counted(
             "samples-change-nothing",
             "Linear: more samples of the same ranks change no rank",
-            num_equal == len(settled),
+            num_equal,
+            len(settled),
             detail,
         )
     changed = [before for before, after in steps if not _is_equal((before, after), "functional")]

@@ -86,19 +86,21 @@ def claims(rows: Sequence[Row]) -> Iterator[Claim]:
     if covered:
         claim = "The printed formulas hold for hidden layers without bottleneck and inputs that centring costs no rank"
         num_right = sum(map(_is_printed_right, covered))
-        yield Claim(
+        yield Claim.counted(
             "printed-where-covered",
             claim,
-            num_right == len(covered),
+            num_right,
+            len(covered),
             f"in {num_right} of {len(covered)} decidable cases",
         )
     if others:
         num_wrong = len(others) - sum(map(_is_printed_right, others))
         detail = f"in {num_wrong} of {len(others)} decidable cases"
-        yield Claim(
+        yield Claim.counted(
             "printed-wrong-elsewhere",
             "Elsewhere they miss the rank of at least one Hessian",
-            num_wrong == len(others),
+            num_wrong,
+            len(others),
             detail,
         )
     yield from _places(rows)
@@ -126,10 +128,11 @@ def _places(rows: Sequence[Row]) -> Iterator[Claim]:
     if triples:
         num_different = sum(len(set(ranks)) == 3 for ranks in triples)
         detail = f"three different ranks in {num_different} of {len(triples)} cases"
-        yield Claim(
+        yield Claim.counted(
             "place-of-bottleneck",
             "The rank of H_L depends on the place of a bottleneck",
-            num_different == len(triples),
+            num_different,
+            len(triples),
             detail,
         )
 

@@ -84,10 +84,11 @@ def _inflation_claim(rows: Sequence[Row]) -> Claim:
     above = [row for row in rows if row.number("certified.outer_product") > row["linear_formula.outer_product"]]
     ratios = [row.number("certified.outer_product") / row["linear_formula.outer_product"] for row in rows]
     detail = f"{len(above)} of {len(rows)} cases, by a factor of {min(ratios):.2g} to {max(ratios):.2g}"
-    return Claim(
+    return Claim.counted(
         "relu-rank-inflated",
         "The exact rank of H_o under ReLU exceeds the linear formula",
-        len(above) == len(rows),
+        len(above),
+        len(rows),
         detail,
     )
 

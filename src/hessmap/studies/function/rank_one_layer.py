@@ -106,10 +106,10 @@ def claims(rows: Sequence[Row]) -> Iterator[Claim]:
             yield Claim(claim_id("rank-one", name), claim, max(found) < _ZERO, f"at most {max(found):.1e}")
     claim = "Proposition 2: ||W||^2 / L of what was found is at most 1 + C_N / L"
     below = sum(row["cost_per_layer"] <= row["bound"] for row in rows)
-    yield Claim("proposition-2", claim, below == len(rows), f"{below} of {len(rows)}")
+    yield Claim.counted("proposition-2", claim, below, len(rows))
     claim = "Training from random weights ends above that from the built network: it does not find these minima"
     above = sum(row["objective.random"] > row["objective.built"] for row in rows)
-    yield Claim("random-start-ends-above", claim, above == len(rows), f"{above} of {len(rows)}")
+    yield Claim.counted("random-start-ends-above", claim, above, len(rows))
 
 
 STUDY = Study(

@@ -39,8 +39,8 @@ def measure(case: Case) -> dict[str, Any]:
 
 def claims(rows: Sequence[Row]) -> Iterator[Claim]:
     full = sum(row["certified_rank"] == row.number("predicted") for row in rows)
-    yield Claim(
-        "full-rank", "Every erf teacher has full rank, certified", full == len(rows), f"{full} of {len(rows)} teachers"
+    yield Claim.counted(
+        "full-rank", "Every erf teacher has full rank, certified", full, len(rows), f"{full} of {len(rows)} teachers"
     )
     short = [row for row in rows if row.number("rank_in_floats") < row["certified_rank"]]
     detail = ", ".join(

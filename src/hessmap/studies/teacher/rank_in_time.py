@@ -136,8 +136,8 @@ def claims(rows: Sequence[Row]) -> Iterator[Claim]:
 def _full_rank_at_start(rows: Sequence[Row]) -> Claim:
     full = sum(row["ranks.start"] == row["num_parameters"] for row in rows)
     detail = f"{full} of {len(rows)}; linear ones do not, by the formula of H_L"
-    return Claim(
-        "full-rank-at-start", "Non-linear students begin with a Hessian of full rank", full == len(rows), detail
+    return Claim.counted(
+        "full-rank-at-start", "Non-linear students begin with a Hessian of full rank", full, len(rows), detail
     )
 
 
