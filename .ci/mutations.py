@@ -41,7 +41,7 @@ RUNS = [
     "study_encoding",
     "study_registry",
     "study_run",
-    "study_source",
+    "claims",
     "model_cache",
 ]
 # Where the faults are made -> the tests that should notice; the doctests of the folder join them.

@@ -9,8 +9,8 @@ import pytest
 
 from hessmap.results import PARTS
 from hessmap.runs.collection import collection_from_results
-from hessmap.runs.registry import find
-from hessmap.studies import Lines, Row
+from hessmap.runs.registry import find, listing
+from hessmap.studies import Cloud, Lines, Row
 from hessmap.studies.cnn import deep_law, images, lenet, locality, rank_vs_channels, rank_vs_filter, rank_vs_samples
 from hessmap.studies.cnn import training as cnn_training
 from hessmap.studies.fcn import nonlinear_record, relu_bounds
@@ -36,10 +36,10 @@ def test_dashes_beside_relu_networks_are_said_to_be_of_the_linear_network(study:
     assert shown
     for figure in shown:
         assert all(series.dashed for series in figure.series if series.points)
-        assert "dashes" in figure.reading
-        assert figure.reading.endswith("of the linear network")
+        assert figure.reading.dashed.endswith("of the linear network")
     for figure in lines_of(lenet.STUDY):
-        assert figure.reading.count("bounds of the linear network") == 2
+        for said in (figure.reading.line, figure.reading.dashed):
+            assert said.startswith("bounds of the linear network")
 
 
 def test_what_is_only_bounded_is_dashed() -> None:
@@ -106,3 +106,15 @@ def test_both_sides_of_the_deep_law_have_the_same_axes() -> None:
     row = Row({}, {"exact": {"loss": (3, 4)}, "bounds": {"ours": {"loss": (3, 6)}}})
     (ours,) = [figure for figure in clouds if getattr(figure, "y", "") == "bounds.ours.loss - exact.loss"]
     assert row.array(ours.y).tolist() == [0.0, 2.0]  # type: ignore[attr-defined]
+
+
+def test_what_is_called_by_the_symbol_of_a_hessian_says_which_part_it_is() -> None:
+    """The colours come from the parts: of a series, or of a figure whose title names one Hessian."""
+    parts = {"$H_L$": "loss", "$H_o$": "outer_product", "$H_f$": "functional"}
+    for listed in listing():
+        for figure in find(listed.name).view.figures:
+            if isinstance(figure, Lines | Cloud):
+                assert figure.part == parts.get(figure.title[:5], figure.part), f"{listed.name}: {figure.title}"
+            if isinstance(figure, Lines):
+                wrong = [one.label for one in figure.series if one.part != parts.get(one.label[:5], "")]
+                assert not wrong, f"{listed.name}: {wrong}"

@@ -12,11 +12,12 @@ import toy_studies
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 
+from hessmap.results import PARTS, Part
 from hessmap.runs.collection import Collection, StoredRecords
 from hessmap.runs.view import Figure
-from hessmap.studies import Cloud, Histogram, Lines, Mark, Row, Series, Slope, Study, View
+from hessmap.studies import Cloud, Histogram, Lines, Mark, Reading, Row, Series, Slope, Study, View
 from hessmap.views.interactive.studies import panel_data
-from hessmap.views.plots.style import HESSIAN_COLOURS
+from hessmap.views.plots.style import HESSIAN_COLOURS, SERIES_COLOURS
 from hessmap.views.study.figure import draw, study_figure
 from hessmap.views.study.panels import Panel
 
@@ -76,14 +77,14 @@ TWO_STROKES = (Series("width", line="p", points="q"),)
 @pytest.mark.parametrize(
     ("series", "reading", "said"),
     [
-        (ONE_STROKE_EACH, "circles estimated, lines exact", ["exact", "estimate"]),
-        (ONE_STROKE_EACH[1:], "circles measured", ["estimate"]),
-        (ONE_STROKE_EACH[1:], "circles enclosed to 1e-6", ["estimate", "circles enclosed to 1e-6"]),
-        (TWO_STROKES, "circles exact, lines claimed", ["width", "circles exact", "lines claimed"]),
-        (TWO_STROKES, "circles exact, bands over teachers", ["width", "circles exact"]),
+        (ONE_STROKE_EACH, Reading(points="estimated", line="exact"), ["exact", "estimate"]),
+        (ONE_STROKE_EACH[1:], Reading(points="measured"), ["estimate"]),
+        (ONE_STROKE_EACH[1:], Reading(points="enclosed to 1e-6"), ["estimate", "circles enclosed to 1e-6"]),
+        (TWO_STROKES, Reading(points="exact", line="claimed"), ["width", "circles exact", "lines claimed"]),
+        (TWO_STROKES, Reading(points="exact", bands="over teachers"), ["width", "circles exact"]),
     ],
 )
-def test_a_legend_says_nothing_twice(series: tuple[Series, ...], reading: str, said: list[str]) -> None:
+def test_a_legend_says_nothing_twice(series: tuple[Series, ...], reading: Reading, said: list[str]) -> None:
     axes = drawn(Lines(title="", x="n", series=series, reading=reading), rows_of(1.0, 2.0, q=3.0))
     assert axes.get_legend_handles_labels()[1] == said
 
@@ -99,13 +100,30 @@ def test_a_legend_says_what_bands_go_over() -> None:
     assert drawn(lines, rows).get_legend_handles_labels()[1] == ["a", "bands over initialisations and seeds"]
     one_init = tuple(row for row in rows if row["init"] == 0)
     assert drawn(lines, one_init).get_legend_handles_labels()[1] == ["a", "bands over seeds"]
-    said = Lines(title="", x="n", series=lines.series, reading="bands over teachers")
+    said = Lines(title="", x="n", series=lines.series, reading=Reading(bands="over teachers"))
     assert drawn(said, one_init).get_legend_handles_labels()[1] == ["a", "bands over teachers"]
 
 
-@pytest.mark.parametrize("named", [{"title": "$H_f$, cifar10"}, {"title": "a", "y_label": "rank of $H_o$"}])
-def test_in_a_panel_of_one_hessian_no_series_has_the_colour_of_another(named: dict[str, str]) -> None:
-    lines = Lines(x="n", series=(Series("full", line="p"), Series("local", points="p")), **named)  # type: ignore[arg-type]
+@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("label", ["$H_o$", "$H_f$, measured", "rank", "the Hessian of {n} units"])
+def test_the_colour_of_a_hessian_comes_from_the_part_of_a_series_and_not_from_its_label(label: str, part: Part) -> None:
+    (axes,) = canvas_of(Lines(title="", x="n", series=(Series(label, points="p", part=part),)), rows=rows_of(1.0)).axes
+    assert {line.get_color() for line in axes.lines} == {HESSIAN_COLOURS[part]}
+    (axes,) = canvas_of(Lines(title="$H_L$", x="n", series=(Series(label, points="p"),)), rows=rows_of(1.0)).axes
+    assert {line.get_color() for line in axes.lines} == {SERIES_COLOURS[0]}
+
+
+@pytest.mark.parametrize("said", ["measured, and once more", "lines of text", "bands, dashes"])
+def test_the_text_of_a_reading_chooses_no_stroke(said: str) -> None:
+    axes = drawn(Lines(title="", x="n", series=TWO_STROKES, reading=Reading(points=said)), rows_of(1.0, q=3.0))
+    handles, labels = axes.get_legend_handles_labels()
+    assert labels == ["width", f"circles {said}"]
+    assert handles[1].get_marker() == "o"
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_in_a_panel_of_one_hessian_no_series_has_the_colour_of_another(part: Part) -> None:
+    lines = Lines(title="ranks", part=part, x="n", series=(Series("full", line="p"), Series("local", points="p")))
     (axes,) = canvas_of(lines, rows=rows_of(1.0, 2.0)).axes
     assert not set(HESSIAN_COLOURS.values()) & {line.get_color() for line in axes.lines}
 
@@ -240,14 +258,14 @@ def test_a_name_keeps_its_colour_where_there_are_more_names_than_colours() -> No
 def test_a_browser_leaves_the_colours_of_the_hessians_to_them() -> None:
     rows = tuple(Row({"n": n, "activation": kind}, {"p": float(n)}) for kind in ("identity", "relu") for n in (1, 2))
     slope = Slope(0.5, "slope 1/2", y="p", where={"activation": "relu"})
-    twice = Lines(title="", x="n", series=(Series("$H_L$, {activation}", points="p"),), split="activation")
+    twice = Lines(title="", x="n", series=(Series("$H_L$, {activation}", points="p", part="loss"),), split="activation")
     traces = panel_data(Panel(replace(twice, slopes=(slope,)), rows)).traces
     assert [(trace.label, trace.colour) for trace in traces] == [
         ("H_L, linear", "series2"),
         ("H_L, ReLU", "series3"),
         ("slope 1/2", "faint"),
     ]
-    once = Lines(title="", x="n", series=(Series("$H_o$", points="p"), Series("a", points="p")))
+    once = Lines(title="", x="n", series=(Series("$H_o$", points="p", part="outer_product"), Series("a", points="p")))
     assert [trace.colour for trace in panel_data(Panel(once, rows)).traces] == ["outer_product", "series3"]
     plain = Lines(title="", x="n", series=(Series("a", points="p"),))
     assert [trace.colour for trace in panel_data(Panel(plain, rows)).traces] == ["series0"]

@@ -103,18 +103,15 @@ def test_again_replaces_the_records(store_path: Path, monkeypatch: pytest.Monkey
         assert len(store.rows("toy/square", 1)) == 8
 
 
-def test_changed_code_without_a_new_version_is_said(store_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert run_here("SQUARE", store_path).notes == ()
-    monkeypatch.setattr("hessmap.runs.plan.source_hash", lambda study: "another")
-    (note,) = run_here("SQUARE", store_path).notes
-    assert note.startswith("The study's code has changed since some of its stored records; raise its version")
-
-
-def test_a_store_with_the_hash_of_a_file_that_has_moved_says_nothing(store_path: Path) -> None:
+def test_a_new_version_is_run_again_and_changed_code_alone_is_not(
+    store_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run_here("SQUARE", store_path)
-    with sqlite3.connect(store_path) as client:
-        client.execute("UPDATE provenance SET content = replace(content, 'study_code', 'study_source')")
-    assert run_here("SQUARE", store_path).notes == ()
+    changed = replace(toy_studies.SQUARE, measure=lambda case: {"square": -1})
+    monkeypatch.setattr(toy_studies, "SQUARE", changed)
+    assert counts(run_here("SQUARE", store_path)) == (8, 0, 0, 0)
+    monkeypatch.setattr(toy_studies, "SQUARE", replace(changed, version=2))
+    assert counts(run_here("SQUARE", store_path)) == (0, 8, 0, 0)
 
 
 def test_what_cannot_be_stored_fails_that_case_alone(store_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

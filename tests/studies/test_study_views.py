@@ -320,7 +320,10 @@ def test_the_ink_of_inline_drawings_is_the_ink_of_the_page() -> None:
 
 def test_a_legend_says_what_circles_and_lines_are_and_hessians_have_their_colours() -> None:
     rows = [Row({"n": n}, {"p": n, "m": n, "q": 2 * n}) for n in (1, 2, 3)]
-    series = (Series("$H_o$", line="p", points="m"), Series("$H_L$", line="q", points="q"))
+    series = (
+        Series("$H_o$", line="p", points="m", part="outer_product"),
+        Series("$H_L$", line="q", points="q", part="loss"),
+    )
     axes = Figure().add_subplot()
     draw(axes, Panel(Lines(title="", x="n", series=series), tuple(rows)))
     handles, labels = axes.get_legend_handles_labels()
@@ -336,11 +339,11 @@ def test_one_hessian_under_two_activations_has_one_colour_and_two_shapes() -> No
     rows = tuple(
         Row({"n": n, "activation": kind}, {"m": n, "p": n}) for kind in ("identity", "relu") for n in (1.0, 2.0)
     )
-    one = Lines(title="", x="n", series=(Series("$H_L$, {activation}", points="m"),), split="activation")
+    one = Lines(title="", x="n", series=(Series("$H_L$, {activation}", points="m", part="loss"),), split="activation")
     (axes,) = study_figure(collection_of(one, rows=rows)).axes
     assert {line.get_color() for line in axes.lines} == {HESSIAN_COLOURS["loss"]}
     assert [line.get_marker() for line in axes.get_legend_handles_labels()[0]] == ["o", "s"]
-    both = replace(one, series=(Series("$H_L$, {activation}", points="m", line="p"),))
+    both = replace(one, series=(Series("$H_L$, {activation}", points="m", line="p", part="loss"),))
     (axes,) = study_figure(collection_of(both, rows=rows)).axes
     handles, labels = axes.get_legend_handles_labels()
     assert labels == ["$H_L$, linear", "$H_L$, ReLU", "markers measured", "lines predicted"]

@@ -4,13 +4,13 @@ import os
 
 import pytest
 import torch
-from tagged_device import tag_device
 from torch import nn
 
 from hessmap.datasets import gaussian_mixture
 from hessmap.errors import DataFileError, InvalidInput
 from hessmap.networks import FullyConnected
 from hessmap.training import load_checkpoint, save_checkpoint, train
+from tagged_device import tag_device
 
 MIXTURE = gaussian_mixture(50, 4, num_classes=3, separation=2.0)
 

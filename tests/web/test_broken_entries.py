@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from hessmap.runs.collection import read_results
 from hessmap.results.encoding import encode
+from hessmap.runs.collection import read_results
 from hessmap.runs.encoding import case_key
 from hessmap.runs.registry import find
 from hessmap.runs.store import Outcome, Store

@@ -41,13 +41,16 @@ def model_key(settings: Mapping[str, Any]) -> str:
     return hashlib.sha256(f"{CACHE_VERSION}:{case_key(settings)}".encode()).hexdigest()[:32]
 
 
-def cached_model(settings: Mapping[str, Any], train: Callable[[Path], Any]) -> Any:
+def cached_model(
+    settings: Mapping[str, Any], train: Callable[[Path], Any], network: Mapping[str, Any] | None = None
+) -> Any:
     """What ``train(checkpoints)`` returns for these settings, from the cache where it is there.
 
     ``settings`` holds everything that decides the outcome: architecture, data and its hash, training, seed, the
     version of the recipe. ``train`` is given a folder for its checkpoints, which still holds those of a training that
     was killed, and returns tensors, numbers and strings in dictionaries and lists (a state_dict). Of several
-    processes that want the same model one trains, and the others wait.
+    processes that want the same model one trains, and the others wait. ``network`` describes the network in JSON and is
+    kept beside the settings, so that it can be built again from the cache alone; it is not a part of the address.
     """
     place = models_folder() / model_key(settings)
     if not _is_complete(place):
@@ -57,7 +60,7 @@ def cached_model(settings: Mapping[str, Any], train: Callable[[Path], Any]) -> A
                 checkpoints = place / "checkpoints"
                 checkpoints.mkdir(exist_ok=True)
                 started = time.perf_counter()
-                _write_model(place, settings, train(checkpoints), time.perf_counter() - started)
+                _write_model(place, settings, network, train(checkpoints), time.perf_counter() - started)
                 shutil.rmtree(checkpoints)
     return _read_model(place)
 
@@ -73,12 +76,16 @@ def _exclusive_lock(path: Path) -> Iterator[None]:
         yield
 
 
-def _write_model(place: Path, settings: Mapping[str, Any], model: Any, seconds: float) -> None:
+def _write_model(
+    place: Path, settings: Mapping[str, Any], network: Mapping[str, Any] | None, model: Any, seconds: float
+) -> None:
     import torch
 
     fresh = place / "model.pt.new"
     torch.save(model, fresh)
     about = {"settings": dict(settings), "sha256": _hash(fresh), "seconds": seconds, "cache_version": CACHE_VERSION}
+    if network is not None:
+        about["network"] = dict(network)
     _replace(fresh, place / "model.pt")
     note = place / "settings.json.new"
     note.write_text(json.dumps(about, indent=1, sort_keys=True))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
@@ -14,7 +13,6 @@ from hessmap.results import data_hash
 from hessmap.runs.encoding import case_key, case_of_key
 from hessmap.runs.store import Store
 from hessmap.runs.study import Case, Study
-from hessmap.runs.study_source import source_hash
 
 _FIRST_DRAW = {"gaussian": {"num_samples": 8, "dim": 4}}
 _CASES_PER_WORKER = 20  # from here on the clock on the wall is the better witness
@@ -57,7 +55,7 @@ def run_plan(
     pending = wanted if again else tuple(key for key in wanted if stored.get(key) not in skip and key not in elsewhere)
     skipped = set(wanted) - set(pending)
     num_failed = sum(stored.get(key) == "failed" for key in skipped)
-    notes = (*_notes_on_failures(num_failed), *_notes_on_source(study, store))
+    notes = _notes_on_failures(num_failed)
     return Plan(study, chosen, content_hash, keys, pending, len(skipped), notes)
 
 
@@ -107,15 +105,6 @@ def _notes_on_failures(num_failed: int) -> tuple[str, ...]:
     if not num_failed:
         return ()
     return (f"Failed in an earlier run and skipped: {num_failed}; --retry-failed takes them again.",)
-
-
-def _notes_on_source(study: Study, store: Store) -> tuple[str, ...]:
-    """Stores of version 0.1.0 have a hash of the study's file, which says nothing once the file has moved."""
-    provenances = map(json.loads, store.provenances(study.name, study.version))
-    before = {content["study_code"] for content in provenances if "study_code" in content}
-    if not before - {source_hash(study)}:
-        return ()
-    return ("The study's code has changed since some of its stored records; raise its version to run them again.",)
 
 
 class RemainingTime:

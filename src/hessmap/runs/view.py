@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from hessmap.results import Part
+
 Scale = Literal["linear", "log", "symlog"]
 Limits = tuple[float | None, float | None]  # None: as far as the data go
 INDEX = "index"
@@ -21,12 +23,24 @@ class Series:
     """One colour of a figure: what is predicted is a ``line``, what is measured ``points``, a bound ``dashed``.
 
     Each is a name, or empty where there is nothing to draw. ``label`` may hold fields of the case: "{activation}".
+    A series of one of the three Hessians names it as its ``part`` and is drawn in the colour of that Hessian.
     """
 
     label: str
     line: str = ""
     points: str = ""
     dashed: str = ""
+    part: Part | Literal[""] = ""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What the circles, lines, dashes and bands of a figure are; empty where nothing is to be said of them."""
+
+    points: str = ""
+    line: str = ""
+    dashed: str = ""
+    bands: str = ""
 
 
 @dataclass(frozen=True)
@@ -60,10 +74,13 @@ class Slope:
 class Figure:
     """What all kinds of figures share.
 
-    ``where`` keeps the rows whose fields have these values, ``facet`` names a field with one panel per value.
+    ``where`` keeps the rows whose fields have these values, ``facet`` names a field with one panel per value. A figure
+    that is about one of the three Hessians alone names it as its ``part``: its series then have none of the colours of
+    the Hessians, because blue in a figure of $H_f$ would be read as $H_o$.
     """
 
     title: str
+    part: Part | Literal[""] = ""
     where: Mapping[str, Any] = field(default_factory=dict)
     facet: str = ""
     x_label: str = ""
@@ -80,14 +97,14 @@ class Lines(Figure):
     """Series over ``x``: numbers over a field of the case, or arrays over an array or over their ``"index"`` (from 1).
 
     ``split`` names a field: every series is drawn once for each of its values. ``reading`` is what the legend says of
-    circles, lines and dashes, where it is not that they are measured, predicted and bounds; what bands go over it says
-    by itself. ``slopes`` are lines of growth to compare with.
+    circles, lines and dashes, where it is not that they are measured, predicted and bounds; what bands go over is found
+    in the rows. ``slopes`` are lines of growth to compare with.
     """
 
     x: str
     series: tuple[Series, ...]
     split: str = ""
-    reading: str = ""
+    reading: Reading = Reading()
     slopes: tuple[Slope, ...] = ()
 
 

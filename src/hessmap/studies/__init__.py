@@ -6,7 +6,7 @@
 from hessmap.runs.claims import FEWEST, Answer, Check, Claim, StudyOutcome, claim_id
 from hessmap.runs.row import Row
 from hessmap.runs.study import Case, Study, grid
-from hessmap.runs.view import INDEX, Cloud, Column, Heatmap, Histogram, Lines, Mark, Plane, Series, Slope, View
+from hessmap.runs.view import INDEX, Cloud, Column, Heatmap, Histogram, Lines, Mark, Plane, Reading, Series, Slope, View
 
 __all__ = [
     "FEWEST",
@@ -22,6 +22,7 @@ __all__ = [
     "Lines",
     "Mark",
     "Plane",
+    "Reading",
     "Row",
     "Series",
     "Slope",

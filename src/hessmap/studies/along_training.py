@@ -231,7 +231,7 @@ def figures(
     weights = tuple(Series(f"$W^{number}$", points=f"weight_ranks.layer_{number}") for number in layers)
     sizes = {"loss": "risk", r"$\|H_f\| / \|H_L\|$": "functional_share"}
     series = tuple(Series(label, points=field) for label, field in sizes.items())
-    ranks = tuple(Series(SYMBOLS[part], points=f"ranks.{part}") for part in PARTS)
+    ranks = tuple(Series(SYMBOLS[part], points=f"ranks.{part}", part=part) for part in PARTS)
     title = f"{name}, {data}"
     return (
         Lines(title=f"{title}: weights", series=weights, y_label="rank", y_limits=rank_limits, **common),
@@ -256,7 +256,9 @@ def critical_points_figure(title: str, scenario: str, predicted: str, x: str, x_
         where={"scenario": scenario},
         facet="data",
         x=x,
-        series=tuple(Series(SYMBOLS[part], line=f"{predicted}.{part}", points=f"final.{part}") for part in PARTS),
+        series=tuple(
+            Series(SYMBOLS[part], line=f"{predicted}.{part}", points=f"final.{part}", part=part) for part in PARTS
+        ),
         x_label=x_label,
         y_label="rank",
     )

@@ -15,12 +15,13 @@ if TYPE_CHECKING:
 
 # Exact elimination takes the entries as Python integers: some GB beyond this size.
 LARGEST_CERTIFIED = 3000
-NAMES = {"outer_product": "H_o", "functional": "H_f", "loss": "H_L"}
-SYMBOLS = {part: f"${name}$" for part, name in NAMES.items()}
+NAMES: dict[Part, str] = {"outer_product": "H_o", "functional": "H_f", "loss": "H_L"}
+SYMBOLS: dict[Part, str] = {part: f"${name}$" for part, name in NAMES.items()}
 RANK_CHECKS = tuple(Check(f"measured.{part}", f"predicted.{part}") for part in PARTS)
-RANKS = tuple(Series(SYMBOLS[part], line=f"predicted.{part}", points=f"measured.{part}") for part in PARTS)
+RANKS = tuple(Series(SYMBOLS[part], line=f"predicted.{part}", points=f"measured.{part}", part=part) for part in PARTS)
 FRACTIONS = tuple(
-    Series(SYMBOLS[part], line=f"predicted_fraction.{part}", points=f"measured_fraction.{part}") for part in PARTS
+    Series(SYMBOLS[part], line=f"predicted_fraction.{part}", points=f"measured_fraction.{part}", part=part)
+    for part in PARTS
 )
 
 CLAIM_CHECKS = tuple(Check(f"held.{part}", "num_networks", "equal") for part in PARTS)

@@ -6,12 +6,11 @@ the data: a stored model can be built again and asked without the study that tra
 
 from __future__ import annotations
 
-import ast
 import json
 import os
 import shutil
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
@@ -29,14 +28,10 @@ RECIPE_VERSION = 1
 NUM_STORED_SAMPLES = 300
 Family = Literal["fully connected", "convolutional", "zoo", "penalised"]
 FAMILIES: tuple[Family, ...] = ("fully connected", "convolutional", "zoo", "penalised")
-_FAMILY_OF: dict[str, Family] = {
-    "FullyConnected": "fully connected", "Convolutional": "convolutional", "LocallyConnected": "convolutional",
-    "ZooNetwork": "zoo",
-}  # fmt: skip
 
 
 class Architecture(Protocol):
-    """A frozen description whose repr says everything about it."""
+    """A frozen description of a network: one of `hessmap.networks`, which `parse_network` reads back, or of the zoo."""
 
     def build(self, seed: int = 0, init: str = "gaussian") -> nn.Module: ...
 
@@ -85,7 +80,7 @@ def trained_network(
         "init": init,
         **{f"training.{name}": repr(value) if callable(value) else value for name, value in training.items()},
     }
-    stored = cached_model(settings, fit)
+    stored = cached_model(settings, fit, described(architecture))
     store_samples(settings["data"], data.inputs)
     model = architecture.build(seed=seed, init=init)
     model.load_state_dict(stored["parameters"])
@@ -154,51 +149,74 @@ class StoredNetwork:
     inputs: Tensor
 
 
+def described(architecture: Architecture) -> dict[str, Any]:
+    """An architecture in JSON, as ``architecture_of`` reads it back.
+
+    >>> from hessmap.networks import FullyConnected
+    >>> described(FullyConnected((64, 30, 10), activation="relu"))
+    {'network': '64-30-10 relu'}
+    """
+    from hessmap.studies.layers.trained_layers import ZooNetwork
+
+    if isinstance(architecture, ZooNetwork):
+        return {"zoo": asdict(architecture)}
+    return {"network": str(architecture)}
+
+
+def architecture_of(description: Mapping[str, Any]) -> Architecture:
+    """The architecture that ``described`` describes."""
+    from hessmap.networks import parse_network
+    from hessmap.studies.layers.trained_layers import ZooNetwork
+
+    if "zoo" in description:
+        fields = description["zoo"]
+        return ZooNetwork(**{**fields, "image_shape": tuple(fields["image_shape"])})
+    return parse_network(description["network"])
+
+
 def stored_networks(family: Family) -> Iterator[StoredNetwork | None]:
     """The networks of a family, in the order of their keys; None for one that cannot be built again."""
     for path in sorted(models_folder().glob("*/settings.json")):
-        settings = json.loads(path.read_text())["settings"]
-        if family_of(settings) == family:
-            yield _rebuild(path.parent, family, settings)
+        about = json.loads(path.read_text())
+        if "network" in about:
+            architecture = architecture_of(about["network"])
+            if family_of(architecture, about["settings"]) == family:
+                yield _rebuild(path.parent, family, architecture, about["settings"])
 
 
-def family_of(settings: dict[str, Any]) -> Family | None:
-    """By the architecture's name; networks trained with an l2 penalty on all parameters are a family of their own.
+def family_of(architecture: Architecture, settings: Mapping[str, Any]) -> Family | None:
+    """By the kind of network; networks trained with an l2 penalty on all parameters are a family of their own.
 
-    >>> family_of({"architecture": "FullyConnected(widths=(2, 3))"})
-    'fully connected'
+    >>> from hessmap.networks import FullyConnected
+    >>> family_of(FullyConnected((2, 3)), {}), family_of(FullyConnected((2, 3)), {"ridge": 0.1})
+    ('fully connected', 'penalised')
     """
-    kind = _FAMILY_OF.get(str(settings.get("architecture", "")).partition("(")[0])
-    return "penalised" if kind and "ridge" in settings else kind
+    from hessmap.networks import Convolutional, FullyConnected, LocallyConnected
+    from hessmap.studies.layers.trained_layers import ZooNetwork
+
+    if "ridge" in settings:
+        return "penalised"
+    kinds: dict[Family, tuple[type, ...]] = {
+        "fully connected": (FullyConnected,),
+        "convolutional": (Convolutional, LocallyConnected),
+        "zoo": (ZooNetwork,),
+    }
+    return next((family for family, types in kinds.items() if isinstance(architecture, types)), None)
 
 
-def _rebuild(place: Path, family: Family, settings: dict[str, Any]) -> StoredNetwork | None:
+def _rebuild(
+    place: Path, family: Family, architecture: Architecture, settings: Mapping[str, Any]
+) -> StoredNetwork | None:
     import torch
 
     inputs = _stored_samples(settings["data"])
     if inputs is None:
         return None
-    text, seed = settings["architecture"], int(settings["seed"])
+    seed = int(settings["seed"])
     stored = torch.load(place / "model.pt", map_location="cpu", weights_only=True)
     try:
-        model = _build(text, seed)
+        model = architecture.build(seed=seed)
         model.load_state_dict(stored["parameters"])
     except (HessmapError, KeyError, TypeError, RuntimeError):  # of another version, or another record
         return None
-    return StoredNetwork(place.name, family, text, seed, model.double().eval(), inputs.double())
-
-
-def _build(text: str, seed: int) -> nn.Module:
-    """The model of an architecture that is written as a call with plain values."""
-    call = ast.parse(text, mode="eval").body
-    assert isinstance(call, ast.Call)
-    assert isinstance(call.func, ast.Name)
-    given = {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in call.keywords}
-    if call.func.id == "ZooNetwork":
-        from hessmap.studies.layers.trained_layers import ZooNetwork
-
-        return ZooNetwork(**given).build(seed=seed)
-    from hessmap import networks
-
-    built: nn.Module = getattr(networks, call.func.id)(**given).build(seed=seed)
-    return built
+    return StoredNetwork(place.name, family, str(architecture), seed, model.double().eval(), inputs.double())

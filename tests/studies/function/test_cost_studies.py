@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from hessmap.networks import FullyConnected
+from hessmap.networks import FullyConnected, Polynomial, parse_network
 from hessmap.results.encoding import decode, encode
 from hessmap.studies import Row, Study
 from hessmap.studies.function import balance, krr, linear_cost, schatten, trained_zoo
-from hessmap.studies.trained_networks import family_of, stored_networks, trained_network
+from hessmap.studies.layers.trained_layers import ZooNetwork
+from hessmap.studies.trained_networks import (
+    architecture_of,
+    described,
+    family_of,
+    stored_networks,
+    trained_network,
+)
 
 
 def measured(study: Study, **fields: Any) -> list[Row]:
@@ -108,8 +116,25 @@ def test_stored_networks_are_built_again_with_their_samples() -> None:
     assert torch.equal(found.inputs, data.inputs)
     assert torch.equal(found.model(data.inputs), model(data.inputs))
     assert list(stored_networks("zoo")) == []
-    assert family_of({"architecture": repr(network), "ridge": 0.1}) == "penalised"
-    assert family_of({"recipe": "course"}) is None
+
+
+@pytest.mark.parametrize(
+    ("network", "family"),
+    [
+        (FullyConnected((4, 3, 2), bias=True, activation="tanh"), "fully connected"),
+        (FullyConnected((4, 3, 2), activation=Polynomial((0.0, 1.0, 0.5))), "fully connected"),
+        (parse_network("conv-1x20-8x3-16x3-10 relu"), "convolutional"),
+        (parse_network("local-5x4-3-10 shared"), "convolutional"),
+        (ZooNetwork("LeNet5", (1, 28, 28)), "zoo"),
+        (ZooNetwork("LeNet5", (3, 32, 32), num_classes=100), "zoo"),
+    ],
+    ids=str,
+)
+def test_a_network_is_found_again_by_its_own_description(network: Any, family: str) -> None:
+    description = json.loads(json.dumps(described(network)))
+    assert architecture_of(description) == network
+    assert family_of(network, {}) == family
+    assert family_of(network, {"ridge": 0.1}) == "penalised"
 
 
 def test_the_zoo_measures_what_is_cached_and_tells_contradictions(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,6 @@ from hessmap.results.encoding import encode
 from hessmap.runs.encoding import case_of_key
 from hessmap.runs.store import Outcome
 from hessmap.runs.study import Study
-from hessmap.runs.study_source import source_hash
 
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 # glibc gives memory back to the system as soon as it is freed and asks for it again at the next batch; the first touch
@@ -35,15 +34,14 @@ def case_outcome(study: Study, key: str) -> Outcome:
         record = _record_text(study, key)
     except (Exception, SystemExit) as raised:
         error = f"{_last_line(raised)}\n{traceback.format_exc()}"
-    return Outcome(key, record, error, time.perf_counter() - started, provenance_of(study))
+    return Outcome(key, record, error, time.perf_counter() - started, provenance_text())
 
 
-@functools.lru_cache(maxsize=64)
-def provenance_of(study: Study) -> str:
-    """Versions and the hash of the study's code, as JSON; the moment is kept with each result."""
+@functools.cache
+def provenance_text() -> str:
+    """The versions of Python and of packages, as JSON; the moment is kept with each result."""
     made_with = provenance()
-    content = {"versions": made_with.versions, "dtype": made_with.dtype, "study_code": source_hash(study)}
-    return json.dumps(content, sort_keys=True)
+    return json.dumps({"versions": made_with.versions, "dtype": made_with.dtype}, sort_keys=True)
 
 
 def thread_environment(threads: int) -> dict[str, str]:

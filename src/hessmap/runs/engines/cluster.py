@@ -15,7 +15,7 @@ from threading import Event
 from typing import Any
 
 from hessmap.errors import HessmapError, sentence
-from hessmap.runs.engines.case import case_outcome, limit_threads, provenance_of
+from hessmap.runs.engines.case import case_outcome, limit_threads, provenance_text
 from hessmap.runs.registry import find
 from hessmap.runs.store import Outcome
 from hessmap.runs.study import Study
@@ -86,7 +86,7 @@ class Cluster:
             return outcome
         error = future.exception() if future.status == "error" else None
         if isinstance(error, KilledWorker):
-            return Outcome(key, None, f"KilledWorker: {error}", 0.0, provenance_of(self._study))
+            return Outcome(key, None, f"KilledWorker: {error}", 0.0, provenance_text())
         raise self._lost_worker_error(f"a case ended with {error!r}" if error else "it is gone")
 
     def _lost_worker_error(self, got: str) -> ClusterError:

@@ -16,7 +16,7 @@ from pathlib import Path
 from threading import Event
 
 from hessmap.errors import HessmapError, sentence
-from hessmap.runs.engines.case import KEPT_MEMORY, provenance_of, thread_environment
+from hessmap.runs.engines.case import KEPT_MEMORY, provenance_text, thread_environment
 from hessmap.runs.store import Outcome
 from hessmap.runs.study import Study
 
@@ -207,7 +207,7 @@ class Processes:
     def _failure(self, key: str, code: int, words: str) -> Outcome:
         times = f"{_ATTEMPTS} times out of {_ATTEMPTS}"
         error = f"WorkerDied: the worker process ended with {ending_of(code)}, {times}\n{words}"
-        return Outcome(key, None, error, 0.0, provenance_of(self._study), _ATTEMPTS)
+        return Outcome(key, None, error, 0.0, provenance_text(), _ATTEMPTS)
 
 
 def _workers_with_news(workers: Sequence[Worker]) -> list[Worker]:

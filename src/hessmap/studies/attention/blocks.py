@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hessmap.results import Part
 from hessmap.studies import Answer, Case, Check, Claim, Lines, Row, Series, Study, View, claim_id, grid
 
 if TYPE_CHECKING:
@@ -25,7 +26,10 @@ BLOCK_NAMES = {
     "kv": "keys and values",
 }
 # Powers of the scale at a fixed attention matrix and a fixed residual, from the closed forms.
-_POWERS = {"outer_product": {"qq": 6, "qk": 6, "qv": 4, "vv": 2}, "functional": {"qq": 5, "qk": 3, "qv": 3}}
+_POWERS: dict[Part, dict[str, int]] = {
+    "outer_product": {"qq": 6, "qk": 6, "qv": 4, "vv": 2},
+    "functional": {"qq": 5, "qk": 3, "qv": 3},
+}
 _WIDTH, _KEYS, _VALUES, _TOKENS, _SAMPLES = 6, 3, 4, 5, 8
 _SMALL = 1e-4  # times the weights: attention stays even and outputs stay small beside the targets at every scale
 
@@ -106,6 +110,7 @@ STUDY = Study(
         figures=tuple(
             Lines(
                 title=f"{symbol}, {words}",
+                part=part,
                 x="scale",
                 series=tuple(
                     Series(BLOCK_NAMES[name], line=f"{part}.{name}", points=f"{part}.{name}") for name in powers

@@ -86,7 +86,7 @@ STUDY = Study(
                 x="temperature",
                 x_scale="log",
                 y_scale="log",
-                series=tuple(Series(f"${name}$", points=f"smallest.{part}") for part, name in NAMES.items()),
+                series=tuple(Series(f"${name}$", points=f"smallest.{part}", part=part) for part, name in NAMES.items()),
             ),
         ),
         table=(

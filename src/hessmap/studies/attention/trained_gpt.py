@@ -7,6 +7,7 @@ from functools import lru_cache
 from math import log
 from typing import TYPE_CHECKING, Any
 
+from hessmap.results import Part
 from hessmap.studies import Answer, Case, Claim, Lines, Row, Series, Study, View, grid
 from hessmap.studies.attention.blocks import BLOCK_NAMES
 
@@ -19,7 +20,7 @@ _LAYERS = {"q": "query.weight", "k": "key.weight", "v": "value.weight"}
 _BLOCKS = ("qq", "kk", "vv", "qk", "qv", "kv")
 # Powers of the scale where attention is even and the residual fixed (study attention/blocks).
 _EVEN = {"qq": 6.0, "kk": 6.0, "qk": 6.0, "qv": 4.0, "kv": 4.0, "vv": 2.0}
-_PARTS = {"outer_product": "$H_o$", "functional": "$H_f$"}
+_PARTS: dict[Part, str] = {"outer_product": "$H_o$", "functional": "$H_f$"}
 
 
 def measure(case: Case) -> dict[str, Any]:
@@ -153,6 +154,7 @@ STUDY = Study(
         figures=tuple(
             Lines(
                 title=f"{symbol} of a trained GPT, {words}",
+                part=part,
                 x="scale",
                 series=tuple(
                     Series(label, line=f"{part}.{name}", points=f"{part}.{name}") for name, label in BLOCK_NAMES.items()

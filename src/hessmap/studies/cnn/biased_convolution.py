@@ -48,10 +48,11 @@ def claims(rows: Sequence[Row]) -> Iterator[Claim]:
     total = sum(row["num_networks"] for row in rows)
     for part, name in (("functional", "H_f"), ("loss", "H_L")):
         right = sum(row["right"][part] for row in rows)
-        yield Claim(
+        yield Claim.counted(
             claim_id("formula", part),
             f"The formula gives the rank of {name}",
-            right == total,
+            right,
+            total,
             f"{right:,} of {total:,} networks",
         )
 

@@ -186,11 +186,11 @@ def claims(rows: Sequence[Row]) -> Iterator[Claim]:
     """The law is exact, every bound holds, and how often each is reached."""
     num_networks = sum(row["num_networks"] for row in rows)
     right = sum(row["law_right"] for row in rows)
-    yield Claim(
+    yield Claim.counted(
         "law",
         "The law of H_o is right on every network that was tried",
-        right == num_networks,
-        f"{right:,} of {num_networks:,}",
+        right,
+        num_networks,
     )
     for side, words in SIDES.items():
         below = sum(by < 0 for part in PARTS for by in _excess(rows, side, part))
@@ -219,6 +219,7 @@ def _figures() -> Iterator[Cloud]:
         for part in PARTS:
             yield Cloud(
                 title=f"${NAMES[part]}$, {words}",
+                part=part,
                 x=f"exact.{part}",
                 y=f"bounds.{side}.{part} - exact.{part}",
                 colour="num_hidden",

@@ -13,7 +13,7 @@ from typing import Any
 
 from hessmap.networks import Architecture, Convolutional, ImageConvolutional, parse_network
 from hessmap.results import PARTS
-from hessmap.studies import Answer, Case, Check, Claim, Column, Lines, Row, Series, Study, View, claim_id, grid
+from hessmap.studies import Answer, Case, Check, Claim, Column, Lines, Reading, Row, Series, Study, View, claim_id, grid
 from hessmap.studies.cnn.claims import claims_of_networks
 from hessmap.studies.cnn.rank_vs_channels import power_law
 from hessmap.studies.hessian_ranks import CLAIM_CHECKS, NAMES, SYMBOLS, claims_view
@@ -81,8 +81,8 @@ def claim_claims(rows: Sequence[Row]) -> Iterator[Claim]:
         held = sum(row["held"][part] for row in rows)
         met = sum(row["met"][part] for row in rows)
         detail = f"{held:,} of {num_networks:,}; it is the rank itself for {met:,}"
-        yield Claim(
-            claim_id("not-above", part), f"No rank of {name} is above what is claimed", held == num_networks, detail
+        yield Claim.counted(
+            claim_id("not-above", part), f"No rank of {name} is above what is claimed", held, num_networks, detail
         )
     plain = [row for row in rows if row["family"] == "images"]
     if plain:
@@ -181,12 +181,15 @@ GROWTH = Study(
                 where={"kind": kind},
                 x="channels",
                 series=(
-                    *(Series(SYMBOLS[part], dashed=f"claimed.{part}", points=f"exact.{part}") for part in PARTS),
+                    *(
+                        Series(SYMBOLS[part], dashed=f"claimed.{part}", points=f"exact.{part}", part=part)
+                        for part in PARTS
+                    ),
                     Series("parameters", line="num_parameters"),
                 ),
                 x_label="channels of both convolutions",
                 y_label="rank",
-                reading="circles exact ranks, dashes bounds",
+                reading=Reading(points="exact ranks", dashed="bounds"),
             )
             for kind in _GROWING
         ),

@@ -54,13 +54,14 @@ def _drawn_chain(draw: random.Random, num_layers: int, largest_stride: int) -> F
 
 def claims(rows: Sequence[Row]) -> Iterator[Claim]:
     total, held = (sum(row[name] for row in rows) for name in ("num_networks", "held"))
-    yield Claim("bounds-hold", "No rank exceeds a bound", held == total, f"{held:,} of {total:,} networks")
+    yield Claim.counted("bounds-hold", "No rank exceeds a bound", held, total, f"{held:,} of {total:,} networks")
     plain = [row for row in rows if row["largest_stride"] == 1]
     of, right = (sum(row[name] for row in plain) for name in ("num_networks", "conjecture_right"))
-    yield Claim(
+    yield Claim.counted(
         "stride-1-kernel",
         "For stride 1 the kernel of H_L is that of its layers",
-        right == of,
+        right,
+        of,
         f"{right:,} of {of:,} networks",
     )
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from hessmap.results import PARTS, Part
-from hessmap.studies import Answer, Case, Check, Claim, Column, Lines, Row, Series, Study, View, claim_id
+from hessmap.studies import Answer, Case, Check, Claim, Column, Lines, Reading, Row, Series, Study, View, claim_id
 from hessmap.studies.cnn.small_lenet import SmallLeNet, ToeplitzChain, toeplitz_chain
 from hessmap.studies.hessian_ranks import NAMES, SYMBOLS, certified_rank_claim, certified_ranks, measured_ranks
 
@@ -122,9 +122,8 @@ def claims(rows: Sequence[Row]) -> Iterator[Claim]:
         ]
         names = [f"{NAMES[part]} in {number}" for part, number in zip(PARTS, above, strict=True)]
         detail = f"{', '.join(names)} of {len(relu)} cases, by exact arithmetic"
-        yield Claim(
-            "relu-above-linear-bounds", "ReLU: ranks are above the bounds of the linear network", all(above), detail
-        )
+        claim = "ReLU: ranks are above the bounds of the linear network"
+        yield Claim("relu-above-linear-bounds", claim, all(above), detail)
     yield certified_rank_claim(rows)
 
 
@@ -156,14 +155,22 @@ def _figure(activation: str, pooling: str, x: str, where: dict[str, Any], data: 
         where={"data": data, "activation": activation, "pooling": pooling, **where},
         x=x,
         series=tuple(
-            Series(SYMBOLS[part], line=f"blurred_bound.{part}", points=f"rank.{part}", dashed=f"toeplitz_bound.{part}")
+            Series(
+                SYMBOLS[part],
+                line=f"blurred_bound.{part}",
+                points=f"rank.{part}",
+                dashed=f"toeplitz_bound.{part}",
+                part=part,
+            )
             for part in PARTS
         ),
         x_label={"filters": "filters of the first layer", "side": "pixels of a side"}[x],
         y_label="rank",
-        reading="circles measured, "
-        "lines bounds of the linear network with the pooling in front, "
-        "dashes bounds of the linear network as it stands",
+        reading=Reading(
+            points="measured",
+            line="bounds of the linear network with the pooling in front",
+            dashed="bounds of the linear network as it stands",
+        ),
     )
 
 

@@ -90,13 +90,15 @@ def _order_claim(linear: Sequence[Row]) -> Claim:
 
 def _figures() -> Iterator[Lines]:
     for data, (activation, name), part in product(ranks.DATA, ranks.ACTIVATIONS.items(), PARTS):
-        theory = {"line": f"predicted.{part}"} if activation == "identity" else {"dashed": f"printed.{part}"}
+        is_linear = activation == "identity"
+        line, dashed = (f"predicted.{part}", "") if is_linear else ("", f"printed.{part}")
         yield Lines(
             title=f"{SYMBOLS[part]}, {name}, {data.replace('_', '-')}",
+            part=part,
             where={"data": data, "activation": activation, "filters": min(_sizes(data)[0])},
             split="kind",
             x="patch_size",
-            series=(Series("{kind}", points=f"measured.{part}", **theory),),
+            series=(Series("{kind}", line=line, points=f"measured.{part}", dashed=dashed),),
             x_label="patch size",
             y_label="rank",
             x_scale="log",

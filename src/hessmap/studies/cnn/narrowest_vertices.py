@@ -53,11 +53,11 @@ def _proved_chain(draw: random.Random, num_layers: int) -> tuple[FilterChain, in
 
 def claims(rows: Sequence[Row]) -> Iterator[Claim]:
     total, held, law = (sum(row[name] for row in rows) for name in ("num_networks", "held", "law"))
-    yield Claim(
-        "theorem-exact", "The theorem gives the exact rank of H_o", held == total, f"{held:,} of {total:,} networks"
+    yield Claim.counted(
+        "theorem-exact", "The theorem gives the exact rank of H_o", held, total, f"{held:,} of {total:,} networks"
     )
-    yield Claim(
-        "law-exact", "There the conjectured law gives it as well", law == total, f"{law:,} of {total:,} networks"
+    yield Claim.counted(
+        "law-exact", "There the conjectured law gives it as well", law, total, f"{law:,} of {total:,} networks"
     )
 
 

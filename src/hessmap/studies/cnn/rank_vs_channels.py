@@ -153,10 +153,11 @@ def _figures() -> Iterator[Lines]:
         for loss in dict.fromkeys(setting["loss"] for setting in ranks.settings(data)):
             yield Lines(
                 title=f"growth, {ranks.LOSSES[loss]}, {data.replace('_', '-')}",
+                part="loss",
                 where={"data": data, "loss": loss},
                 x="num_parameters",
                 split="activation",
-                series=(Series("$H_L$, {activation}", points="measured.loss"),),
+                series=(Series("$H_L$, {activation}", points="measured.loss", part="loss"),),
                 x_label="parameters",
                 y_label="rank of $H_L$",
                 x_scale="log",

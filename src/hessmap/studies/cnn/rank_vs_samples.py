@@ -8,7 +8,7 @@ from itertools import pairwise, product
 from typing import Any
 
 from hessmap.results import PARTS
-from hessmap.studies import Answer, Case, Check, Claim, Column, Lines, Mark, Row, Study, View, claim_id
+from hessmap.studies import Answer, Case, Check, Claim, Column, Lines, Mark, Reading, Row, Study, View, claim_id
 from hessmap.studies.cnn import ranks
 from hessmap.studies.hessian_ranks import NAMES, RANK_CHECKS, RANKS, curves_of, decidability_claims
 
@@ -77,10 +77,11 @@ def _unchanged_claims(linear: Sequence[Row]) -> Iterator[Claim]:
     if settled:
         num_equal = sum(all(_is_equal(step, part) for part in PARTS) for step in settled)
         detail = f"in {num_equal} of {len(settled)} steps"
-        yield Claim(
+        yield Claim.counted(
             "samples-change-nothing",
             "Linear: more samples of the same ranks change no rank",
-            num_equal == len(settled),
+            num_equal,
+            len(settled),
             detail,
         )
     changed = [before for before, after in steps if not _is_equal((before, after), "functional")]
@@ -123,7 +124,7 @@ def _figures() -> Iterator[Lines]:
             {"identity": _LINEAR[num_hidden], "relu": ranks.SERIES["relu"]},
             where={"num_hidden": num_hidden},
             note=f", {num_hidden} hidden {'layer' if num_hidden == 1 else 'layers'}",
-            reading="circles measured, lines predicted, dashes bounds of the linear network",
+            reading=Reading("measured", "predicted", "bounds of the linear network"),
             marks=(Mark("num_inputs", "inputs"),),
             x_scale="log",
         )

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from hessmap.errors import UnsupportedNetwork, sentence
 from hessmap.networks import Convolutional, FullyConnected, LocallyConnected
 from hessmap.results import PARTS
-from hessmap.studies import Case, Claim, Column, Lines, Row, Series
+from hessmap.studies import Case, Claim, Column, Lines, Reading, Row, Series
 from hessmap.studies.hessian_ranks import NAMES, SYMBOLS, data_ranks, hessian_spectra
 from hessmap.theory import HessianRanks, effective_output_dim, linear_hessian_ranks
 from hessmap.theory.convolutional import deep_bounds
@@ -38,13 +38,15 @@ ACTIVATIONS = {"identity": "linear", "relu": "ReLU"}
 LOSSES = {"squared": "squared", "cross_entropy": "cross-entropy"}
 
 # Lines are our ranks or bounds, dashes the paper's bounds (of the linear network, under ReLU), circles measurements.
-READING = "circles measured, lines predicted, dashes the paper's bounds of the linear network"
+READING = Reading("measured", "predicted", "the paper's bounds of the linear network")
 SERIES = {
     "identity": tuple(
-        Series(SYMBOLS[part], line=f"predicted.{part}", dashed=f"printed.{part}", points=f"measured.{part}")
+        Series(SYMBOLS[part], line=f"predicted.{part}", dashed=f"printed.{part}", points=f"measured.{part}", part=part)
         for part in PARTS
     ),
-    "relu": tuple(Series(SYMBOLS[part], dashed=f"printed.{part}", points=f"measured.{part}") for part in PARTS),
+    "relu": tuple(
+        Series(SYMBOLS[part], dashed=f"printed.{part}", points=f"measured.{part}", part=part) for part in PARTS
+    ),
 }
 COLUMNS: tuple[Column | str, ...] = (
     "data",
@@ -189,7 +191,7 @@ def sweep_figures(
     series: Mapping[str, tuple[Series, ...]],
     where: Mapping[str, Any] | None = None,
     note: str = "",
-    reading: str = READING,
+    reading: Reading = READING,
     **options: Any,
 ) -> Iterator[Lines]:
     """The ranks over ``x``, a figure for each data set and setting; ``series`` has those of each activation.

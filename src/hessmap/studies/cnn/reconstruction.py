@@ -136,7 +136,7 @@ def claims(rows: Sequence[Row]) -> Iterator[Claim]:
     yield certified_rank_claim(rows)
 
 
-def _printed_bound_claim(part: str, rows: Sequence[Row]) -> Claim:
+def _printed_bound_claim(part: Part, rows: Sequence[Row]) -> Claim:
     above = [row for row in rows if row.number(f"rank.{part}") > row.number(f"printed.{part}")]
     certified = sum("certified" in row for row in above)
     detail = f"above in {len(above)} of {len(rows)} cases, {certified} of these by exact arithmetic"
@@ -144,13 +144,14 @@ def _printed_bound_claim(part: str, rows: Sequence[Row]) -> Claim:
     return Claim(claim_id("no-bound-under-relu", part), claim, len(above) > 0, detail)
 
 
-def _figure(part: str, loss: str, inputs: str) -> Lines:
+def _figure(part: Part, loss: str, inputs: str) -> Lines:
     return Lines(
         title=f"{SYMBOLS[part]}, 8 filters, {loss.replace('_', '-')}, inputs {inputs}",
+        part=part,
         where={"filters": 8, "loss": loss, "inputs": inputs},
         facet="data",
         x="kept",
-        series=(Series(f"{SYMBOLS[part]} of the ReLU network", line=f"error.{part}"),),
+        series=(Series(f"{SYMBOLS[part]} of the ReLU network", line=f"error.{part}", part=part),),
         marks=(
             Mark(f"linear_rank.{part}", "rank of the linear network"),
             Mark(f"bound.{part}", "bound of the linear network"),
@@ -163,10 +164,11 @@ def _figure(part: str, loss: str, inputs: str) -> Lines:
     )
 
 
-def _over_filters(part: str, loss: str) -> Lines:
+def _over_filters(part: Part, loss: str) -> Lines:
     labels = {"linear_rank": "at the rank of the linear network", "bound": "at the bound of the linear network"}
     return Lines(
         title=f"{SYMBOLS[part]}, {loss.replace('_', '-')}, inputs standardised",
+        part=part,
         where={"loss": loss, "inputs": INPUTS[1]},
         facet="data",
         x="filters",

@@ -86,19 +86,21 @@ def claims(rows: Sequence[Row]) -> Iterator[Claim]:
     if covered:
         claim = "The printed formulas hold for hidden layers without bottleneck and inputs that centring costs no rank"
         num_right = sum(map(_is_printed_right, covered))
-        yield Claim(
+        yield Claim.counted(
             "printed-where-covered",
             claim,
-            num_right == len(covered),
+            num_right,
+            len(covered),
             f"in {num_right} of {len(covered)} decidable cases",
         )
     if others:
         num_wrong = len(others) - sum(map(_is_printed_right, others))
         detail = f"in {num_wrong} of {len(others)} decidable cases"
-        yield Claim(
+        yield Claim.counted(
             "printed-wrong-elsewhere",
             "Elsewhere they miss the rank of at least one Hessian",
-            num_wrong == len(others),
+            num_wrong,
+            len(others),
             detail,
         )
     yield from _places(rows)
@@ -126,19 +128,20 @@ def _places(rows: Sequence[Row]) -> Iterator[Claim]:
     if triples:
         num_different = sum(len(set(ranks)) == 3 for ranks in triples)
         detail = f"three different ranks in {num_different} of {len(triples)} cases"
-        yield Claim(
+        yield Claim.counted(
             "place-of-bottleneck",
             "The rank of H_L depends on the place of a bottleneck",
-            num_different == len(triples),
+            num_different,
+            len(triples),
             detail,
         )
 
 
 _DIFFERENCES = tuple(
-    Series(SYMBOLS[part], line=f"beyond_print.predicted.{part}", points=f"beyond_print.measured.{part}")
+    Series(SYMBOLS[part], line=f"beyond_print.predicted.{part}", points=f"beyond_print.measured.{part}", part=part)
     for part in PARTS
 )
-_BY_PLACE = (replace(_DIFFERENCES[-1], label="hidden layer {position} narrow"),)
+_BY_PLACE = (replace(_DIFFERENCES[-1], label="hidden layer {position} narrow", part=""),)
 _FRACTION: dict[str, Any] = {"y_label": "rank / parameters", "y_limits": (0.0, 1.03)}
 _DIFFERENCE: dict[str, Any] = {"y_label": "rank - printed formula", "marks": (Mark(0.0, "as printed", "y"),)}
 _X_LABELS = {
@@ -160,7 +163,9 @@ def _figures(data: str) -> Iterator[Lines]:
     yield panel("rank", "samples", "num_samples", RANKS, y_label="rank")
     yield panel("rank", "width", "width", RANKS, y_label="rank")
     yield panel("rank / parameters", "depth", "num_hidden", FRACTIONS, **_FRACTION)
-    yield panel("$H_L$, one narrow layer", "bottleneck", "narrow", _BY_PLACE, split="position", **_DIFFERENCE)
+    yield panel(
+        "$H_L$, one narrow layer", "bottleneck", "narrow", _BY_PLACE, part="loss", split="position", **_DIFFERENCE
+    )
     yield panel("few samples", "samples", "num_samples", _DIFFERENCES, x_scale="log", **_DIFFERENCE)
     yield panel("last bias stationary", "stationary", "narrow", _DIFFERENCES, **_DIFFERENCE)
 

@@ -92,10 +92,11 @@ def claims(rows: Sequence[Row]) -> Iterator[Claim]:
     for part, name in NAMES.items():
         right = sum(row["ours_right"][part] for row in rows)
         detail = f"{right:,} of {num_networks:,}"
-        yield Claim(
+        yield Claim.counted(
             claim_id("formula", part),
             f"Our formula of {name} is right on every network that was tried",
-            right == num_networks,
+            right,
+            num_networks,
             detail,
         )
     wrong = [_num_wrong_in_paper(row) for row in rows if _is_in_view_of_paper(row)]

@@ -88,6 +88,7 @@ STUDY = Study(
         figures=tuple(
             Lines(
                 title=f"${name}$",
+                part=part,
                 x="num_layers",
                 series=(Series("printed", points=f"printed_right.{part}"), Series("ours", points=f"right.{part}")),
                 y_label="networks of 25 that are right",

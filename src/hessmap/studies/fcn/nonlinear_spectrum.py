@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from itertools import product
 from typing import Any
 
-from hessmap.results import PARTS
+from hessmap.results import PARTS, Part
 from hessmap.studies import Answer, Case, Claim, Column, Lines, Row, Series, Study, View, claim_id, grid
 from hessmap.studies.fcn import nonlinear_record as shared
 from hessmap.studies.hessian_ranks import NAMES, SYMBOLS, certified_rank_claim
@@ -84,17 +84,19 @@ def _inflation_claim(rows: Sequence[Row]) -> Claim:
     above = [row for row in rows if row.number("certified.outer_product") > row["linear_formula.outer_product"]]
     ratios = [row.number("certified.outer_product") / row["linear_formula.outer_product"] for row in rows]
     detail = f"{len(above)} of {len(rows)} cases, by a factor of {min(ratios):.2g} to {max(ratios):.2g}"
-    return Claim(
+    return Claim.counted(
         "relu-rank-inflated",
         "The exact rank of H_o under ReLU exceeds the linear formula",
-        len(above) == len(rows),
+        len(above),
+        len(rows),
         detail,
     )
 
 
-def _figure(network: str, loss: str, part: str) -> Lines:
+def _figure(network: str, loss: str, part: Part) -> Lines:
     return Lines(
         title=f"{SYMBOLS[part]}, {network}, {loss.replace('_', '-')}",
+        part=part,
         where={"network": network, "loss": loss, "seed": 0},
         facet="data",
         x="place",

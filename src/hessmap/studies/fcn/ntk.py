@@ -61,7 +61,7 @@ def claims(rows: Sequence[Row]) -> Iterator[Claim]:
         above = sum(rank > row.number("measured.full") for rank, row in zip(printed, few, strict=True))
         detail = f"in {above} of {len(few)} cases whose centred inputs have a smaller rank"
         claim = "With bias, the rank of the uncentred inputs gives too much"
-        yield Claim("uncentred-too-large", claim, above == len(few), detail)
+        yield Claim.counted("uncentred-too-large", claim, above, len(few), detail)
 
 
 def _figure(bias: bool) -> Lines:

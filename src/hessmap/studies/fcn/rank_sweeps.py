@@ -140,7 +140,7 @@ def width_claims(rows: Sequence[Row]) -> Iterator[Claim]:
         num_falling = sum(wide < narrow for narrow, wide in steps)
         detail = f"at {num_falling} of {len(steps)} steps, down to {min(wide for _, wide in steps):.3f}"
         claim = "From the width of the output on, rank / number of parameters of H_L falls with the width"
-        yield Claim("fraction-falls", claim, num_falling == len(steps), detail)
+        yield Claim.counted("fraction-falls", claim, num_falling, len(steps), detail)
 
 
 def depth_claims(rows: Sequence[Row]) -> Iterator[Claim]:
@@ -156,7 +156,7 @@ def depth_claims(rows: Sequence[Row]) -> Iterator[Claim]:
         num_nearer = sum(deep < shallow for shallow, deep in steps)
         detail = f"at {num_nearer} of {len(steps)} steps, to within {min(deep for _, deep in steps):.3f}"
         claim = "Every further layer brings rank / number of parameters of H_L closer to (2qM - q^2) / M^2"
-        yield Claim("fraction-levels-off", claim, num_nearer == len(steps), detail)
+        yield Claim.counted("fraction-levels-off", claim, num_nearer, len(steps), detail)
 
 
 def _distance(row: Row) -> float:
@@ -172,10 +172,11 @@ def samples_claims(rows: Sequence[Row]) -> Iterator[Claim]:
     if compared:
         num_equal = sum(_ranks(fewer) == _ranks(more) for fewer, more in compared)
         detail = f"in {num_equal} of {len(compared)} cases"
-        yield Claim(
+        yield Claim.counted(
             "samples-change-nothing",
             "More samples of the same ranks change no rank",
-            num_equal == len(compared),
+            num_equal,
+            len(compared),
             detail,
         )
 

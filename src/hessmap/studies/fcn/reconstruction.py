@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from hessmap.results import PARTS
+from hessmap.results import PARTS, Part
 from hessmap.studies import Answer, Case, Claim, Column, Lines, Row, Series, Study, View, claim_id, grid
 from hessmap.studies.fcn import nonlinear_record as shared
 from hessmap.studies.hessian_ranks import NAMES, SYMBOLS, certified_rank_claim
@@ -40,9 +40,10 @@ def claims(rows: Sequence[Row]) -> Iterator[Claim]:
     yield certified_rank_claim(rows)
 
 
-def _figure(network: str, loss: str, part: str) -> Lines:
+def _figure(network: str, loss: str, part: Part) -> Lines:
     return Lines(
         title=f"{SYMBOLS[part]}, {network}, {loss.replace('_', '-')}",
+        part=part,
         where={"network": network, "loss": loss, "inputs": INPUTS[0]},
         facet="data",
         x="kept",

@@ -153,7 +153,7 @@ def _num_tight(rows: Sequence[Row], bound: str) -> int:
     return sum(row["outer_product"] == row[bound] for row in rows)
 
 
-_CERTIFIED = Series("$H_o$, certified rank", points="outer_product")
+_CERTIFIED = Series("$H_o$, certified rank", points="outer_product", part="outer_product")
 _LINEAR = Series("rank of the linear network", line="linear_formula")
 _GROUPS, _THEOREM = Series("bound by groups", dashed="groups"), Series("bound of Theorem 9", dashed="theorem_9")
 _FACT = Series("bound of Fact 11", dashed="fact_11")
@@ -164,6 +164,7 @@ def _figure(title: str, hidden: tuple[int, ...], output_dim: int, series: tuple[
     where = {"hidden": hidden, "output_dim": output_dim, "activation": "relu", "seed": 0}
     return Lines(
         title=f"{title}, ReLU",
+        part="outer_product",
         where=where,
         facet="data",
         x="num_samples",

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from hessmap.studies import Answer, Case, Claim, Lines, Row, Series, Study, View, grid
+from hessmap.studies.hessian_ranks import SYMBOLS
 
 _WIDTHS = [head * 10**decade for decade in range(6) for head in (1, 2, 5)] + [10**6]
 _DEPTHS = [2, 3, 4, 7, *(head * 10**decade for decade in range(1, 5) for head in (1, 2, 5)), 10**5, 10**6]
-_SYMBOLS = {"outer_product": "$H_o$", "functional": "$H_f$", "loss": "$H_L$"}
 
 
 def cases() -> tuple[Case, ...]:
@@ -38,7 +38,7 @@ def _ranks(case: Case, bias: bool) -> tuple[int, dict[str, int]]:
     hidden = (case["width"],) * (case["num_layers"] - 1)
     network = FullyConnected((case["input_dim"], *hidden, case["output_dim"]), bias=bias)
     prediction = predict_ranks(network, loss="squared", input_rank=case["input_dim"])
-    return prediction.num_parameters, {part: int(getattr(prediction, part)) for part in _SYMBOLS}
+    return prediction.num_parameters, {part: int(getattr(prediction, part)) for part in SYMBOLS}
 
 
 def claims(rows: Sequence[Row]) -> Iterator[Claim]:
@@ -68,8 +68,11 @@ def _crossing(rows: Sequence[Row]) -> Claim:
     return Claim("crossing", "H_o has the larger rank in narrow networks, H_f in all wider ones", holds, detail)
 
 
-_THREE = tuple(Series(symbol, line=f"fraction.{part}") for part, symbol in _SYMBOLS.items())
-_WITH_BIAS = (Series("$H_L$", line="fraction.loss"), Series("$H_L$ with bias", points="fraction_with_bias"))
+_THREE = tuple(Series(symbol, line=f"fraction.{part}", part=part) for part, symbol in SYMBOLS.items())
+_WITH_BIAS = (
+    Series("$H_L$", line="fraction.loss", part="loss"),
+    Series("$H_L$ with bias", points="fraction_with_bias", part="loss"),
+)
 _FRACTION: dict[str, Any] = {"x_scale": "log", "y_scale": "log", "y_label": "rank / number of parameters"}
 
 STUDY = Study(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from hessmap.networks import FullyConnected
+from hessmap.results import Part
 from hessmap.studies import INDEX, Answer, Case, Check, Claim, Column, Lines, Row, Series, Study, View, grid
 from hessmap.studies.plotted_curves import four_digits
 
@@ -215,9 +216,10 @@ _SERIES = {
 _AS_PRINTED = {"hidden": (), "activation": "relu", "bias": False, "loss": "squared"}
 
 
-def _figure(title: str, part: str, **where: Any) -> Lines:
+def _figure(title: str, part: Part, **where: Any) -> Lines:
     return Lines(
         title=title,
+        part=part,
         where={"part": part, **where},
         facet="network",
         x=INDEX,

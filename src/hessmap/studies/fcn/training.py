@@ -129,10 +129,11 @@ def claims(rows: Sequence[Row]) -> Iterator[Claim]:
     if points:
         above = sum(row["fact_7"] > row.number("final.loss") for row in points)
         detail = f"in {above} of {len(points)} cases"
-        yield Claim(
+        yield Claim.counted(
             "fact-7-too-large",
             "At critical points with a bottleneck Fact 7 counts too much",
-            above == len(points),
+            above,
+            len(points),
             detail,
         )
 

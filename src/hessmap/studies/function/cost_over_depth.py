@@ -104,7 +104,13 @@ def claims(rows: Sequence[Row]) -> Iterator[Claim]:
             continue
         inside = [row["lower"] <= row["cost"] * 1.001 and row["cost"] <= row["built"] for row in chosen]
         claim = f"{name}: the cost lies between Proposition 3 and the construction with identity layers"
-        yield Claim(claim_id("between-bounds", name), claim, all(inside), f"at {sum(inside)} of {len(inside)} depths")
+        yield Claim.counted(
+            claim_id("between-bounds", name),
+            claim,
+            sum(inside),
+            len(inside),
+            f"at {sum(inside)} of {len(inside)} depths",
+        )
         deep = [row for row in chosen if row["num_layers"] >= _FROM]
         growths = [_growth(before, after) for before, after in pairwise(deep)]
         if not growths or any(row["risk"] > _RISK for row in deep):

@@ -92,12 +92,12 @@ def claims(rows: Sequence[Row]) -> Iterator[Claim]:
     if shallow:
         over = sum(row["narrowest"] > _TRUE_RANK for row in shallow)
         claim = "Two layers overestimate in every case: the hidden one has a rank above 2 from 6 samples on"
-        yield Claim("two-layers-overestimate", claim, over == len(shallow), f"{over} of {len(shallow)}")
+        yield Claim.counted("two-layers-overestimate", claim, over, len(shallow))
     deep = [row for row in many if row["num_layers"] == _DEPTHS[-1] and row["ridge"] == _RIDGES[0]]
     if deep:
         right = sum(row["narrowest"] == _TRUE_RANK for row in deep)
         claim = f"Sixteen layers, from 6 samples on, ridge {_RIDGES[0]:g}: the narrowest has rank 2"
-        yield Claim("sixteen-layers-recover", claim, right == len(deep), f"{right} of {len(deep)}")
+        yield Claim.counted("sixteen-layers-recover", claim, right, len(deep))
     for ridge in _RIDGES:
         yield from _too_deep(ridge, [row for row in rows if row["ridge"] == ridge])
 
@@ -108,7 +108,7 @@ def _too_deep(ridge: float, rows: Sequence[Row]) -> Iterator[Claim]:
     if chosen:
         under = [row for row in chosen if row["narrowest"] < _TRUE_RANK]
         claim = f"Deeper than recovery is expected at, ridge {ridge:g}: the rank is underestimated in every case"
-        yield Claim(claim_id("too-deep", ridge), claim, len(under) == len(chosen), f"{len(under)} of {len(chosen)}")
+        yield Claim.counted(claim_id("too-deep", ridge), claim, len(under), len(chosen))
         others = [row.number("over_built") for row in chosen if row not in under]
         if others:
             claim = f"Where it is not, ridge {ridge:g}: a network that is built has a smaller objective than that found"

@@ -59,7 +59,7 @@ def _split_claim(name: str, where: str, rows: Sequence[Row]) -> Claim:
     near = [abs(row.number("split.inside_per_layer") / row.number("split.rank") - 1) <= 0.1 for row in inside]
     claim = f"{where}: a layer inside the bottleneck costs its rank, to a tenth"
     if len(inside) == len(rows) and (all(near) or _are_minima(rows)):
-        return Claim(name, claim, all(near), detail)
+        return Claim.counted(name, claim, sum(near), len(near), detail)
     return Claim(name, claim, None, f"{detail}; {_no_minima(rows)}" if len(inside) == len(rows) else detail)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from hessmap.studies import Answer, Case, Claim, Column, Lines, Row, Series, Study, View, claim_id, grid
+from hessmap.studies import Answer, Case, Claim, Column, Lines, Reading, Row, Series, Study, View, claim_id, grid
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -106,10 +106,10 @@ def claims(rows: Sequence[Row]) -> Iterator[Claim]:
             yield Claim(claim_id("rank-one", name), claim, max(found) < _ZERO, f"at most {max(found):.1e}")
     claim = "Proposition 2: ||W||^2 / L of what was found is at most 1 + C_N / L"
     below = sum(row["cost_per_layer"] <= row["bound"] for row in rows)
-    yield Claim("proposition-2", claim, below == len(rows), f"{below} of {len(rows)}")
+    yield Claim.counted("proposition-2", claim, below, len(rows))
     claim = "Training from random weights ends above that from the built network: it does not find these minima"
     above = sum(row["objective.random"] > row["objective.built"] for row in rows)
-    yield Claim("random-start-ends-above", claim, above == len(rows), f"{above} of {len(rows)}")
+    yield Claim.counted("random-start-ends-above", claim, above, len(rows))
 
 
 STUDY = Study(
@@ -141,7 +141,7 @@ STUDY = Study(
                 x_scale="log",
                 x_label="layers L",
                 y_label="$||W||^2 / L$",
-                reading="circles measured, dashes the bound 1 + $C_N$ / L",
+                reading=Reading(points="measured", dashed="the bound 1 + $C_N$ / L"),
             ),
         ),
         table=(

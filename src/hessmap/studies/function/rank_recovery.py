@@ -51,7 +51,7 @@ def claims(rows: Sequence[Row]) -> Iterator[Claim]:
     if uniform:
         right = sum(row["middle.smallest"] == row["middle.largest"] == row["true_rank"] for row in uniform)
         claim = "Uniform inputs: the centred rank of layers 3 to 6 is the true rank k"
-        yield Claim("uniform-rank", claim, right == len(uniform), f"{right} of {len(uniform)}")
+        yield Claim.counted("uniform-rank", claim, right, len(uniform))
         ratios = [row.number("middle.next_over_last") for row in uniform]
         claim = "Uniform inputs: the next singular value is at most 5 % of the k-th"
         yield Claim(
@@ -59,20 +59,22 @@ def claims(rows: Sequence[Row]) -> Iterator[Claim]:
         )
         above = sum(row["middle.uncentred"] == row["true_rank"] + 1 for row in uniform)
         claim = "Uniform inputs: the uncentred rank is k + 1, by the direction of the mean"
-        yield Claim("uniform-uncentred-rank", claim, above == len(uniform), f"{above} of {len(uniform)}")
+        yield Claim.counted("uniform-uncentred-rank", claim, above, len(uniform))
         impact = max(row.number("middle.nonlinearity") for row in uniform)
         claim = "Uniform inputs: ReLU changes layers 3 to 6 by at most 2 %"
         yield Claim("uniform-relu-change", claim, impact <= 0.02, f"at most {impact:.3f}")
     if gaussian:
         over = sum(row["middle.smallest"] == row["true_rank"] + 1 for row in gaussian)
         claim = "Gaussian inputs of variance 1: the least centred rank of layers 3 to 6 is k + 1, not k"
-        yield Claim("gaussian-rank", claim, over == len(gaussian), f"{over} of {len(gaussian)}; {_least(gaussian)}")
+        yield Claim.counted(
+            "gaussian-rank", claim, over, len(gaussian), f"{over} of {len(gaussian)}; {_least(gaussian)}"
+        )
     if homogeneous:
         found = sum(row["narrowest"] == row["true_rank"] for row in homogeneous)
         all_four = sum(row["middle.smallest"] == row["middle.largest"] == row["true_rank"] for row in homogeneous)
         claim = "Homogeneous targets: the narrowest hidden layer has rank k"
         detail = f"{found} of {len(homogeneous)}; all of layers 3 to 6 in {all_four}"
-        yield Claim("homogeneous-rank", claim, found == len(homogeneous), detail)
+        yield Claim.counted("homogeneous-rank", claim, found, len(homogeneous), detail)
     for setting, name, wide in (
         ("no-penalty", "Without penalty", free),
         ("three-layers", "With three layers", shallow),

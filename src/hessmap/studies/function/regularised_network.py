@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from hessmap.errors import require, unknown_name
 from hessmap.results import data_hash
 from hessmap.runs.model_cache import cached_model
-from hessmap.studies.trained_networks import store_samples
+from hessmap.studies.trained_networks import described, store_samples
 
 if TYPE_CHECKING:
     import torch
@@ -93,7 +93,9 @@ def regularised_network(
     if start is not None:
         model.load_state_dict(start.state_dict())
         settings["start"] = data_hash(*(part.detach().numpy() for part in model.parameters()))
-    stored = cached_model(settings, lambda checkpoints: _train(model, data, settings, checkpoints))
+    stored = cached_model(
+        settings, lambda checkpoints: _train(model, data, settings, checkpoints), described(architecture)
+    )
     store_samples(settings["data"], data.inputs)
     model.load_state_dict(stored["parameters"])
     objectives = tuple(stored["objectives"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from hessmap.studies import INDEX, Answer, Case, Claim, Column, Lines, Mark, Row, Series, Study, View, claim_id
+from hessmap.studies import INDEX, Answer, Case, Claim, Column, Lines, Mark, Reading, Row, Series, Study, View, claim_id
 from hessmap.studies.layers import layer_cases as shared
 
 _NETWORK = "F-100^2"
@@ -91,7 +91,7 @@ def _overlaps(data: str, network: str, epochs: int) -> Lines:
         where={"data": data, "network": network, "epochs": epochs},
         x=INDEX,
         series=(Series("{layer}", line="overlap", points="overlap", dashed="best_overlap"),),
-        reading="circles measured with $E[M] \\otimes E[xx^T]$, dashes with the nearest Kronecker product",
+        reading=Reading(points="measured with $E[M] \\otimes E[xx^T]$", dashed="with the nearest Kronecker product"),
         split="layer",
         x_label="dimension k",
         y_label="overlap of top-k eigenspaces",

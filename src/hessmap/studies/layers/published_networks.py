@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from hessmap.studies import Answer, Case, Claim, Column, Lines, Mark, Row, Series, Study, View, claim_id, grid
+from hessmap.studies import Answer, Case, Claim, Column, Lines, Mark, Reading, Row, Series, Study, View, claim_id, grid
 from hessmap.studies.layers.layer_cases import (
     NUM_CLASSES,
     NUM_ON_ALL_IMAGES,
@@ -156,7 +156,7 @@ def _falling(data: str, network: str, layers: Sequence[str], **size: str) -> Lin
             Series(layer, line=f"layer.{layer}.output_eigenvalues", dashed=f"layer.{layer}.input_eigenvalues")
             for layer in layers
         ),
-        reading="lines E[M], dashes E[x x$^T$]",
+        reading=Reading(line="E[M]", dashed="E[x x$^T$]"),
         x_label="position",
         y_label="eigenvalue / largest",
         y_scale="log",

@@ -111,7 +111,7 @@ def claims(rows: Sequence[Row]) -> Iterator[Claim]:
             leads = [row.number(better) - row.number(worse) for row in hidden]
             won = sum(lead > 0 for lead in leads)
             detail = f"in {won} of {len(leads)}, by {min(leads):.3f} to {max(leads):.3f}"
-            yield Claim(claim_id("nearer", better), f"Trained hidden layers: {claim}", won == len(leads), detail)
+            yield Claim.counted(claim_id("nearer", better), f"Trained hidden layers: {claim}", won, len(leads), detail)
     yield from published_claims(hidden)
 
 

@@ -157,8 +157,8 @@ def claims(rows: Sequence[Row]) -> Iterator[Claim]:
             counts = [int(count) for row in chosen for count in row.array("course.num_outliers")]
             claim = f"{where}: the eigenvalues of E[M] fall most after the first c - 1 all along"
             right = sum(count == NUM_OUTLIERS for count in counts)
-            yield Claim(
-                claim_id("outliers", *layer), claim, right == len(counts), f"at {right} of {len(counts)} checkpoints"
+            yield Claim.counted(
+                claim_id("outliers", *layer), claim, right, len(counts), f"at {right} of {len(counts)} checkpoints"
             )
         if "chance" not in chosen[0]:
             continue

@@ -102,8 +102,8 @@ def claims(rows: Sequence[Row]) -> Iterator[Claim]:
         own = [row for row in rows if row["formula"] == formula]
         total, held, proved = (sum(row[name] for row in own) for name in ("num_networks", "held", "num_proved"))
         detail = f"{held:,} of {total:,}; a theorem at {proved:,}"
-        yield Claim(
-            claim_id("formula", formula), f"The formula is what a search finds: {formula}", held == total, detail
+        yield Claim.counted(
+            claim_id("formula", formula), f"The formula is what a search finds: {formula}", held, total, detail
         )
 
 

@@ -97,7 +97,6 @@ STUDY = Study(
                 x_label="hidden units of the teacher",
                 y_label="learning coefficient",
                 y_limits=(0, None),
-                reading="circles estimated, line half the rank, dashes half the parameters",
             )
             for student in _STUDENTS
         ),

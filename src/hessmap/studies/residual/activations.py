@@ -14,7 +14,7 @@ _WIDTH, _INPUTS, _OUTPUTS, _SAMPLES = 6, 4, 2, 40
 
 
 _SERIES = (
-    *(Series(SYMBOLS[part], line=f"linear.{part}", points=f"measured.{part}") for part in PARTS),
+    *(Series(SYMBOLS[part], line=f"linear.{part}", points=f"measured.{part}", part=part) for part in PARTS),
     Series("parameters", dashed="parameters"),
 )
 
@@ -56,11 +56,11 @@ def claims(rows: Sequence[Row]) -> Iterator[Claim]:
     if linear:
         same = [row.number(f"measured.{part}") == row["linear"][part] for row in linear for part in PARTS]
         claim = "Without activation the measured ranks are those of the formula"
-        yield Claim("linear-ranks", claim, all(same), f"{sum(same)} of {len(same)} ranks")
+        yield Claim.counted("linear-ranks", claim, sum(same), len(same), f"{sum(same)} of {len(same)} ranks")
     if other:
         above = [row.number("measured.loss") > row["linear"]["loss"] for row in other]
         claim = "With an activation H_L has a higher rank than the linear formula gives"
-        yield Claim("above-linear", claim, all(above), f"in {sum(above)} of {len(above)} networks")
+        yield Claim.counted("above-linear", claim, sum(above), len(above), f"in {sum(above)} of {len(above)} networks")
         shares = [row["share"]["loss"] for row in other]
         claim = "With an activation at least nine tenths of the parameters count in H_L"
         yield Claim(
@@ -68,7 +68,7 @@ def claims(rows: Sequence[Row]) -> Iterator[Claim]:
         )
         held = [row.number("measured.outer_product") <= _SAMPLES * _OUTPUTS for row in other]
         claim = "H_o stays below samples times outputs, the one bound that needs no linear network"
-        yield Claim("samples-bound", claim, all(held), f"in {sum(held)} of {len(held)} networks")
+        yield Claim.counted("samples-bound", claim, sum(held), len(held), f"in {sum(held)} of {len(held)} networks")
 
 
 STUDY = Study(

@@ -82,9 +82,13 @@ STUDY = Study(
         figures=(
             Lines(
                 title="$H_L$",
+                part="loss",
                 x="width",
                 facet="family",
-                series=(Series("$H_L$", line="rank", points="exact"), Series("parameters", dashed="parameters")),
+                series=(
+                    Series("$H_L$", line="rank", points="exact", part="loss"),
+                    Series("parameters", dashed="parameters"),
+                ),
                 x_scale="log",
                 y_scale="log",
                 y_label="rank",

@@ -102,16 +102,18 @@ def _networks(case: Case, draw: random.Random) -> Iterator[tuple[int, bool, int,
 def claims(rows: Sequence[Row]) -> Iterator[Claim]:
     total = sum(row["num_networks"] for row in rows)
     below = sum(row["num_bounded"] for row in rows)
-    yield Claim("upper-bounds", "The upper bounds hold (theorem)", below == total, f"{below:,} of {total:,} networks")
+    yield Claim.counted(
+        "upper-bounds", "The upper bounds hold (theorem)", below, total, f"{below:,} of {total:,} networks"
+    )
     for item, words in (("table", "all small networks"), ("fresh", "fresh, larger networks"), ("special", "defects")):
         chosen = [row for row in rows if row["item"] == item]
         if chosen:
             right, count = sum(row["num_right"] for row in chosen), sum(row["num_networks"] for row in chosen)
-            yield Claim(
+            yield Claim.counted(
                 claim_id("conjecture", item),
                 f"The conjectured formula is right on {words}",
-                right == count,
-                f"{right:,} of {count:,}",
+                right,
+                count,
             )
     naive = sum(row["num_as_expected"] for row in rows)
     claim = "The expected dimension, min(parameters - scalings, all polynomials), is not enough"

@@ -154,7 +154,6 @@ STUDY = Study(
                     y_scale="log",
                     x_label="hidden units",
                     y_label="Kolmogorov-Smirnov distance",
-                    reading="circles measured",
                 )
                 for shape in ("Ni < Nh", "Ni > Nh")
             ),

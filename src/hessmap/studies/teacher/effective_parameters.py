@@ -97,12 +97,14 @@ def claims(rows: Sequence[Row]) -> Iterator[Claim]:
     cells, right = sum(row["num_cells"] for row in rows), sum(row["num_right"] for row in rows)
     theorems = sum(row["num_theorems"] for row in rows)
     detail = f"{right:,} of {cells:,} cells, {theorems:,} of them by theorem"
-    yield Claim("formulas-exact", "The formulas give the exact rank in every cell", right == cells, detail)
+    yield Claim.counted("formulas-exact", "The formulas give the exact rank in every cell", right, cells, detail)
     quadratic = [row for row in rows if (row["activation"], row["bias"]) == ("degree 2", "none")]
     if quadratic:
         agreeing = sum(int((row.array("exact") == _equation_14(row)).sum()) for row in quadratic)
         total = sum(row["num_cells"] for row in quadratic)
-        yield Claim("equation-14", "Equation 14 holds for x + x^2", agreeing == total, f"{agreeing} of {total} cells")
+        yield Claim.counted(
+            "equation-14", "Equation 14 holds for x + x^2", agreeing, total, f"{agreeing} of {total} cells"
+        )
         yield _zeros(quadratic)
     biased = [row for row in rows if row["bias"] != "none" and row["activation"].startswith("degree")]
     if biased:
@@ -131,10 +133,11 @@ def _one_more(rows: Sequence[Row]) -> Iterator[Claim]:
             met, cells = sum(row["plus_one"] for row in chosen), sum(row["num_cells"] for row in chosen)
             if chosen and (is_low or bias == "output"):
                 claim = f"A bias ({bias}) adds exactly one, {words}"
-                yield Claim(
+                yield Claim.counted(
                     claim_id("bias-adds-one", bias, "low" if is_low else "high"),
                     claim,
-                    met == cells,
+                    met,
+                    cells,
                     f"{met} of {cells} cells",
                 )
             elif chosen:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from hessmap.studies import Answer, Case, Check, Claim, Column, Lines, Row, Series, Study, View
+from hessmap.studies import Answer, Case, Check, Claim, Column, Lines, Reading, Row, Series, Study, View
 
 _SQUARE = tuple((size, size) for size in range(1, 8))
 _WIDE = ((1, 2), (1, 4), (1, 6), (1, 8), (2, 4), (2, 8), (2, 12), (2, 16), (2, 24), (2, 32), (4, 12))
@@ -39,8 +39,8 @@ def measure(case: Case) -> dict[str, Any]:
 
 def claims(rows: Sequence[Row]) -> Iterator[Claim]:
     full = sum(row["certified_rank"] == row.number("predicted") for row in rows)
-    yield Claim(
-        "full-rank", "Every erf teacher has full rank, certified", full == len(rows), f"{full} of {len(rows)} teachers"
+    yield Claim.counted(
+        "full-rank", "Every erf teacher has full rank, certified", full, len(rows), f"{full} of {len(rows)} teachers"
     )
     short = [row for row in rows if row.number("rank_in_floats") < row["certified_rank"]]
     detail = ", ".join(
@@ -69,7 +69,7 @@ STUDY = Study(
                 y_scale="log",
                 x_label="hidden units",
                 y_label="smallest eigenvalue",
-                reading="circles enclosed to 1e-6, bands over teachers",
+                reading=Reading(points="enclosed to 1e-6", bands="over teachers"),
             ),
         ),
         table=(

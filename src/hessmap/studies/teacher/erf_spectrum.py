@@ -57,7 +57,7 @@ def measure(case: Case) -> dict[str, Any]:
 def claims(rows: Sequence[Row]) -> Iterator[Claim]:
     proved, teachers = sum(row["num_proved"] for row in rows), sum(row["num_teachers"] for row in rows)
     claim = "The smallest eigenvalue of the linear part exceeds the largest of the rest: the count is proved"
-    yield Claim("count-proved", claim, proved == teachers, f"{proved} of {teachers} teachers")
+    yield Claim.counted("count-proved", claim, proved, teachers, f"{proved} of {teachers} teachers")
     oblong = [row for row in rows if row["shape"] == "oblong"]
     printed, others = sum(row["num_as_printed"] for row in oblong), sum(row["num_teachers"] for row in oblong)
     if oblong:

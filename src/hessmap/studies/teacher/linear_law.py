@@ -6,7 +6,21 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby, pairwise
 from typing import Any
 
-from hessmap.studies import Answer, Case, Check, Claim, Column, Histogram, Lines, Row, Series, Study, View, claim_id
+from hessmap.studies import (
+    Answer,
+    Case,
+    Check,
+    Claim,
+    Column,
+    Histogram,
+    Lines,
+    Reading,
+    Row,
+    Series,
+    Study,
+    View,
+    claim_id,
+)
 
 _WIDE = ((2, 4), (5, 10), (10, 20), (20, 40), (40, 80), (80, 160))
 _NARROW = ((4, 2), (10, 5), (20, 10), (40, 20), (80, 40), (160, 80))
@@ -191,7 +205,7 @@ STUDY = Study(
                 x="inputs",
                 series=(Series("{shape}", points="distance.corrected", dashed="distance.printed"),),
                 split="shape",
-                reading="circles: corrected law, dashes: printed law",
+                reading=Reading(points="from the corrected law", dashed="from the printed law"),
                 where={"item": "distance"},
                 x_scale="log",
                 y_scale="log",

@@ -141,7 +141,9 @@ def claims(rows: Sequence[Row]) -> Iterator[Claim]:
     if zero:
         same = [row for row in zero if row["spectrum_is_the_teachers"]]
         claim = "With both weights zero the spectrum is the teacher's and zeros"
-        yield Claim("zero-same-spectrum", claim, len(same) == len(zero), f"{len(same)} of {len(zero)} activations")
+        yield Claim.counted(
+            "zero-same-spectrum", claim, len(same), len(zero), f"{len(same)} of {len(zero)} activations"
+        )
     for way in WAYS[1:]:
         some = [row for row in rows if row["extra"] == way]
         if not some:
@@ -150,7 +152,7 @@ def claims(rows: Sequence[Row]) -> Iterator[Claim]:
         ratios = [row["trace_ratio"] for row in some]
         detail = f"{len(moved)} of {len(some)} activations; trace {min(ratios):.2f} to {max(ratios):.3g} times as large"
         claim = f"{way.replace('_', ' ')}: the same function has another spectrum than the teacher"
-        yield Claim(claim_id("other-spectrum", way), claim, len(moved) == len(some), detail)
+        yield Claim.counted(claim_id("other-spectrum", way), claim, len(moved), len(some), detail)
 
 
 def _rank_marks(activation: str) -> tuple[Mark, ...]:

@@ -136,8 +136,8 @@ def claims(rows: Sequence[Row]) -> Iterator[Claim]:
 def _full_rank_at_start(rows: Sequence[Row]) -> Claim:
     full = sum(row["ranks.start"] == row["num_parameters"] for row in rows)
     detail = f"{full} of {len(rows)}; linear ones do not, by the formula of H_L"
-    return Claim(
-        "full-rank-at-start", "Non-linear students begin with a Hessian of full rank", full == len(rows), detail
+    return Claim.counted(
+        "full-rank-at-start", "Non-linear students begin with a Hessian of full rank", full, len(rows), detail
     )
 
 
@@ -169,9 +169,11 @@ STUDY = Study(
                     where={"activation": activation, "student": TEACHER, "seed": 0},
                     x="time",
                     series=(
-                        Series("$H_L$", line="rank", points="rank"),  # under the others, which it often equals
-                        Series("$H_o$", points="outer_product_rank"),
-                        Series("$H_f$", points="functional_rank"),
+                        Series(
+                            "$H_L$", line="rank", points="rank", part="loss"
+                        ),  # under the others, which it often equals
+                        Series("$H_o$", points="outer_product_rank", part="outer_product"),
+                        Series("$H_f$", points="functional_rank", part="functional"),
                     ),
                     marks=(Mark("effective", r"$N_{\rm eff}$", axis="y"),),
                     x_label="time",
@@ -183,6 +185,7 @@ STUDY = Study(
             *(
                 Lines(
                     title=f"{activation}: what is left of $H_f$",
+                    part="functional",
                     where={"activation": activation, "student": TEACHER, "seed": 0},
                     x="time",
                     series=(

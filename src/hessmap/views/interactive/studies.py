@@ -25,8 +25,7 @@ from hessmap.views.interactive.figure import (
     thinning_note,
 )
 from hessmap.views.plots.style import HESSIAN_COLOURS, SERIES_COLOURS, without_mathematics
-from hessmap.views.study.colours import hessian_of, names_a_hessian
-from hessmap.views.study.legends import how_to_read
+from hessmap.views.study.legends import how_to_read, reading_text
 from hessmap.views.study.line_marks import slope_line
 from hessmap.views.study.marks import histogram_density, matrix_over_fields, value_limits
 from hessmap.views.study.panels import (
@@ -56,7 +55,7 @@ def panel_data(panel: Panel) -> FigureData:
     """A panel: the kind of figure decides the traces, the rest is the same for all."""
     figure = panel.figure
     traces, x_label, y_label = _panel_traces(panel)
-    note = how_to_read(figure, curves(figure, panel.rows)) if isinstance(figure, Lines) else ""
+    note = reading_text(how_to_read(figure, curves(figure, panel.rows))) if isinstance(figure, Lines) else ""
     lines = tuple(line for mark in figure.marks for line in _mark_lines(mark, panel.rows))
     square = isinstance(figure, Plane) or (isinstance(figure, Heatmap) and bool(figure.row_labels))
     is_matrix = isinstance(figure, Heatmap) and not figure.x
@@ -98,9 +97,9 @@ def _lines(panel: Panel, figure: Lines) -> tuple[Trace, ...]:
     two other colours.
     """
     drawn = curves(figure, panel.rows)
-    parts = {curve.colour: hessian_of(curve) for curve in drawn}
+    parts = {curve.colour: curve.part for curve in drawn}
     alone = {part for part in parts.values() if part and list(parts.values()).count(part) == 1}
-    first = len(HESSIAN_COLOURS) - 1 if any(parts.values()) or names_a_hessian(panel) else 0
+    first = len(HESSIAN_COLOURS) - 1 if any(parts.values()) or figure.part else 0
     traces = []
     for curve in drawn:
         part = parts[curve.colour]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 from matplotlib import colormaps
@@ -10,7 +9,7 @@ from matplotlib.colors import to_hex
 
 from hessmap.runs.view import Cloud, Histogram, Lines
 from hessmap.views.plots.style import FAINT, HESSIAN_COLOURS, KIND_COLOURS, SERIES_COLOURS
-from hessmap.views.study.panels import Curve, Panel, curves, kind_label, kinds_of, sort_key
+from hessmap.views.study.panels import Panel, curves, kind_label, kinds_of, sort_key
 
 # So that several marks of a panel differ, also from its series; grey with dashes first.
 MARK_STROKES = (
@@ -19,13 +18,6 @@ MARK_STROKES = (
     ("#e69f00", (6.0, 2.0, 1.0, 2.0)),
     ("#56b4e9", (10.0, 3.0)),
 )
-_PARTS = {"$H_L$": "loss", "$H_o$": "outer_product", "$H_f$": "functional"}
-_NAMES_A_HESSIAN = re.compile(r"(?<![A-Za-z])H_[Lof](?![A-Za-z])")
-
-
-def hessian_of(curve: Curve) -> str:
-    """Which of the three Hessians a curve is of: the one whose symbol its label begins with; empty elsewhere."""
-    return _PARTS.get(curve.label[:5], "")
 
 
 def shades(opened: Sequence[Panel]) -> dict[str, str]:
@@ -35,8 +27,8 @@ def shades(opened: Sequence[Panel]) -> dict[str, str]:
     has together may share one.
     """
     drawn = [curves(panel.figure, panel.rows) for panel in opened if isinstance(panel.figure, Lines)]
-    labels = list(dict.fromkeys(curve.label for some in drawn for curve in some if not hessian_of(curve)))
-    has_hessians = any(hessian_of(curve) for some in drawn for curve in some) or any(map(names_a_hessian, opened))
+    labels = list(dict.fromkeys(curve.label for some in drawn for curve in some if not curve.part))
+    has_hessians = any(curve.part for some in drawn for curve in some) or any(panel.figure.part for panel in opened)
     taken = set(HESSIAN_COLOURS.values()) if has_hessians else set()
     taken.update(*(_colours_of_no_lines(panel) for panel in opened))
     free = [colour for colour in SERIES_COLOURS if colour not in taken]
@@ -48,15 +40,6 @@ def shades(opened: Sequence[Panel]) -> dict[str, str]:
             return clouds | dict(zip(labels, enough, strict=False))
     together = [{curve.label for curve in some} for some in drawn]
     return clouds | (_reused(labels, together, free) or _graded(labels))
-
-
-def names_a_hessian(panel: Panel) -> bool:
-    """Whether the title or an axis of a panel says of which Hessian it is.
-
-    Its curves then have none of the Hessians' colours: blue in a panel of $H_f$ would be read as $H_o$.
-    """
-    figure = panel.figure
-    return isinstance(figure, Lines | Cloud) and bool(_NAMES_A_HESSIAN.search(f"{figure.title} {figure.y_label}"))
 
 
 def _colours_of_marks(opened: Sequence[Panel]) -> set[str]:
@@ -89,7 +72,7 @@ def _cloud_shades(opened: Sequence[Panel]) -> dict[str, str]:
         if isinstance(figure, Cloud) and figure.colour:
             kinds = {kind: kind_label(figure, kind) for kind in kinds_of(figure, rows)}
             fields.setdefault(figure.colour, []).append(kinds)
-    taken = set(HESSIAN_COLOURS.values()) if any(map(names_a_hessian, opened)) else set()
+    taken = set(HESSIAN_COLOURS.values()) if any(panel.figure.part for panel in opened) else set()
     free = [colour for colour in KIND_COLOURS if colour not in taken]
     found: dict[str, str] = {}
     for parts in fields.values():

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict, replace
 from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from hessmap.runs.view import Lines
+from hessmap.runs.view import Lines, Reading
 from hessmap.views.plots.style import INK, mathematics
 from hessmap.views.study.panels import Curve
 from hessmap.views.study.spelling import plurals
@@ -21,47 +22,51 @@ _STYLE: dict[str, Any] = {"frameon": False, "fontsize": 8.5, "labelcolor": INK}
 NEUTRAL = "#555555"  # of entries that are about strokes of any colour; reference lines have another grey
 _CIRCLE: dict[str, Any] = {"linestyle": "none", "marker": "o", "markersize": 4.5, "markerfacecolor": "none"}
 _STROKES: dict[str, dict[str, Any]] = {
-    "circles": _CIRCLE,
-    "markers": _CIRCLE,
+    "points": _CIRCLE,
     "line": {"linestyle": "-", "linewidth": 1.5},
-    "lines": {"linestyle": "-", "linewidth": 1.5},
-    "dashes": {"linestyle": "--", "linewidth": 1.5},
+    "dashed": {"linestyle": "--", "linewidth": 1.5},
     "bands": {"linestyle": "-", "linewidth": 6.0, "alpha": 0.3},
-    "triangles": {"linestyle": "none", "marker": "v", "markersize": 5.5},
 }
-_STYLES_OF = {"circles": "points", "line": "line", "lines": "line", "dashes": "dashed"}
-_ROLES = "circles measured, lines predicted, dashes bounds"
+_TRIANGLE: dict[str, Any] = {"linestyle": "none", "marker": "v", "markersize": 5.5}
+_NOUNS = {"points": "circles", "line": "lines", "dashed": "dashes", "bands": "bands"}
+_ROLES = Reading(points="measured", line="predicted", dashed="bounds")
 
 Entries = list[tuple[str, Any]]
 
 
-def how_to_read(figure: Lines, drawn: Sequence[Curve]) -> str:
+def how_to_read(figure: Lines, drawn: Sequence[Curve]) -> Reading:
     """What circles, lines, dashes and bands are, where the entries of the series do not say it; empty elsewhere.
 
     A series of one stroke shows and says by its own entry what that is. Lines that join circles say nothing.
     """
     has_roles = any(one.points and {one.line, one.dashed} - {"", one.points} for one in figure.series)
-    reading = figure.reading or (_ROLES if has_roles else "")
-    parts = [part for part in reading.split(", ") if part and _is_needed(part, figure, drawn)]
-    if "bands" not in figure.reading and any(curve.has_band for curve in drawn):
-        parts.append(f"bands over {plurals(_differing_fields(drawn))}")
-    return ", ".join(parts)
+    reading = figure.reading if figure.reading != Reading() else _ROLES if has_roles else Reading()
+    unneeded = {stroke: "" for stroke in ("points", "line", "dashed") if not _is_needed(stroke, figure, drawn)}
+    has_bands = any(curve.has_band for curve in drawn)
+    bands = (reading.bands or f"over {plurals(_differing_fields(drawn))}") if has_bands else ""
+    return replace(reading, **unneeded, bands=bands)
 
 
-def _is_needed(part: str, figure: Lines, drawn: Sequence[Curve]) -> bool:
-    """Whether a part of a reading says more than the entries of the series.
+def reading_text(reading: Reading) -> str:
+    """A reading in one line.
+
+    >>> reading_text(Reading(points="measured", dashed="bounds"))
+    'circles measured, dashes bounds'
+    """
+    return ", ".join(f"{_NOUNS[stroke]} {said}" for stroke, said in asdict(reading).items() if said)
+
+
+def _is_needed(stroke: str, figure: Lines, drawn: Sequence[Curve]) -> bool:
+    """Whether the reading of a stroke says more than the entries of the series.
 
     That is so of strokes that a series has together with others. Where all series are of one stroke, a reading of the
     figure's own may say something of it, but not that circles are measured.
     """
-    first = part.split()[0].rstrip(":")
-    if first not in _STYLES_OF:
-        return first != "bands" or any(curve.has_band for curve in drawn)
-    style = _STYLES_OF[first]
-    if any(_stroke_of(curve) == style for curve in drawn if curve.has_others):
+    if any(_stroke_of(curve) == stroke for curve in drawn if curve.has_others):
         return True
     is_of_all = len({_stroke_of(curve) for curve in drawn}) == 1
-    return bool(figure.reading) and is_of_all and part != "circles measured"
+    own = str(getattr(figure.reading, stroke))
+    return bool(own) and is_of_all and (stroke, own) != ("points", _ROLES.points)
 
 
 def _stroke_of(curve: Curve) -> str:
@@ -78,11 +83,17 @@ def _differing_fields(drawn: Sequence[Curve]) -> list[str]:
     return list(found)
 
 
-def explain_strokes(axes: Axes, reading: str) -> None:
-    """An entry of the legend for each part of "circles measured, lines predicted", with such a circle and line."""
-    for part in filter(None, reading.split(", ")):
-        style = _STROKES.get(part.split()[0].rstrip(":"), {"linestyle": "none"})
-        axes.plot([], [], color=NEUTRAL, label=mathematics(part), **style)
+def explain_strokes(axes: Axes, reading: Reading, has_squares: bool = False, has_below: bool = False) -> None:
+    """An entry of the legend for each stroke that is read: "circles measured" with a circle, and so on.
+
+    With ``has_squares`` not all markers are circles; with ``has_below`` some stand for what is below the axis.
+    """
+    nouns = {**_NOUNS, "points": "markers"} if has_squares else _NOUNS
+    for stroke, said in asdict(reading).items():
+        if said:
+            axes.plot([], [], color=NEUTRAL, label=mathematics(f"{nouns[stroke]} {said}"), **_STROKES[stroke])
+    if has_below:
+        axes.plot([], [], color=NEUTRAL, label="triangles below the axis", **_TRIANGLE)
 
 
 def place_legends(figure: Figure, drawn: Sequence[Axes], num_columns: int) -> None:

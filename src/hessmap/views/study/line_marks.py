@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from hessmap.runs.row import Row
 from hessmap.runs.view import Lines, Slope
 from hessmap.views.plots.style import FAINT, HESSIAN_COLOURS, literal, marker, mathematics, series_colour, stroke
-from hessmap.views.study.colours import hessian_of
 from hessmap.views.study.legends import explain_strokes, how_to_read
 from hessmap.views.study.panels import Curve, curves, matches
 from hessmap.views.study.table import words
@@ -25,7 +24,6 @@ _SAME = 0.008  # of what a panel shows: closer than this two curves lie on each 
 _MOST_SERIES = 6  # that are told apart by sizes where they lie on each other
 _MOST_LEVELS = 3
 _SLOPE_DASHES = ((8.0, 3.0), (2.0, 2.0), (8.0, 2.0, 2.0, 2.0))
-BELOW = "triangles below the axis"
 
 
 @dataclass(frozen=True)
@@ -56,9 +54,8 @@ def draw_lines(axes: Axes, figure: Lines, rows: Sequence[Row], colours: Mapping[
             label = curve.label if curve.style == "points" else None
         _draw_curve(axes, curve, look, level, floor, label)
     has_squares = any(look.place for look in looks.values())
-    explain_strokes(axes, reading.replace("circles", "markers") if has_squares else reading)
-    if any(_is_below(curve, floor).any() for curve in drawn if curve.style == "points"):
-        explain_strokes(axes, BELOW)
+    has_below = any(_is_below(curve, floor).any() for curve in drawn if curve.style == "points")
+    explain_strokes(axes, reading, has_squares, has_below)
     for slope, dashes in zip(figure.slopes, _SLOPE_DASHES, strict=False):
         _draw_slope(axes, figure, slope, rows, dashes)
     axes.set_xlabel(literal(words(figure.x)))
@@ -69,8 +66,9 @@ def series_looks(drawn: Sequence[Curve], colours: Mapping[str, str]) -> dict[int
     found: dict[int, Look] = {}
     for curve in drawn:
         if curve.colour not in found:
-            part = hessian_of(curve)
-            colour = HESSIAN_COLOURS[part] if part else colours.get(curve.label, series_colour(curve.colour))
+            colour = (
+                HESSIAN_COLOURS[curve.part] if curve.part else colours.get(curve.label, series_colour(curve.colour))
+            )
             found[curve.colour] = Look(colour, sum(look.colour == colour for look in found.values()))
     shared = {look.colour for look in found.values() if look.place}
     return {place: replace(look, is_shared=look.colour in shared) for place, look in found.items()}

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hessmap.errors import unknown_name
+from hessmap.results import Part
 from hessmap.runs.row import Row
 from hessmap.runs.view import INDEX, Cloud, Figure, Lines, Series
 from hessmap.views.plots.style import literal, mathematics
@@ -67,7 +68,8 @@ def matches(row: Row, where: Mapping[str, Any]) -> bool:
 class Curve:
     """Points to be joined or dotted; ``low`` and ``high`` are the extremes of the rows that were averaged.
 
-    ``rows`` are those behind each point; one entry alone stands behind every point of a curve of arrays.
+    ``part`` is the Hessian that it is of, if it is of one. ``rows`` are those behind each point; one entry alone stands
+    behind every point of a curve of arrays.
     ``has_others``: its series has other strokes, in the same colour. ``is_joined``: it is both the line and the points
     of its series, so that the line says nothing of its own.
     """
@@ -78,6 +80,7 @@ class Curve:
     high: NDArray[np.float64]
     label: str = ""
     style: Style = "line"
+    part: Part | Literal[""] = ""
     colour: int = 0
     has_others: bool = False
     is_joined: bool = False
@@ -103,7 +106,7 @@ def curves(figure: Lines, rows: Sequence[Row]) -> list[Curve]:
             having = [row for row in group if name and name in row]
             if having:
                 mean = _mean_curve(having, figure.x, name)
-                named = replace(mean, label=label, style=style, colour=colour, has_others=has_others)
+                named = replace(mean, label=label, style=style, part=series.part, colour=colour, has_others=has_others)
                 drawn.append(replace(named, is_joined=is_joined and style != "dashed"))
     return drawn
 
