@@ -16,7 +16,6 @@ from typing import Any
 
 import pytest
 import torch
-from tagged_device import tag_device
 from toy_processes import SEARCH_PATH
 
 import hessmap.training
@@ -26,6 +25,7 @@ from hessmap.networks import FullyConnected
 from hessmap.runs.model_cache import cached_model, model_key, models_folder, use_models_folder
 from hessmap.studies.trained_networks import stored_networks, trained_network
 from patience import PATIENCE
+from tagged_device import tag_device
 
 SETTINGS = {"architecture": "4-3-2", "seed": 0, "learning_rate": 0.1}
 

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from tagged_device import tag_device
 from torch import Tensor
 from tracked import network, samples, train
 
@@ -16,6 +15,7 @@ from hessmap.datasets.data import Data
 from hessmap.errors import DataFileError, HessmapError, InvalidInput
 from hessmap.results import CurvatureTrack
 from hessmap.runs.store import Store, load_track
+from tagged_device import tag_device
 
 
 @pytest.fixture(autouse=True)
