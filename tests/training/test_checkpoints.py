@@ -72,7 +72,7 @@ def test_a_checkpoint_of_another_training_is_refused_by_the_setting_that_differs
     path = tmp_path / "state.pt"
     train(noisy(), MIXTURE, epochs=1, checkpoint=path)
     with pytest.raises(
-        InvalidInput, match=r"learning_rate was 0\.05 and is 0\.1\. Use these settings, or another path"
+        InvalidInput, match=r"learning_rate was 0\.05 and is 0\.1\. Use these settings"
     ):
         train(noisy(), MIXTURE, epochs=2, learning_rate=0.1, checkpoint=path)
     with pytest.raises(InvalidInput, match="data was"):

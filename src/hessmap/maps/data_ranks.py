@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from hessmap.curvature import Problem
+from hessmap.errors import require
 from hessmap.measurement import numerical_rank
 from hessmap.results.maps import DataRankMeasurement
 
@@ -19,7 +20,14 @@ def measured_data_ranks(problem: Problem) -> DataRankMeasurement:
     against centred inputs, and the mean residual beside it. Samples of weight zero, or that the loss ignores, do not
     count, and the mean of the inputs is the weighted one. What cancels would be rounding against its own norm: centred
     inputs count relative to the inputs as they are, moments relative to the norms of residuals and inputs.
+
+    Raises:
+        InvalidInput: If the inputs are not one tensor of floating-point numbers. No weight matrix multiplies token
+            ids or masks.
     """
+    kind = problem.inputs.dtype if isinstance(problem.inputs, torch.Tensor) else type(problem.inputs).__name__
+    is_real = isinstance(kind, torch.dtype) and kind.is_floating_point
+    require(is_real, "the rank formulas are about inputs that are one tensor of floating-point numbers", f"got {kind}")
     weights = problem.weights * problem.loss.mass(problem.targets)
     inputs = problem.inputs.flatten(1)
     centred = inputs - weights @ inputs / weights.sum()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from math import isfinite
 from typing import ClassVar, Self
 
 import numpy as np
@@ -74,7 +75,10 @@ class SpectralEstimate(Record):
 
     @property
     def with_error(self) -> str:
-        """The value and its standard error, if it has one, for people: "155 ± 7"."""
+        """The value and its standard error, if it has one, for people: "155 ± 7"; the interval where the error is no
+        less than the value."""
+        if self.standard_error and not self.standard_error < abs(self.value):
+            return range_text(*self.interval)
         return number_with_error(self.value, self.standard_error)
 
 
@@ -217,9 +221,25 @@ class MethodChoice(Record):
 
 
 def number_with_error(value: float, error: float) -> str:
-    """A number for people, with its error where it has one.
+    """A number for people, with its error where it has one; a range where the error is no less than the number.
 
-    >>> number_with_error(3.8612, 0.0), number_with_error(155.2, 6.7)
-    ('3.861', '155 ± 7')
+    >>> number_with_error(3.8612, 0.0), number_with_error(155.2, 6.7), number_with_error(2.0, 30.0)
+    ('3.861', '155 ± 7', 'between -28 and 32')
     """
-    return f"{value:.4g}" if error == 0 else f"{value:.3g} ± {float(f'{error:.1g}'):g}"
+    if error == 0:
+        return f"{value:.4g}"
+    if not error < abs(value):
+        return range_text(value - error, value + error)
+    return f"{value:.3g} ± {float(f'{error:.1g}'):g}"
+
+
+def range_text(low: float, high: float, style: str = "{:.3g}") -> str:
+    """What is known of a number that was not resolved.
+
+    >>> range_text(-2.0, 7.5), range_text(0.0, 7.5), range_text(1.0, float("inf"))
+    ('between -2 and 7.5', 'at most 7.5', 'at least 1')
+    """
+    first, last = style.format(low), style.format(high)
+    if isfinite(low) and isfinite(high):
+        return f"at most {last}" if low == 0 else f"between {first} and {last}"
+    return f"at most {last}" if isfinite(high) else f"at least {first}" if isfinite(low) else "not resolved"

@@ -76,8 +76,9 @@ class LayerCurvature(Record):
     has none (``factors_gap`` of the network says why) and in maps that are older than they.
 
     Where no Hessian was formed these are estimates: ``rank`` is None, ``trace_error`` and ``share_error`` are standard
-    errors, ``top_residual`` bounds how far ``top_eigenvalue`` is from an eigenvalue of the block, and is None with it
-    where there was no time for it. ``kind`` is what the layer does ("query", "mlp", "embedding", "norm", ..),
+    errors, ``top_residual`` bounds how far ``top_eigenvalue`` is from an eigenvalue of the block, and ``top_converged``
+    says whether that is within one percent; if not, ``top_eigenvalue`` is a lower bound (all three are None for layers
+    that older maps had no time for). ``kind`` is what the layer does ("query", "mlp", "embedding", "norm", ..),
     ``direction_share`` its part of the squared norm of the sharpest direction of the whole network (None: not known).
     """
 
@@ -94,6 +95,7 @@ class LayerCurvature(Record):
     share_error: float = 0.0
     top_residual: float | None = None
     direction_share: float | None = None
+    top_converged: bool | None = None
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -9,13 +9,15 @@ from typing import ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from hessmap.results.estimates import SharpnessMeasurement, SpectralEstimate, number_with_error
+from hessmap.results.estimates import SharpnessMeasurement, SpectralEstimate, number_with_error, range_text
 from hessmap.results.record import Record
 from hessmap.results.spectra import EffectiveDimension, Spectrum
 
 Floats = NDArray[np.float64]
 NUM_EIGENVALUES = 10
-_NUM_POINTS, _RESOLVED = 512, 64  # of the grid of a density; parts of the range of the spectrum that its width is
+_NUM_POINTS = 512  # of the grid of a density
+_LINEAR_PART, _MOST_LINEAR = 1e-5, 1e-3  # of the largest magnitude: below it the scale of a density is linear
+DENSITY_WIDTH = 0.08  # of the smoothing, in units of asinh(eigenvalue / linear part): 8% of a large eigenvalue
 _MANY = 20_000  # eigenvalues; up to here each is smoothed by itself
 _BINS = 256  # to a width
 _LEAST_RANGE = 1e-290  # whose density is a number
@@ -23,7 +25,11 @@ _LEAST_RANGE = 1e-290  # whose density is a number
 
 @dataclass(frozen=True, eq=False, repr=False)
 class DensityCurve(Record):
-    """A density of eigenvalues on a grid, smoothed by a Gaussian of standard deviation ``width``; it integrates to one.
+    """A density of eigenvalues on a grid; it integrates to one over the eigenvalues.
+
+    The smoothing is a Gaussian of standard deviation ``width`` in asinh(eigenvalue / ``linear_part``): of ``width *
+    linear_part`` around zero, and of the part ``width`` of the eigenvalue far from it, so that outliers of any size
+    stay apart from the bulk. In older maps ``linear_part`` is 0, and the width is that of the eigenvalues themselves.
 
     ``lower`` and ``upper`` are its pointwise band of the stated ``confidence`` over ``num_probes`` random probes; with
     0 probes all eigenvalues are known, and the band is the curve.
@@ -37,16 +43,66 @@ class DensityCurve(Record):
     confidence: float
     num_probes: int
     size: int
+    linear_part: float = 0.0
     summary_fields: ClassVar[tuple[str, ...]] = ("grid", "density", "width", "num_probes", "size")
 
+    @staticmethod
+    def of_eigenvalues(values: Floats) -> DensityCurve:
+        """Of all eigenvalues."""
+        scale = SymmetricLogScale.of(values)
+        places = scale.places(values)
+        grid = scale.grid(values)
+        density = smoothed_density(grid, *merged_nodes(places, DENSITY_WIDTH), DENSITY_WIDTH)
+        return scale.curve(grid, density, density, density, confidence=1.0, num_probes=0, size=len(values))
+
+
+@dataclass(frozen=True)
+class SymmetricLogScale:
+    """The scale on which densities are smoothed and drawn: linear up to ``linear_part``, logarithmic beyond.
+
+    The place of an eigenvalue is asinh(eigenvalue / linear_part).
+    """
+
+    linear_part: float
+
     @classmethod
-    def of_eigenvalues(cls, values: Floats) -> Self:
-        """Of all eigenvalues, smoothed by a part of their range."""
-        low, high = float(values.min()), float(values.max())
-        width = max((high - low) or abs(high) or 1.0, _LEAST_RANGE) / _RESOLVED
-        grid = np.linspace(low - 4 * width, high + 4 * width, _NUM_POINTS)
-        density = smoothed_density(grid, *merged_nodes(values, width), width)
-        return cls(grid, density, density, density, width, confidence=1.0, num_probes=0, size=len(values))
+    def of(cls, values: Floats, resolution: float = 0.0) -> Self:
+        """For values that are known to within ``resolution`` around zero."""
+        largest = max(float(np.abs(values).max()), _LEAST_RANGE)
+        return cls(max(_LINEAR_PART * largest, min(resolution, _MOST_LINEAR * largest)))
+
+    def places(self, values: Floats) -> Floats:
+        found: Floats = np.arcsinh(values / self.linear_part)
+        return found
+
+    def grid(self, values: Floats) -> Floats:
+        """Places from end to end of the values, and a little beyond."""
+        places = self.places(values)
+        return np.linspace(places.min() - 4 * DENSITY_WIDTH, places.max() + 4 * DENSITY_WIDTH, _NUM_POINTS)
+
+    def curve(
+        self,
+        grid: Floats,
+        density: Floats,
+        lower: Floats,
+        upper: Floats,
+        confidence: float,
+        num_probes: int,
+        size: int,
+    ) -> DensityCurve:
+        """From densities over places to those over eigenvalues."""
+        stretch = self.linear_part * np.cosh(grid)
+        return DensityCurve(
+            grid=self.linear_part * np.sinh(grid),
+            density=density / stretch,
+            lower=lower / stretch,
+            upper=upper / stretch,
+            width=DENSITY_WIDTH,
+            confidence=confidence,
+            num_probes=num_probes,
+            size=size,
+            linear_part=self.linear_part,
+        )
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -94,10 +150,24 @@ class WholeCurvature(Record):
 
     @property
     def sharpness_text(self) -> str:
-        """The largest eigenvalue with its residual, where that shows in four digits."""
+        """The largest eigenvalue with its residual, where that shows in four digits; a bound if it did not converge: a
+        Ritz value is never above the largest eigenvalue."""
         found = self.sharpness
+        if not found.converged:
+            return f"at least {found.value:.3g} (not converged)"
         residual = 0.0 if found.residual < 1e-4 * abs(found.value) else found.residual
-        return f"{number_with_error(found.value, residual)}{'' if found.converged else ' (not converged)'}"
+        return number_with_error(found.value, residual)
+
+    @property
+    def dimension_text(self) -> str:
+        """The effective dimension with its error, or the range that it is in; empty where there is none."""
+        found = self.effective_dimension
+        if found is None:
+            return ""
+        error = max(found.standard_error, found.method_error)
+        if error < abs(found.value) or error == 0:
+            return f"{found.value:,.0f}" + (f" (± {float(f'{error:.1g}'):,.0f})" if error >= 0.5 else "")
+        return range_text(*found.interval, "{:,.0f}")
 
     def rows(self) -> list[tuple[str, str]]:
         """Name and value for people, each with its error if it has one."""
@@ -110,9 +180,7 @@ class WholeCurvature(Record):
         ]
         if self.effective_dimension is not None:
             label = f"effective dimension of H_o at {self.epsilon:.2g}"
-            dimension = self.effective_dimension
-            error = max(dimension.standard_error, dimension.method_error)
-            named.append((label, f"{number_with_error(dimension.value, error)} of {dimension.size:,}"))
+            named.append((label, f"{self.dimension_text} of {self.effective_dimension.size:,}"))
         return named
 
 
@@ -152,8 +220,11 @@ class MapWork(Record):
 
 
 def share_text(share: SpectralEstimate) -> str:
-    """A share in percent, with its error: that of the probes or of the quadrature, whichever is larger."""
+    """A share in percent with its error, that of the probes or of the quadrature, whichever is larger; the range that
+    it is in where the error is no less than the share."""
     error = max(share.standard_error, share.method_error)
+    if error and error >= share.value:
+        return range_text(*share.interval, "{:.0%}")
     return f"{share.value:.2%}" + (f" ± {error:.1%}" if error else "")
 
 
@@ -168,6 +239,12 @@ def merged_nodes(values: Floats, width: float) -> tuple[Floats, Floats]:
 
 def smoothed_density(grid: Floats, nodes: Floats, weights: Floats, width: float) -> Floats:
     """A sum of Gaussians on a grid."""
+    found: Floats = smoothed_kernels(grid, nodes, width) @ weights
+    return found
+
+
+def smoothed_kernels(grid: Floats, nodes: Floats, width: float) -> Floats:
+    """A Gaussian around each node, as columns."""
     distances = (grid[:, None] - nodes[None, :]) / width
-    found: Floats = np.exp(-0.5 * np.square(distances)) @ weights / (width * np.sqrt(2 * np.pi))
+    found: Floats = np.exp(-0.5 * np.square(distances)) / (width * np.sqrt(2 * np.pi))
     return found

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from hessmap.results.map_comparison import MapComparison
-from hessmap.results.maps import CurvatureMap, NetworkCurvature, whole_of
+from hessmap.results.maps import CurvatureMap, NetworkCurvature
 from hessmap.runs.commands import command_line
 from hessmap.runs.store import StoredMap
 from hessmap.views.page import Drawing, inline_svg, page
 from hessmap.views.plots.layers import QUANTITIES, network_layers_figure, quantity_figure
-from hessmap.views.plots.spectrum import density_figure, network_spectrum_figure
+from hessmap.views.plots.spectrum import network_density_figure, network_spectrum_figure
 from hessmap.views.tables import comparison as compared
 from hessmap.views.tables import map as mapped
 from hessmap.views.tables.contents import moment
@@ -96,7 +96,7 @@ def _verdict_class(made: CurvatureMap) -> str:
 
 
 def _drawings(made: CurvatureMap) -> list[Drawing]:
-    density = inline_svg(density_figure(whole_of(made.network).density), salt="density")
+    density = inline_svg(network_density_figure(made.network), salt="density")
     shares = inline_svg(network_layers_figure(made.network), salt="layers")
     spectra = [
         Drawing(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -15,6 +16,7 @@ from hessmap.errors import UnsupportedNetwork, checked_number, require
 from hessmap.maps.curvature_map.estimates import curvature_estimates, seconds_per_product
 from hessmap.maps.curvature_map.linear_twin import linear_twin
 from hessmap.maps.curvature_map.network import network_curvature
+from hessmap.maps.curvature_map.optional_parts import is_out_of_memory, optional_part, reason_of
 from hessmap.maps.curvature_map.plan import MapPlan
 from hessmap.maps.curvature_map.verdicts import verdicts
 from hessmap.networks import describe
@@ -73,19 +75,30 @@ def curvature_map(
     with shown_work("map of the curvature") as work:
         say: Say = progress or work.start
         may_be_dense = dense is not False and problem.dtype == torch.float64
-        twin_problem = linear_twin(problem) if twin and may_be_dense else None
-        plan = _dense_plan(problem, 1 if twin_problem is None else 2)
+        twin_problem, why_no_twin = optional_part(lambda: linear_twin(problem)) if twin and may_be_dense else (None, "")
+        plan = _dense_plan(problem, 1 if twin_problem is None else 2, limit)
         reason = _why_not_dense(problem, plan, dense, limit)
+        announce = progress or work.shown.remark
+        if not reason:
+            expected = plan.seconds
+            if progress is not None or expected > PATIENCE_SECONDS:
+                announce(f"{plan}, {expected:.2g} s")
+            try:
+                network = network_curvature(problem, "network", say, certify)
+            except (MemoryError, RuntimeError) as error:
+                if dense or not is_out_of_memory(error):
+                    raise
+                reason = f"dense Hessians did not fit the memory ({reason_of(error).removesuffix('.')})"
         if reason:
-            found = curvature_estimates(problem, reason, say, progress or work.shown.remark, limit, seed)
+            found = curvature_estimates(problem, reason, say, announce, limit, seed)
             return _finished_map(title, problem, found.network, None, found.work)
-        expected = plan.seconds
-        if progress is not None or expected > PATIENCE_SECONDS:
-            (progress or work.shown.remark)(f"{plan}, {expected:.2g} s")
-        network = network_curvature(problem, "network", say, certify)
         other = None
         if twin_problem is not None:
-            other = network_curvature(twin_problem, "linear twin", say, certify, with_factors=False)
+            other, why_no_twin = optional_part(
+                lambda: network_curvature(twin_problem, "linear twin", say, certify, with_factors=False)
+            )
+    if why_no_twin:
+        network = replace(network, notes=(*network.notes, f"no map of the linear twin: {why_no_twin}"))
     took = time.perf_counter() - start
     return _finished_map(title, problem, network, other, MapWork("dense", 0, 0, plan.num_bytes, limit, expected, took))
 
@@ -112,15 +125,17 @@ def _problem(model: nn.Module | Problem, data: Any, loss: AnyLoss | None) -> Pro
     return model
 
 
-def _dense_plan(problem: Problem, num_networks: int) -> MapPlan:
-    """Columns of a chain of layers come from matrix products; those of any other model may each take a product."""
-    each = 0.0
-    if problem.num_parameters > _SMALL and problem.dtype == torch.float64:
-        try:
-            describe(problem.model)
-        except UnsupportedNetwork:
-            each = seconds_per_product(loss_hessian(problem))
-    return MapPlan(problem.num_parameters, problem.num_samples, num_networks, each)
+def _dense_plan(problem: Problem, num_networks: int, seconds: float | None) -> MapPlan:
+    """Columns of a chain of layers come from matrix products; those of any other model may each take a product, which
+    is timed unless the plan is too large without it."""
+    plan = MapPlan(problem.num_parameters, problem.num_samples, num_networks)
+    if problem.num_parameters <= _SMALL or problem.dtype != torch.float64 or plan.excess(seconds):
+        return plan
+    try:
+        describe(problem.model)
+    except UnsupportedNetwork:
+        return replace(plan, seconds_per_product=seconds_per_product(loss_hessian(problem)))
+    return plan
 
 
 def _why_not_dense(problem: Problem, plan: MapPlan, dense: bool | None, seconds: float | None) -> str:

@@ -12,17 +12,18 @@ from hessmap.curvature import Problem, loss_hessian
 from hessmap.curvature.hessians import Hessian
 from hessmap.curvature.memory import available_bytes, readable_bytes
 from hessmap.maps.curvature_map.blocks import blocks_of
+from hessmap.maps.curvature_map.density import resolved_density
 from hessmap.maps.curvature_map.layers import direction_share, measured_factors
 from hessmap.maps.curvature_map.network import Progress, description
-from hessmap.maps.curvature_map.plan import ProductBudget
+from hessmap.maps.curvature_map.optional_parts import optional_part
 from hessmap.maps.curvature_map.spread import curvature_spread
-from hessmap.maps.curvature_map.stages import Stages, product_caps
+from hessmap.maps.curvature_map.stages import Stages, fast_hessian, product_budget
 from hessmap.measurement.array_norms import frobenius_norm
 from hessmap.measurement.block_traces import BlockTraces
 from hessmap.measurement.eigenpair_cost import eigenpairs_bytes
 from hessmap.measurement.matrices import Floats
 from hessmap.measurement.negative_share import negative_share
-from hessmap.results import CurvatureSpread, DensityCurve, DensityEstimate
+from hessmap.results import CurvatureSpread
 from hessmap.results.maps import FactorCurvature, LayerCurvature, NetworkCurvature
 from hessmap.results.whole_curvature import NUM_EIGENVALUES, MapWork, WholeCurvature
 
@@ -44,16 +45,20 @@ def curvature_estimates(
     """Everything a map holds without a dense Hessian. ``announce`` gets the plan, ``say`` what is done next."""
     hessian, blocks = loss_hessian(problem), blocks_of(problem)
     start = time.perf_counter()
-    each = seconds_per_product(hessian)
+    fast = fast_hessian(hessian, seed)
+    each = seconds_per_product(fast)
     left = None if seconds is None else seconds - (time.perf_counter() - start)
-    budget = ProductBudget(left, product_caps(len(blocks)), each)
+    budget = product_budget(len(blocks), left, each)
     planned, num_bytes = budget.planned_products, _num_bytes(problem)
     planned_seconds = planned * each
     announce(
         f"estimates from products ({reason}): up to {planned:,} products, about {planned_seconds:.2g} s at "
         f"{each:.2g} s each, {readable_bytes(num_bytes)}"
     )
-    network = _network(Stages(problem, hessian, blocks, budget, say, seed), reason)
+    stages = Stages(problem, hessian, fast, blocks, budget, say, seed)
+    if fast is not hessian:
+        stages.notes.append("products for layers, traces and densities were made in float32")
+    network = _network(stages, reason)
     took = time.perf_counter() - start
     work = MapWork("products", planned, budget.num_products, num_bytes, seconds, planned_seconds, took)
     return Estimates(network, work)
@@ -77,12 +82,12 @@ def _num_bytes(problem: Problem) -> int:
 def _network(stages: Stages, reason: str) -> NetworkCurvature:
     """All stages, and the record of what they found."""
     pairs, sharpness = stages.eigenvalues()
+    tops = stages.tops(pairs)
     traces = stages.traces(pairs)
     density = stages.density()
     outer = stages.outer_traces(pairs)
-    dimension = stages.dimension()
     shares, share_errors, outer_trace = _shares(traces if outer is None else outer)
-    tops = stages.tops(shares)
+    dimension = stages.dimension(outer_trace)
     stages.say("factors of the layers")
     factors, factors_gap = _factors(stages)
     direction = None if pairs is None or pairs.eigenvectors is None else pairs.eigenvectors[:, 0]
@@ -92,14 +97,15 @@ def _network(stages: Stages, reason: str) -> NetworkCurvature:
             shape=block.shape,
             num_parameters=block.num_parameters,
             rank=None,
-            top_eigenvalue=None if (top := tops.get(block.name)) is None else top.value,
+            top_eigenvalue=float(tops.values[place]),
             trace=float(traces.values[place]),
             curvature_share=float(shares[place]),
             factors=factors.get(block.name),
             kind=block.kind,
             trace_error=float(traces.standard_errors[place]),
             share_error=float(share_errors[place]),
-            top_residual=None if top is None else top.residual,
+            top_residual=float(tops.residuals[place]),
+            top_converged=bool(tops.converged[place]),
             direction_share=None if direction is None else direction_share(direction, block),
         )
         for place, block in enumerate(stages.blocks)
@@ -111,20 +117,21 @@ def _network(stages: Stages, reason: str) -> NetworkCurvature:
         negative_share=replace(negative_share(density), provenance=None),
         effective_dimension=dimension,
         epsilon=1 / stages.problem.num_samples,
-        density=_curve(density),
+        density=resolved_density(density),
         gap=stages.gap,
     )
-    return _record(stages.problem, layers, whole, curvature_spread(layers, outer_trace), factors_gap, reason)
+    return _record(stages, layers, whole, curvature_spread(layers, outer_trace), factors_gap, reason)
 
 
 def _record(
-    problem: Problem,
+    stages: Stages,
     layers: tuple[LayerCurvature, ...],
     whole: WholeCurvature,
     spread: CurvatureSpread | None,
     factors_gap: str,
     reason: str,
 ) -> NetworkCurvature:
+    problem = stages.problem
     return NetworkCurvature(
         name="network",
         description=description(problem.model),
@@ -138,7 +145,7 @@ def _record(
         effective_dimension=None,
         data_ranks=None,
         prediction_gap="no Hessian was formed whose rank could be compared with one",
-        notes=problem.notes,
+        notes=(*problem.notes, *stages.notes),
         factors_gap=factors_gap,
         whole=whole,
         spread=spread,
@@ -150,7 +157,8 @@ def _factors(stages: Stages) -> tuple[dict[str, FactorCurvature], str]:
     widest = max((max(stages.problem.layout.shape(name), default=0) for name in stages.problem.layout.names), default=0)
     if widest > _LARGEST_FACTOR:
         return {}, f"a layer is {widest:,} wide, and factors are decomposed up to {_LARGEST_FACTOR:,}"
-    return measured_factors(stages.problem, None, stages.budget.has_time)
+    found, gap = optional_part(lambda: measured_factors(stages.problem, None, stages.budget.has_time))
+    return ({}, gap) if found is None else found
 
 
 def _shares(traces: BlockTraces) -> tuple[Floats, Floats, float]:
@@ -158,9 +166,3 @@ def _shares(traces: BlockTraces) -> tuple[Floats, Floats, float]:
     values = traces.values.clip(min=0.0)
     whole = float(values.sum())
     return values / (whole or 1.0), traces.standard_errors / (whole or 1.0), whole
-
-
-def _curve(found: DensityEstimate) -> DensityCurve:
-    """The curve and the band of an estimate, without its Gauss rules."""
-    names = ("grid", "density", "lower", "upper", "width", "confidence", "num_probes", "size")
-    return DensityCurve(**{name: getattr(found, name) for name in names})

@@ -17,8 +17,8 @@ from hessmap.curvature.layers import (
     product_of_factors,
     require_logits,
 )
-from hessmap.errors import HessmapError
 from hessmap.maps.curvature_map.blocks import Block
+from hessmap.maps.curvature_map.optional_parts import optional_part, reason_of
 from hessmap.measurement import numerical_rank, spectrum, top_eigenpairs
 from hessmap.measurement.layers import autocorrelation, class_outliers, overlap_curve
 from hessmap.results import Spectrum
@@ -54,6 +54,7 @@ def layer_rows(
             factors=factors.get(block.name),
             kind=block.kind,
             top_residual=found.eigenvalue_error,
+            top_converged=found.converged,
             direction_share=None if direction is None else direction_share(direction, block),
         )
 
@@ -76,22 +77,24 @@ def measured_factors(
     compared with them. Factors are those of the weight alone, as in Wu et al. (2022). When ``has_time`` says no, the
     layers that are left have none.
     """
-    try:
-        require_logits(problem)
-    except HessmapError as error:
-        return {}, str(error)
+    names, gap = optional_part(lambda: _names_of_layers(problem))
     found: dict[str, FactorCurvature] = {}
-    gap = "no layer is linear or a convolution whose weight acts once"
-    for name in layer_names(problem):
+    gap = gap or "no layer is linear or a convolution whose weight acts once"
+    for name in names or ():
         if not has_time():
             return found, "the time was used up"
         try:
             block = None if loss is None else _block(problem, name, loss)
             if block is None or bool(block.abs().max() > 0):  # a dead layer has no directions to compare
                 found[name] = _factor_curvature(problem, name, block)
-        except HessmapError as error:  # a weight that acts in a way that is not seen: the other layers have factors
-            gap = str(error)
+        except Exception as error:  # a weight that acts in a way that is not seen: the other layers have factors
+            gap = reason_of(error)
     return found, "" if found else gap
+
+
+def _names_of_layers(problem: Problem) -> Sequence[str]:
+    require_logits(problem)
+    return layer_names(problem)
 
 
 def _block(problem: Problem, name: str, loss: Tensor) -> Tensor:

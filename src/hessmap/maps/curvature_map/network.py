@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,9 +11,10 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from hessmap.curvature import Problem, functional_hessian, loss_hessian, outer_product_hessian
-from hessmap.errors import InvalidInput, TooLarge, UnsupportedNetwork
+from hessmap.errors import UnsupportedNetwork
 from hessmap.maps.curvature_map.blocks import blocks_of
 from hessmap.maps.curvature_map.layers import layer_rows, layer_spectra, measured_factors
+from hessmap.maps.curvature_map.optional_parts import optional_part, reason_of
 from hessmap.maps.curvature_map.spread import curvature_spread
 from hessmap.maps.data_ranks import measured_data_ranks
 from hessmap.measurement import effective_dimension, numerical_rank, spectrum, top_eigenpairs
@@ -35,8 +37,10 @@ def network_curvature(
         say(f"{name}: {text}")
 
     spectra, layers, factors_gap, notes = _spectra_and_layers(problem, say_of_network, with_factors)
-    ranks, why_no_ranks = _data_ranks(problem)
-    prediction, gap = predicted_ranks(problem, ranks) if ranks is not None else (None, why_no_ranks)
+    ranks, gap = optional_part(lambda: measured_data_ranks(problem))
+    prediction: RankPrediction | None = None
+    if ranks is not None:
+        prediction, gap = predicted_ranks(problem, ranks)
     measured = {part: numerical_rank(spectra[part]) for part in PARTS}
     certificates, refusal = certified_parts(problem, measured, certify, say_of_network)
     dimension = effective_dimension(spectra["outer_product"], 1 / problem.num_samples)
@@ -81,9 +85,8 @@ def _spectra_and_layers(
     del hessian
     loss = spectrum(matrix)
     of_layers = layer_spectra(blocks, matrix, loss.norm)
-    direction = _sharpest_direction(matrix) if loss.norm > 0 else None
+    direction, _ = optional_part(partial(_sharpest_direction, matrix)) if loss.norm > 0 else (None, "")
     factors, factors_gap = _factors(problem, matrix, say) if with_factors else ({}, "")
-    del matrix
     say("spectrum of H_o")
     matrix = outer_product_hessian(problem).to_dense()
     diagonal = matrix.diagonal().clone()
@@ -134,20 +137,10 @@ def certified_parts(
         for part in wanted:
             say(f"exact rank of the {part.replace('_', '-')} Hessian over a finite field")
             found[part] = certified_rank(problem, part)
-    except UnsupportedNetwork as error:
-        return found, f"no certified rank: {error}" if certify else ""
+    except Exception as error:
+        is_expected = isinstance(error, UnsupportedNetwork) and not certify
+        return found, "" if is_expected else f"no certified rank: {reason_of(error)}"
     return found, ""
-
-
-def _data_ranks(problem: Problem) -> tuple[DataRankMeasurement | None, str]:
-    """What the formulas need of the data, or None and why it cannot be had."""
-    try:
-        is_tensor = isinstance(problem.inputs, Tensor)
-    except TooLarge as error:  # a stream that does not fit the memory
-        return None, str(error)
-    if not is_tensor:
-        return None, "the formulas are about inputs that are one tensor"
-    return measured_data_ranks(problem), ""
 
 
 def predicted_ranks(problem: Problem, ranks: DataRankMeasurement) -> tuple[RankPrediction | None, str]:
@@ -173,8 +166,8 @@ def predicted_ranks(problem: Problem, ranks: DataRankMeasurement) -> tuple[RankP
             if network.has_bias and not all(network.biases):
                 given["uncentred_residual_rank"] = ranks.residual_rank.value
         return predict_ranks(network, loss=problem.loss.name, **given), ""
-    except (UnsupportedNetwork, InvalidInput) as error:
-        return None, str(error)
+    except Exception as error:
+        return None, reason_of(error)
 
 
 def _numbers_of_tokens(problem: Problem) -> dict[str, Any]:

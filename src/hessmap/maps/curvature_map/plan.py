@@ -76,8 +76,12 @@ def matmul_flops_per_second(size: int = 384) -> float:
 
 
 class ProductBudget:
-    """Shares a time among stages: each may make so many products at most (``caps``), and gets of the time that is left
-    in proportion to what it and the stages after it may make.
+    """Shares a time among stages, in products.
+
+    Each stage makes at most ``caps`` products. Where the time does not suffice for all caps, each stage ahead gets the
+    number below which its result says little (``floors``), and what is left beyond these goes to the stages in
+    proportion to what they may still make. Where it does not suffice for the floors, these shrink in proportion, down
+    to the products that a stage cannot do without (``least``), which it makes in any time.
 
     With time enough for all caps the products, and with them the numbers, do not depend on the clock.
     """
@@ -88,10 +92,14 @@ class ProductBudget:
         caps: dict[str, int],
         seconds_per_product: float,
         clock: Callable[[], float] = time.perf_counter,
+        floors: dict[str, int] | None = None,
+        least: dict[str, int] | None = None,
     ) -> None:
         self.seconds_per_product = seconds_per_product
         self.num_products = 0
         self._caps = dict(caps)
+        self._floors = {stage: min(cap, (floors or {}).get(stage, 0)) for stage, cap in caps.items()}
+        self._least = {stage: min(cap, (least or {}).get(stage, 0)) for stage, cap in caps.items()}
         self._clock = clock
         self._start = clock()
         self._seconds = seconds
@@ -99,7 +107,8 @@ class ProductBudget:
     @property
     def planned_products(self) -> int:
         """As many as there is time for, of all that the stages ahead may make."""
-        return min(sum(self._caps.values()), self._affordable)
+        least = sum(self._least[stage] for stage in self._caps)
+        return max(least, min(sum(self._caps.values()), self._affordable))
 
     @property
     def _affordable(self) -> int:
@@ -118,9 +127,13 @@ class ProductBudget:
 
     def allowed_products(self, stage: str) -> int:
         """How many products the stage may make now; it is over for the stages after it."""
-        ahead = sum(self._caps.values())
-        cap = self._caps.pop(stage)
-        return cap if self._affordable >= ahead else max(0, int(self._affordable * cap / max(1, ahead)))
+        ahead, floors = sum(self._caps.values()), sum(self._floors[name] for name in self._caps)
+        cap, floor, affordable = self._caps.pop(stage), self._floors[stage], self._affordable
+        if affordable >= ahead:
+            return cap
+        if affordable >= floors:
+            return floor + int((affordable - floors) * (cap - floor) / max(1, ahead - floors))
+        return max(self._least[stage], int(floor * affordable / max(1, floors)))
 
     def spend(self, products: int, seconds: float) -> None:
         """Count what a stage made; its seconds per product are expected of the next one."""

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -13,40 +14,70 @@ import torch
 from hessmap.curvature import Problem, outer_product_hessian
 from hessmap.curvature.hessians import Hessian
 from hessmap.curvature.memory import available_bytes
-from hessmap.curvature.operator_blocks import PrincipalBlock
-from hessmap.errors import HessmapError
+from hessmap.maps.curvature_map.block_tops import LEAST_STEPS, BlockTops, block_tops
 from hessmap.maps.curvature_map.blocks import Block, block_numbers
 from hessmap.maps.curvature_map.network import Progress
+from hessmap.maps.curvature_map.optional_parts import optional_part
 from hessmap.maps.curvature_map.plan import ProductBudget
 from hessmap.measurement import density_estimate, top_eigenpairs
 from hessmap.measurement.block_traces import BlockTraces, block_traces
 from hessmap.measurement.eigenpair_cost import default_block, eigenpairs_bytes
 from hessmap.measurement.largest_ritz_value import largest_ritz_value
-from hessmap.measurement.matrices import Floats
 from hessmap.measurement.spectral_sum_estimates import effective_dimension_estimate
 from hessmap.results import DensityEstimate, EigenpairsMeasurement, SharpnessMeasurement, SpectralEstimate
 from hessmap.results.whole_curvature import NUM_EIGENVALUES
 
 _TOLERANCE, _ROUGH_TOLERANCE = 1e-3, 1e-2  # of the eigenpairs, relative to the norm
 _RELATIVE_ERROR = 0.05  # of traces
-_CAPS = {"eigenvalues": 160, "trace": 64, "density": 192, "outer trace": 64, "dimension": 96}
-_PER_BLOCK = 16
+_PER_BLOCK, _FLOOR_PER_BLOCK = 16, 6  # from the sharpest direction of the whole, six steps find most tops to a percent
 _NUM_PROBES = 4  # of a density
+_NUM_STEPS = 24  # of a density with fewer probes, in which the outliers of a spectrum stand apart from its bulk
 _RESTART = 32  # products that a random restart may take beyond those that were allowed
+_FEWEST_OF_PAIR = 16  # products in which the largest eigenpair of most networks is found roughly
+_SINGLE_FROM = 10_000  # parameters from which on products in float32 take half the time or less
+_SINGLE_GAIN = 3.0  # how much more a product in float64 is taken to cost there
+_MOST_APART = 1e-3  # of a product: where both formats differ by more, float32 is not used
+
+# Products of every stage: at most, those below which its result says little, those that it cannot do without.
+_CAPS = {"eigenvalues": 160, "density": 192, "trace": 64, "outer trace": 64, "dimension": 96}
+_FLOORS = {"eigenvalues": 40, "density": 2 * _NUM_STEPS, "trace": 8, "outer trace": 8}
+_LEAST = {"eigenvalues": 4, "density": 4, "trace": 2}
 
 
-def product_caps(num_blocks: int) -> dict[str, int]:
-    """Products of every stage at most."""
-    return {**_CAPS, "blocks": _PER_BLOCK * num_blocks}
+def product_budget(num_blocks: int, seconds: float | None, seconds_per_product: float) -> ProductBudget:
+    """The products of all stages: a few for every layer come before the rest of any other stage."""
+    return ProductBudget(
+        seconds,
+        {**_CAPS, "blocks": _PER_BLOCK * num_blocks},
+        seconds_per_product,
+        floors={**_FLOORS, "blocks": _FLOOR_PER_BLOCK * num_blocks},
+        least={**_LEAST, "blocks": LEAST_STEPS * num_blocks},
+    )
+
+
+def fast_hessian(hessian: Hessian, seed: int) -> Hessian:
+    """The same Hessian in float32 where that saves time and has the same products; else as it is."""
+    single = hessian.in_single_precision() if hessian.size >= _SINGLE_FROM else None
+    if single is None:
+        return hessian
+    vector = torch.randn(hessian.size, 1, generator=torch.Generator().manual_seed(seed), dtype=hessian.dtype)
+    expected, found = hessian.matmat(vector), single.matmat(vector)
+    is_same = bool((found - expected).norm() <= _MOST_APART * expected.norm())  # False for NaN
+    return single if is_same else hessian
 
 
 class Stages:
-    """What products tell of a problem; ``gap`` says why there is no outer-product Hessian where there is none."""
+    """What products tell of a problem.
+
+    ``fast`` makes the products of all that is right to a percent. ``gap`` says why there is no outer-product Hessian
+    where there is none, ``notes`` which other parts are not available.
+    """
 
     def __init__(
         self,
         problem: Problem,
         hessian: Hessian,
+        fast: Hessian,
         blocks: tuple[Block, ...],
         budget: ProductBudget,
         say: Progress,
@@ -55,11 +86,13 @@ class Stages:
         self.problem = problem
         self.hessian = hessian
         self.blocks = blocks
+        self.fast = fast
         self.numbers = block_numbers(blocks, problem.num_parameters)
         self.budget = budget
         self.say = say
         self.seed = seed
-        self.outer, self.gap = _outer_product(problem)
+        self.outer, self.gap = optional_part(lambda: _outer_product(problem))
+        self.notes: list[str] = []
 
     def eigenvalues(self) -> tuple[EigenpairsMeasurement | None, SharpnessMeasurement]:
         """The largest ones with their vectors; where time or memory is short, the largest alone, without a vector."""
@@ -68,20 +101,26 @@ class Stages:
             count = min(NUM_EIGENVALUES, size) if stage.allowed >= _CAPS["eigenvalues"] // 2 else 1
             width = default_block(self.hessian, size, count)
             fits = eigenpairs_bytes(size, count, width, self.hessian.dtype) <= available_bytes() // 2
-            if not fits or stage.allowed < _RESTART + 8:
+            if not fits or stage.allowed < _FEWEST_OF_PAIR:
                 found = largest_ritz_value(self.hessian, max(4, stage.allowed), seed=self.seed)
                 stage.products = found.num_products
                 return None, found
             tolerance = _TOLERANCE if count > 1 else _ROUGH_TOLERANCE
-            pairs = top_eigenpairs(
-                self.hessian, count, tolerance=tolerance, max_products=stage.allowed - _RESTART, seed=self.seed
+            most = max(_FEWEST_OF_PAIR, stage.allowed - _RESTART)
+            pairs, reason = optional_part(
+                lambda: top_eigenpairs(self.hessian, count, tolerance=tolerance, max_products=most, seed=self.seed)
             )
+            if pairs is None:
+                self.notes.append(f"the eigenvectors of the largest eigenvalues are not available: {reason}")
+                found = largest_ritz_value(self.hessian, stage.allowed, seed=self.seed)
+                stage.products = found.num_products
+                return None, found
             stage.products = pairs.num_products
-        largest = float(pairs.eigenvalues[0])
+        largest, residual = float(pairs.eigenvalues[0]), float(pairs.residuals[0])
         measured = SharpnessMeasurement(
             value=largest,
-            residual=float(pairs.residuals[0]),
-            converged=pairs.converged,
+            residual=residual,
+            converged=pairs.converged or residual <= _ROUGH_TOLERANCE * abs(largest),  # others may need more products
             largest_stable_step=2 / largest if largest > 0 else float("inf"),
             num_products=pairs.num_products,
             size=pairs.size,
@@ -91,27 +130,40 @@ class Stages:
 
     def traces(self, pairs: EigenpairsMeasurement | None) -> BlockTraces:
         with self._stage("trace", "trace of the network and of its layers") as stage:
-            return self._block_traces(self.hessian, pairs, stage)
+            return self._block_traces(self.hessian, self.fast, pairs, stage)
 
     def density(self) -> DensityEstimate:
         with self._stage("density", "density of the eigenvalues") as stage:
-            found = density_estimate(self.hessian, seed=self.seed, **_density_size(stage.allowed))
+            size = _density_size(stage.allowed)
+            found, reason = optional_part(lambda: density_estimate(self.fast, seed=self.seed, **size))
+            if found is None:
+                self.notes.append(f"the density has two steps alone: {reason}")
+                found = density_estimate(self.hessian, num_probes=2, num_steps=2, memory_budget=0, seed=self.seed)
             stage.products = found.num_products
         return found
 
     def outer_traces(self, pairs: EigenpairsMeasurement | None) -> BlockTraces | None:
         with self._stage("outer trace", "shares of the layers") as stage:
-            return None if self.outer is None else self._block_traces(self.outer, pairs, stage)
+            outer = self.outer
+            if outer is None:
+                return None
+            found, reason = optional_part(lambda: self._block_traces(outer, self._fast_outer, pairs, stage))
+            if found is None:
+                self.notes.append(f"shares are those of the trace of H_L, as that of H_o is not available: {reason}")
+        return found
 
-    def _block_traces(self, hessian: Hessian, pairs: EigenpairsMeasurement | None, stage: _Stage) -> BlockTraces:
+    def _block_traces(
+        self, hessian: Hessian, fast: Hessian, pairs: EigenpairsMeasurement | None, stage: _Stage
+    ) -> BlockTraces:
         """Exact where the structure of the layers tells the diagonal at this cost, else from probes."""
-        diagonal = hessian.exact_diagonal(max_products=stage.allowed)
+        most = stage.allowed if fast is hessian else stage.allowed / _SINGLE_GAIN
+        diagonal, _ = optional_part(lambda: hessian.exact_diagonal(max_products=most))
         if diagonal is not None and bool(torch.isfinite(diagonal).all()):
             sums = torch.zeros(len(self.blocks), dtype=torch.float64).index_add_(0, self.numbers, diagonal)
             whole = SpectralEstimate.of_known("trace", float(diagonal.sum()), len(diagonal))
             return BlockTraces(sums.numpy(), np.zeros(len(self.blocks)), whole)
         found = block_traces(
-            hessian,
+            fast,
             self.numbers,
             known=pairs,
             relative_error=_RELATIVE_ERROR,
@@ -121,28 +173,50 @@ class Stages:
         stage.products = found.whole.num_products
         return found
 
-    def dimension(self) -> SpectralEstimate | None:
+    def dimension(self, outer_trace: float) -> SpectralEstimate | None:
+        """Of the outer-product Hessian; None, with ``gap``, where there is none or the products do not resolve it."""
         with self._stage("dimension", "effective dimension") as stage:
             if self.outer is None:
                 return None
-            density = density_estimate(self.outer, seed=self.seed, **_density_size(stage.allowed))
+            if stage.allowed < 2 * _NUM_STEPS:
+                self.gap = "it is not resolved within the time"
+                return None
+            size = _density_size(stage.allowed)
+            density, reason = optional_part(lambda: density_estimate(self._fast_outer, seed=self.seed, **size))
+            if density is None:
+                self.gap = reason
+                return None
             stage.products = density.num_products
-        found = effective_dimension_estimate(density, 1 / self.problem.num_samples)
-        return replace(found, provenance=None)
+        epsilon = 1 / self.problem.num_samples
+        found = effective_dimension_estimate(density, epsilon)
+        # No more than the rank, which the number of outputs bounds, and no more than the sum of h / epsilon.
+        most = min(found.size, self.problem.num_samples * self.problem.num_outputs, outer_trace / epsilon)
+        low, high = (min(max(0.0, end), most) for end in found.interval)
+        return replace(found, value=min(found.value, most), interval=(low, high), provenance=None)
 
-    def tops(self, shares: Floats) -> dict[str, SharpnessMeasurement]:
-        """The largest eigenvalue of every block, those with the most curvature first, while there is time."""
-        found: dict[str, SharpnessMeasurement] = {}
+    def tops(self, pairs: EigenpairsMeasurement | None) -> BlockTops:
+        """The largest eigenvalue of every block, from the sharpest direction of the whole network where it is known."""
+        size = self.problem.num_parameters
+        fitting = max(LEAST_STEPS, available_bytes() // 2 // (8 * max(1, size)))
+        start = None if pairs is None or pairs.eigenvectors is None else torch.from_numpy(pairs.eigenvectors[:, 0])
         with self._stage("blocks", "largest eigenvalues of the layers") as stage:
-            for place in np.argsort(-shares, kind="stable"):
-                most = min(_PER_BLOCK, stage.allowed - stage.products)
-                if most < min(4, _PER_BLOCK) or not self.budget.has_time():
-                    break
-                block = self.blocks[place]
-                operator = PrincipalBlock(self.hessian, block.places)
-                found[block.name] = largest_ritz_value(operator, most, seed=self.seed)
-                stage.products += found[block.name].num_products
+            found = block_tops(
+                self.fast,
+                self.numbers,
+                start=start,
+                max_products=stage.allowed,
+                max_steps=min(_PER_BLOCK, fitting),
+                seed=self.seed,
+            )
+            stage.products = found.num_products
         return found
+
+    @cached_property
+    def _fast_outer(self) -> Hessian:
+        """The outer-product Hessian in the format of ``fast``, whose products were compared with those in float64."""
+        assert self.outer is not None
+        single = None if self.fast is self.hessian else self.outer.in_single_precision()
+        return self.outer if single is None else single
 
     @contextmanager
     def _stage(self, name: str, text: str) -> Iterator[_Stage]:
@@ -159,17 +233,14 @@ class _Stage:
     products: int = 0
 
 
-def _outer_product(problem: Problem) -> tuple[Hessian | None, str]:
-    """The outer-product Hessian, or why there is none: a loss that is known by its value alone has none."""
-    try:
-        hessian = outer_product_hessian(problem)
-        hessian.matmat(torch.zeros(hessian.size, 1, dtype=hessian.dtype))
-    except HessmapError as error:
-        return None, str(error)
-    return hessian, ""
+def _outer_product(problem: Problem) -> Hessian:
+    """With a first product: a loss that is known by its value alone has no outer-product Hessian."""
+    hessian = outer_product_hessian(problem)
+    hessian.matmat(torch.zeros(hessian.size, 1, dtype=hessian.dtype))
+    return hessian
 
 
 def _density_size(allowed: int) -> dict[str, int]:
-    """Probes and steps: few probes, each of them with as many steps as there are products for."""
-    num_probes = _NUM_PROBES if allowed >= 8 * _NUM_PROBES else 2
+    """Probes and steps: more than two probes where each of them has steps enough to resolve outliers."""
+    num_probes = max(2, min(_NUM_PROBES, allowed // _NUM_STEPS))
     return {"num_probes": num_probes, "num_steps": max(2, allowed // num_probes)}

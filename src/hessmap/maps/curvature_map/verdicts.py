@@ -38,7 +38,10 @@ def sharpness_sentence(network: NetworkCurvature) -> str:
     found = whole.sharpness
     step = "which limits no step"
     if found.value > 0:
-        step = f"so gradient descent is stable up to a step of {found.largest_stable_step:.3g}"
+        up_to = "up to a step of" if found.converged else "at most up to a step of"
+        step = f"so gradient descent is stable {up_to} {found.largest_stable_step:.3g}"
+    elif not found.converged:
+        step = "and no step is known to be unstable"
     return (
         f"The largest eigenvalue of H_L, the sharpness of the whole network, is {whole.sharpness_text}, {step}; "
         f"the trace is {whole.trace.with_error}."
@@ -150,27 +153,31 @@ def curvature_sign_sentence(network: NetworkCurvature) -> str:
 
 
 def heaviest_layer_sentence(network: NetworkCurvature) -> str:
-    """The layer with the most curvature, and the one whose own block has the largest eigenvalue."""
+    """The layer with the most curvature, if its share is resolved, and the one whose own block is the sharpest."""
     if len(network.layers) < 2:
         return ""
     heaviest = max(network.layers, key=lambda layer: layer.curvature_share)
-    if not heaviest.curvature_share:
-        return ""  # no layer has any
-    parameters = heaviest.num_parameters / network.num_parameters
-    error = f" (± {heaviest.share_error:.0%})" if heaviest.share_error >= 0.005 else ""
-    text = (
-        f"Layer {heaviest.name} holds {heaviest.curvature_share:.0%}{error} of the curvature with {parameters:.0%} "
-        "of the parameters"
-    )
-    tops = {layer.name: layer.top_eigenvalue for layer in network.layers if layer.top_eigenvalue is not None}
-    if tops:
-        name = max(tops, key=lambda layer: tops[layer])
-        where = "its own block" if name == heaviest.name else f"the block of layer {name}"
-        text += (
-            f"; among single layers {where} has the largest eigenvalue, {tops[name]:.3g} against "
-            f"{whole_of(network).sharpness.value:.3g} of the whole"
+    text = ""
+    if heaviest.curvature_share > 2 * heaviest.share_error:
+        parameters = heaviest.num_parameters / network.num_parameters
+        error = f" (± {heaviest.share_error:.0%})" if heaviest.share_error >= 0.005 else ""
+        text = (
+            f"Layer {heaviest.name} holds {heaviest.curvature_share:.0%}{error} of the curvature with "
+            f"{parameters:.0%} of the parameters; "
         )
-    return f"{text}."
+    elif not heaviest.curvature_share:
+        return ""  # no layer has any
+    tops = {layer.name: layer for layer in network.layers if layer.top_eigenvalue is not None}
+    if not tops:
+        return f"{text.removesuffix('; ')}." if text else ""
+    top = max(tops.values(), key=lambda layer: layer.top_eigenvalue or 0.0)
+    where = "its own block" if text and top.name == heaviest.name else f"the block of layer {top.name}"
+    value = f"{top.top_eigenvalue:.3g}" if top.top_converged is not False else f"at least {top.top_eigenvalue:.3g}"
+    whole = whole_of(network).sharpness
+    against = f"{whole.value:.3g}" if whole.converged else f"at least {whole.value:.3g}"
+    found = "" if all(layer.top_converged is not False for layer in tops.values()) else " found"
+    text += f"among single layers {where} has the largest eigenvalue{found}, {value} against {against} of the whole"
+    return f"{text[0].upper()}{text[1:]}."
 
 
 def spread_sentence(network: NetworkCurvature) -> str:
@@ -232,10 +239,8 @@ def effective_dimension_sentence(network: NetworkCurvature) -> str:
     whole = whole_of(network)
     measured = whole.effective_dimension
     if measured is None:
-        return ""
-    error = max(measured.standard_error, measured.method_error)
-    doubt = f" (± {error:.2g})" if error >= 0.5 else ""
+        return f"There is no effective dimension: {whole.gap.removesuffix('.')}." if whole.gap else ""
     return (
-        f"The data determine {measured.value:,.0f}{doubt} of {measured.size:,} directions: the effective dimension "
+        f"The data determine {whole.dimension_text} of {measured.size:,} directions: the effective dimension "
         f"of H_o at {whole.epsilon:.1e}, one over the number of samples."
     )

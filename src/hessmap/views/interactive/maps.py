@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from hessmap.results import DensityCurve, DensityEstimate, MapComparison
@@ -10,7 +12,7 @@ from hessmap.results.maps import HESSIAN_SYMBOLS, CurvatureMap, NetworkCurvature
 from hessmap.results.ranks import Part
 from hessmap.views.interactive.figure import Axis, FigureData, Floats, Line, Trace, thinned_places, thinning_note
 from hessmap.views.plots.layers import QUANTITIES
-from hessmap.views.plots.spectrum import FLOOR
+from hessmap.views.plots.spectrum import FLOOR, DrawnDensity
 
 PARTS: tuple[Part, ...] = ("loss", "outer_product", "functional")  # the sum first, as every screen shows them
 _INDEX = "index of the eigenvalue, largest first"
@@ -48,17 +50,23 @@ def _part_trace(part: PartCurvature) -> Trace:
 
 def density_data(curve: DensityCurve | DensityEstimate, python: str = "") -> FigureData:
     """The density of the eigenvalues with its band over the probes, where it is an estimate."""
-    visible = float(curve.density.max(initial=0.0)) * 1e-6  # what lies below is smoothing, not spectrum
-    density = np.where(curve.density >= visible, curve.density, np.nan)
-    low, high = (np.maximum(band, visible) for band in (curve.lower, curve.upper)) if curve.num_probes else ((), ())
+    drawn = DrawnDensity.of(curve)
+    is_symmetric = isinstance(curve, DensityCurve) and curve.linear_part > 0
+    # The page takes the smallest magnitude for the edge of the linear part.
+    kept = np.abs(drawn.grid) >= drawn.edge / 4 if is_symmetric else np.full(len(drawn.grid), True)
+    density = np.where(drawn.curve >= drawn.floor, drawn.curve, np.nan)[kept]
+    bands = (drawn.lower, drawn.upper) if curve.num_probes else ()
+    low, high = [np.maximum(band, drawn.floor)[kept] for band in bands] or ((), ())
     band = f"{curve.confidence:.0%} band over {curve.num_probes} probes" if curve.num_probes else "all eigenvalues"
     trace = Trace(
-        band, "line", curve.grid, density, low, high, colour="outer_product", in_legend=bool(curve.num_probes)
+        band, "line", drawn.grid[kept], density, low, high, colour="outer_product", in_legend=bool(curve.num_probes)
     )
-    title = f"Density of {curve.size:,} eigenvalues of H_L, smoothed by {curve.width:.2g}"
-    return FigureData(
-        title, Axis("eigenvalue"), Axis("density", "log" if visible > 0 else "linear"), (trace,), (), python
+    title = f"Density of {curve.size:,} eigenvalues of H_L, {drawn.smoothing}"
+    axes = (
+        Axis("eigenvalue", "symlog" if is_symmetric else "linear"),
+        Axis(drawn.label, "log" if drawn.floor > 0 else "linear"),
     )
+    return FigureData(title, *axes, (trace,), (), python)
 
 
 def layers_data(network: NetworkCurvature, python: str = "") -> FigureData:
@@ -86,13 +94,25 @@ def overlaid_spectra(old: tuple[str, CurvatureMap], new: tuple[str, CurvatureMap
     (old_name, before), (new_name, after) = old, new
     both = ((old_name, before.network, "pale"), (new_name, after.network, "loss"))
     if not (before.network.is_dense and after.network.is_dense):
-        curves = [(name, density_data(whole_of(network).density), colour) for name, network, colour in both]
-        traces = tuple(
-            Trace(name, "line", curve.traces[0].x, curve.traces[0].y, colour=colour) for name, curve, colour in curves
-        )
-        return FigureData("Densities of H_L", Axis("eigenvalue"), Axis("density", "log"), traces)
+        return _overlaid_densities([(name, whole_of(network).density, colour) for name, network, colour in both])
     traces = tuple(_absolute(name, network["loss"], colour) for name, network, colour in both)
     return FigureData("Spectra of H_L", Axis(_INDEX), Axis("|eigenvalue|", "log"), traces)
+
+
+def _overlaid_densities(curves: Sequence[tuple[str, DensityCurve, str]]) -> FigureData:
+    """As each is drawn alone; as plain densities where one is of an older map, on a linear scale."""
+    made = [density_data(curve) for _, curve, _ in curves]
+    if len({(figure.x, figure.y) for figure in made}) == 1:
+        drawn, axes = [(figure.traces[0].x, figure.traces[0].y) for figure in made], (made[0].x, made[0].y)
+    else:
+        drawn, axes = (
+            [(curve.grid, curve.density) for _, curve, _ in curves],
+            (Axis("eigenvalue"), Axis("density", "log")),
+        )
+    traces = tuple(
+        Trace(name, "line", *values, colour=colour) for (name, _, colour), values in zip(curves, drawn, strict=True)
+    )
+    return FigureData("Densities of H_L", *axes, traces)
 
 
 def _absolute(name: str, part: PartCurvature, colour: str) -> Trace:

@@ -21,7 +21,6 @@ from hessmap.results import (
     Spectrum,
     WholeCurvature,
 )
-from hessmap.results.maps import whole_of
 from hessmap.results.pictures import register_pictures
 from hessmap.views.plots.certificate import gauge_figure
 from hessmap.views.plots.functions import class_regions_figure, representations_figure
@@ -31,6 +30,7 @@ from hessmap.views.plots.spectrum import (
     density_figure,
     eigenvalues_figure,
     map_density_figure,
+    network_density_figure,
     network_spectrum_figure,
     spectrum_figure,
 )
@@ -46,6 +46,7 @@ __all__ = [
     "gauge_figure",
     "layers_figure",
     "map_density_figure",
+    "network_density_figure",
     "representations_figure",
     "save_figure",
     "spectrum_figure",
@@ -73,7 +74,7 @@ register_pictures(
     NetworkCurvature,
     spectrum=network_spectrum_figure,
     layers=network_layers_figure,
-    density=lambda found: density_figure(whole_of(found).density),
+    density=network_density_figure,
 )
 register_pictures(MapComparison, layers=comparison_figure)
 register_pictures(CurvatureTrack, steps=track_figure)
@@ -81,7 +82,7 @@ register_pictures(Spectrum, eigenvalues=eigenvalues_figure)
 register_pictures(EigenpairsMeasurement, eigenvalues=lambda found: eigenvalues_figure(_as_spectrum(found)))
 register_pictures(DensityEstimate, density=density_figure)
 register_pictures(DensityCurve, density=density_figure)
-register_pictures(WholeCurvature, density=lambda found: density_figure(found.density))
+register_pictures(WholeCurvature, density=lambda found: density_figure(found.density, known=found.eigenvalues))
 register_pictures(BottleneckView, layers=representations_figure)
 register_pictures("hessmap.certificates.certificate.Certificate", gauge=gauge_figure)
 register_pictures(ClassRegions, regions=class_regions_figure)

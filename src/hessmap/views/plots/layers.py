@@ -103,13 +103,18 @@ def _note_ranks(axes: Axes, layers: Sequence[LayerCurvature]) -> None:
     """To the right of each pair of bars: the rank of the layer's block and its largest eigenvalue."""
     texts = [
         (f"rank {layer.rank.value:,} of {layer.num_parameters:,}\n" if layer.rank is not None else "")
-        + ("" if layer.top_eigenvalue is None else f"$\\lambda_1$ = {layer.top_eigenvalue:.3g}")
+        + ("" if layer.top_eigenvalue is None else f"$\\lambda_1$ {_relation(layer)} {layer.top_eigenvalue:.3g}")
         for layer in layers
     ]
     notes = axes.secondary_yaxis("right")
     notes.set_yticks(range(len(layers)), texts)
     notes.tick_params(length=0, labelsize=8.5, colors=INK)
     notes.spines["right"].set_visible(False)
+
+
+def _relation(layer: LayerCurvature) -> str:
+    """A top eigenvalue that did not converge is a lower bound."""
+    return "≥" if layer.top_converged is False else "="
 
 
 def _draw_pairs(axes: Axes, labels: Sequence[str], pale: Bars, dark: Bars, title: str = "") -> None:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from math import ceil, floor, log, log10, pi, sqrt
+from typing import Self
+
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
-from matplotlib.ticker import LogLocator, NullLocator
+from matplotlib.ticker import FixedLocator, LogLocator, NullLocator
+from numpy.typing import NDArray
 
 from hessmap.results import DensityCurve, DensityEstimate, Spectrum
 from hessmap.results.maps import HESSIAN_SYMBOLS, CurvatureMap, NetworkCurvature, PartCurvature, whole_of
@@ -14,6 +19,9 @@ from hessmap.views.plots.style import FAINT, HESSIAN_COLOURS, INK, SHADE, dress,
 
 # Zeros of a float64 eigensolver lie near 1e-16 of the norm; what is below this floor is not drawn.
 FLOOR = 1e-19
+_VISIBLE = 0.05  # of the height of a single eigenvalue: what is below is not drawn
+_NUM_TICKS = 8
+Floats = NDArray[np.float64]
 _MAGNITUDE = r"$|\lambda_i|\;/\;\|H_L\|$"
 
 
@@ -34,7 +42,7 @@ def spectrum_figure(curvature_map: CurvatureMap) -> Figure:
 def network_spectrum_figure(network: NetworkCurvature) -> Figure:
     """The panel of one network alone, without a title, narrow enough for a phone; of estimates the density."""
     if not network.is_dense:
-        return density_figure(whole_of(network).density)
+        return network_density_figure(network)
     figure = new_figure(width=4.6, height=4.5)
     axes = figure.subplots()
     _draw_network(axes, network, title="")
@@ -74,30 +82,94 @@ def eigenvalues_figure(spectrum: Spectrum) -> Figure:
 
 
 def map_density_figure(curvature_map: CurvatureMap) -> Figure:
-    """The density of the eigenvalues of the loss Hessian."""
-    return density_figure(whole_of(curvature_map.network).density)
+    """The density of the eigenvalues of the loss Hessian, with marks at the largest ones that are known."""
+    return network_density_figure(curvature_map.network)
 
 
-def density_figure(estimate: DensityEstimate | DensityCurve) -> Figure:
-    """The density of the eigenvalues over its grid, with its confidence band over the probes."""
+def network_density_figure(network: NetworkCurvature) -> Figure:
+    """The same of one network."""
+    whole = whole_of(network)
+    return density_figure(whole.density, known=whole.eigenvalues)
+
+
+@dataclass(frozen=True)
+class DrawnDensity:
+    """A density as it is drawn: over eigenvalues on a symmetric logarithmic axis that is linear up to ``edge``.
+
+    ``floor`` is what a curve must exceed to be drawn; below it is smoothing, not spectrum.
+    """
+
+    grid: Floats
+    curve: Floats
+    lower: Floats
+    upper: Floats
+    edge: float
+    floor: float
+    label: str
+    smoothing: str
+
+    @classmethod
+    def of(cls, estimate: DensityEstimate | DensityCurve) -> Self:
+        """Eigenvalues per decade where the smoothing follows the axis: the area under the curve then counts them."""
+        part = estimate.linear_part if isinstance(estimate, DensityCurve) else 0.0
+        unit: Floats | float = 1.0
+        if part <= 0:
+            single = 1 / (estimate.size * estimate.width * sqrt(2 * pi))
+            floor = min(1e-6 * float(estimate.density.max(initial=0.0)), _VISIBLE * single)
+            edge, label, smoothing = estimate.width, "density", f"smoothed by {estimate.width:.2g}"
+        else:
+            unit = estimate.size * log(10) * np.hypot(estimate.grid, part)
+            floor = _VISIBLE * log(10) / (estimate.width * sqrt(2 * pi))
+            edge, label, smoothing = part, "eigenvalues per decade", f"smoothed by {estimate.width:.0%}"
+        curves = unit * estimate.density, unit * estimate.lower, unit * estimate.upper
+        return cls(estimate.grid, *curves, edge, floor, label, smoothing)
+
+
+def density_figure(estimate: DensityEstimate | DensityCurve, known: Floats | None = None) -> Figure:
+    """The density of the eigenvalues over a symmetric logarithmic axis, with its confidence band over the probes;
+    ``known`` are eigenvalues that are marked below it."""
     figure = new_figure(width=5.4, height=3.7)
     axes = figure.subplots()
     colour = HESSIAN_COLOURS["outer_product"]
-    visible = estimate.density.max(initial=0.0) * 1e-6  # what lies below is smoothing, not spectrum
-    low, high = (np.maximum(band, visible) for band in (estimate.lower, estimate.upper))
+    drawn = DrawnDensity.of(estimate)
     if estimate.num_probes:
         label = f"{estimate.confidence:.0%} band over {estimate.num_probes} probes"
-        axes.fill_between(estimate.grid, low, high, color=colour, alpha=0.25, linewidth=0, label=label)
-    density = np.where(estimate.density >= visible, estimate.density, np.nan)
-    axes.plot(estimate.grid, density, color=colour, linewidth=1.4)
-    if visible > 0:
+        low, high = (np.maximum(band, drawn.floor) for band in (drawn.lower, drawn.upper))
+        axes.fill_between(drawn.grid, low, high, color=colour, alpha=0.25, linewidth=0, label=label)
+    axes.plot(drawn.grid, np.where(drawn.curve >= drawn.floor, drawn.curve, np.nan), color=colour, linewidth=1.4)
+    if drawn.floor > 0:
         axes.set_yscale("log")
-    axes.set_xlabel("eigenvalue", fontsize=9, color=INK)
-    axes.set_ylabel("density", fontsize=9, color=INK)
-    dress(axes, f"density of {estimate.size:,} eigenvalues, smoothed by {estimate.width:.2g}")
+        axes.set_ylim(bottom=drawn.floor)
+    if known is not None and estimate.num_probes and len(known):
+        label = "largest eigenvalue" if len(known) == 1 else f"{len(known)} largest eigenvalues"
+        heights = np.zeros(len(known))
+        axes.plot(
+            *(known, heights, "|"), color=INK, markersize=9, transform=axes.get_xaxis_transform(), clip_on=False,
+            label=label,
+        )  # fmt: skip
+    if drawn.edge > 0:
+        _set_symmetric_axis(axes, drawn)
+    axes.set_xlabel("eigenvalue (symmetric logarithmic scale)", fontsize=9, color=INK)
+    axes.set_ylabel(drawn.label, fontsize=9, color=INK)
+    dress(axes, f"density of {estimate.size:,} eigenvalues, {drawn.smoothing}")
     if estimate.num_probes:
         axes.legend(frameon=False, fontsize=8, labelcolor=INK)
     return figure
+
+
+def _set_symmetric_axis(axes: Axes, drawn: DrawnDensity) -> None:
+    """Zero, and on both sides as many powers of ten as are read at a glance."""
+    axes.set_xscale("symlog", linthresh=drawn.edge)
+    axes.set_xlim(float(drawn.grid.min()), float(drawn.grid.max()))
+    sides = {-1: -float(drawn.grid.min()), 1: float(drawn.grid.max())}
+    last = ceil(log10(drawn.edge))
+    powers = {sign: np.arange(floor(log10(side)), last - 1, -1) for sign, side in sides.items() if side > drawn.edge}
+    every = max(1, ceil(sum(map(len, powers.values())) / _NUM_TICKS))
+    ticks = {0.0}
+    for sign, exponents in powers.items():
+        ticks.update(sign * 10.0 ** exponents[::every].astype(float))
+    axes.xaxis.set_major_locator(FixedLocator(sorted(ticks)))
+    axes.xaxis.set_minor_locator(NullLocator())
 
 
 def _draw_network(axes: Axes, network: NetworkCurvature, title: str) -> None:

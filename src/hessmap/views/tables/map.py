@@ -44,7 +44,8 @@ def map_view(curvature_map: CurvatureMap) -> RenderableType:
     network = curvature_map.network
     head = Text.assemble((network.name, "bold"), f": {network.description}\n", (network_facts(network), "dim"))
     reason = [Text(estimates_note(network), style="yellow")] if not network.is_dense else []
-    whole = Padding(Group(head, *reason, FittingTable(whole_table(network))), (1, 0, 0, 0))
+    notes = [Text(note, style="dim") for note in network.notes] if not network.is_dense else []
+    whole = Padding(Group(head, *reason, FittingTable(whole_table(network)), *notes), (1, 0, 0, 0))
     kinds = [kinds_view(network)] if has_kinds(network) else []
     ranks = [network_view(item) for item in curvature_map.networks if item.is_dense]
     return Group(whole, layers_table(network), *kinds, *ranks, verdicts_view(curvature_map.verdicts))
@@ -129,6 +130,8 @@ def layers_legend(network: NetworkCurvature) -> str:
     unknown = sum(layer.top_eigenvalue is None for layer in network.layers)
     if unknown:
         text += f"; for {unknown} of {len(network.layers)} top eigenvalues there was no time"
+    if any(_is_bound(layer) for layer in network.layers):
+        text += "; ≥: a lower bound that did not converge"
     if few:
         has_overlap = any(
             layer.factors is not None and layer.factors.kronecker_overlap is not None for layer in network.layers
@@ -168,12 +171,23 @@ def layers(network: NetworkCurvature) -> Table:
     return Table(labels, lines, (*(False for _ in texts), *(True for _ in labels[len(texts) :])))
 
 
+def _is_bound(layer: LayerCurvature) -> bool:
+    """Whether no more is known of a top eigenvalue than that it is not below a value."""
+    return layer.top_eigenvalue is not None and layer.top_converged is False
+
+
 def _curvature_cells(layer: LayerCurvature) -> tuple[str, str, str]:
     top = "–" if layer.top_eigenvalue is None else number(layer.top_eigenvalue)
-    if layer.top_eigenvalue is not None and (layer.top_residual or 0.0) > _LOOSE * abs(layer.top_eigenvalue):
+    if _is_bound(layer):
+        top = f"≥ {top}"
+    elif layer.top_eigenvalue is not None and (layer.top_residual or 0.0) > _LOOSE * abs(layer.top_eigenvalue):
         top += f" ± {layer.top_residual:.1g}"
     trace = number(layer.trace) + (f" ± {layer.trace_error:.1g}" if layer.trace_error else "")
+    if not layer.trace_error < abs(layer.trace) and layer.trace_error:
+        trace = f"{number(layer.trace - layer.trace_error)} to {number(layer.trace + layer.trace_error)}"
     share = f"{layer.curvature_share:.1%}" + (f" ± {layer.share_error:.1%}" if layer.share_error >= 5e-4 else "")
+    if layer.share_error >= max(5e-4, layer.curvature_share):
+        share = f"at most {min(1.0, layer.curvature_share + 2 * layer.share_error):.1%}"
     return top, trace, share
 
 
