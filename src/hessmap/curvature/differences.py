@@ -1,144 +1,233 @@
-"""Derivatives by autograd held against differences, on two samples, once per problem.
+"""Derivatives by autograd held against differences, once per problem.
 
 An operation with a derivative of its own can hide what it depends on (a ``backward`` that detaches), and a model can
 hide values from autograd (``detach``, hooks that change gradients). The products of such a model may be symmetric and
-still belong to no function. Differences tell. They are believed only where four of them agree, on both sides and with
-two steps, so that kinks, ties and rounding decide nothing.
+still belong to no function. Differences tell, on a batch of the size that products take and on samples spread over the
+data. They are believed only where four of them agree, on both sides and with two steps, so that kinks, ties and
+rounding decide nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
 from hessmap.curvature.agreement import random_vector
 from hessmap.curvature.batch_graph import BatchGraph
+from hessmap.curvature.error_origin import is_out_of_memory
+from hessmap.curvature.graph_memory import samples_in_use
 from hessmap.curvature.losses import FunctionLoss
+from hessmap.curvature.nested_tensors import move_to, take_rows
+from hessmap.curvature.probing import require_separate_halves
 from hessmap.curvature.second_derivatives import twice_differentiable
-from hessmap.errors import UnsupportedNetwork, sentence
+from hessmap.curvature.weight_access import HIDDEN_NOTE, computes_narrowly
+from hessmap.curvature.weighted_samples import Batch
+from hessmap.errors import HessmapError, UnsupportedNetwork, sentence
 
 if TYPE_CHECKING:
     from hessmap.curvature.problem import Problem
 
-HIDDEN_NOTE = (
-    "gradients are not those of the outputs: the model hides values from autograd or changes gradients (detach, hooks, "
-    "a backward of its own); its derivatives are those that torch takes"
-)
 HIDDEN_LOSS_NOTE = (
     "slopes of the loss are not those of its values: it hides outputs from autograd (detach, no_grad, item); "
     "its derivatives are those that torch takes"
 )
-_MOST_OUTPUTS = 4096
+_MOST_OUTPUTS = 2**20  # of a batch, in the sum that is differentiated
+_SPREAD = 64  # samples over all of the data
+_FEWER = (8, 2)  # of which some have no kink within a step
+_SPREAD_NARROWLY = 8  # in float32, whose steps meet kinks of a ReLU network on any sample
+_IN_DOUBLE = 16  # samples of a float32 problem that are checked in float64 then
+_DOUBLE_BYTES = 64  # a parameter, of a copy in float64 and the vectors of its check
 
 
 @dataclass(frozen=True)
 class _Trust:
-    """What differences in a number format can tell.
+    """What differences with a step can tell, relative to the size of the point.
 
-    With a step relative to the size of the point, and with a part ``nearer`` of it, they are believed if no further
-    apart than ``believed`` of the largest of them, and contradict a derivative that is further off than ``allowed`` of
-    its size: or of the part ``resolved`` of value / point, below which they are rounding.
+    Those with the step and with a part ``nearer`` of it are believed if no further apart than ``believed`` of the
+    largest of them. They contradict a derivative that is further off than ``once`` of its size, a second one than
+    ``twice``: or of the part ``resolved`` of value / point, below which they are rounding.
     """
 
     step: float
     nearer: float
     believed: float
-    allowed: float
+    once: float
+    twice: float
     resolved: float
 
 
-_TRUST = {torch.float64: _Trust(1e-6, 1 / 32, 1e-3, 1e-2, 1e-5), torch.float32: _Trust(1e-3, 1 / 4, 2e-2, 1e-1, 1e-1)}
+# Steps of 1e-7 meet a kink on one of 1e7 activations, those of 1e-9 on one of 1e9, with less precision.
+_TRUST = {
+    torch.float64: (_Trust(1e-7, 1 / 32, 1e-3, 1e-4, 1e-3, 1e-3), _Trust(1e-9, 1 / 4, 1e-3, 1e-4, 1e-3, 1e-1)),
+    torch.float32: (_Trust(1e-3, 1 / 4, 2e-2, 2e-2, 1e-1, 1e-1),),
+    torch.float16: (_Trust(5e-2, 1 / 2, 1e-1, 1e-1, 2.5e-1, 0.5),),
+    torch.bfloat16: (_Trust(1e-1, 1 / 2, 2e-1, 2e-1, 4e-1, 1.0),),
+}
 
 
 @torch.inference_mode(False)
 @twice_differentiable()
 def require_true_derivatives(problem: Problem) -> None:
     """Second derivatives of outputs and loss are the derivatives of the first ones, or the model is refused; where
-    already the first ones are not those of the outputs, a note says so."""
+    already the first ones are not those of the outputs, a note says so. Samples do not see each other in a batch of
+    the size that products take."""
     problem.find_once("derivatives against differences", lambda: _require_true(problem))
 
 
 def _require_true(problem: Problem) -> bool:
-    if problem.narrowest_format is not None:  # differences would be of rounded values
-        return False
-    line = _Line(problem)
-    is_true_once = line.first_derivative_is_true()
-    if is_true_once and not line.second_derivative_is_true():
-        raise _untrue("the outputs", "gradients")
-    if not is_true_once:
-        problem.add_note(HIDDEN_NOTE)
+    size, is_known = samples_in_use(problem), _is_made_of_torch(problem)
+    is_precise = problem.dtype == torch.float64 and problem.narrowest_format is None
+    batch = next(iter(problem.batches(size)))
+    is_whole = len(batch[1]) == problem.num_samples
+    told = False
+    if is_precise and not is_known:
+        told = _check(problem, batch)
+    if not (told and is_whole):
+        told = _check_some(problem, batch, min(size, _SPREAD if is_precise else _SPREAD_NARROWLY)) or told
+    if not told and problem.dtype == torch.float32:
+        _check_in_double(problem, min(size, _IN_DOUBLE))
+    if told and not is_precise and not is_known:
+        _check(problem, batch)
+    if not is_known:
+        require_separate_halves(problem, batch)
     if isinstance(problem.loss, FunctionLoss):
-        _check_loss(problem, line.batch)
+        _check_loss(problem, batch)
     return True
 
 
+def _is_made_of_torch(problem: Problem) -> bool:
+    """Whether every module is torch's or ours, called as it was written: nobody else wrote a derivative or looks at the
+    size of a batch."""
+    if problem.user_forward is not None:
+        return False
+    for module in problem.model.modules():
+        own = vars(module)
+        kind = type(module).__module__
+        hooks = [value for name, value in own.items() if name.endswith("_hooks") and value]
+        given = [value for value in own.values() if callable(value) and not _is_torch(getattr(value, "__module__", ""))]
+        if not (_is_torch(kind) or kind.startswith("hessmap.networks.")) or hooks or given or "forward" in own:
+            return False
+    return True
+
+
+def _is_torch(name: str | None) -> bool:
+    return name is not None and (name.startswith("torch.nn.") or name in ("torch", "torch._C._nn"))
+
+
+def _check_some(problem: Problem, batch: Batch, count: int) -> bool:
+    """Samples spread over the data, and fewer of them until differences tell something."""
+    if problem.samples.is_held:
+        batch = problem.few_samples(count)
+    for fewer in (count, *(size for size in _FEWER if size < count)):
+        rows = torch.linspace(0, len(batch[1]) - 1, min(fewer, len(batch[1]))).long().to(problem.device)
+        if _check(problem, (take_rows(batch[0], rows), batch[1][rows], batch[2][rows])):
+            return True
+    return False
+
+
+def _check_in_double(problem: Problem, count: int) -> None:
+    """A copy of a float32 problem in float64, on a few samples: with its steps, kinks are rarely met."""
+    if _DOUBLE_BYTES * problem.num_parameters > problem.memory_budget:
+        return
+    inputs, targets, weights = move_to(problem.few_samples(count), problem.device, torch.float64)
+    try:
+        twin = problem.in_double_precision()
+        if computes_narrowly(lambda given: twin.forward(given, inputs), twin.named):
+            return
+    except (HessmapError, RuntimeError, TypeError, ValueError) as error:  # it holds float32 tensors of its own
+        if is_out_of_memory(error):
+            raise
+        return
+    _check(twin, (inputs, targets, weights))
+
+
+def _check(problem: Problem, batch: Batch) -> bool:
+    """Refuse second derivatives that differences contradict, and note first ones; whether they told something."""
+    if HIDDEN_NOTE in problem.notes:  # then the second ones are not those of any function
+        return True
+    line = _Line(problem, batch)
+    if line.is_true_once() is False:
+        problem.add_note(HIDDEN_NOTE)
+        return True
+    is_true_twice = line.is_true_twice()
+    if is_true_twice is False:
+        raise _untrue("the outputs", "gradients")
+    return is_true_twice is not None
+
+
 class _Line:
-    """A random sum of outputs of two samples, along a random line of the parameters.
+    """A random sum of outputs of some samples, along a random line of the parameters: the sum and its gradient, and
+    what autograd finds for the derivatives of both along the line."""
 
-    Of the sum, and of its gradient in another random direction: the value, what autograd finds for its derivative along
-    the line, and the sizes of both.
-    """
-
-    def __init__(self, problem: Problem) -> None:
-        self.problem = problem
-        self.batch = next(iter(problem.batches(2)))
-        size = problem.num_parameters
-        self.direction, self.other = random_vector(2 * size, problem.dtype).reshape(2, size).to(problem.device)
+    def __init__(self, problem: Problem, batch: Batch) -> None:
+        self.problem, self.batch = problem, batch
+        self.trusts = _TRUST[problem.narrowest_format or problem.dtype]
+        self.direction = random_vector(problem.num_parameters, problem.dtype).to(problem.device)
         for name, row in _padding_rows(problem):  # torch takes them for constants
             problem.unflatten(self.direction)[name][row] = 0.0
         self.point_size = _size(problem.parameters)
-        self._known: dict[float, tuple[float, float]] = {}
-        graph = BatchGraph(problem, self.batch, together=False, fast=False)
-        sizes = [_norm(graph.outputs)]
+        self.gradient, total, self.value_size, self.image = self._derivatives()
+        self._sums: dict[float, float] = {0.0: total}
+
+    def _derivatives(self) -> tuple[Tensor, float, float, Tensor]:
+        """The gradient of the sum, the sum, the size of the outputs, and the derivative of the gradient."""
+        graph = BatchGraph(self.problem, self.batch, together=False, fast=False)
+        size = _norm(graph.outputs)
         with torch.enable_grad():
-            roots = graph.gradient(self._sum(graph))
+            total = self._sum(graph)
+            roots = graph.gradient(total)
         graph.forget_outputs()
-        gradient = _joined(roots, graph)
         image = graph.flat_rows(graph.vjp(roots, graph.leaves, graph.split(self.direction[None])))[0]
-        sizes += [_norm(gradient), _norm(image)]
-        self.first = _dot(gradient, self.direction), sizes[1], sizes[0]
-        self.second = _dot(image, self.other), sizes[2], sizes[1]
+        return _joined(roots, graph), float(total.detach()), size, image
 
-    def first_derivative_is_true(self) -> bool:
-        """Asked more sharply than the second, so that what is hidden from both is not laid on the second."""
-        return self._is_true(*self.first, lambda place: self._at(place)[0], allowed=_TRUST[self.problem.dtype].believed)
+    def is_true_once(self) -> bool | None:
+        """Asked more sharply than the second derivative, so that what is hidden from both is not laid on it."""
+        trust, found = self.trusts[0], torch.tensor(_dot(self.gradient, self.direction), dtype=torch.float64)
 
-    def second_derivative_is_true(self) -> bool:
-        return self._is_true(*self.second, lambda place: self._at(place)[1])
+        def value(place: float) -> Tensor:
+            return torch.tensor(self._value_at(place), dtype=torch.float64)
 
-    def _is_true(
-        self,
-        found: float,
-        scale: float,
-        value_size: float,
-        value: Callable[[float], float],
-        allowed: float | None = None,
-    ) -> bool:
-        return not is_contradicted(found, scale, value, value_size, self.point_size, self.problem.dtype, allowed)
+        return _judged(found, _norm(self.gradient), value, self.value_size, self.point_size, trust, trust.once)
 
-    def _at(self, place: float) -> tuple[float, float]:
-        """The sum and its gradient in the other direction, at a place of the line."""
-        if place not in self._known:
-            moved = BatchGraph(self.problem, self.batch, False, fast=False, moved_by=place * self.direction)
-            with torch.enable_grad():
-                total = self._sum(moved)
-            moved.forget_outputs()
-            has_graph = total.requires_grad
-            parts = (
-                torch.autograd.grad(total, moved.leaves, allow_unused=True) if has_graph else [None] * len(moved.leaves)
-            )
-            self._known[place] = float(total.detach()), _dot(_joined(parts, moved), self.other)
-        return self._known[place]
+    def is_true_twice(self) -> bool | None:
+        sizes = _norm(self.image), self._gradient_at, _norm(self.gradient), self.point_size
+        for trust in self.trusts:
+            found = _judged(self.image, *sizes, trust, trust.twice)
+            if found is not None:
+                return found
+        return None
+
+    def _value_at(self, place: float) -> float:
+        if place not in self._sums:
+            with torch.no_grad():
+                moved = BatchGraph(self.problem, self.batch, False, fast=False, moved_by=place * self.direction)
+                self._sums[place] = float(self._sum(moved).detach())
+        return self._sums[place]
+
+    def _gradient_at(self, place: float) -> Tensor:
+        if place == 0.0:
+            return self.gradient
+        moved = BatchGraph(self.problem, self.batch, False, fast=False, moved_by=place * self.direction)
+        with torch.enable_grad():
+            total = self._sum(moved)
+        moved.forget_outputs()
+        if not total.requires_grad:
+            return torch.zeros_like(self.gradient)
+        return _joined(torch.autograd.grad(total, moved.leaves, allow_unused=True), moved)
 
     def _sum(self, graph: BatchGraph) -> Tensor:
-        """Of all outputs of a small model, of some of a large vocabulary."""
-        flat = graph.outputs.reshape(-1)
-        chosen = torch.linspace(0, len(flat) - 1, min(len(flat), _MOST_OUTPUTS)).long().to(flat.device)
-        return (flat[chosen] * random_vector(len(chosen), flat.dtype).to(flat.device)).sum()
+        """Of all outputs of a small model, of some of every sample of a large vocabulary."""
+        outputs = graph.outputs
+        count, width = outputs.shape
+        most = max(1, _MOST_OUTPUTS // count)
+        if width > most:
+            generator = torch.Generator().manual_seed(count)
+            outputs = outputs.gather(1, torch.randint(width, (count, most), generator=generator).to(outputs.device))
+        return (outputs.reshape(-1) * random_vector(outputs.numel(), outputs.dtype).to(outputs.device)).sum()
 
 
 def _padding_rows(problem: Problem) -> Iterator[tuple[str, int]]:
@@ -157,33 +246,34 @@ def _joined(parts: Sequence[Tensor | None], graph: BatchGraph) -> Tensor:
     return torch.cat([part.reshape(-1) for part in full])
 
 
-def _check_loss(problem: Problem, batch: tuple[Any, Tensor, Tensor]) -> None:
+def _check_loss(problem: Problem, batch: Batch) -> None:
     """The Hessian of a user's loss in the outputs is the derivative of its slopes; a note where these hide a part."""
     inputs, targets, _ = batch
     with torch.no_grad():
         outputs = problem.forward(problem.named, inputs).detach()
-    shape = (2, *outputs.shape)
-    direction, other = random_vector(2 * outputs.numel(), outputs.dtype).to(outputs.device).reshape(shape)
+    direction = random_vector(outputs.numel(), outputs.dtype).to(outputs.device).reshape(outputs.shape)
 
-    def at(place: float) -> tuple[Tensor, float, Tensor]:
+    def at(place: float) -> tuple[Tensor, Tensor, Tensor]:
         """The outputs there, the value of the loss and its slopes."""
         point = (outputs + place * direction).requires_grad_()
         with torch.enable_grad():
             total = problem.loss.value(point, targets).sum()
         if not total.requires_grad:
-            return point, float(total), torch.zeros_like(point)
+            return point, total.double(), torch.zeros_like(point)
         slope = torch.autograd.grad(total, point, create_graph=True, materialize_grads=True)[0]
-        return point, float(total.detach()), slope
+        return point, total.detach().double(), slope
 
     point, total, slope = at(0.0)
     image = torch.zeros_like(slope)
     if slope.requires_grad:
         image = torch.autograd.grad(slope, point, direction, materialize_grads=True)[0]
-    sizes, trust = (_size(outputs), problem.dtype), _TRUST[problem.dtype]
-    along, second = _dot(slope.detach(), direction), _dot(image, other)
-    if is_contradicted(along, _norm(slope), lambda place: at(place)[1], abs(total), *sizes, allowed=trust.believed):
+    point_size, trust = _size(outputs), _TRUST[problem.dtype][0]
+    along = torch.tensor(_dot(slope, direction), dtype=torch.float64)
+    first = _norm(slope), lambda place: at(place)[1], float(total.abs()), point_size
+    if _judged(along, *first, trust, trust.once) is False:
         problem.add_note(HIDDEN_LOSS_NOTE)
-    if is_contradicted(second, _norm(image), lambda place: _dot(at(place)[2], other), _norm(slope), *sizes):
+    second = _norm(image), lambda place: at(place)[2].detach(), _norm(slope), point_size
+    if _judged(image, *second, trust, trust.twice) is False:
         raise _untrue("the loss", "its slopes")
 
 
@@ -194,7 +284,6 @@ def is_contradicted(
     value_size: float,
     point_size: float,
     dtype: torch.dtype,
-    allowed: float | None = None,
 ) -> bool:
     """Whether ``found`` is not the derivative of a value at 0, as far as differences tell.
 
@@ -207,16 +296,40 @@ def is_contradicted(
     >>> is_contradicted(0.0, 1.0, abs, 1.0, 1.0, torch.float64)    # at a kink nothing is told
     False
     """
-    trust = _TRUST[dtype]
+    trust = _TRUST[dtype][0]
+
+    def number(place: float) -> Tensor:
+        return torch.tensor(value(place), dtype=torch.float64)
+
+    given = torch.tensor(found, dtype=torch.float64)
+    return _judged(given, scale, number, value_size, point_size, trust, trust.twice) is False
+
+
+def _judged(
+    found: Tensor,
+    scale: float,
+    value: Callable[[float], Tensor],
+    value_size: float,
+    point_size: float,
+    trust: _Trust,
+    allowed: float,
+) -> bool | None:
+    """Whether ``found`` is the derivative of a number or a vector at 0; None where differences do not tell."""
     step = trust.step * point_size
     central = (value(step) - value(-step)) / (2 * step)
     least = trust.resolved * value_size / point_size
-    if not abs(central - found) > (allowed or trust.allowed) * max(scale, abs(central), least):
-        return False
-    middle, nearer = value(0.0), trust.nearer * step
-    differences = [(value(place) - middle) / place for place in (step, -step, nearer, -nearer)]
-    # Not of the derivative: far from a stiff point they are all small beside it.
-    return max(differences) - min(differences) <= trust.believed * max(least, *map(abs, differences))
+    error, size = _norm(central - found), _norm(central)
+    if not error > allowed * max(scale, size, least):
+        return True
+    middle, spread = value(0.0), 0.0
+    for place in (step, trust.nearer * step, -trust.nearer * step):
+        difference = (value(place) - middle) / place
+        # From their middle: at a kink, autograd's derivative lies between those of the two sides.
+        spread, size = max(spread, 2 * _norm(difference - central)), max(size, _norm(difference))
+        # Not relative to the derivative: far from a stiff point they are all small beside it.
+        if not spread <= min(error, trust.believed * max(least, size)):
+            return None
+    return False
 
 
 def _untrue(whose: str, what: str) -> UnsupportedNetwork:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 from math import prod
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from hessmap.curvature.batch_formats import Pair
 from hessmap.curvature.error_origin import fitting_inputs
@@ -23,11 +23,17 @@ from hessmap.curvature.probing import (
     require_function,
     require_no_memory,
     require_separate_losses,
+    require_separate_rows,
 )
 from hessmap.curvature.weight_access import LossWeights, require_module_weights, require_unwritten
 from hessmap.curvature.weighted_samples import prepared_targets
 
+if TYPE_CHECKING:
+    from hessmap.curvature.problem import Problem
+    from hessmap.curvature.risk import Look
+
 _FEW = 8
+_MOST_SIZES = 16  # of batches that are asked whether samples see each other
 
 
 class FirstSamples(NamedTuple):
@@ -73,6 +79,21 @@ def checked_first_samples(model: FrozenModel, loss: Loss | None, first: Pair, or
     require_separate_losses(fitted, flat, prepared, losses.detach())
     found = (*notes, *other, *weights.notes)
     return FirstSamples(replace(model, narrowest=narrow), fitted, shape, found, weights)
+
+
+def look_at_batches(problem: Problem, weights: LossWeights) -> Look:
+    """What every batch of the first pass is asked: whether its loss uses weights of the model; and, once for every
+    size, whether some of its samples have the same outputs and losses in a batch of their own."""
+    seen: set[int] = set()
+
+    def look(inputs: Inputs, targets: Tensor, outputs: Tensor, losses: Tensor) -> None:
+        weights.require_unused(losses)
+        if len(outputs) in seen or len(seen) == _MOST_SIZES:
+            return
+        seen.add(len(outputs))
+        require_separate_rows(problem, (inputs, targets), outputs, losses.detach())
+
+    return look
 
 
 @torch.no_grad()

@@ -51,6 +51,11 @@ def samples_at_once(problem: Problem, columns: int) -> int:
     return max(1, min(problem.num_samples, int(problem.memory_budget / 2 / each)))
 
 
+def samples_in_use(problem: Problem) -> int:
+    """Samples of a batch of a product with one vector."""
+    return min(samples_at_once(problem, 1), max(1, batch_bytes(problem) // bytes_per_sample(problem)))
+
+
 def _saved_bytes(problem: Problem, inputs: Inputs, targets: Tensor, weights: Tensor) -> int:
     leaves = {name: value.clone().requires_grad_() for name, value in problem.named.items()}
     sizes: dict[int, int] = {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import cached_property
 from math import isfinite, prod
 from typing import Any, Literal, TypeVar
@@ -14,7 +15,7 @@ from torch import Tensor, nn
 
 from hessmap.curvature.evaluation import Forward
 from hessmap.curvature.fallbacks import Fallbacks, is_answerable
-from hessmap.curvature.first_samples import checked_first_samples
+from hessmap.curvature.first_samples import checked_first_samples, look_at_batches
 from hessmap.curvature.frozen_model import FrozenModel, frozen_model
 from hessmap.curvature.given_data import samples_of
 from hessmap.curvature.losses import AnyLoss, PositionLoss, as_loss
@@ -28,6 +29,7 @@ from hessmap.results import Provenance, provenance
 from hessmap.results.html_tables import html_facts
 
 _FEW = 8
+_CHECKED = {"derivatives against differences"}
 _Found = TypeVar("_Found")
 
 
@@ -102,7 +104,7 @@ class Problem:
             *(*budget_notes, *frozen.selection_notes),
             *([f"the loss Hessian includes {2 * self.l2:g} times the identity from l2={self.l2:g}"] if self.l2 else []),
         )
-        risk = risk_value(self, lambda inputs, outputs, losses: first.loss_weights.require_unused(losses))
+        risk = risk_value(self, look_at_batches(self, first.loss_weights))
         require(isfinite(risk), "the loss must be finite", f"the risk is {risk}")
 
     def _set_parts(self, frozen: FrozenModel, data: WeightedSamples) -> None:
@@ -246,7 +248,19 @@ class Problem:
                 raise
             self.count_fallback("all products are in float64: the model or its loss has none in float32", error)
             return None
-        return single if bool(torch.isfinite(losses).all()) else None
+        if not bool(torch.isfinite(losses).all()):
+            return None
+        for name in _CHECKED & self._found_once.keys():  # in float64, which tells more
+            single._found_once[name] = self._found_once[name]
+        return single
+
+    @torch.inference_mode(False)
+    def in_double_precision(self) -> Problem:
+        """The same model and loss in float64, for checks on samples that the caller brings in float64 as well."""
+        double = copy.copy(self)
+        data = replace(self._data, loss=self.loss.to(torch.float64, self.device), dtype=torch.float64)
+        double._set_parts(self._frozen.in_format(torch.float64), data)
+        return double
 
     def __repr__(self) -> str:
         sizes = f"{self.num_parameters} parameters, {self.num_samples} samples, {self.output_dim} outputs"

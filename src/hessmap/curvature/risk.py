@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 PASS = 4096  # samples of a forward pass at once
-Look = Callable[[Inputs, Tensor, Tensor], None]  # at the inputs of a batch, its outputs and its losses
+Look = Callable[[Inputs, Tensor, Tensor, Tensor], None]  # at inputs, targets, outputs and losses of a batch
 
 
 @torch.no_grad()
@@ -29,7 +29,7 @@ def risk_value(problem: Problem, look: Look | None = None) -> float:
         with torch.set_grad_enabled(look is not None):
             losses = problem.loss.value(outputs, targets)
         if look is not None:
-            look(inputs, outputs, losses)
+            look(inputs, targets, outputs, losses)
         total += float(weights @ losses.detach().to(weights.dtype))
     return total
 

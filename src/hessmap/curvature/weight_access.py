@@ -18,6 +18,11 @@ from hessmap.curvature.losses import Loss
 from hessmap.curvature.operation_reader import Operation, OperationReader, storage_address, tensors_among
 from hessmap.errors import InvalidInput, UnsupportedNetwork, sentence
 
+HIDDEN_NOTE = (
+    "gradients are not those of the outputs: the model hides values from autograd or changes gradients (detach, hooks, "
+    "a backward of its own, rounding that gradients pass straight through); its derivatives are those that torch takes"
+)
+_STRAIGHT_THROUGH = "fake_quant"  # in the names of torch's operations that round and have the gradient of the identity
 _READS = ("numpy", "tolist", "item")
 _SHAPES = (  # operations that read no values
     *("zeros_like", "ones_like", "empty_like", "full_like", "rand_like", "randn_like", "randint_like"),
@@ -36,9 +41,11 @@ class WeightSearch:
         self.found: tuple[str, str] | None = None
         self.constants: set[str] = set()
         self.narrow: tuple[str, torch.dtype] | None = None
+        self.is_straight_through = False
 
     def read(self, func: Operation, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         name = getattr(func, "__name__", "")
+        self.is_straight_through = self.is_straight_through or _STRAIGHT_THROUGH in name
         if name in _READS or (name == "__get__" and getattr(func, "__self__", None) is Tensor.data):
             self.constants |= {self.given[id(value)] for value in args[:1] if id(value) in self.given}
         elif name != "__get__" and self.found is None:
@@ -76,7 +83,17 @@ def require_module_weights(
     if narrow is not None:
         name, rounding = str(narrow).removeprefix("torch."), torch.finfo(narrow).eps
         notes.append(f"the model computes some of its values in {name} ({operation}): right to about {rounding:.0e}")
+    if search.is_straight_through:
+        notes.append(HIDDEN_NOTE)
     return narrow, tuple(notes)
+
+
+def computes_narrowly(forward: Callable[[dict[str, Tensor]], Tensor], named: Mapping[str, Tensor]) -> bool:
+    """Whether a float64 model computes some of its values in a narrower format."""
+    search = WeightSearch({}, {})
+    with OperationReader(search.read), torch.no_grad():
+        forward(dict(named))
+    return search.narrow is not None
 
 
 def differentiated(model: nn.Module, named: Container[str]) -> list[tuple[str, Tensor]]:
