@@ -43,7 +43,10 @@ class DensityCurve(Record):
     def of_eigenvalues(cls, values: Floats) -> Self:
         """Of all eigenvalues, smoothed by a part of their range."""
         low, high = float(values.min()), float(values.max())
-        width = max((high - low) or abs(high) or 1.0, _LEAST_RANGE) / _RESOLVED
+        norm = max(abs(low), abs(high))
+        # A spread that is rounding alone, as of a multiple of the identity, resolves nothing.
+        is_spread = high - low > 2 * len(values) * float(np.finfo(float).eps) * norm
+        width = max(high - low if is_spread else norm or 1.0, _LEAST_RANGE) / _RESOLVED
         grid = np.linspace(low - 4 * width, high + 4 * width, _NUM_POINTS)
         density = smoothed_density(grid, *merged_nodes(values, width), width)
         return cls(grid, density, density, density, width, confidence=1.0, num_probes=0, size=len(values))

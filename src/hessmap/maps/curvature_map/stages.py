@@ -95,7 +95,8 @@ class Stages:
 
     def density(self) -> DensityEstimate:
         with self._stage("density", "density of the eigenvalues") as stage:
-            found = density_estimate(self.hessian, seed=self.seed, **_density_size(stage.allowed))
+            num_probes, num_steps = _density_size(stage.allowed)
+            found = density_estimate(self.hessian, num_probes=num_probes, num_steps=num_steps, seed=self.seed)
             stage.products = found.num_products
         return found
 
@@ -125,7 +126,8 @@ class Stages:
         with self._stage("dimension", "effective dimension") as stage:
             if self.outer is None:
                 return None
-            density = density_estimate(self.outer, seed=self.seed, **_density_size(stage.allowed))
+            num_probes, num_steps = _density_size(stage.allowed)
+            density = density_estimate(self.outer, num_probes=num_probes, num_steps=num_steps, seed=self.seed)
             stage.products = density.num_products
         found = effective_dimension_estimate(density, 1 / self.problem.num_samples)
         return replace(found, provenance=None)
@@ -169,7 +171,7 @@ def _outer_product(problem: Problem) -> tuple[Hessian | None, str]:
     return hessian, ""
 
 
-def _density_size(allowed: int) -> dict[str, int]:
+def _density_size(allowed: int) -> tuple[int, int]:
     """Probes and steps: few probes, each of them with as many steps as there are products for."""
     num_probes = _NUM_PROBES if allowed >= 8 * _NUM_PROBES else 2
-    return {"num_probes": num_probes, "num_steps": max(2, allowed // num_probes)}
+    return num_probes, max(2, allowed // num_probes)
