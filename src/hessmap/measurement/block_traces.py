@@ -10,9 +10,11 @@ import torch
 from torch import Tensor
 
 from hessmap.errors import require
+from hessmap.measurement.diagonal_estimate import diagonal_by_products
 from hessmap.measurement.matrices import Floats, Matrix
 from hessmap.measurement.random_probes import (
     CONFIDENCE,
+    ErrorTarget,
     ProbedOperator,
     error_target,
     interval,
@@ -50,7 +52,8 @@ def block_traces(
     Probes are drawn until the standard error of the whole trace is ``relative_error`` of it and the norm of those of
     the blocks is the same part of the norm of their traces. ``known`` holds vectors V and values L of any matrix that
     is near to this one: with A = V L V^T + (A - V L V^T) the first part is summed exactly and the probes see the
-    second alone, which leaves the mean as it is and takes the outliers out of its error.
+    second alone, which leaves the mean as it is and takes the outliers out of its error. Where a product for every
+    dimension takes no more than the probes, the traces are exact.
 
     >>> found = block_traces(np.diag([3.0, 1.0, -2.0]), torch.tensor([0, 0, 1]))
     >>> found.values.round(12), round(found.whole.value, 12)
@@ -65,6 +68,8 @@ def block_traces(
     vectors, curvatures = _known_part(known, operator.size)
     inside = _sums(vectors.square() @ curvatures, block_of, num_blocks)
     width = max(1, min(16, _TOGETHER // (8 * max(1, operator.size))))
+    if operator.size <= width:
+        return _exact_traces(operator, block_of, num_blocks, target)
     values, entries = np.zeros((0, num_blocks)), EntryMoments(operator.size)
     while True:
         probes = operator.signs(width)
@@ -76,6 +81,11 @@ def block_traces(
         total, total_error = float(means.sum()), operator.scale * entries.standard_error
         are_met = target.is_met(total, total_error) and target.is_met(_norm(means), _norm(errors))
         is_enough = len(values) >= _FEWEST and are_met
+        missing = max(
+            target.missing(len(values), total, total_error), target.missing(len(values), _norm(means), _norm(errors))
+        )
+        if operator.is_dense_cheaper(missing, target.max_products):
+            return _exact_traces(operator, block_of, num_blocks, target)
         if is_enough or operator.num_products + width > max(2, target.max_products):
             break
     whole = SpectralEstimate(
@@ -95,6 +105,29 @@ def block_traces(
         provenance=operator.provenance,
     )
     return BlockTraces(means, errors, whole)
+
+
+def _exact_traces(operator: ProbedOperator, block_of: Tensor, num_blocks: int, target: ErrorTarget) -> BlockTraces:
+    """By one product a dimension."""
+    means = _sums(diagonal_by_products(operator), block_of, num_blocks).numpy()
+    value = float(means.sum())
+    whole = SpectralEstimate(
+        quantity="trace",
+        value=value,
+        standard_error=0.0,
+        interval=(value, value),
+        confidence=CONFIDENCE,
+        method_error=0.0,
+        asked=target.standard_error(value),
+        reached=True,
+        num_probes=0,
+        num_products=operator.num_products,
+        method="exact",
+        size=operator.size,
+        seed=operator.seed,
+        provenance=operator.provenance,
+    )
+    return BlockTraces(means, np.zeros(num_blocks), whole)
 
 
 def _known_part(known: EigenpairsMeasurement | None, size: int) -> tuple[Tensor, Tensor]:

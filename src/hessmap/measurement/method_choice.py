@@ -48,7 +48,7 @@ def auto_spectrum(
         return spectrum(matrix)
     if choice.method == "lanczos":
         return top_eigenpairs(matrix, count or 1, which="magnitude", seed=seed)
-    return density_estimate(matrix, num_steps=_STEPS, num_probes=_PROBES, seed=seed)
+    return density_estimate(matrix, num_steps=_STEPS, num_probes=_PROBES, method="quadrature", seed=seed)
 
 
 def choose_method(

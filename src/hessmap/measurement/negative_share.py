@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
+from hessmap.measurement.density_estimate import method_text
 from hessmap.measurement.matrices import Floats
 from hessmap.measurement.random_probes import CONFIDENCE, form_error, interval
 from hessmap.results import DensityEstimate, SpectralEstimate
 
 
 def negative_share(found: DensityEstimate) -> SpectralEstimate:
-    """The sum of |h| over h < 0 over that of all |h|, by the Gauss rules of random probes.
+    """The sum of |h| over h < 0 over that of all |h|, by the Gauss rules of random probes or by all eigenvalues.
 
     Of a ratio of two means over probes the error is that of (negative - ratio * all) over the mean of all;
     ``method_error`` is the distance from the rules of half the steps. A zero matrix has no negative share.
@@ -25,7 +26,8 @@ def negative_share(found: DensityEstimate) -> SpectralEstimate:
     magnitudes = np.abs(found.nodes) / (float(np.abs(found.nodes).max()) or 1.0)
     terms = magnitudes * ((found.nodes < 0) - value)
     values, squares, mean = ((found.weights * part).sum(-1) for part in (terms, np.square(terms), magnitudes))
-    error = form_error(values, float(squares.mean()), found.size) / float(mean.mean()) if mean.any() else 0.0
+    has_error = found.method != "exact" and bool(mean.any())
+    error = form_error(values, float(squares.mean()), found.size) / float(mean.mean()) if has_error else 0.0
     method_error = 0.0 if found.is_exact.all() else abs(value - half)
     low, high = interval(value, error, found.num_probes, method_error)
     return SpectralEstimate(
@@ -39,7 +41,7 @@ def negative_share(found: DensityEstimate) -> SpectralEstimate:
         reached=True,
         num_probes=found.num_probes,
         num_products=found.num_products,
-        method=f"quadrature, {found.num_steps} steps",
+        method=method_text(found),
         size=found.size,
         seed=found.seed,
         provenance=found.provenance,

@@ -12,22 +12,28 @@ from hessmap.curvature.lanczos import ParallelLanczos, ScaledProduct
 
 @dataclass(frozen=True)
 class GaussRules:
-    """Nodes and weights (probes, steps), padded with weight 0; those of half the steps; which are of ended spaces."""
+    """Nodes and weights (probes, steps), padded with weight 0; those of half the steps, and of one step less; which are
+    of ended spaces, whose rules do not change with the steps."""
 
     nodes: Tensor
     weights: Tensor
     half_nodes: Tensor
     half_weights: Tensor
+    earlier_nodes: Tensor
+    earlier_weights: Tensor
     is_exact: Tensor
 
     def joined_with(self, other: GaussRules) -> GaussRules:
         width = max(self.nodes.shape[1], other.nodes.shape[1])
         half = max(self.half_nodes.shape[1], other.half_nodes.shape[1])
+        earlier = max(self.earlier_nodes.shape[1], other.earlier_nodes.shape[1])
         return GaussRules(
             _stacked_rows(width, self.nodes, other.nodes),
             _stacked_rows(width, self.weights, other.weights),
             _stacked_rows(half, self.half_nodes, other.half_nodes),
             _stacked_rows(half, self.half_weights, other.half_weights),
+            _stacked_rows(earlier, self.earlier_nodes, other.earlier_nodes),
+            _stacked_rows(earlier, self.earlier_weights, other.earlier_weights),
             torch.cat([self.is_exact, other.is_exact]),
         )
 
@@ -43,11 +49,12 @@ def gauss_rules(product: ScaledProduct, starts: Tensor, num_steps: int, keep_bas
     matrices, lengths = process.projection, process.num_vectors.tolist()
     is_exact = process.has_ended | (process.num_vectors == product.size)
     halves = [length if is_exact[i] else max(1, length // 2) for i, length in enumerate(lengths)]
+    earlier = [length if is_exact[i] else max(1, length - 1) for i, length in enumerate(lengths)]
     rules = [
         _padded_rules([_rule(matrix[:length, :length]) for matrix, length in zip(matrices, some, strict=True)])
-        for some in (lengths, halves)
+        for some in (lengths, halves, earlier)
     ]
-    return GaussRules(*rules[0], *rules[1], is_exact)
+    return GaussRules(*rules[0], *rules[1], *rules[2], is_exact)
 
 
 def lanczos_process(product: ScaledProduct, starts: Tensor, num_steps: int, keep_basis: bool) -> ParallelLanczos:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from math import inf
 
@@ -87,10 +88,29 @@ class ProbedOperator:
     def normals(self, count: int) -> Tensor:
         return torch.randn(self.size, count, generator=self.generator, dtype=torch.float64)
 
-    def identity(self, start: int, stop: int) -> Tensor:
-        columns = torch.zeros(self.size, stop - start, dtype=torch.float64)
-        columns[torch.arange(start, stop), torch.arange(stop - start)] = 1.0
-        return columns
+    def columns(self) -> Iterator[tuple[slice, Tensor]]:
+        """The whole matrix, some columns at a time with their numbers, by one product each.
+
+        They are in the unit of the products. Columns that come before the first one that is not zero, which sets the
+        unit, are zero in any unit.
+        """
+        for start in range(0, self.size, BLOCK):
+            numbers = torch.arange(start, min(start + BLOCK, self.size))
+            units = torch.zeros(self.size, len(numbers), dtype=torch.float64)
+            units[numbers, numbers - start] = 1.0
+            yield slice(start, start + len(numbers)), self.product(units).double()
+
+    def eigenvalues(self) -> Floats:
+        """All of them, ascending, by one product a dimension and LAPACK."""
+        matrix = torch.empty(self.size, self.size, dtype=torch.float64)
+        for place, columns in self.columns():
+            matrix[:, place] = columns
+        found: Floats = torch.linalg.eigvalsh((matrix + matrix.T) / 2).numpy()
+        return self.scale * found
+
+    def is_dense_cheaper(self, more: float, max_products: int) -> bool:
+        """Whether the matrix takes no more products than the ``more`` that probes still need, and there are as many."""
+        return self.size <= more and self.num_products + self.size <= max_products
 
 
 @dataclass(frozen=True)
@@ -108,6 +128,13 @@ class ErrorTarget:
 
     def is_met(self, value: float, standard_error: float, norm: float = 0.0) -> bool:
         return standard_error <= self.standard_error(value, norm)
+
+    def missing(self, count: int, value: float, standard_error: float, norm: float = 0.0) -> float:
+        """How many values the error asked for takes beyond the ``count`` that have this standard error."""
+        if self.is_met(value, standard_error, norm):
+            return 0.0
+        allowed = self.standard_error(value, norm)
+        return count * ((standard_error / allowed) ** 2 - 1) if allowed else inf
 
 
 def error_target(

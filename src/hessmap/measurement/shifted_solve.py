@@ -66,12 +66,13 @@ def solve(matrix: Matrix, right_side: Tensor | NDArray[Any], shift: float = 0.0)
 @dataclass(frozen=True)
 class _ShiftedSystem:
     """H + shift I over 2^exponent, which brings its numbers near one; ``size`` is ||H|| + |shift| in that unit, and
-    ``rounding`` how far the sum may be off."""
+    ``rounding`` how far the sum may be off where the entries of H are rounded to ``eps``."""
 
     matrix: Floats
     exponent: int
     size: float
     rounding: float
+    eps: float
 
 
 def _shifted_system(array: Floats, shift: float, eps: float) -> _ShiftedSystem:
@@ -83,7 +84,7 @@ def _shifted_system(array: Floats, shift: float, eps: float) -> _ShiftedSystem:
     # Numbers near the smallest are known to no more than that.
     absolute = float(np.ldexp(SMALLEST, -exponent)) if largest else 0.0
     rounding = len(array) * (eps * norm + EPS * abs(moved) + absolute)
-    return _ShiftedSystem(shifted, exponent, norm + abs(moved), rounding)
+    return _ShiftedSystem(shifted, exponent, norm + abs(moved), rounding, eps)
 
 
 def _factor_and_solve(system: _ShiftedSystem, right: Floats) -> tuple[Floats, str, float]:
@@ -109,7 +110,8 @@ def _checked_condition(system: _ShiftedSystem, smallest: float) -> float:
     """The reciprocal condition number, where ``smallest`` is that of the norm of the inverse."""
     reciprocal_condition = smallest / system.size if system.size else 0.0
     if not smallest > system.rounding:
-        raise InvalidInput(f"H + shift*I is numerically singular (rcond {reciprocal_condition:.1g}); change the shift.")
+        text = f"H + shift*I is numerically singular (rcond {reciprocal_condition:.1g}); change the shift."
+        raise InvalidInput(f"{text} The entries of H are float32." if system.eps > EPS else text)
     return reciprocal_condition
 
 

@@ -93,11 +93,19 @@ class SignProbes:
         self.squares = np.append(self.squares, column_products(self.images, self.images))
         return self
 
-    def until(self, target: ErrorTarget) -> tuple[float, float, float]:
-        """What is ``found`` by as many as the error asked for takes, or as there are products."""
+    def until(self, target: ErrorTarget, may_be_exact: bool) -> tuple[float, float, float]:
+        """What is ``found`` by as many as the error asked for takes, or as there are products; or, if the trace
+        ``may_be_exact``, until that is cheaper."""
         while not target.is_met(*self.found) and self.operator.num_products + BLOCK <= target.max_products:
+            if may_be_exact and self.is_dense_cheaper(target):
+                break
             self.more()
         return self.found
+
+    def is_dense_cheaper(self, target: ErrorTarget) -> bool:
+        """Whether a product a dimension takes no more than the probes that are missing."""
+        missing = target.missing(len(self.values), *self.found)
+        return self.operator.is_dense_cheaper(missing, target.max_products)
 
     @property
     def found(self) -> tuple[float, float, float]:

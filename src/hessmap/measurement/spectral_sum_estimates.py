@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, get_args
 
 import numpy as np
-import torch
 
-from hessmap.errors import InvalidInput, checked_count, checked_number, require, sentence
-from hessmap.measurement.density_estimate import density_record, probe_rules
+from hessmap.errors import InvalidInput, checked_count, checked_number, require, require_name, sentence
+from hessmap.measurement.density_estimate import (
+    DensityMethod,
+    density_record,
+    is_dense_worth,
+    method_text,
+    probe_rules,
+    whole_density,
+)
 from hessmap.measurement.matrices import EPS, SMALLEST, Floats, Matrix, carried_scale
-from hessmap.measurement.quadrature import GaussRules
 from hessmap.measurement.random_probes import (
     CONFIDENCE,
     ErrorTarget,
@@ -42,6 +47,7 @@ def log_determinant_estimate(
     shift: float,
     *,
     relative_error: float = 0.01,
+    method: DensityMethod = "auto",
     num_steps: int = 64,
     max_products: int = 8192,
     memory_budget: int = 2**30,
@@ -52,6 +58,11 @@ def log_determinant_estimate(
     A node at or below -shift shows that it is not, or that rounding hides it. ``method_error`` is the distance from
     the rule of half the steps, and what the rounding of the products may change: with a shift far below the spectrum
     the logarithm is steep, and more steps are needed.
+
+    ``method`` "quadrature" is stochastic Lanczos quadrature, by 8 probes of ``num_steps`` steps and more until the
+    standard error asked for; "exact" takes all eigenvalues, by one product a dimension and LAPACK. "auto" is exact
+    where that takes no more products than the probes, and where the matrix fits into ``memory_budget``; the record then
+    has a standard error of 0.
 
     >>> round(log_determinant_estimate(np.diag([1.0, 3.0]), shift=1.0).value, 12) == round(float(np.log(8)), 12)
     True
@@ -68,7 +79,7 @@ def log_determinant_estimate(
         return _smooth_sums(density, lambda nodes: np.log(np.maximum(nodes + shift, np.finfo(float).tiny)), error)
 
     target = error_target(relative_error, max_products)
-    return _sum_estimate("log_determinant", matrix, sums, target, num_steps, memory_budget, seed)
+    return _sum_estimate("log_determinant", matrix, sums, target, method, num_steps, memory_budget, seed)
 
 
 @shown_work("effective dimension")
@@ -77,6 +88,7 @@ def effective_dimension_estimate(
     epsilon: float,
     *,
     relative_error: float = 0.01,
+    method: DensityMethod = "auto",
     num_steps: int = 64,
     max_products: int = 8192,
     memory_budget: int = 2**30,
@@ -85,7 +97,8 @@ def effective_dimension_estimate(
     """The sum of h / (h + epsilon) over the magnitudes h of the eigenvalues, as ``effective_dimension`` has it.
 
     ``method_error`` is the distance from the rule of half the steps, and what the rounding of the products may change:
-    with an epsilon below it nobody knows which eigenvalues are zero.
+    with an epsilon below it nobody knows which eigenvalues are zero. ``method`` is that of
+    ``log_determinant_estimate``.
 
     >>> round(effective_dimension_estimate(np.diag([3.0, 1.0, 0.0]), epsilon=1.0).value, 12)
     1.25
@@ -97,7 +110,7 @@ def effective_dimension_estimate(
     def sums(density: DensityEstimate, error: float) -> Sums:
         return _smooth_sums(density, lambda nodes: np.abs(nodes) / (np.abs(nodes) + epsilon), error)
 
-    return _sum_estimate("effective_dimension", matrix, sums, target, num_steps, memory_budget, seed)
+    return _sum_estimate("effective_dimension", matrix, sums, target, method, num_steps, memory_budget, seed)
 
 
 @shown_work("rank")
@@ -107,6 +120,7 @@ def rank_estimate(
     relative_tolerance: float = 1e-6,
     scale: float | None = None,
     relative_error: float = 0.01,
+    method: DensityMethod = "auto",
     num_steps: int = 64,
     max_products: int = 8192,
     memory_budget: int = 2**30,
@@ -117,7 +131,8 @@ def rank_estimate(
 
     What a Gauss rule says of a measure up to a point is right to within the weights of the nodes on both sides of it
     (Chebyshev, Markov & Stieltjes): those make ``method_error``, with nodes that the rounding of the products may carry
-    over the cut. It is wide where eigenvalues crowd around the cut.
+    over the cut. It is wide where eigenvalues crowd around the cut. ``method`` is that of
+    ``log_determinant_estimate``.
 
     >>> rank_estimate(np.diag([3.0, 1.0, 0.0, 0.0])).value
     2.0
@@ -133,15 +148,15 @@ def rank_estimate(
         largest = float(np.abs(density.nodes[density.weights > 0]).max())
         return _counts(density, relative_tolerance * (largest if carried is None else carried), error)
 
-    return _sum_estimate("numerical_rank", matrix, sums, target, num_steps, memory_budget, seed)
+    return _sum_estimate("numerical_rank", matrix, sums, target, method, num_steps, memory_budget, seed)
 
 
 def _smooth_sums(density: DensityEstimate, function: Callable[[Floats], Floats], error: float) -> Sums:
-    terms = function(density.nodes)
-    whole = density.size * (density.weights * terms).sum(1)
+    terms, counts = function(density.nodes), _multiplicities(density)
+    whole = (counts * terms).sum(1)
     half = density.size * (density.half_weights * function(density.half_nodes)).sum(1)
     doubts = np.where(density.is_exact, 0.0, np.abs(whole - half)) + _rounding_doubts(density, function, error)
-    squares, largest = density.size * (density.weights * np.square(terms)).sum(1), np.abs(terms[density.weights > 0])
+    squares, largest = (counts * np.square(terms)).sum(1), np.abs(terms[density.weights > 0])
     return Sums(whole, doubts, squares, float(largest.max()))
 
 
@@ -151,26 +166,29 @@ def _rounding_doubts(density: DensityEstimate, function: Callable[[Floats], Floa
     nodes, terms = density.nodes, function(density.nodes)
     moved = (nodes - error, nodes + error, np.where(np.abs(nodes) < error, 0.0, nodes))
     furthest = np.max([np.abs(function(others) - terms) for others in moved], axis=0)
-    found: Floats = density.size * (density.weights * furthest).sum(1)
+    found: Floats = (_multiplicities(density) * furthest).sum(1)
     return found
 
 
+def _multiplicities(density: DensityEstimate) -> Floats:
+    """How many eigenvalues every node stands for."""
+    return np.ones_like(density.nodes) if density.method == "exact" else density.size * density.weights
+
+
 def _counts(density: DensityEstimate, threshold: float, error: float) -> Sums:
-    counted, doubts = np.zeros(density.num_probes), np.zeros(density.num_probes)
-    for i in range(density.num_probes):
+    counted, doubts = np.zeros(len(density.nodes)), np.zeros(len(density.nodes))
+    counts = _multiplicities(density)
+    for i in range(len(density.nodes)):
         used = density.weights[i] > 0
-        nodes, weights = density.nodes[i][used], density.weights[i][used]
+        nodes, weights = density.nodes[i][used], counts[i][used]
         counted[i] = weights[np.abs(nodes) > threshold].sum()
         if density.is_exact[i]:
             continue
         for cut in (-threshold, threshold):
             place = int(np.searchsorted(nodes, cut))
             doubts[i] += weights[max(0, place - 1) : place + 1].sum()
-    counts = density.size * counted
-    doubts = density.size * doubts + _rounding_doubts(
-        density, lambda nodes: (np.abs(nodes) > threshold).astype(np.float64), error
-    )
-    return Sums(counts, np.minimum(density.size, doubts), counts, float(counted.any()))
+    doubts = doubts + _rounding_doubts(density, lambda nodes: (np.abs(nodes) > threshold).astype(np.float64), error)
+    return Sums(counted, np.minimum(density.size, doubts), counted, float(counted.any()))
 
 
 def _sum_estimate(
@@ -178,28 +196,48 @@ def _sum_estimate(
     matrix: Matrix | DensityEstimate,
     sums: Callable[[DensityEstimate, float], Sums],
     target: ErrorTarget,
+    method: DensityMethod,
     num_steps: int,
     memory_budget: int,
     seed: int,
 ) -> SpectralEstimate:
-    """From a density as it is, or from more and more probes until the standard error asked for."""
+    """From a density as it is; from all eigenvalues where that takes no more products than probes do; or from more and
+    more probes until the standard error asked for."""
+    require_name("method", method, get_args(DensityMethod))
     if isinstance(matrix, DensityEstimate):
         return _record(quantity, matrix, sums(matrix, _node_error(matrix, matrix.size * EPS)), None)
     num_steps = checked_count("num_steps", num_steps, 1)
     memory_budget = checked_count("memory_budget", memory_budget, 0)
     operator = ProbedOperator(matrix, seed)
     require(operator.size > 0, "an estimate needs at least one dimension", "the operator has size 0")
-    if operator.size <= num_steps:
-        whole = _whole_density(operator)
-        return _record(quantity, whole, sums(whole, _node_error(whole, operator.rounding)), target)
+    may_be_exact = method != "quadrature"
+    if method == "exact" or (may_be_exact and is_dense_worth(operator, _PROBES * num_steps, memory_budget)):
+        return _whole_sum(quantity, operator, sums, target, num_steps)
     rules, kept = probe_rules(operator, _PROBES, num_steps, memory_budget)
     while True:
         density = density_record(operator, rules, num_steps, kept, num_points=2)
         found = sums(density, _node_error(density, operator.rounding))
-        more = min(len(found.values), (target.max_products - operator.num_products) // num_steps)
-        if target.is_met(float(found.values.mean()), _error(found, operator.size)) or more < 1:
+        value, error, count = float(found.values.mean()), _error(found, density), len(found.values)
+        needed = target.missing(count, value, error) * operator.num_products / count
+        left = target.max_products - operator.num_products
+        if may_be_exact and operator.size <= left and is_dense_worth(operator, min(needed, left), memory_budget):
+            return _whole_sum(quantity, operator, sums, target, num_steps)
+        more = min(count, left // num_steps)
+        if target.is_met(value, error) or more < 1:
             return _record(quantity, density, found, target)
         rules = rules.joined_with(probe_rules(operator, more, num_steps, memory_budget)[0])
+
+
+def _whole_sum(
+    quantity: str,
+    operator: ProbedOperator,
+    sums: Callable[[DensityEstimate, float], Sums],
+    target: ErrorTarget,
+    num_steps: int,
+) -> SpectralEstimate:
+    """From all eigenvalues."""
+    whole = whole_density(operator, num_steps, num_points=2)
+    return _record(quantity, whole, sums(whole, _node_error(whole, operator.rounding)), target)
 
 
 def _node_error(density: DensityEstimate, rounding: float) -> float:
@@ -208,22 +246,15 @@ def _node_error(density: DensityEstimate, rounding: float) -> float:
     return rounding * norm + (density.size * SMALLEST if norm else 0.0)
 
 
-def _whole_density(operator: ProbedOperator) -> DensityEstimate:
-    """All eigenvalues of an operator that has no more dimensions than there are steps, as one rule, twice."""
-    matrix = operator.product(operator.identity(0, operator.size))
-    nodes = torch.linalg.eigvalsh((matrix + matrix.T) / 2).expand(2, -1)
-    weights = torch.full_like(nodes, 1 / operator.size)
-    rules = GaussRules(nodes, weights, nodes, weights, torch.ones(2, dtype=torch.bool))
-    return density_record(operator, rules, operator.size, True, num_points=2)
-
-
-def _error(sums: Sums, size: int) -> float:
+def _error(sums: Sums, density: DensityEstimate) -> float:
+    if density.method == "exact":
+        return 0.0
+    size = density.size
     return size * form_error(sums.values / size, float(sums.squares.mean()) / size, size, sums.largest)
 
 
 def _record(quantity: str, density: DensityEstimate, sums: Sums, target: ErrorTarget | None) -> SpectralEstimate:
-    value, error, doubt = float(sums.values.mean()), _error(sums, density.size), float(sums.doubts.mean())
-    is_whole = target is not None and density.num_steps == density.size
+    value, error, doubt = float(sums.values.mean()), _error(sums, density), float(sums.doubts.mean())
     return SpectralEstimate(
         quantity=quantity,
         value=value,
@@ -233,9 +264,9 @@ def _record(quantity: str, density: DensityEstimate, sums: Sums, target: ErrorTa
         method_error=doubt,
         asked=None if target is None else target.standard_error(value),
         reached=target is None or target.is_met(value, error),
-        num_probes=0 if is_whole else density.num_probes,
+        num_probes=density.num_probes,
         num_products=density.num_products,
-        method="exact" if is_whole else f"quadrature, {density.num_steps} steps",
+        method=method_text(density),
         size=density.size,
         seed=density.seed,
         provenance=density.provenance,

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Literal, get_args
 
 import numpy as np
+from torch import Tensor
 
 from hessmap.errors import require, require_name
-from hessmap.measurement.diagonal_estimate import SKETCH, exact_diagonal, rounding_errors
+from hessmap.measurement.diagonal_estimate import SKETCH, diagonal_by_products, exact_diagonal, rounding_errors
 from hessmap.measurement.left_out_trace import left_out_trace
 from hessmap.measurement.matrices import Matrix
 from hessmap.measurement.random_probes import (
@@ -25,6 +26,7 @@ from hessmap.progress import shown_work
 from hessmap.results import EigenpairsMeasurement, SpectralEstimate
 
 TraceMethod = Literal["auto", "hutchinson", "hutch++", "xtrace", "exact"]
+NormMethod = Literal["auto", "hutch++", "exact"]
 
 
 @shown_work("trace")
@@ -50,6 +52,7 @@ def trace_estimate(
     matrix that was written down), without a product; else by one product a dimension. "auto" is "exact" where that
     costs no more than the fewest products of "hutch++"; else it makes 16 probes, goes on with "hutchinson" if their
     spread asks for no more than those 80 products, and with "hutch++" otherwise, to whose sketch the 16 images belong.
+    It turns to "exact" where the error asked for takes more probes than there are dimensions, within ``max_products``.
 
     An exact trace has no standard error but that of its rounding, which is given for operators in float32.
 
@@ -71,13 +74,13 @@ def trace_estimate(
     fewest = BLOCK + (2 * SKETCH if known is None else 0)
     diagonal = exact_diagonal(matrix, operator, method, fewest)
     if diagonal is not None:
-        value, error = (operator.scale * float(terms.sum()) for terms in (diagonal, rounding_errors(matrix, diagonal)))
-        return _record("trace", operator, "exact", value, error, operator.size, target)
+        return _exact_trace(operator, diagonal, rounding_errors(matrix, diagonal), target)
     operator.expect_products(min(fewest, target.max_products), target.max_products)
     if method == "xtrace":
         value, error, norm, count = left_out_trace(operator, target)
         return _record("trace", operator, method, value, error, count, target, norm=norm)
     operator.use_narrow_vectors()
+    may_be_exact = method == "auto"
     probes = SignProbes(operator).more() if method == "auto" and known is None else None
     if probes is not None and probes.expected_number(target) <= fewest:
         method = "hutchinson"
@@ -85,15 +88,31 @@ def trace_estimate(
         method = "hutch++" if method == "auto" else method
         sketch = range_sketch(operator, SKETCH if method == "hutch++" else 0, known, probes)
         probes = SignProbes(operator, sketch).more()
-    value, error, norm = probes.until(target)
+    value, error, norm = probes.until(target, may_be_exact)
+    if may_be_exact and probes.is_dense_cheaper(target):
+        diagonal = diagonal_by_products(operator)
+        return _exact_trace(operator, diagonal, rounding_errors(matrix, diagonal), target)
     return _record("trace", operator, method, value, error, len(probes.values), target, norm=norm)
+
+
+def _exact_trace(operator: ProbedOperator, diagonal: Tensor, errors: Tensor, target: ErrorTarget) -> SpectralEstimate:
+    value, error = float(diagonal.sum()), float(errors.sum())
+    return _record("trace", operator, "exact", value, error, operator.size, target)
 
 
 @shown_work("Frobenius norm")
 def frobenius_norm_estimate(
-    matrix: Matrix, *, relative_error: float = 0.01, max_products: int = 2000, seed: int = 0
+    matrix: Matrix,
+    *,
+    relative_error: float = 0.01,
+    method: NormMethod = "auto",
+    max_products: int = 2000,
+    seed: int = 0,
 ) -> SpectralEstimate:
     """||A||_F, with probes until its standard error is ``relative_error`` of it.
+
+    ``method`` is "hutch++", "exact" (one product a dimension), or "auto": "exact" where that takes no more products
+    than the fewest of "hutch++", or than the error asked for still takes, within ``max_products``.
 
     ||A||^2 = ||A Q||^2 + E ||A (I - Q Q^T) z||^2 for random signs z and the range Q of a sketch: one product a probe.
     The standard error of the root is that of the square over twice the root. With B = (I - Q Q^T) A^2 (I - Q Q^T) the
@@ -103,13 +122,11 @@ def frobenius_norm_estimate(
     >>> round(frobenius_norm_estimate(np.diag([3.0, -4.0])).value, 12)
     5.0
     """
+    require_name("method", method, get_args(NormMethod))
     target = error_target(relative_error, max_products)
     operator = ProbedOperator(matrix, seed)
-    if operator.size <= SKETCH + BLOCK:
-        starts = range(0, operator.size, BLOCK)
-        parts = [operator.product(operator.identity(start, min(start + BLOCK, operator.size))) for start in starts]
-        value = operator.scale * float(np.sqrt(sum(float(part.square().sum()) for part in parts)))
-        return _record("frobenius_norm", operator, "exact", value, 0.0, 0, target)
+    if method == "exact" or not operator.size or (method == "auto" and operator.size <= 2 * SKETCH + BLOCK):
+        return _exact_norm(operator, target)
     basis = orthonormal_range(operator.product(operator.signs(SKETCH)))
     known = float(operator.product(basis).square().sum())
     values, products, size = np.zeros(0), np.zeros(0), operator.size
@@ -121,12 +138,20 @@ def frobenius_norm_estimate(
         value = float(np.sqrt(known + values.mean()))
         spread = size * form_error(values / size, float(np.square(products).mean()) / size, size)
         error = spread / (2 * value) if value else 0.0
+        missing = target.missing(len(values), value, error)
+        if method == "auto" and operator.is_dense_cheaper(missing, target.max_products):
+            return _exact_norm(operator, target)
         if target.is_met(value, error) or operator.num_products + BLOCK > target.max_products:
             outside = float(values.mean())
             logs = interval(0.0, spread / outside if outside else 0.0, len(values))
             low, high = (operator.scale * float(np.sqrt(known + outside * np.exp(end))) for end in logs)
             found = operator.scale * value, operator.scale * error
             return _record("frobenius_norm", operator, "hutch++", *found, len(values), target, ends=(low, high))
+
+
+def _exact_norm(operator: ProbedOperator, target: ErrorTarget) -> SpectralEstimate:
+    squares = sum(float(columns.square().sum()) for _, columns in operator.columns())
+    return _record("frobenius_norm", operator, "exact", operator.scale * float(np.sqrt(squares)), 0.0, 0, target)
 
 
 def _record(

@@ -120,7 +120,8 @@ class DensityEstimate(Record):
     ``half_weights`` that of half as many steps, whose distance from the whole one shows what the steps resolve. A probe
     ``is_exact`` when its Krylov space was exhausted: its nodes are eigenvalues then. ``density`` is the mean over
     probes on ``grid``, smoothed by a Gaussian of standard deviation ``width``, and ``lower``, ``upper`` its pointwise
-    confidence band over the probes. The density integrates to one.
+    confidence band over the probes. The density integrates to one. A ``method`` "exact" has one rule, all eigenvalues
+    with equal weights, and no probe.
     """
 
     nodes: Floats
@@ -140,11 +141,13 @@ class DensityEstimate(Record):
     reorthogonalised: bool
     size: int
     seed: int
+    method: str = "quadrature"
     provenance: Provenance | None = field(default=None, compare=False)
     summary_fields: ClassVar[tuple[str, ...]] = (
         "grid",
         "density",
         "width",
+        "method",
         "num_probes",
         "num_steps",
         "num_products",
