@@ -134,8 +134,10 @@ class Stages:
 
     def density(self) -> DensityEstimate:
         with self._stage("density", "density of the eigenvalues") as stage:
-            size = _density_size(stage.allowed)
-            found, reason = optional_part(lambda: density_estimate(self.fast, seed=self.seed, **size))
+            num_probes, num_steps = _density_size(stage.allowed)
+            found, reason = optional_part(
+                lambda: density_estimate(self.fast, num_probes=num_probes, num_steps=num_steps, seed=self.seed)
+            )
             if found is None:
                 self.notes.append(f"the density has two steps alone: {reason}")
                 found = density_estimate(self.hessian, num_probes=2, num_steps=2, memory_budget=0, seed=self.seed)
@@ -181,8 +183,10 @@ class Stages:
             if stage.allowed < 2 * _NUM_STEPS:
                 self.gap = "it is not resolved within the time"
                 return None
-            size = _density_size(stage.allowed)
-            density, reason = optional_part(lambda: density_estimate(self._fast_outer, seed=self.seed, **size))
+            num_probes, num_steps = _density_size(stage.allowed)
+            density, reason = optional_part(
+                lambda: density_estimate(self._fast_outer, num_probes=num_probes, num_steps=num_steps, seed=self.seed)
+            )
             if density is None:
                 self.gap = reason
                 return None
@@ -240,7 +244,7 @@ def _outer_product(problem: Problem) -> Hessian:
     return hessian
 
 
-def _density_size(allowed: int) -> dict[str, int]:
+def _density_size(allowed: int) -> tuple[int, int]:
     """Probes and steps: more than two probes where each of them has steps enough to resolve outliers."""
     num_probes = max(2, min(_NUM_PROBES, allowed // _NUM_STEPS))
-    return {"num_probes": num_probes, "num_steps": max(2, allowed // num_probes)}
+    return num_probes, max(2, allowed // num_probes)
