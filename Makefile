@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: run serve test install lint format types unit papers pictures test-slow test-models test-portable test-versions test-mutations coverage docs docs-serve wheel bench bench-peers bench-learning clean
+.PHONY: run serve test test-all unit-explorer unit-research install lint format types unit papers pictures test-slow test-models test-portable test-versions test-mutations coverage docs docs-serve wheel bench bench-peers bench-learning clean
 
 run: install
 	$(BIN)/hessmap map
@@ -13,13 +13,21 @@ run: install
 serve: install
 	$(BIN)/hessmap serve
 
+# The library: style, types, tests.
 test: lint types unit
+
+# The explorer and the studies as well.
+test-all: test unit-explorer unit-research
 
 install: $(VENV)/.installed
 
-$(VENV)/.installed: pyproject.toml constraints.txt
+# All three packages, editable: what is installed is this folder.
+PACKAGES := --editable '.[dev]' --editable ./explorer --editable ./research
+PROJECTS := pyproject.toml explorer/pyproject.toml research/pyproject.toml constraints.txt
+
+$(VENV)/.installed: $(PROJECTS)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/pip install --quiet --constraint constraints.txt $(PACKAGES)
 	touch $@
 
 lint: install
@@ -34,26 +42,35 @@ types: install
 
 # One process for each core, one thread for each process: tiny problems lose by more. Bytecode is kept, wherever the
 # environment says otherwise: some tests start a fresh Python, which would compile the package again.
+PYTEST := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -q --numprocesses auto --dist loadfile
+
 unit: install
-	OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -q --numprocesses auto --dist loadfile
+	$(PYTEST)
 
-# After a change of the registry or of results/: its verdicts, and the tables of docs/ that come from it.
+unit-explorer: install
+	$(PYTEST) explorer
+
+unit-research: install
+	$(PYTEST) research
+
+# Figures of the studies, drawn again from their stored results.
 pictures: install
-	$(BIN)/python docs/hooks/pictures.py
+	$(BIN)/python research/docs/hooks/pictures.py
 
+# After a change of the registry or of research/results: the stored outcomes, and the tables that are made from them.
 papers: install
-	$(BIN)/python -m hessmap.views.papers.documents docs results
+	$(BIN)/python -m hessmap_research.papers.documents research/docs research/results
 
 test-slow: install
-	$(BIN)/pytest -q -m 'slow or data'
+	$(BIN)/pytest -q -m 'slow or data' tests src explorer research
 
 # Models of other projects, from configurations with random weights; nothing is downloaded.
 test-models: .venv-models/.installed
 	PYTHONPATH=tests/models/kernels .venv-models/bin/pytest -q -m models tests/models
 
-.venv-models/.installed: pyproject.toml constraints.txt benchmarks/models/requirements.txt
+.venv-models/.installed: $(PROJECTS) benchmarks/models/requirements.txt
 	test -x .venv-models/bin/python || $(PYTHON) -m venv .venv-models
-	.venv-models/bin/pip install --quiet --constraint constraints.txt --editable '.[dev]' --requirement benchmarks/models/requirements.txt
+	.venv-models/bin/pip install --quiet --constraint constraints.txt $(PACKAGES) --requirement benchmarks/models/requirements.txt
 	touch $@
 
 # The numeric tests with the kernels of other processors; ROWS="avx2" runs the rows whose names hold that.
@@ -79,15 +96,15 @@ docs: .venv-docs/.installed
 docs-serve: .venv-docs/.installed
 	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs serve
 
-.venv-docs/.installed: pyproject.toml constraints.txt
+.venv-docs/.installed: $(PROJECTS)
 	test -x .venv-docs/bin/python || $(PYTHON) -m venv .venv-docs
-	.venv-docs/bin/pip install --quiet --constraint constraints.txt --editable '.[docs]'
+	.venv-docs/bin/pip install --quiet --constraint constraints.txt --editable '.[docs]' --editable ./explorer --editable ./research
 	touch $@
 
 # dist/*.whl and dist/*.tar.gz, as they would be published.
 wheel: install
 	rm -rf build dist
-	$(BIN)/python -m build --outdir dist .
+	for project in . explorer research; do $(BIN)/python -m build --outdir dist $$project || exit 1; done
 	$(BIN)/twine check --strict dist/*
 	$(BIN)/check-wheel-contents dist/*.whl
 
@@ -95,9 +112,9 @@ bench: .venv-bench/.installed
 	cd benchmarks && for question in dense_hessian conv_hessian reduced_spectrum papers_way certified_rank study_store teacher_hessian input_jacobians; do \
 		../.venv-bench/bin/python $$question.py || failed=1; done; test -z "$$failed"
 
-.venv-bench/.installed: pyproject.toml constraints.txt benchmarks/requirements.txt
+.venv-bench/.installed: $(PROJECTS) benchmarks/requirements.txt
 	test -x .venv-bench/bin/python || $(PYTHON) -m venv .venv-bench
-	.venv-bench/bin/pip install --quiet --constraint constraints.txt --editable '.[all]' --requirement benchmarks/requirements.txt
+	.venv-bench/bin/pip install --quiet --constraint constraints.txt --editable '.[all]' --editable ./research --requirement benchmarks/requirements.txt
 	touch $@
 
 # Beside the peers, in an environment of their own; rows that were measured before are not run again.
@@ -109,9 +126,9 @@ bench-peers: .venv-peers/.installed
 	../../.venv-peers/bin/python table.py; test -z "$$failed"
 
 # Without their requirements, which would bring another torch.
-.venv-peers/.installed: pyproject.toml constraints.txt benchmarks/peers/requirements.txt
+.venv-peers/.installed: $(PROJECTS) benchmarks/peers/requirements.txt
 	test -x .venv-peers/bin/python || $(PYTHON) -m venv .venv-peers
-	.venv-peers/bin/pip install --quiet --constraint constraints.txt --editable '.[all]'
+	.venv-peers/bin/pip install --quiet --constraint constraints.txt --editable '.[all]' --editable ./research
 	.venv-peers/bin/pip install --quiet --no-deps --requirement benchmarks/peers/requirements.txt
 	touch $@
 
@@ -119,9 +136,9 @@ bench-peers: .venv-peers/.installed
 bench-learning: .venv-devinterp/.installed
 	.venv-devinterp/bin/python benchmarks/learning/estimates.py
 
-.venv-devinterp/.installed: pyproject.toml constraints.txt benchmarks/learning/requirements.txt
+.venv-devinterp/.installed: $(PROJECTS) benchmarks/learning/requirements.txt
 	test -x .venv-devinterp/bin/python || $(PYTHON) -m venv .venv-devinterp
-	.venv-devinterp/bin/pip install --quiet --constraint constraints.txt --editable '.[all]'
+	.venv-devinterp/bin/pip install --quiet --constraint constraints.txt --editable '.[all]' --editable ./research
 	.venv-devinterp/bin/pip install --quiet --no-deps --requirement benchmarks/learning/requirements.txt
 	touch $@
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from hessmap.runs.collection import collection_from_results
-from hessmap.runs.registry import find, listing
+from hessmap_research.runner.collection import collection_from_results
+from hessmap_research.runner.registry import find, listing
 
-RESULTS = Path(__file__).parents[1] / "results"
+RESULTS = Path(__file__).parents[1] / "research" / "results"
 
 
 def study_outcomes() -> dict[str, Any]:

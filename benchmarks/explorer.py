@@ -59,8 +59,8 @@ def served(folder: Path) -> Iterator[str]:
 def add_large_map(path: Path, size: int) -> None:
     from dataclasses import replace
 
-    from hessmap.results import Spectrum
-    from hessmap.runs.store import Store, add_map
+    from hessmap.records import Spectrum
+    from hessmap.records.store import Store, add_map
     from views.synthetic_map import curvature_map
 
     made = curvature_map(with_twin=False)
@@ -151,10 +151,10 @@ _DRAW_FIGURE = """async figure => { const { draw } = await import("/static/figur
 
 def study_of_many_cases(page: Any, cases: int) -> Iterator[dict[str, Any]]:
     """Rows to the figure of a browser, thinned at the server; then drawn, and zoomed into."""
-    from hessmap.runs.row import Row
-    from hessmap.runs.view import Cloud
-    from hessmap.views.interactive.studies import panel_data
-    from hessmap.views.study.panels import Panel
+    from hessmap_explorer.figures.studies import panel_data
+    from hessmap_research.runner.row import Row
+    from hessmap_research.runner.view import Cloud
+    from hessmap_research.views.panels import Panel
 
     rows = tuple(Row({"width": place, "seed": 0}, {"rank": place**0.5, "kind": place % 3}) for place in range(cases))
     started = time.perf_counter()

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from hessmap.curvature.touched_memory import touched_memory
-from hessmap.results import provenance
+from hessmap.records import provenance
 
 RESULTS = Path(__file__).parent / "results"
 ROUNDS = 3

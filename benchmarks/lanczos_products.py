@@ -24,7 +24,8 @@ from torch import Tensor, nn
 from hessmap.curvature import Problem, loss_hessian
 from hessmap.datasets import digits, mnist
 from hessmap.measurement import top_eigenpairs
-from hessmap.training import train, zoo_network
+from hessmap.training import train
+from hessmap_research.instruments.zoo import zoo_network
 
 Data = tuple[Tensor, Tensor]
 TOLERANCES = (1e-6, 1e-8)

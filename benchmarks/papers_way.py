@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 from harness import environment, seconds_in_turn, speedups, write
 
-from hessmap.curvature.deep_linear import deep_linear_of, reduce_deep_linear
-from hessmap.measurement import numerical_rank, reduced_spectrum
+from hessmap.measurement import numerical_rank
+from hessmap_research.deep_linear import deep_linear_of, reduce_deep_linear
+from hessmap_research.deep_linear.reduced_spectrum import reduced_spectrum
 from networks import SIZES, jax_risk, problem
 
 WANTED = {(64, 30, 20, 10): 15.0, (49, 50, 40, 30, 10): 30.0}

@@ -22,10 +22,11 @@ import scipy.linalg
 import torch
 from harness import ROUNDS, environment, write
 
-from hessmap.curvature.deep_linear import DeepLinear, DeepLinearHessian, reduce_deep_linear
-from hessmap.measurement import numerical_rank, reduced_spectrum
+from hessmap.measurement import numerical_rank
 from hessmap.networks import FullyConnected
-from hessmap.results import RankMeasurement, Spectrum
+from hessmap.records import RankMeasurement, Spectrum
+from hessmap_research.deep_linear import DeepLinear, DeepLinearHessian, reduce_deep_linear
+from hessmap_research.deep_linear.reduced_spectrum import reduced_spectrum
 
 CASES = (
     {"widths": (64, 30, 20, 10), "num_samples": 300, "wanted_speedup": 3.0},

@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Any
 
 from hessmap.progress import NoProgress
-from hessmap.runs.engines import num_cores
-from hessmap.runs.run import run
-from hessmap.runs.store import Store
-from hessmap.studies import Case, Lines, Series, Study, View, grid
+from hessmap.records.store import Store
+from hessmap_research.runner.engines import num_cores
+from hessmap_research.runner.run import run
+from hessmap_research.studies import Case, Lines, Series, Study, View, grid
 
 NUM_CASES = 10_000
 WANTED = {"processes_per_second": 1500.0, "list_seconds": 1.0, "show_seconds": 3.0, "help_seconds": 0.5}
@@ -94,7 +94,7 @@ def fill(path: Path, num_records: int) -> float:
 
 def command_seconds(*words: str, rounds: int = 3) -> tuple[float, float]:
     """The best wall time of a command in a process of its own, and the processor time of that round."""
-    program = [sys.executable, "-c", "from hessmap.views.cli import main; main()", *words]
+    program = [sys.executable, "-c", "from hessmap.cli import main; main()", *words]
     variables = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
     times = []
     for _ in range(rounds):

@@ -72,7 +72,7 @@ def _questions() -> dict[str, Callable[[], Callable[[], object]]]:
     def of(problem: Any, ask: Callable[[Any], object]) -> Callable[[], object]:
         return lambda: ask(hm.loss_hessian(problem))
 
-    diagonal = hm.diagonal_estimate
+    diagonal = hm.measurement.diagonal_estimate
     return {
         "dense Hessian, fully connected": lambda: of(_fully_connected(), lambda hessian: hessian.to_dense()),
         "dense Hessian, convolutional": lambda: of(_convolutional(), lambda hessian: hessian.to_dense()),

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from hessmap.certificates.draws import Sampler
 from hessmap.certificates.stochastic import StochasticNetwork
 from hessmap.datasets import Data
-from hessmap.results import provenance
+from hessmap.records import provenance
 
 RESULTS = Path(__file__).parent / "results" / "whole_draws.json"
 NUM_NETWORKS, NUM_ROUNDS = 200, 3

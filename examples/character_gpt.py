@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, scaled_dot_product_attention
 
 import hessmap as hm
-from hessmap.results.maps import whole_of
+from hessmap.records.maps import whole_of
 from hessmap.views.plots import write_figure
 
 CONTEXT, WIDTH, HEADS, BLOCKS = 16, 16, 2, 2
@@ -66,7 +66,7 @@ torch.manual_seed(0)
 model = CharacterGPT(len(alphabet))
 optimiser = torch.optim.Adam(model.parameters(), lr=3e-3)
 few = sequences(8)
-maps: dict[int, hm.results.CurvatureMap] = {}
+maps: dict[int, hm.records.CurvatureMap] = {}
 for step in range(STEPS + 1):
     if step in MAPPED_AT:
         problem = hm.Problem(model, "cross_entropy", *few, dtype=torch.float32)  # a label at every character

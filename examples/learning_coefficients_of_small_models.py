@@ -65,7 +65,9 @@ problems = {
     "transformer": trained(SmallTransformer().double(), sequences[:, :-1], sequences[:, 1:], 600),
 }
 for name, problem in problems.items():
-    found = hm.learning_coefficient_estimate(problem, num_draws=NUM_DRAWS, num_chains=4, localisation=10.0)
+    found = hm.maps.learning.learning_coefficient_estimate(
+        problem, num_draws=NUM_DRAWS, num_chains=4, localisation=10.0
+    )
     print(f"{name}, {found.num_parameters} parameters: {found.with_error}, {found.verdict}")
     for check in found.checks:
         print(f"  {check.name:11} {check.outcome:12} {check.sentence}")

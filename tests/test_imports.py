@@ -126,7 +126,7 @@ def test_the_guard_bites_on_a_forbidden_import(tmp_path: Path, room: str, text: 
 def test_the_guard_lets_the_flow_pass(tmp_path: Path) -> None:
     for room, text in {
         "studies": "from hessmap.theory import predict_ranks\nfrom hessmap.measurement import spectrum",
-        "theory": "from hessmap.networks import FullyConnected\nfrom hessmap.results import RankPrediction",
+        "theory": "from hessmap.networks import FullyConnected\nfrom hessmap.records import RankPrediction",
         "measurement": "from hessmap.curvature.operator import SymmetricOperator\nfrom .spectra import x",
     }.items():
         (tmp_path / room).mkdir()
@@ -164,9 +164,9 @@ def test_no_file_loads_the_statistics_of_scipy_before_they_are_asked_for() -> No
     "statement",
     [
         "import hessmap",
-        "import hessmap.views.cli",
+        "import hessmap.cli",
         "import hessmap.theory",
-        "import hessmap.results",
+        "import hessmap.records",
         "import hessmap.networks",
         "import hessmap; hessmap.FullyConnected((4, 3, 2)); hessmap.predict_ranks",
     ],

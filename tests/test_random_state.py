@@ -63,26 +63,28 @@ def tracker(folder: Any) -> Any:
 
 def checkpoints(folder: Any) -> Any:
     torch.save(net().state_dict(), folder / "step-1.pt")
-    return hm.track_checkpoints(net(), [folder / "step-1.pt"], "cross_entropy", data(), store=folder / "store.sqlite")
+    return hm.maps.track.track_checkpoints(
+        net(), [folder / "step-1.pt"], "cross_entropy", data(), store=folder / "store.sqlite"
+    )
 
 
 ZOO = ("F-20^2", "F-20-BN", "LeNet5", "LeNet5-BN", "VGG11-W2", "ResNet18-W2")
 CASES: dict[str, Callable[..., Any]] = {
     "Convolutional": lambda: images(),
     "FullyConnected": lambda: [net(), hm.FullyConnected((2, 2)).build(seed=1, init="orthogonal")],
-    "LocallyConnected": lambda: hm.LocallyConnected(3, 2, 2, 2).build(seed=0),
+    "LocallyConnected": lambda: hm.networks.LocallyConnected(3, 2, 2, 2).build(seed=0),
     "describe": lambda: hm.describe(net()),
     "learning_coefficient": lambda: hm.learning_coefficient(hm.FullyConnected((4, 5, 3)), rank=2),
     "next_token": lambda: hm.next_token(),
-    "learning_coefficient_estimate": lambda: hm.learning_coefficient_estimate(
+    "learning_coefficient_estimate": lambda: hm.maps.learning.learning_coefficient_estimate(
         problem(), num_chains=2, num_draws=20, num_burn_in=10
     ),
-    "certified_rank_bounds": lambda: hm.certified_rank_bounds(problem(), "outer_product"),
+    "certified_rank_bounds": lambda: hm.curvature.finite_field.certified_rank_bounds(problem(), "outer_product"),
     "certify_from_data": lambda: hm.certify_from_data(
         lambda: net(), data(), train=lambda model, part: model, posterior="prior"
     ),
-    "Residual": lambda: hm.Residual(3, 2).build(seed=0),
-    "SelfAttention": lambda: hm.SelfAttention(4, 2).build(seed=0),
+    "Residual": lambda: hm.networks.Residual(3, 2).build(seed=0),
+    "SelfAttention": lambda: hm.networks.SelfAttention(4, 2).build(seed=0),
     "predict_ranks": lambda: hm.predict_ranks(hm.FullyConnected((4, 5, 3))),
     "effective_parameters": lambda: hm.effective_parameters(4, 5),
     "train": lambda: hm.train(nn.Sequential(net(), nn.Dropout(0.5)), data(), epochs=2, batch_size=5),
@@ -91,12 +93,12 @@ CASES: dict[str, Callable[..., Any]] = {
     "certify": lambda: certificate(),
     "Problem": lambda: hm.Problem(net(), "squared", *data()).risk(),
     "fisher": lambda: hm.fisher(problem()).to_dense(),
-    "empirical_fisher": lambda: hm.empirical_fisher(problem()).to_dense(),
+    "empirical_fisher": lambda: hm.curvature.empirical_fisher(problem()).to_dense(),
     "loss_hessian": lambda: hm.loss_hessian(problem()).to_dense(),
     "outer_product_hessian": lambda: hm.outer_product_hessian(problem()).to_dense(),
     "functional_hessian": lambda: hm.functional_hessian(problem()).to_dense(),
     "output_jacobian": lambda: hm.output_jacobian(problem()),
-    "tangent_kernel": lambda: hm.tangent_kernel(problem()),
+    "tangent_kernel": lambda: hm.curvature.tangent_kernel(problem()),
     "kronecker_approximation": lambda: hm.kronecker_approximation(problem(), "0"),
     "layer_factors": lambda: hm.layer_factors(problem(), "0"),
     "layer_hessian": lambda: hm.layer_hessian(problem(), "0"),
@@ -104,38 +106,42 @@ CASES: dict[str, Callable[..., Any]] = {
     "spectrum": lambda: hm.spectrum(hessian()),
     "numerical_rank": lambda: hm.numerical_rank(hessian()),
     "certified_rank": lambda: hm.certified_rank(problem("squared"), "loss"),
-    "certified_data_ranks": lambda: hm.certified_data_ranks(problem("squared")),
-    "certified_matrix_rank": lambda: hm.certified_matrix_rank(np.eye(3)),
+    "certified_data_ranks": lambda: hm.curvature.finite_field.certified_data_ranks(problem("squared")),
+    "certified_matrix_rank": lambda: hm.curvature.finite_field.certified_matrix_rank(np.eye(3)),
     "generic_rank": lambda: hm.generic_rank(hm.FullyConnected((3, 2, 2)), "loss"),
     "effective_dimension": lambda: hm.effective_dimension(hessian(), 0.1),
-    "reconstruction_error": lambda: hm.reconstruction_error(hm.spectrum(hessian())),
+    "reconstruction_error": lambda: hm.measurement.reconstruction_error(hm.spectrum(hessian())),
     "solve": lambda: hm.solve(hessian(), torch.ones(hessian().size, dtype=torch.float64), shift=1.0),
     "top_eigenpairs": lambda: hm.top_eigenpairs(hessian(), 3),
-    "auto_spectrum": lambda: hm.auto_spectrum(hessian()),
-    "choose_method": lambda: hm.choose_method(hessian()),
+    "auto_spectrum": lambda: hm.measurement.auto_spectrum(hessian()),
+    "choose_method": lambda: hm.measurement.choose_method(hessian()),
     "density_estimate": lambda: hm.density_estimate(hessian(), num_probes=3, num_steps=5),
-    "diagonal_estimate": lambda: hm.diagonal_estimate(hessian()),
-    "effective_dimension_estimate": lambda: hm.effective_dimension_estimate(hessian(), 0.1),
-    "frobenius_norm_estimate": lambda: hm.frobenius_norm_estimate(hessian()),
-    "gradient_overlap": lambda: hm.gradient_overlap(problem().gradient(), hm.top_eigenpairs(hessian(), 2)),
-    "krylov_solve": lambda: hm.krylov_solve(hessian(), torch.ones(hessian().size, dtype=torch.float64), shift=1.0),
-    "log_determinant_estimate": lambda: hm.log_determinant_estimate(hm.outer_product_hessian(problem()), 1.0),
-    "rank_estimate": lambda: hm.rank_estimate(hm.outer_product_hessian(problem())),
+    "diagonal_estimate": lambda: hm.measurement.diagonal_estimate(hessian()),
+    "effective_dimension_estimate": lambda: hm.measurement.effective_dimension_estimate(hessian(), 0.1),
+    "frobenius_norm_estimate": lambda: hm.measurement.frobenius_norm_estimate(hessian()),
+    "gradient_overlap": lambda: hm.measurement.gradient_overlap(problem().gradient(), hm.top_eigenpairs(hessian(), 2)),
+    "krylov_solve": lambda: hm.measurement.krylov_solve(
+        hessian(), torch.ones(hessian().size, dtype=torch.float64), shift=1.0
+    ),
+    "log_determinant_estimate": lambda: hm.measurement.log_determinant_estimate(
+        hm.outer_product_hessian(problem()), 1.0
+    ),
+    "rank_estimate": lambda: hm.measurement.rank_estimate(hm.outer_product_hessian(problem())),
     "sharpness": lambda: hm.sharpness(hessian()),
     "trace_estimate": lambda: hm.trace_estimate(hessian()),
     "layer_eigenpairs": lambda: hm.layer_eigenpairs(hm.layer_hessian(problem(), "0"), 2),
-    "decoupling": lambda: hm.decoupling(hm.layer_hessian(problem(), "0"), 2),
+    "decoupling": lambda: hm.measurement.layers.decoupling(hm.layer_hessian(problem(), "0"), 2),
     "toeplitz_layer": lambda: hm.toeplitz_layer(images()[1], (1, 6)),
-    "balance": lambda: hm.balance(net()),
-    "bottleneck_view": lambda: hm.bottleneck_view(net(), data()[0]),
-    "certified_function_rank": lambda: hm.certified_function_rank(net(), data()[0]),
-    "class_regions": lambda: hm.class_regions(
+    "balance": lambda: hm.maps.functions.balance(net()),
+    "bottleneck_view": lambda: hm.maps.functions.bottleneck_view(net(), data()[0]),
+    "certified_function_rank": lambda: hm.maps.functions.certified_function_rank(net(), data()[0]),
+    "class_regions": lambda: hm.maps.functions.class_regions(
         hm.FullyConnected((2, 3)).build(), (0, 1, 0, 1), grid_size=5, largest_grid=9
     ),
-    "denoising_score": lambda: hm.denoising_score(nn.Identity(), data()[0], num_points=5),
+    "denoising_score": lambda: hm.maps.functions.denoising_score(nn.Identity(), data()[0], num_points=5),
     "function_rank": lambda: hm.function_rank(net(), data()[0], certify=True),
-    "input_jacobians": lambda: hm.input_jacobians(net(), data()[0]),
-    "representation_cost": lambda: hm.representation_cost(net(), data()[0]),
+    "input_jacobians": lambda: hm.maps.functions.input_jacobians(net(), data()[0]),
+    "representation_cost": lambda: hm.maps.functions.representation_cost.representation_cost(net(), data()[0]),
     "map": lambda: map_of(0),
     "compare_maps": lambda: hm.compare_maps(map_of(0), map_of(1)),
     "Tracker": tracker,

@@ -80,7 +80,7 @@ def digits() -> Setting:
 
 def ours(setting: Setting) -> dict[str, Any]:
     problem = hm.Problem(setting.model, setting.loss, setting.inputs, setting.targets)
-    found = hm.learning_coefficient_estimate(
+    found = hm.maps.learning.learning_coefficient_estimate(
         problem,
         num_chains=NUM_CHAINS,
         num_burn_in=NUM_BURN_IN,

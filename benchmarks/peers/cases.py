@@ -18,7 +18,7 @@ from language_model import GPT2, VOCABULARY
 from sharpness_of_resnet import resnet18
 
 from hessmap.datasets import cifar10, digits, mnist
-from hessmap.training import zoo_network
+from hessmap_research.instruments.zoo import zoo_network
 
 
 @dataclass(frozen=True, eq=False)

@@ -45,7 +45,7 @@ from questions import (
 import hessmap as hm
 from cases import CASES, LARGE_CASES, Case, case
 from hessmap.errors import HessmapError
-from hessmap.results.provenance import data_hash
+from hessmap.records.provenance import data_hash
 
 FOLDER = RESULTS / "peers"
 SMALL = Sizes(count=5, steps=8, probes=2, standard_error=0.2, block=4)

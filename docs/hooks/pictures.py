@@ -9,10 +9,10 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from hessmap.runs.collection import Collection, collection_from_results
-from hessmap.runs.registry import find
-from hessmap.views.study.figure import write_study_figure
-from hessmap.views.study.panels import matches
+from hessmap_research.runner.collection import Collection, collection_from_results
+from hessmap_research.runner.registry import find
+from hessmap_research.views.figure import write_study_figure
+from hessmap_research.views.panels import matches
 
 ROOT = Path(__file__).parents[2]
 PICTURES = ROOT / "docs" / "pictures"

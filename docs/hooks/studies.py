@@ -7,8 +7,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hessmap.runs.collection import collection_from_results, results_path
-from hessmap.runs.registry import Listing, find, listing
+from hessmap_research.runner.collection import collection_from_results, results_path
+from hessmap_research.runner.registry import Listing, find, listing
 
 if TYPE_CHECKING:
     from mkdocs.config.defaults import MkDocsConfig

@@ -1,8 +1,8 @@
 """hessmap: the curvature of neural networks, predicted, measured, explained and certified.
 
 The names that are needed first are here; everything else is one level down, in ``hessmap.theory``,
-``hessmap.measurement`` and the other rooms. Names are loaded when they are first used, so that ``import hessmap`` and
-predictions need no torch.
+``hessmap.measurement`` and the other packages. Names are loaded when they are first used, so that ``import hessmap``
+and predictions need no torch.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from hessmap.progress import progress
 
-__version__ = "0.2.0"
+__version__ = "0.3.0.dev0"
 
 # Where each name lives; tests hold the imports below, which type checkers read, against this list.
 _HOME_OF = {
@@ -45,7 +45,7 @@ _HOME_OF = {
     "numerical_rank": "measurement",
     "outer_product_hessian": "curvature",
     "output_jacobian": "curvature",
-    "plot": "results.pictures",
+    "plot": "records.pictures",
     "predict_ranks": "theory",
     "sharpness": "measurement",
     "solve": "measurement",
@@ -54,46 +54,7 @@ _HOME_OF = {
     "trace_estimate": "measurement",
     "train": "training",
 }
-# Once at the top, now one level down: found here as well, but not listed.
-_ONE_LEVEL_DOWN = {
-    "LinearSpectrumLaw": "theory.teacher_student",
-    "LocallyConnected": "networks",
-    "Polynomial": "networks",
-    "Residual": "networks",
-    "SelfAttention": "networks",
-    "TeacherStudent": "theory.teacher_student",
-    "across_ranks": "curvature",
-    "auto_spectrum": "measurement",
-    "balance": "maps.functions",
-    "bottleneck_view": "maps.functions",
-    "certified_data_ranks": "curvature.finite_field",
-    "certified_function_rank": "maps.functions",
-    "certified_matrix_rank": "curvature.finite_field",
-    "certified_rank_bounds": "curvature.finite_field",
-    "choose_method": "measurement",
-    "class_regions": "maps.functions",
-    "decoupling": "measurement.layers",
-    "denoising_score": "maps.functions",
-    "diagonal_estimate": "measurement",
-    "effective_dimension_estimate": "measurement",
-    "empirical_fisher": "curvature",
-    "frobenius_norm_estimate": "measurement",
-    "gradient_overlap": "measurement",
-    "input_jacobians": "maps.functions",
-    "krylov_solve": "measurement",
-    "learning_coefficient_estimate": "maps.learning",
-    "log_determinant_estimate": "measurement",
-    "rank_estimate": "measurement",
-    "reconstruction_error": "measurement",
-    "representation_cost": "maps.functions.representation_cost",
-    "subspace_overlap": "measurement",
-    "tangent_kernel": "curvature",
-    "toeplitz_layer": "curvature.toeplitz",
-    "track_checkpoints": "maps.track",
-    "train_to_stationary_point": "training",
-    "zoo_network": "training",
-}
-_ROOMS = (
+_PACKAGES = (
     "certificates",
     "curvature",
     "datasets",
@@ -101,20 +62,18 @@ _ROOMS = (
     "maps",
     "measurement",
     "networks",
-    "results",
-    "runs",
-    "studies",
+    "records",
     "theory",
     "training",
 )
 
-__all__ = [*sorted(_HOME_OF), "progress", *_ROOMS]
+__all__ = [*sorted(_HOME_OF), "progress", *_PACKAGES]
 
 
 def __getattr__(name: str) -> Any:
-    if name in _ROOMS:
+    if name in _PACKAGES:
         return import_module(f"hessmap.{name}")
-    home = _HOME_OF.get(name) or _ONE_LEVEL_DOWN.get(name)
+    home = _HOME_OF.get(name)
     if home is not None:
         return getattr(import_module(f"hessmap.{home}"), name)
     raise AttributeError(f"module 'hessmap' has no attribute {name!r}; it has {', '.join(__all__)}")
@@ -132,9 +91,7 @@ if TYPE_CHECKING:  # what editors and type checkers see
     from hessmap import maps as maps
     from hessmap import measurement as measurement
     from hessmap import networks as networks
-    from hessmap import results as results
-    from hessmap import runs as runs
-    from hessmap import studies as studies
+    from hessmap import records as records
     from hessmap import theory as theory
     from hessmap import training as training
     from hessmap.certificates import Certificate as Certificate
@@ -169,7 +126,7 @@ if TYPE_CHECKING:  # what editors and type checkers see
     from hessmap.networks import Convolutional as Convolutional
     from hessmap.networks import FullyConnected as FullyConnected
     from hessmap.networks import describe as describe
-    from hessmap.results.pictures import plot as plot
+    from hessmap.records.pictures import plot as plot
     from hessmap.theory import effective_parameters as effective_parameters
     from hessmap.theory import learning_coefficient as learning_coefficient
     from hessmap.theory import predict_ranks as predict_ranks

@@ -14,7 +14,7 @@ def main() -> None:
     except MissingExtra as error:
         print(f"hessmap: {error}", file=sys.stderr)
         sys.exit(2)
-    from hessmap.views.cli import main as run
+    from hessmap.cli import main as run
 
     run()
 

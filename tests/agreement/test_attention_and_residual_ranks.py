@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from hessmap.curvature.finite_field import generic_rank
 from hessmap.networks import FullyConnected, Residual, SelfAttention
-from hessmap.results import PARTS, Part
+from hessmap.records import PARTS, Part
 from hessmap.theory import predict_ranks
 from hessmap.theory.attention import causal, heads, last_token, single_head, subspace_products
 from hessmap.theory.residual import linear, prediction

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hessmap.curvature import Problem
 from hessmap.curvature.finite_field import certified_rank, generic_rank
 from hessmap.networks import Convolutional, LocallyConnected
-from hessmap.results import PARTS
+from hessmap.records import PARTS
 from hessmap.theory import effective_output_dim, predict_ranks
 
 LARGEST = 120

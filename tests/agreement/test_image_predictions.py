@@ -14,7 +14,7 @@ from hessmap.curvature.finite_field import generic_rank
 from hessmap.errors import InvalidInput
 from hessmap.measurement import numerical_rank
 from hessmap.networks import Convolutional, ImageConvolutional, parse_network
-from hessmap.results import PARTS
+from hessmap.records import PARTS
 from hessmap.theory import predict_ranks
 from hessmap.theory.convolutional.channel_mixing import channel_mixing_upper_bound
 

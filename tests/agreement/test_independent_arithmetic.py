@@ -50,12 +50,12 @@ def residual(draw: Draw) -> Any:
     ends = [end for end, is_trained in zip(("input", "output"), flags(draw, 2), strict=True) if is_trained]
     inner = None if draw.random() < 0.4 else size(draw, 1, 3)
     dims = {"input_dim": size(draw), "output_dim": size(draw)}
-    return hm.Residual(size(draw), size(draw, 1, 3), inner_width=inner, trained_ends=ends, **dims)
+    return hm.networks.Residual(size(draw), size(draw, 1, 3), inner_width=inner, trained_ends=ends, **dims)
 
 
 def attention(draw: Draw) -> Any:
     merged, frozen, causal = (bool(draw.random() < 0.3) for _ in range(3))
-    return hm.SelfAttention(
+    return hm.networks.SelfAttention(
         *sizes(draw, 3, 3),
         heads=1 if draw.random() < 0.6 else 2,
         outputs=None if draw.random() < 0.5 else size(draw, 1, 3),
@@ -71,7 +71,7 @@ FAMILIES: dict[str, Callable[[Draw], Any]] = {
     "with bias": lambda draw: hm.FullyConnected(sizes(draw, size(draw, 2, 4)), bias=True),
     "with bias in some layers": partial_bias,
     "convolutional": convolutional,
-    "locally connected": lambda draw: hm.LocallyConnected(*sizes(draw, 4), shared_weights=flags(draw, 1)[0]),
+    "locally connected": lambda draw: hm.networks.LocallyConnected(*sizes(draw, 4), shared_weights=flags(draw, 1)[0]),
     "residual": residual,
     "attention": attention,
 }

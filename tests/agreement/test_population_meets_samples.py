@@ -31,8 +31,8 @@ _MODULES: dict[Any, Any] = {
     "tanh": nn.Tanh,
     "elu": nn.ELU,
     "gelu": nn.GELU,
-    (0, 1, 0.5): lambda: PolynomialActivation(hm.Polynomial((0, 1, 0.5))),
-    (0, 1, 0.5, -0.25): lambda: PolynomialActivation(hm.Polynomial((0, 1, 0.5, -0.25))),
+    (0, 1, 0.5): lambda: PolynomialActivation(hm.networks.Polynomial((0, 1, 0.5))),
+    (0, 1, 0.5, -0.25): lambda: PolynomialActivation(hm.networks.Polynomial((0, 1, 0.5, -0.25))),
 }
 _SMOOTH = [name for name in _MODULES if name not in ("relu", "leaky_relu")]
 

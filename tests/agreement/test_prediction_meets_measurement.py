@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import hessmap as hm
 from hessmap.curvature.finite_field import certified_data_ranks
-from hessmap.results import PARTS, RankPrediction
+from hessmap.records import PARTS, RankPrediction
 
 OPERATORS = {
     "loss": hm.loss_hessian,

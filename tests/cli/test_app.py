@@ -9,8 +9,8 @@ from importlib.metadata import version
 import pytest
 from typer.testing import CliRunner
 
+from hessmap.cli import app
 from hessmap.errors import InvalidInput
-from hessmap.views.cli import app
 
 runner = CliRunner()
 HEAVY = "{'torch', 'numpy', 'scipy', 'sklearn', 'matplotlib'}"
@@ -19,7 +19,7 @@ HEAVY = "{'torch', 'numpy', 'scipy', 'sklearn', 'matplotlib'}"
 def loaded_after(*arguments: str) -> set[str]:
     """The heavy packages that one run of the program loads."""
     program = (
-        "import sys; from hessmap.views.cli import app\n"
+        "import sys; from hessmap.cli import app\n"
         "try: app(sys.argv[1:])\n"
         "except SystemExit: pass\n"
         f"print('LOADED', *sorted({HEAVY} & set(sys.modules)))"

@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from hessmap.certificates import Certificate, Verification
-from hessmap.views.cli import app
+from hessmap.cli import app
 
 runner = CliRunner()
 QUICK = ["--iterations", "40", "--draws", "1000"]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from hessmap.views.cli import app
+from hessmap.cli import app
 
 runner = CliRunner()
 

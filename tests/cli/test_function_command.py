@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from hessmap.results import BottleneckView, FunctionRank, RepresentationCost
-from hessmap.views.cli import app
+from hessmap.cli import app
+from hessmap.records import BottleneckView, FunctionRank, RepresentationCost
 
 runner = CliRunner()
 

@@ -10,8 +10,8 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from hessmap.views.cli import app
-from hessmap.views.cli.study import _names_of_studies
+from hessmap.cli import app
+from hessmap_research.cli.study import _names_of_studies
 
 runner = CliRunner()
 

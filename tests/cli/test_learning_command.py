@@ -6,8 +6,8 @@ import json
 
 from typer.testing import CliRunner
 
-from hessmap.results import LearningCoefficientEstimate, Record
-from hessmap.views.cli import app
+from hessmap.cli import app
+from hessmap.records import LearningCoefficientEstimate, Record
 
 
 def run(*words: str) -> str:

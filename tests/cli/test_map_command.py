@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from hessmap.results.maps import CurvatureMap
-from hessmap.views.cli import app
+from hessmap.cli import app
+from hessmap.records.maps import CurvatureMap
 
 runner = CliRunner()
 SMALL = ["--widths", "64-4-10", "--samples", "120", "--epochs", "2"]

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from hessmap.results.maps import CurvatureMap
-from hessmap.runs.store import MapOptions, Store, add_map, load_map
-from hessmap.views.cli import app
+from hessmap.cli import app
+from hessmap.records.maps import CurvatureMap
+from hessmap.records.store import MapOptions, Store, add_map, load_map
 from patience import PATIENCE
 
 STORE = Path("store.sqlite")

@@ -10,7 +10,7 @@ import pytest
 
 import hessmap.__main__ as program
 from hessmap.errors import MissingExtra, require_extra
-from hessmap.measurement.layers.clusters import embedded
+from hessmap_research.instruments.clusters import embedded
 
 
 def test_the_program_without_its_extra_says_how_to_install_it(

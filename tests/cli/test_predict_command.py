@@ -7,10 +7,10 @@ import json
 import pytest
 from typer.testing import CliRunner
 
+from hessmap.cli import app
 from hessmap.networks import Architecture, Convolutional, FullyConnected, LocallyConnected, parse_network
-from hessmap.results import RankPrediction
+from hessmap.records import RankPrediction
 from hessmap.theory import predict_ranks
-from hessmap.views.cli import app
 
 runner = CliRunner()
 

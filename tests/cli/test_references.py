@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import nn
 
+from hessmap.cli.subject import referenced_data, referenced_model
 from hessmap.errors import InvalidInput
-from hessmap.views.cli.subject import referenced_data, referenced_model
 
 SOURCE = """
 import torch

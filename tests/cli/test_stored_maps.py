@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from hessmap.results.map_comparison import MapComparison
-from hessmap.results.maps import CurvatureMap
-from hessmap.views.cli import app
+from hessmap.cli import app
+from hessmap.records.map_comparison import MapComparison
+from hessmap.records.maps import CurvatureMap
 
 SMALL = ("--widths", "64-4-10", "--samples", "60", "--no-twin")
 STORE = ("--store", "store.sqlite")
@@ -217,7 +217,7 @@ def test_help_teaches_the_commands_and_speaks_of_hessmap_map() -> None:
 @pytest.mark.parametrize("words", [["list"], ["show", "run1"], ["compare", "run1", "run3"]])
 def test_stored_maps_are_shown_without_torch(words: list[str]) -> None:
     program = (
-        "import sys; from hessmap.views.cli import app\n"
+        "import sys; from hessmap.cli import app\n"
         "try: app(sys.argv[1:])\n"
         "except SystemExit: pass\n"
         "print('LOADED', *sorted({'torch', 'matplotlib'} & set(sys.modules)))"

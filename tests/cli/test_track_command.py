@@ -13,9 +13,9 @@ import torch
 from typer.testing import CliRunner, Result
 
 import hessmap as hm
+from hessmap.cli import app
 from hessmap.maps.comparison import track_verdicts
-from hessmap.results import CurvatureTrack
-from hessmap.views.cli import app
+from hessmap.records import CurvatureTrack
 from hessmap.views.plots import track_figure
 
 MODELS = """
@@ -94,7 +94,7 @@ def test_what_is_not_there_is_said_in_a_sentence() -> None:
 
 def test_stored_tracks_are_shown_without_torch(folder: Path) -> None:
     run(*CHECKPOINTS, "--name", "run1")
-    program = "import sys; from hessmap.views.cli import app; app(['track', 'show', 'run1'], standalone_mode=False)"
+    program = "import sys; from hessmap.cli import app; app(['track', 'show', 'run1'], standalone_mode=False)"
     program += "; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip().endswith("False")

@@ -76,8 +76,8 @@ def test_bad_input_gets_a_sentence(options: dict[str, object], sentence: str) ->
 @pytest.mark.parametrize(
     "function",
     [
-        *(hm.loss_hessian, hm.outer_product_hessian, hm.functional_hessian, hm.fisher, hm.empirical_fisher),
-        *(hm.output_jacobian, hm.tangent_kernel, hm.layer_names),
+        *(hm.loss_hessian, hm.outer_product_hessian, hm.functional_hessian, hm.fisher, hm.curvature.empirical_fisher),
+        *(hm.output_jacobian, hm.curvature.tangent_kernel, hm.layer_names),
         *(lambda given: hm.layer_factors(given, "0"), lambda given: hm.layer_hessian(given, "0")),
         lambda given: hm.kronecker_approximation(given, "0"),
     ],

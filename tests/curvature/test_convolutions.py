@@ -10,7 +10,7 @@ import hessmap as hm
 from cases import CASES, chain, convolved
 from hessmap.curvature.lifted import dense_hessian, engine, lifted_network
 from hessmap.curvature.products import hessian_product
-from hessmap.results import PARTS
+from hessmap.records import PARTS
 
 
 def drawn(*shape: int, seed: int = 0) -> Tensor:
@@ -123,7 +123,7 @@ def test_convolutions_beside_a_parameter_of_their_own():
 def test_tangent_kernel_of_convolutions_has_the_spectrum_of_the_outer_product():
     case = next(case for case in CASES if case.name == "convolutions, max-pool")
     made = hm.Problem(case.seeded_model(), "squared", *case.data())
-    kernel = torch.linalg.eigvalsh(hm.tangent_kernel(made)) / made.num_samples
+    kernel = torch.linalg.eigvalsh(hm.curvature.tangent_kernel(made)) / made.num_samples
     hessian = torch.linalg.eigvalsh(hm.outer_product_hessian(made).to_dense())
     count = min(len(kernel), len(hessian))
     assert torch.allclose(kernel.flip(0)[:count], hessian.flip(0)[:count], atol=1e-12)

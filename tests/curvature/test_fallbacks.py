@@ -366,7 +366,7 @@ class Changing:
             yield inputs + is_changed, labels
 
 
-@pytest.mark.parametrize("operator", [hm.loss_hessian, hm.functional_hessian, hm.fisher, hm.empirical_fisher])
+@pytest.mark.parametrize("operator", [hm.loss_hessian, hm.functional_hessian, hm.fisher, hm.curvature.empirical_fisher])
 def test_other_samples_in_any_pass_of_the_dense_engine_are_refused(operator: Callable[..., Any]) -> None:
     def fresh() -> tuple[hm.Problem, Changing]:
         data = Changing()

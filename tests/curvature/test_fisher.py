@@ -89,7 +89,7 @@ def test_the_empirical_fisher_is_the_second_moment_of_the_gradients(name: str) -
     problem = PROBLEMS[name]()
     expected = gradient_moment(problem)
     atol = 1e-12 * float(expected.abs().max())
-    empirical = hm.empirical_fisher(problem)
+    empirical = hm.curvature.empirical_fisher(problem)
     assert isinstance(empirical, hessians.Hessian)
     assert empirical.dense.method == "lifted"
     assert torch.allclose(empirical.to_dense(), expected, rtol=1e-9, atol=atol)
@@ -116,6 +116,8 @@ def test_the_empirical_fisher_of_a_models_own_loss() -> None:
             return {"loss": (logits.sin() - labels).pow(4).mean(), "logits": logits}
 
     problem = hm.Problem(Own().double(), None, {"inputs": normals(5, 3), "labels": normals(5, 2)})
-    assert torch.allclose(hm.empirical_fisher(problem).to_dense(), gradient_moment(problem), rtol=1e-9, atol=1e-12)
+    assert torch.allclose(
+        hm.curvature.empirical_fisher(problem).to_dense(), gradient_moment(problem), rtol=1e-9, atol=1e-12
+    )
     with pytest.raises(hm.errors.InvalidInput, match="known function of the outputs"):
         hm.fisher(problem)

@@ -15,7 +15,7 @@ from hessmap.curvature.lanczos import spectral_norm
 from hessmap.curvature.lifted import dense_hessian
 from hessmap.curvature.products import hessian_product
 from hessmap.curvature.recording import recording_of
-from hessmap.results import PARTS
+from hessmap.records import PARTS
 
 by_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 by_part = pytest.mark.parametrize("part", PARTS)

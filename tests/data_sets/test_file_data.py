@@ -17,7 +17,7 @@ from hessmap.datasets import images as loaders
 from hessmap.datasets.catalogue import CIFAR10, MNIST, DataFile, data_folders, found_file, unpacked_bytes
 from hessmap.datasets.image_files import labelled_images
 from hessmap.errors import DataFileError, InvalidInput, UnknownName
-from hessmap.results import Record
+from hessmap.records import Record
 
 PACK = {"": bytes, ".gz": gzip.compress, ".xz": lzma.compress}
 

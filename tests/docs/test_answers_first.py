@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
 from committed import committed
-from hessmap.runs.registry import find
+
+from hessmap_research.runner.registry import find
 
 ROOT = Path(__file__).parents[2]
 PAGES = (

@@ -21,7 +21,7 @@ import typer
 from site_pages import PAGES, Block, blocks, page_name
 from typer.core import TyperGroup
 
-from hessmap.views.cli import app
+from hessmap.cli import app
 
 PROGRAM = typer.main.get_command(app)
 LANGUAGES = {"python", "console", "text", "sql", "toml", "yaml", "bibtex"}

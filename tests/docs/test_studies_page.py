@@ -6,10 +6,10 @@ import importlib.util
 from types import ModuleType
 
 import pytest
+from committed import committed
 from site_pages import ROOT
 
-from committed import committed
-from hessmap.runs.registry import find, listing
+from hessmap_research.runner.registry import find, listing
 
 
 @pytest.fixture(scope="module")

@@ -20,7 +20,7 @@ from hessmap.curvature.finite_field.prime_field import PrimeField
 from hessmap.errors import UnsupportedNetwork
 from hessmap.measurement import numerical_rank
 from hessmap.networks import Convolutional, LocallyConnected, Polynomial, PolynomialActivation
-from hessmap.results import PARTS, Part
+from hessmap.records import PARTS, Part
 
 FIELD = PrimeField(2**62 - 57)
 QUADRATIC = PolynomialActivation(Polynomial((0, 1, 1)))

@@ -16,7 +16,7 @@ from hessmap.curvature import Problem
 from hessmap.curvature.finite_field import certified_data_ranks, certified_matrix_rank, certified_rank
 from hessmap.errors import InvalidInput, UnknownName, UnsupportedNetwork
 from hessmap.networks import FullyConnected, Polynomial, PolynomialActivation
-from hessmap.results import PARTS, DataRanks, Part, RankCertificate
+from hessmap.records import PARTS, DataRanks, Part, RankCertificate
 
 QUADRATIC = PolynomialActivation(Polynomial((0, 1, 0.5)))
 

@@ -9,7 +9,7 @@ import hessmap as hm
 from hessmap.curvature import functional_hessian, loss_hessian, outer_product_hessian
 from hessmap.curvature.finite_field import certified_rank, certified_rank_bounds
 from hessmap.errors import InvalidInput, UnsupportedNetwork
-from hessmap.results import Record
+from hessmap.records import Record
 
 HESSIANS = {"loss": loss_hessian, "outer_product": outer_product_hessian, "functional": functional_hessian}
 NETWORKS = [

@@ -21,7 +21,7 @@ from hessmap.curvature.finite_field.prime_field import PrimeField
 from hessmap.curvature.finite_field.signs import signs
 from hessmap.errors import TooLarge
 from hessmap.networks import Polynomial, PolynomialActivation
-from hessmap.results import PARTS, Part
+from hessmap.records import PARTS, Part
 
 FIELD = PrimeField(2**62 - 57)
 CUBIC = PolynomialActivation(Polynomial((1, -1, 0.5, 2)))

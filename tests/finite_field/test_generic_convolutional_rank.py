@@ -11,7 +11,7 @@ import pytest
 from hessmap.curvature.finite_field import generic_rank
 from hessmap.errors import UnsupportedNetwork
 from hessmap.networks import Convolutional, LocallyConnected, Polynomial
-from hessmap.results import PARTS
+from hessmap.records import PARTS
 
 _CASES: list[dict[str, Any]] = json.loads((Path(__file__).parents[1] / "golden" / "ranks.json").read_text())["cases"]
 

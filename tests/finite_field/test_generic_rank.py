@@ -16,12 +16,17 @@ from hessmap.curvature import Problem
 from hessmap.curvature.finite_field import certified_rank, generic_rank
 from hessmap.curvature.finite_field.drawn_network import drawn_network
 from hessmap.curvature.finite_field.field_array import FieldArray, concatenate, ones
-from hessmap.curvature.finite_field.generic_data import drawn_derivatives, drawn_inputs, drawn_residuals, generic_ranks
+from hessmap.curvature.finite_field.generic_data import (
+    drawn_derivatives,
+    drawn_inputs,
+    drawn_residuals,
+    generic_ranks,
+)
 from hessmap.curvature.finite_field.prime_field import PrimeField
 from hessmap.curvature.finite_field.rank import field_rank
 from hessmap.errors import InvalidInput, TooLarge, UnknownName, UnsupportedNetwork
 from hessmap.networks import FullyConnected, Polynomial
-from hessmap.results import PARTS, Part
+from hessmap.records import PARTS, Part
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "ranks.json").read_text())["cases"]
 FULLY_CONNECTED = [case for case in GOLDEN if case["family"] in ("fcn", "fcn_bias")]

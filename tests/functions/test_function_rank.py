@@ -84,7 +84,7 @@ def test_jacobians_of_all_samples_are_those_of_each_sample(name):
     for module in plain:
         module.inplace = False
     wanted = torch.stack([torch.func.jacrev(lambda x: model(x[None])[0])(sample).flatten(1) for sample in inputs])
-    assert torch.allclose(hm.input_jacobians(model, inputs), wanted, rtol=0, atol=1e-13)
+    assert torch.allclose(hm.maps.functions.input_jacobians(model, inputs), wanted, rtol=0, atol=1e-13)
 
 
 @pytest.mark.parametrize("name", ["layers", "layers, gelu", "layers, image", "layers, tiles of tiles"])
@@ -92,9 +92,9 @@ def test_jacobians_do_not_depend_on_how_the_samples_are_split(name, monkeypatch)
     torch.manual_seed(0)
     made, shape = CASES[name]
     model, inputs = made().double(), drawn(*shape)
-    together = hm.input_jacobians(model, inputs)
+    together = hm.maps.functions.input_jacobians(model, inputs)
     monkeypatch.setattr("hessmap.curvature.input_output.jacobians._CHUNK", 1)  # one sample at a time
-    assert torch.allclose(hm.input_jacobians(model, inputs), together, rtol=0, atol=1e-13)
+    assert torch.allclose(hm.maps.functions.input_jacobians(model, inputs), together, rtol=0, atol=1e-13)
 
 
 def test_a_hook_that_changes_a_layer_sends_the_jacobians_to_autograd():
@@ -103,7 +103,7 @@ def test_a_hook_that_changes_a_layer_sends_the_jacobians_to_autograd():
     model.register_forward_hook(lambda module, given, found: 2 * found)
     inputs = drawn(4, 3)
     wanted = 2 * model[1].weight @ model[0].weight
-    assert torch.allclose(hm.input_jacobians(model, inputs)[1], wanted, atol=1e-14)
+    assert torch.allclose(hm.maps.functions.input_jacobians(model, inputs)[1], wanted, atol=1e-14)
     assert hm.function_rank(model, inputs).method == "vjp"
 
 
@@ -178,7 +178,7 @@ def test_a_jacobian_beyond_the_budget_is_met_by_products():
     assert not part.is_complete
     assert part.singular_values == pytest.approx(whole.singular_values[:, :3], rel=1e-7)
     gram = JacobianGram(NetworkFunction(model, inputs), 1).to_dense()
-    jacobian = hm.input_jacobians(model, inputs)[1]
+    jacobian = hm.maps.functions.input_jacobians(model, inputs)[1]
     assert torch.allclose(gram, jacobian.T @ jacobian, atol=1e-12)
 
 
@@ -227,7 +227,7 @@ class Broken(nn.Module):
         (lambda: hm.function_rank(print, drawn(3, 2)), InvalidInput, "must be a torch.nn.Module; got builtin"),
         (lambda: hm.function_rank(nn.Linear(2, 2), drawn(3, 2) / 0), InvalidInput, "inputs must be finite; there is"),
         (
-            lambda: hm.certified_function_rank(nn.Sequential(nn.Linear(2, 2), nn.Tanh()), drawn(3, 2)),
+            lambda: hm.maps.functions.certified_function_rank(nn.Sequential(nn.Linear(2, 2), nn.Tanh()), drawn(3, 2)),
             UnsupportedNetwork,
             "exact arithmetic needs .*; layer 1 is Tanh",
         ),

@@ -86,13 +86,13 @@ def test_points_with_ties_certify_no_more_than_the_truth(kind):
     torch_says = torch.func.jacrev(lambda x: model(x[None])[0])(torch.tensor([1.0, 0.0], dtype=torch.float64))
     assert torch.linalg.matrix_rank(torch_says) == 2
     points = torch.tensor([[1.0, 0.0], [0.5, 0.25], [-2.0, 0.0]], dtype=torch.float64)
-    certificate = hm.certified_function_rank(model, points)
+    certificate = hm.maps.functions.certified_function_rank(model, points)
     assert certificate.ranks.tolist() == [1, 1, 1]
     assert certificate.num_ties >= 2
     assert (certificate.num_moved, certificate.num_uncertified) == (2, 0)
     both = hm.function_rank(model, points, certify=True)
     assert (both.value, both.bottleneck.lower, both.num_kinks) == (1, 1, 2)
-    cost = hm.representation_cost(model, points)
+    cost = hm.maps.functions.representation_cost.representation_cost(model, points)
     if cost.bound("jacobians") is not None:
         assert cost.bound("jacobians").squared_norm == pytest.approx(2.0 * (1 if kind == "relu" else 1.25))
 
@@ -118,11 +118,11 @@ def test_networks_full_of_ties_certify_ranks_that_points_nearby_have(seed, width
     generator = np.random.default_rng(seed)
     model = integer_network(generator, widths, slope)
     points = torch.from_numpy(generator.integers(-2, 3, (4, widths[0])).astype(float))
-    certificate = hm.certified_function_rank(model, points, seed=seed)
+    certificate = hm.maps.functions.certified_function_rank(model, points, seed=seed)
     measured = hm.function_rank(model, points, relative_tolerance=1e-9, seed=seed)
     for place, point in enumerate(points):
         near = point + 1e-5 * torch.from_numpy(generator.normal(size=(60, widths[0])))
-        jacobians = hm.input_jacobians(model, torch.cat([near, near]))
+        jacobians = hm.maps.functions.input_jacobians(model, torch.cat([near, near]))
         best = int(torch.linalg.matrix_rank(jacobians).max())
         assert certificate.ranks[place] <= best
         assert measured.ranks[place] <= best
@@ -139,7 +139,7 @@ def test_a_unit_that_never_moves_is_no_kink():
         model[0].bias[[0, 3, 4]] = 100.0
         model[2].bias[1:] = 1000.0
     points = torch.randn(6, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    certificate = hm.certified_function_rank(model, points)
+    certificate = hm.maps.functions.certified_function_rank(model, points)
     assert certificate.num_ties == 12
     assert (certificate.num_moved, certificate.num_uncertified) == (0, 0)
     found = hm.function_rank(model, points)
@@ -161,7 +161,7 @@ def test_pools_over_a_constant_background_are_certified_beside_it():
     found = hm.function_rank(model, images, certify=True)
     assert (found.num_kinks, found.certificate.num_uncertified) == (4, 0)
     assert (found.ranks == found.certificate.ranks).all()
-    alone = hm.certified_function_rank(model, images)
+    alone = hm.maps.functions.certified_function_rank(model, images)
     assert (alone.num_moved, alone.num_uncertified) == (4, 0)
     assert alone.num_ties > 4
 

@@ -12,7 +12,7 @@ from torch import nn
 import hessmap as hm
 from hessmap.errors import InvalidInput, UnsupportedNetwork
 from hessmap.theory.functions import balance_defect_prediction
-from hessmap.training.gradient_flow import gradient_flow
+from hessmap_research.instruments.gradient_flow import gradient_flow
 
 
 def drawn(*shape: int, seed: int = 0) -> torch.Tensor:
@@ -31,7 +31,7 @@ def planted() -> nn.Module:
 
 
 def test_a_planted_bottleneck_is_found_with_the_mean_direction_only_in_the_uncentred_rank():
-    view = hm.bottleneck_view(planted(), drawn(40, 6), relative_tolerance=1e-9)
+    view = hm.maps.functions.bottleneck_view(planted(), drawn(40, 6), relative_tolerance=1e-9)
     assert [layer.centred_rank for layer in view.layers] == [2, 2, 2]
     assert [layer.rank for layer in view.layers] == [3, 3, 3]
     assert view.bottlenecks == ("0", "2")
@@ -52,7 +52,7 @@ def test_effective_and_stable_rank_and_the_impact_of_relu_are_those_of_the_formu
     with torch.no_grad():
         model[0].bias[3] = -1000.0
     inputs = drawn(20, 3)
-    layer = hm.bottleneck_view(model, inputs).layers[0]
+    layer = hm.maps.functions.bottleneck_view(model, inputs).layers[0]
     before = model[0](inputs).detach()
     after = before.relu()
     values = torch.linalg.svdvals(after - after.mean(0))
@@ -86,7 +86,7 @@ def test_balance_by_layer_and_unit_decays_as_the_law_says():
     start = nn.utils.parameters_to_vector(model.parameters()).detach().numpy()
     end = gradient_flow(gradient, start, [0.5], relative_tolerance=1e-8, absolute_tolerance=1e-10)[0]
     nn.utils.vector_to_parameters(torch.from_numpy(end), parameters)
-    before, after = hm.balance(model), hm.balance(twin)
+    before, after = hm.maps.functions.balance(model), hm.maps.functions.balance(twin)
     law = balance_defect_prediction
     assert after.defects == pytest.approx(law(before.defects, ridge, 0.5), abs=1e-6)
     assert after.unit_defects[0] == pytest.approx(law(before.unit_defects[0], ridge, 0.5), abs=1e-6)
@@ -106,7 +106,9 @@ class Voronoi(nn.Module):
 
 
 def test_the_tripoint_of_three_sites_is_their_circumcentre():
-    regions = hm.class_regions(Voronoi([[0.0, 0.0], [1.0, 0.1], [0.2, 1.1]]), (-1, 2, -1, 2), grid_size=20)
+    regions = hm.maps.functions.class_regions(
+        Voronoi([[0.0, 0.0], [1.0, 0.1], [0.2, 1.1]]), (-1, 2, -1, 2), grid_size=20
+    )
     assert (regions.counts, regions.agrees) == ((1, 1), True)
     sites = np.array([[0.0, 0.0], [1.0, 0.1], [0.2, 1.1]])
     distances = np.linalg.norm(sites - regions.tripoints[0], axis=1)
@@ -121,7 +123,9 @@ def test_voronoi_cells_have_the_vertices_of_scipy_and_boundaries_at_equal_distan
     sites = np.random.default_rng(3).uniform(-1, 1, size=(7, 2))
     vertices = Oracle(sites).vertices
     inside = vertices[(np.abs(vertices) < 1.2).all(axis=1)]
-    regions = hm.class_regions(Voronoi(sites.tolist()), (-1.2, 1.2, -1.2, 1.2), grid_size=grid_size, largest_grid=130)
+    regions = hm.maps.functions.class_regions(
+        Voronoi(sites.tolist()), (-1.2, 1.2, -1.2, 1.2), grid_size=grid_size, largest_grid=130
+    )
     assert regions.agrees
     assert len(inside) == regions.num_tripoints >= 4
     order = [np.argmin(np.abs(inside - point).sum(axis=1)) for point in regions.tripoints]
@@ -136,7 +140,7 @@ def test_parallel_stripes_have_no_tripoint():
     with torch.no_grad():
         stripes.weight[:] = torch.tensor([[0.0, 0.0], [1.0, 0.0], [2.0, 0.0], [3.0, 0.0]])
         stripes.bias[:] = torch.tensor([0.0, 0.0, -1.0, -3.0])
-    regions = hm.class_regions(stripes, (-1.0, 3.0, -1.0, 1.0), grid_size=30)
+    regions = hm.maps.functions.class_regions(stripes, (-1.0, 3.0, -1.0, 1.0), grid_size=30)
     assert regions.num_tripoints == 0
     assert regions.agrees
     assert len(np.unique(regions.labels)) == 4
@@ -147,8 +151,8 @@ def test_a_projection_on_the_curve_denoises_and_the_identity_does_not():
     projection = nn.Linear(2, 2, bias=False)
     with torch.no_grad():
         projection.weight[:] = torch.tensor([[1.0, 0.0], [0.0, 0.5]])
-    assert hm.denoising_score(nn.Identity(), line, num_points=50).mean == 1.0
-    half = hm.denoising_score(projection, line, num_points=400)
+    assert hm.maps.functions.denoising_score(nn.Identity(), line, num_points=50).mean == 1.0
+    half = hm.maps.functions.denoising_score(projection, line, num_points=400)
     assert half.median == pytest.approx(0.5, abs=0.01)
     assert half.standard_error < 0.05
 
@@ -156,15 +160,47 @@ def test_a_projection_on_the_curve_denoises_and_the_identity_does_not():
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
-        (lambda: hm.class_regions(nn.Linear(3, 2), (0, 1, 0, 1)), InvalidInput, "that takes two inputs; on points of"),
-        (lambda: hm.class_regions(nn.Linear(2, 1), (0, 1, 0, 1)), InvalidInput, "at least two outputs; it has 1"),
-        (lambda: hm.class_regions(nn.Linear(2, 2), (1, 0, 0, 1)), InvalidInput, "left, right, bottom, top"),
-        (lambda: hm.denoising_score(nn.Linear(2, 3), drawn(5, 2)), InvalidInput, "it has 2 inputs and 3 outputs"),
-        (lambda: hm.denoising_score(nn.Identity(), drawn(5, 2), noise=0.0), InvalidInput, "noise must be positive"),
-        (lambda: hm.balance(nn.Sequential(nn.Linear(2, 2), nn.Tanh(), nn.Linear(2, 2))), UnsupportedNetwork, "is Tanh"),
-        (lambda: hm.balance(nn.Linear(2, 2)), UnsupportedNetwork, "at least two linear layers; there are 1"),
-        (lambda: hm.bottleneck_view(nn.Identity(), drawn(5, 2)), UnsupportedNetwork, "Identity has none"),
-        (lambda: hm.bottleneck_view(nn.Linear(2, 2), drawn(1, 2)), InvalidInput, "at least two samples"),
+        (
+            lambda: hm.maps.functions.class_regions(nn.Linear(3, 2), (0, 1, 0, 1)),
+            InvalidInput,
+            "that takes two inputs; on points of",
+        ),
+        (
+            lambda: hm.maps.functions.class_regions(nn.Linear(2, 1), (0, 1, 0, 1)),
+            InvalidInput,
+            "at least two outputs; it has 1",
+        ),
+        (
+            lambda: hm.maps.functions.class_regions(nn.Linear(2, 2), (1, 0, 0, 1)),
+            InvalidInput,
+            "left, right, bottom, top",
+        ),
+        (
+            lambda: hm.maps.functions.denoising_score(nn.Linear(2, 3), drawn(5, 2)),
+            InvalidInput,
+            "it has 2 inputs and 3 outputs",
+        ),
+        (
+            lambda: hm.maps.functions.denoising_score(nn.Identity(), drawn(5, 2), noise=0.0),
+            InvalidInput,
+            "noise must be positive",
+        ),
+        (
+            lambda: hm.maps.functions.balance(nn.Sequential(nn.Linear(2, 2), nn.Tanh(), nn.Linear(2, 2))),
+            UnsupportedNetwork,
+            "is Tanh",
+        ),
+        (
+            lambda: hm.maps.functions.balance(nn.Linear(2, 2)),
+            UnsupportedNetwork,
+            "at least two linear layers; there are 1",
+        ),
+        (
+            lambda: hm.maps.functions.bottleneck_view(nn.Identity(), drawn(5, 2)),
+            UnsupportedNetwork,
+            "Identity has none",
+        ),
+        (lambda: hm.maps.functions.bottleneck_view(nn.Linear(2, 2), drawn(1, 2)), InvalidInput, "at least two samples"),
     ],
 )
 def test_what_cannot_be_viewed_is_refused_in_one_sentence(call, error, message):
@@ -177,4 +213,4 @@ def test_activations_that_overflow_name_their_layer():
     with torch.no_grad():
         model[0].weight[:], model[1].weight[:] = 1e200, 1e200
     with pytest.raises(InvalidInput, match="activations must be finite; layer '1' gives NaN or inf"):
-        hm.bottleneck_view(model, drawn(5, 2).abs())
+        hm.maps.functions.bottleneck_view(model, drawn(5, 2).abs())

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrizations
 
 import hessmap as hm
-from hessmap.results import FunctionRank
-from hessmap.results.functions import robust_rank
+from hessmap.records import FunctionRank
+from hessmap.records.functions import robust_rank
 
 DIM = 5
 
@@ -99,12 +99,14 @@ AROUND: dict[str, Any] = {
 def test_a_way_around_a_narrow_layer_is_no_bottleneck(name):
     torch.manual_seed(0)
     model, inputs = AROUND[name]().double(), drawn(60, DIM)
-    found, view = hm.function_rank(model, inputs), hm.bottleneck_view(model, inputs)
+    found, view = hm.function_rank(model, inputs), hm.maps.functions.bottleneck_view(model, inputs)
     assert found.value == DIM
     assert (found.bottleneck.lower, found.bottleneck.upper) == (DIM, DIM)
     assert not view.is_chain
     assert found.schatten is None
-    assert [bound.name for bound in hm.representation_cost(model, inputs).bounds] == ["weights"]
+    assert [
+        bound.name for bound in hm.maps.functions.representation_cost.representation_cost(model, inputs).bounds
+    ] == ["weights"]
 
 
 def test_a_forward_pass_set_on_the_object_is_not_that_of_its_layers():
@@ -125,9 +127,9 @@ def test_a_parametrised_weight_is_taken_as_no_plain_layer():
 
 def test_balance_refuses_layers_that_compute_something_else():
     with pytest.raises(hm.errors.UnsupportedNetwork, match="layer 1 is AroundLinear"):
-        hm.balance(nn.Sequential(nn.Linear(DIM, DIM), AroundLinear(DIM, DIM)))
+        hm.maps.functions.balance(nn.Sequential(nn.Linear(DIM, DIM), AroundLinear(DIM, DIM)))
     with pytest.raises(hm.errors.UnsupportedNetwork, match="layer 0 .* has forward hooks"):
-        hm.balance(by_a_hook(True))
+        hm.maps.functions.balance(by_a_hook(True))
 
 
 def wide_network() -> nn.Module:
@@ -139,7 +141,7 @@ def wide_network() -> nn.Module:
 def test_samples_that_repeat_do_not_bound_a_rank(count, noise):
     repeated = drawn(count, 4, seed=count).repeat(50, 1)
     inputs = repeated + noise * drawn(*repeated.shape, seed=9)
-    view = hm.bottleneck_view(wide_network(), inputs, relative_tolerance=0.1)
+    view = hm.maps.functions.bottleneck_view(wide_network(), inputs, relative_tolerance=0.1)
     assert view.num_distinct == count
     for layer in view.layers:
         assert layer.centred_rank <= count - 1
@@ -157,8 +159,11 @@ def test_few_samples_make_no_bottleneck_that_more_samples_undo(count):
     num_unmarked = 0
     for seed in range(20):
         model = hm.FullyConnected((4, 10, 10, 4), activation="relu", bias=True).build(seed=seed)
-        many = {layer.name: layer.centred_rank for layer in hm.bottleneck_view(model, drawn(300, 4, seed=99)).layers}
-        few = hm.bottleneck_view(model, drawn(count, 4, seed=seed))
+        many = {
+            layer.name: layer.centred_rank
+            for layer in hm.maps.functions.bottleneck_view(model, drawn(300, 4, seed=99)).layers
+        }
+        few = hm.maps.functions.bottleneck_view(model, drawn(count, 4, seed=seed))
         low = {layer.name for layer in few.layers if layer.centred_rank < many[layer.name] - 1}
         assert not low & set(few.bottlenecks)
         num_unmarked += len(low - set(few.limited_by_samples))
@@ -167,16 +172,16 @@ def test_few_samples_make_no_bottleneck_that_more_samples_undo(count):
 
 def test_a_true_bottleneck_is_told_by_few_samples():
     model = nn.Sequential(nn.Linear(6, 12), nn.Tanh(), nn.Linear(12, 1), nn.Linear(1, 12), nn.Tanh(), nn.Linear(12, 3))
-    view = hm.bottleneck_view(model.double(), drawn(9, 6))
+    view = hm.maps.functions.bottleneck_view(model.double(), drawn(9, 6))
     assert view.bottlenecks == ("2", "3")  # what follows one dimension by a linear layer has one
     assert view.layers[1].centred_rank == 1
 
 
 def test_all_layers_limited_by_samples_leave_no_bottleneck():
-    view = hm.bottleneck_view(wide_network(), drawn(2, 4).repeat(30, 1))
+    view = hm.maps.functions.bottleneck_view(wide_network(), drawn(2, 4).repeat(30, 1))
     assert view.bottlenecks == ()
     assert view.num_distinct == 2
-    assert hm.bottleneck_view(wide_network(), drawn(200, 4)).limited_by_samples == ()
+    assert hm.maps.functions.bottleneck_view(wide_network(), drawn(200, 4)).limited_by_samples == ()
 
 
 @settings(max_examples=60, deadline=None)

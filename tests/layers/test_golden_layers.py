@@ -16,7 +16,6 @@ from hessmap.curvature import functional_hessian, loss_hessian, outer_product_he
 from hessmap.curvature.layers import (
     KroneckerProduct,
     find_layer,
-    full_factors,
     fully_connected_tail,
     layer_factors,
     layer_hessian,
@@ -26,15 +25,15 @@ from hessmap.curvature.layers.batches import layer_batch, layer_jacobian
 from hessmap.curvature.losses.cross_entropy import CrossEntropy
 from hessmap.errors import InvalidInput
 from hessmap.measurement import spectrum, subspace_overlap
-from hessmap.measurement.layers import (
-    autocorrelation,
-    decoupling,
+from hessmap.measurement.layers import autocorrelation, decoupling
+from hessmap.theory import layers as theory
+from hessmap_research.instruments.full_factors import full_factors
+from hessmap_research.instruments.matricisation import (
     input_correspondence,
     matricised,
     output_correspondence,
     rank_one_ratios,
 )
-from hessmap.theory import layers as theory
 
 LAYERS = {1: "0", 2: "2", 3: "4"}
 # Bounds and divergences of certificates: not of layers.

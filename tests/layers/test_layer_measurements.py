@@ -14,7 +14,6 @@ from cases import chain
 from hessmap.curvature import Problem, loss_hessian
 from hessmap.curvature.layers import (
     LayerHessian,
-    full_factors,
     fully_connected_tail,
     kronecker_approximation,
     layer_factors,
@@ -31,19 +30,17 @@ from hessmap.measurement.layers import (
     autocorrelation,
     best_kronecker_product,
     class_outliers,
-    cluster_ratios,
     decoupling,
-    embedded,
-    input_correspondence,
     layer_eigenpairs,
     layer_eigenpairs_bytes,
-    output_correspondence,
     overlap_curve,
     overlap_of_models,
-    rank_one_ratios,
 )
-from hessmap.results import Record
+from hessmap.records import Record
 from hessmap.theory import layers as theory
+from hessmap_research.instruments.clusters import cluster_ratios, embedded
+from hessmap_research.instruments.full_factors import full_factors
+from hessmap_research.instruments.matricisation import input_correspondence, output_correspondence, rank_one_ratios
 
 
 def network(seed: int = 0) -> nn.Sequential:

@@ -178,7 +178,7 @@ def test_layer_hessians_are_those_of_all_samples(case: Rare) -> None:
         assert_close(hessian.exact_diagonal(), expected.diagonal())
         found = hm.layer_eigenpairs(hessian, 2)
         assert found.eigenvalues == pytest.approx(torch.linalg.eigvalsh(expected).flip(0)[:2].numpy(), rel=1e-6)
-        measured = hm.decoupling(hessian, 2)
+        measured = hm.measurement.layers.decoupling(hessian, 2)
         difference = torch.kron(*_factors(problem)) - expected
         assert measured.expectation.frobenius_error == pytest.approx(float(difference.norm() / expected.norm()))
         assert_close(hm.loss_hessian(problem).exact_diagonal()[problem.layout["0.weight"]], expected.diagonal())

@@ -11,7 +11,6 @@ from torch import Tensor, nn
 
 import hessmap as hm
 from hessmap.curvature.layers import (
-    full_factors,
     fully_connected_tail,
     layer_factors,
     layer_hessian,
@@ -20,7 +19,9 @@ from hessmap.curvature.layers import (
 )
 from hessmap.errors import InvalidInput, UnsupportedNetwork
 from hessmap.maps.curvature_map.layers import measured_factors
-from hessmap.measurement.layers import best_kronecker_product, input_correspondence, output_correspondence
+from hessmap.measurement.layers import best_kronecker_product
+from hessmap_research.instruments.full_factors import full_factors
+from hessmap_research.instruments.matricisation import input_correspondence, output_correspondence
 
 NUMBERS = torch.randint(0, 6, (25, 4), generator=torch.Generator().manual_seed(1))
 LABELS = torch.arange(25) % 3
@@ -112,7 +113,7 @@ def test_decoupling_is_over_the_weight_as_it_is_stored(name: str) -> None:
     best = best_kronecker_product(hessian)
     assert best.converged
     assert float((best.product.to_dense() - expected).norm()) <= 1e-5 * float(expected.norm())
-    measured = hm.decoupling(hessian, 2, tolerance=1e-9)
+    measured = hm.measurement.layers.decoupling(hessian, 2, tolerance=1e-9)
     assert measured.best.frobenius_error == pytest.approx(distance / float(dense.norm()), rel=1e-6)
     product = product_of_factors(layer_factors(problem, "words")).to_dense()
     difference = product - dense
@@ -167,7 +168,7 @@ def test_layers_in_float32_have_eigenpairs_and_a_decoupling(name: str, layer: st
     for found in (hm.layer_eigenpairs(single, 2), hm.layer_eigenpairs(single, 2, tolerance=1e-4)):
         assert found.converged
         assert found.eigenvalues == pytest.approx(expected, rel=1e-4)
-    measured, reference = hm.decoupling(single, 2), hm.decoupling(exact, 2)
+    measured, reference = hm.measurement.layers.decoupling(single, 2), hm.measurement.layers.decoupling(exact, 2)
     assert measured.best_converged
     assert measured.eigenpairs_converged
     assert measured.best.frobenius_error == pytest.approx(reference.best.frobenius_error, rel=1e-3)

@@ -15,8 +15,8 @@ from hessmap.errors import InvalidInput
 from hessmap.maps.curvature_map import curvature_map, linear_twin
 from hessmap.maps.curvature_map.verdicts import agreement_sentence
 from hessmap.networks import FullyConnected
-from hessmap.results import RankValue
-from hessmap.results.maps import CurvatureMap
+from hessmap.records import RankValue
+from hessmap.records.maps import CurvatureMap
 
 Data = tuple[Tensor, Tensor]
 

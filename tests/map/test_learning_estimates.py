@@ -16,7 +16,7 @@ from hessmap.errors import InvalidInput
 from hessmap.maps.learning import langevin
 from hessmap.maps.learning.chain_risk import ChainRisk, largest_curvatures
 from hessmap.maps.learning.checks import Measured, chain_checks, setting_check, verdict
-from hessmap.results import ChainSettings, LearningCheck, Record
+from hessmap.records import ChainSettings, LearningCheck, Record
 from hessmap.views.tables import coefficient_view, estimate_view
 
 SETTINGS = ChainSettings(
@@ -48,7 +48,7 @@ def outcomes(found):
 @pytest.mark.parametrize("batch_size", [None, 11])
 def test_a_regular_model_has_half_its_parameters(batch_size):
     problem = regression()
-    found = hm.learning_coefficient_estimate(
+    found = hm.maps.learning.learning_coefficient_estimate(
         problem, num_observations=1000, num_draws=400, num_burn_in=30, step_size=2e-3, batch_size=batch_size,
         num_chains=16, check_settings=False,
     )  # fmt: skip
@@ -62,7 +62,7 @@ def test_a_regular_model_has_half_its_parameters(batch_size):
 
 
 def test_the_step_is_chosen_from_the_curvature_and_all_checks_can_pass():
-    found = hm.learning_coefficient_estimate(
+    found = hm.maps.learning.learning_coefficient_estimate(
         regression(2, 1), num_observations=30, num_draws=320, num_burn_in=32, localisation=0.3, seed=1
     )
     precision = 30 / np.log(30.0) + 0.3
@@ -82,8 +82,8 @@ def test_the_same_seed_gives_the_same_draws_and_nothing_of_the_user_is_touched()
     states = torch.get_rng_state(), np.random.get_state()[1].copy()  # noqa: NPY002 - the global one is meant
     problem = hm.Problem(model, "cross_entropy", inputs, targets)
     arguments = {"num_draws": 16, "num_chains": 2, "num_burn_in": 4, "check_settings": False, "localisation": 10.0}
-    first, again = (hm.learning_coefficient_estimate(problem, **arguments, seed=3) for _ in range(2))
-    other = hm.learning_coefficient_estimate(problem, **arguments, seed=4)
+    first, again = (hm.maps.learning.learning_coefficient_estimate(problem, **arguments, seed=3) for _ in range(2))
+    other = hm.maps.learning.learning_coefficient_estimate(problem, **arguments, seed=4)
     assert first == again
     assert first.value != other.value
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
@@ -140,7 +140,7 @@ def test_a_penalty_is_part_of_the_risk():
 
 
 def test_weights_that_are_no_minimum_are_found_out():
-    found = hm.learning_coefficient_estimate(
+    found = hm.maps.learning.learning_coefficient_estimate(
         regression(shift=3.0), num_observations=1000, num_draws=100, num_burn_in=32, num_chains=2, check_settings=False
     )
     assert outcomes(found)["minimum"] == "failed"
@@ -151,7 +151,9 @@ def test_time_and_interruption_leave_what_was_drawn(monkeypatch):
     ticks = itertools.count()
     monkeypatch.setattr(langevin.time, "monotonic", lambda: float(next(ticks)))
     arguments = {"num_draws": 500, "num_burn_in": 100, "step_size": 1e-3, "num_chains": 2}
-    found = hm.learning_coefficient_estimate(regression(), num_observations=100, seconds=60.0, **arguments)
+    found = hm.maps.learning.learning_coefficient_estimate(
+        regression(), num_observations=100, seconds=60.0, **arguments
+    )
     assert found.stopped_by == "time"
     assert 16 <= found.settings.num_draws < 60
     assert found.settings.num_burn_in + found.settings.num_draws <= 61
@@ -165,14 +167,14 @@ def test_time_and_interruption_leave_what_was_drawn(monkeypatch):
         return move(self, points, settings, step)
 
     monkeypatch.setattr(langevin.Langevin, "_move", interrupted)
-    found = hm.learning_coefficient_estimate(regression(), num_observations=100, **arguments)
+    found = hm.maps.learning.learning_coefficient_estimate(regression(), num_observations=100, **arguments)
     assert (found.stopped_by, found.settings.num_draws) == ("interruption", 60)
 
 
 def test_a_step_that_throws_the_chains_out_is_said():
     problem = hm.Problem(hm.FullyConnected((2, 2, 2)).build(), "squared", torch.eye(2).double(), torch.eye(2).double())
     with pytest.raises(InvalidInput, match=r"must stay where the loss is finite.*Use step_size=\d"):
-        hm.learning_coefficient_estimate(problem, num_observations=1e6, step_size=1.0)
+        hm.maps.learning.learning_coefficient_estimate(problem, num_observations=1e6, step_size=1.0)
 
 
 def test_each_check_bites():
@@ -232,16 +234,16 @@ def test_another_setting_must_leave_the_value_or_be_too_noisy_to_tell():
 )
 def test_odd_arguments_are_answered(arguments, match):
     with pytest.raises(InvalidInput, match=match):
-        hm.learning_coefficient_estimate(regression(), **arguments)
+        hm.maps.learning.learning_coefficient_estimate(regression(), **arguments)
 
 
 def test_it_needs_a_problem():
     with pytest.raises(InvalidInput, match="this needs a Problem; got a Linear"):
-        hm.learning_coefficient_estimate(nn.Linear(2, 1))
+        hm.maps.learning.learning_coefficient_estimate(nn.Linear(2, 1))
 
 
 def test_a_record_is_stored_drawn_and_tabled():
-    found = hm.learning_coefficient_estimate(
+    found = hm.maps.learning.learning_coefficient_estimate(
         regression(), num_observations=100, num_draws=40, num_burn_in=10, step_size=1e-3, num_chains=1
     )
     assert Record.from_json(found.to_json()) == found

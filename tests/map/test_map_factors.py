@@ -18,8 +18,8 @@ from hessmap.curvature.layers import layer_factors, layer_hessian
 from hessmap.maps.comparison import compare_maps
 from hessmap.maps.curvature_map import curvature_map
 from hessmap.measurement.layers import decoupling
-from hessmap.results import CurvatureMap
-from hessmap.runs.store import Store, add_map
+from hessmap.records import CurvatureMap
+from hessmap.records.store import Store, add_map
 from hessmap.views.tables import comparison_view, map_view
 
 

@@ -13,8 +13,8 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import hessmap as hm
 from hessmap.errors import InvalidInput
-from hessmap.results import CurvatureMap, Record
-from hessmap.results.maps import whole_of
+from hessmap.records import CurvatureMap, Record
+from hessmap.records.maps import whole_of
 from hessmap.views.tables import map_view
 
 

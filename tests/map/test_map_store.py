@@ -11,12 +11,12 @@ import pytest
 import torch
 import typer
 
+from hessmap.cli.map import map_app
 from hessmap.errors import InvalidInput, UnknownName
 from hessmap.maps.curvature_map import curvature_map
 from hessmap.networks import FullyConnected
-from hessmap.results.maps import CurvatureMap
-from hessmap.runs.store import MapOptions, Store, StoreError, add_map, free_name, load_map, map_summaries
-from hessmap.views.cli.map import map_app
+from hessmap.records.maps import CurvatureMap
+from hessmap.records.store import MapOptions, Store, StoreError, add_map, free_name, load_map, map_summaries
 
 
 @pytest.fixture(scope="module")

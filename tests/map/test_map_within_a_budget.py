@@ -19,9 +19,9 @@ from hessmap.maps.curvature_map import stages
 from hessmap.maps.curvature_map.density import resolved_density
 from hessmap.maps.curvature_map.plan import ProductBudget
 from hessmap.measurement import density_estimate
-from hessmap.results import CurvatureMap, DensityCurve, Record, SharpnessMeasurement, SpectralEstimate
-from hessmap.results.estimates import number_with_error
-from hessmap.results.whole_curvature import share_text
+from hessmap.records import CurvatureMap, DensityCurve, Record, SharpnessMeasurement, SpectralEstimate
+from hessmap.records.estimates import number_with_error
+from hessmap.records.whole_curvature import share_text
 from hessmap.views.plots.spectrum import density_figure, spectrum_figure
 from hessmap.views.tables import map_view
 

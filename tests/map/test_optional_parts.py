@@ -13,8 +13,8 @@ from torch import Tensor, nn
 import hessmap as hm
 from hessmap.curvature.hessians import Hessian
 from hessmap.errors import HessmapError, InvalidInput, TooLarge
-from hessmap.results import CurvatureMap, Record
-from hessmap.results.maps import whole_of
+from hessmap.records import CurvatureMap, Record
+from hessmap.records.maps import whole_of
 
 MAP = "hessmap.maps.curvature_map"
 FAILURES: dict[str, Callable[[], Exception]] = {

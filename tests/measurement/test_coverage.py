@@ -18,7 +18,7 @@ import hessmap as hm
 from hessmap.measurement.block_traces import block_traces
 from hessmap.measurement.negative_share import negative_share
 from hessmap.measurement.random_probes import form_error, interval, standard_error
-from hessmap.results import SpectralEstimate
+from hessmap.records import SpectralEstimate
 
 SIZE = 80
 SPECTRA: dict[str, Floats] = {
@@ -68,7 +68,7 @@ def test_a_spike_is_covered_by_plain_probes_that_stop_early() -> None:
 def test_a_frobenius_norm_of_few_eigenvalues_is_covered() -> None:
     """By the spread of 16 values alone 271 of 300 held it, and 273 where the interval was as wide on both sides."""
     truth = float(np.linalg.norm(MORE["decaying"]))
-    estimate = lambda seed: hm.frobenius_norm_estimate(MATRICES["decaying"], method="hutch++", seed=seed)  # noqa: E731
+    estimate = lambda seed: hm.measurement.frobenius_norm_estimate(MATRICES["decaying"], method="hutch++", seed=seed)  # noqa: E731
     assert num_covered(estimate, truth, 300, 1e-13) >= 278
 
 
@@ -78,18 +78,18 @@ ESTIMATES: dict[str, tuple[Callable[[Floats, int], SpectralEstimate], Callable[[
     "xtrace": (lambda matrix, seed: hm.trace_estimate(matrix, method="xtrace", seed=seed), np.sum),
     "auto": (lambda matrix, seed: hm.trace_estimate(matrix, relative_error=0.1, seed=seed), np.sum),
     "Frobenius norm": (
-        lambda matrix, seed: hm.frobenius_norm_estimate(matrix, method="hutch++", seed=seed),
+        lambda matrix, seed: hm.measurement.frobenius_norm_estimate(matrix, method="hutch++", seed=seed),
         np.linalg.norm,
     ),
     "blocks": (lambda matrix, seed: block_traces(matrix, torch.arange(SIZE) // 20, seed=seed).whole, np.sum),
     "effective dimension": (
-        lambda matrix, seed: hm.effective_dimension_estimate(
+        lambda matrix, seed: hm.measurement.effective_dimension_estimate(
             matrix, 1.0, method="quadrature", num_steps=20, max_products=320, seed=seed
         ),
         lambda values: float((np.abs(values) / (np.abs(values) + 1.0)).sum()),
     ),
     "effective dimension that stops early": (
-        lambda matrix, seed: hm.effective_dimension_estimate(
+        lambda matrix, seed: hm.measurement.effective_dimension_estimate(
             matrix, 3.0, method="quadrature", num_steps=20, relative_error=0.1, max_products=2560, seed=seed
         ),
         lambda values: float((np.abs(values) / (np.abs(values) + 3.0)).sum()),
@@ -167,7 +167,7 @@ def test_standard_errors_of_diagonals_cover_their_entries(method: str, name: str
     """By Student's interval, over all entries and 300 seeds."""
     covered = []
     for seed in range(300):
-        found = hm.diagonal_estimate(MATRICES[name], method=method, max_products=100, seed=seed)
+        found = hm.measurement.diagonal_estimate(MATRICES[name], method=method, max_products=100, seed=seed)
         half = found.standard_errors * stats.t.ppf(0.975, found.num_probes - 1) + 1e-12 * np.abs(MORE[name]).max()
         covered.append((np.abs(found.values - MATRICES[name].diagonal()) <= half).mean())
     assert np.mean(covered) >= 0.92
@@ -216,7 +216,7 @@ def test_sums_know_of_a_spike_that_their_probes_hardly_see() -> None:
     found = hm.density_estimate(MATRICES["one above the rest"], method="quadrature", num_steps=4, num_probes=8)
     terms = found.nodes / (found.nodes + 100.0)
     values, squares = ((found.weights * part).sum(1) for part in (terms, terms**2))
-    error = hm.effective_dimension_estimate(found, 100.0).standard_error
+    error = hm.measurement.effective_dimension_estimate(found, 100.0).standard_error
     assert error == pytest.approx(SIZE * form_error(values, float(squares.mean()), SIZE, 0.5))
     assert error > 1.2 * SIZE * form_error(values, float(squares.mean()), SIZE)
 
@@ -225,5 +225,6 @@ def test_a_matrix_that_signs_measure_exactly_keeps_an_error_of_zero() -> None:
     diagonal = np.diag(np.linspace(1.0, 4.0, SIZE))
     assert form_error(np.full(8, 2.5), 7.0, SIZE) == 0.0
     assert (
-        hm.effective_dimension_estimate(diagonal, 1.0, method="quadrature", num_steps=40).standard_error < 1e-6 * SIZE
+        hm.measurement.effective_dimension_estimate(diagonal, 1.0, method="quadrature", num_steps=40).standard_error
+        < 1e-6 * SIZE
     )

@@ -14,7 +14,7 @@ from hessmap.curvature.operator import DenseOperator
 from hessmap.errors import InvalidInput, TooLarge
 from hessmap.measurement import spectrum
 from hessmap.measurement.array_norms import asymmetry
-from hessmap.results import Spectrum
+from hessmap.records import Spectrum
 
 each_known_matrix = pytest.mark.parametrize("case", KNOWN_MATRICES, ids=NAMES)
 

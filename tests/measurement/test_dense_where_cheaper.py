@@ -18,7 +18,7 @@ from hessmap.measurement.block_traces import block_traces
 from hessmap.measurement.diagonal_estimate import exact_diagonal
 from hessmap.measurement.negative_share import negative_share
 from hessmap.measurement.random_probes import ProbedOperator
-from hessmap.results import DensityCurve, Record, SpectralEstimate
+from hessmap.records import DensityCurve, Record, SpectralEstimate
 
 EPSILON = 0.3
 
@@ -30,17 +30,17 @@ def decaying(size: int) -> Floats:
 
 TRUTHS: dict[str, tuple[Callable[..., SpectralEstimate], Callable[[Floats], float]]] = {
     "trace": (hm.trace_estimate, lambda values: float(values.sum())),
-    "norm": (hm.frobenius_norm_estimate, lambda values: float(np.linalg.norm(values))),
+    "norm": (hm.measurement.frobenius_norm_estimate, lambda values: float(np.linalg.norm(values))),
     "log determinant": (
-        lambda matrix, **options: hm.log_determinant_estimate(matrix, 1e-4, **options),
+        lambda matrix, **options: hm.measurement.log_determinant_estimate(matrix, 1e-4, **options),
         lambda values: float(np.log(values + 1e-4).sum()),
     ),
     "effective dimension": (
-        lambda matrix, **options: hm.effective_dimension_estimate(matrix, EPSILON, **options),
+        lambda matrix, **options: hm.measurement.effective_dimension_estimate(matrix, EPSILON, **options),
         lambda values: float((np.abs(values) / (np.abs(values) + EPSILON)).sum()),
     ),
     "rank": (
-        lambda matrix, **options: hm.rank_estimate(matrix, relative_tolerance=1e-3, **options),
+        lambda matrix, **options: hm.measurement.rank_estimate(matrix, relative_tolerance=1e-3, **options),
         lambda values: int((np.abs(values) > 1e-3).sum()),
     ),
 }
@@ -86,12 +86,12 @@ def test_probes_that_would_not_end_give_way_to_the_matrix(quantity: str) -> None
 
 def test_a_diagonal_gives_way_as_well() -> None:
     matrix = rotated(decaying(300))
-    found = hm.diagonal_estimate(Counted(matrix), relative_error=1e-4)
+    found = hm.measurement.diagonal_estimate(Counted(matrix), relative_error=1e-4)
     assert (found.method, found.relative_error, found.reached, found.num_probes) == ("exact", 0.0, True, 0)
     assert found.values == pytest.approx(matrix.diagonal(), rel=1e-12)
     assert found.num_products <= 300 + 80 + 8
-    assert hm.diagonal_estimate(Counted(matrix), relative_error=1e-4, max_products=299).method == "hutch++"
-    small = hm.diagonal_estimate(Counted(rotated(decaying(77))), relative_error=0.5)
+    assert hm.measurement.diagonal_estimate(Counted(matrix), relative_error=1e-4, max_products=299).method == "hutch++"
+    small = hm.measurement.diagonal_estimate(Counted(rotated(decaying(77))), relative_error=0.5)
     assert (small.method, small.num_products <= 77 + 8) == ("exact", True)
 
 
@@ -132,20 +132,20 @@ def test_what_is_read_off_an_exact_density_is_exact() -> None:
     share = negative_share(density)
     assert (share.method, share.standard_error, share.num_probes) == ("exact", 0.0, 0)
     assert share.value == pytest.approx(-values[values < 0].sum() / np.abs(values).sum(), rel=1e-12)
-    dimension = hm.effective_dimension_estimate(density, EPSILON)
+    dimension = hm.measurement.effective_dimension_estimate(density, EPSILON)
     assert_exact(dimension, TRUTHS["effective dimension"][1](values), 91)
-    assert hm.rank_estimate(density, relative_tolerance=1e-6).value == 91
+    assert hm.measurement.rank_estimate(density, relative_tolerance=1e-6).value == 91
     assert dimension.asked is None
 
 
 @pytest.mark.parametrize("size", [0, 3, 100])
 def test_a_method_can_be_asked_for(size: int) -> None:
     matrix = rotated(decaying(size)) if size else np.zeros((0, 0))
-    assert hm.frobenius_norm_estimate(matrix, method="exact").method == "exact"
+    assert hm.measurement.frobenius_norm_estimate(matrix, method="exact").method == "exact"
     if size:
-        assert hm.rank_estimate(matrix, method="exact").method == "exact"
-        assert hm.frobenius_norm_estimate(matrix, method="hutch++").method == "hutch++"
-    for measure in (hm.density_estimate, hm.frobenius_norm_estimate, hm.rank_estimate):
+        assert hm.measurement.rank_estimate(matrix, method="exact").method == "exact"
+        assert hm.measurement.frobenius_norm_estimate(matrix, method="hutch++").method == "hutch++"
+    for measure in (hm.density_estimate, hm.measurement.frobenius_norm_estimate, hm.measurement.rank_estimate):
         with pytest.raises(UnknownName, match="method must be one of"):
             measure(np.eye(3), method="lanczos")
 
@@ -185,11 +185,13 @@ def test_exact_records_are_in_the_unit_of_the_matrix(scale: float) -> None:
     matrix = scale * rotated(np.arange(1.0, 31.0))
     for given in (matrix, DenseOperator(torch.from_numpy(matrix)), Written(matrix, True), Written(matrix, False)):
         options: dict[str, Any] = {"method": "exact"}
-        trace, diagonal = hm.trace_estimate(given, **options), hm.diagonal_estimate(given, **options)
+        trace, diagonal = hm.trace_estimate(given, **options), hm.measurement.diagonal_estimate(given, **options)
         assert trace.value == pytest.approx(465 * scale, rel=1e-12)
         assert diagonal.values == pytest.approx(matrix.diagonal(), rel=1e-12)
         assert (diagonal.relative_error, diagonal.reached) == (0.0, True)
-    probed = hm.diagonal_estimate(scale * rotated(np.arange(1.0, 101.0)), method="hutchinson", max_products=64)
+    probed = hm.measurement.diagonal_estimate(
+        scale * rotated(np.arange(1.0, 101.0)), method="hutchinson", max_products=64
+    )
     assert 0.01 < probed.relative_error < 1.0
 
 

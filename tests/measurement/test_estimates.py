@@ -9,7 +9,7 @@ from known_spectra import KNOWN_MATRICES, NAMES, KnownMatrix, known
 
 import hessmap as hm
 from hessmap.errors import InvalidInput, UnknownName
-from hessmap.results import DensityEstimate, Record, SpectralEstimate
+from hessmap.records import DensityEstimate, Record, SpectralEstimate
 
 LARGE = known("falling", *(10.0 ** -np.linspace(0, 6, 90)), *(-0.1 * np.ones(30)), zeros=80)
 WIDE = known("bulk of 300", *np.linspace(0.5, 1.5, 296), 20.0, 30.0, 40.0, 50.0)
@@ -85,14 +85,14 @@ def test_known_eigenpairs_take_the_place_of_a_sketch() -> None:
 @pytest.mark.parametrize("method", ["auto", "hutchinson", "hutch++", "exact"])
 @every_matrix
 def test_diagonal_of_known_spectra(case: KnownMatrix, method: str) -> None:
-    found = hm.diagonal_estimate(case.matrix, method=method, max_products=300)
+    found = hm.measurement.diagonal_estimate(case.matrix, method=method, max_products=300)
     error = np.abs(found.values - np.diag(case.matrix)) / (case.norm or 1.0)
     claimed = found.standard_errors / (case.norm or 1.0)
     assert np.linalg.norm(error) <= 3 * np.linalg.norm(claimed) + 1e-11
 
 
 def test_a_diagonal_stops_at_the_error_asked_for() -> None:
-    found = hm.diagonal_estimate(WIDE.matrix, relative_error=0.1)
+    found = hm.measurement.diagonal_estimate(WIDE.matrix, relative_error=0.1)
     assert found.reached
     assert found.relative_error <= 0.1
     assert np.linalg.norm(found.values - np.diag(WIDE.matrix)) < 0.2 * np.linalg.norm(np.diag(WIDE.matrix))
@@ -100,14 +100,14 @@ def test_a_diagonal_stops_at_the_error_asked_for() -> None:
 
 @every_matrix
 def test_frobenius_norm_of_known_spectra(case: KnownMatrix) -> None:
-    found = hm.frobenius_norm_estimate(case.matrix)
+    found = hm.measurement.frobenius_norm_estimate(case.matrix)
     truth = case.norm * float(np.linalg.norm(case.eigenvalues / (case.norm or 1.0)))
     assert covers(found, truth, 1e-12 * truth)
     assert found.reached
 
 
 def test_frobenius_norm_of_a_bulk_is_covered() -> None:
-    found = hm.frobenius_norm_estimate(WIDE.matrix, relative_error=0.003)
+    found = hm.measurement.frobenius_norm_estimate(WIDE.matrix, relative_error=0.003)
     assert found.method == "hutch++"
     assert found.standard_error > 0
     assert covers(found, float(np.linalg.norm(WIDE.eigenvalues)), 0.0)
@@ -145,8 +145,8 @@ def test_band_holds_the_smoothed_density(keep: bool) -> None:
 
 def test_spectral_sums_of_a_density_and_of_the_matrix_agree() -> None:
     density = hm.density_estimate(WIDE.matrix, num_probes=8, num_steps=64, method="quadrature")
-    one = hm.log_determinant_estimate(density, 1.0)
-    other = hm.log_determinant_estimate(WIDE.matrix, 1.0, method="quadrature")
+    one = hm.measurement.log_determinant_estimate(density, 1.0)
+    other = hm.measurement.log_determinant_estimate(WIDE.matrix, 1.0, method="quadrature")
     truth = float(np.log(WIDE.eigenvalues + 1.0).sum())
     for found in (one, other):
         assert covers(found, truth, 0.0)
@@ -158,7 +158,7 @@ def test_spectral_sums_of_a_density_and_of_the_matrix_agree() -> None:
 @not_empty
 def test_log_determinant_of_known_spectra(case: KnownMatrix) -> None:
     shift = 2 * case.norm or 1.0
-    found = hm.log_determinant_estimate(case.matrix, shift)
+    found = hm.measurement.log_determinant_estimate(case.matrix, shift)
     assert covers(found, float(np.log(case.eigenvalues + shift).sum()), 1e-9)
 
 
@@ -174,39 +174,39 @@ def test_estimates_are_right_for_an_eigenvalue_of_thirty_copies() -> None:
     spread = np.sqrt(2 * np.array([30, 20, 300])) / 400 / 40**0.5  # of the weight of a space of some dimensions
     assert (np.abs(np.array(share) - np.array([30, 20, 300]) / 400) < 5 * spread).all()
     assert covers(hm.trace_estimate(matrix), float(values.sum()), 0.0)
-    assert covers(hm.frobenius_norm_estimate(matrix, method="hutch++"), float(np.linalg.norm(values)), 0.0)
+    assert covers(hm.measurement.frobenius_norm_estimate(matrix, method="hutch++"), float(np.linalg.norm(values)), 0.0)
     magnitudes = np.abs(values)
     dimension, log_determinant = float((magnitudes / (magnitudes + 0.5)).sum()), float(np.log(values + 3).sum())
     for method in ("quadrature", "auto"):
-        assert covers(hm.rank_estimate(matrix, method=method), 100, 0.0)
-        assert covers(hm.effective_dimension_estimate(matrix, 0.5, method=method), dimension, 1e-9)
-        assert covers(hm.log_determinant_estimate(matrix, 3.0, method=method), log_determinant, 1e-9)
-    solution = hm.krylov_solve(matrix, np.ones(400), shift=1.0)
+        assert covers(hm.measurement.rank_estimate(matrix, method=method), 100, 0.0)
+        assert covers(hm.measurement.effective_dimension_estimate(matrix, 0.5, method=method), dimension, 1e-9)
+        assert covers(hm.measurement.log_determinant_estimate(matrix, 3.0, method=method), log_determinant, 1e-9)
+    solution = hm.measurement.krylov_solve(matrix, np.ones(400), shift=1.0)
     assert solution.converged
     assert (hm.top_eigenpairs(matrix, 31).eigenvalues > 4.99).sum() == 30
 
 
 def test_log_determinant_refuses_what_is_not_positive_definite() -> None:
     with pytest.raises(InvalidInput, match="must be positive definite; there is an eigenvalue at or below"):
-        hm.log_determinant_estimate(np.diag([1.0, -2.0, 3.0]), shift=1.5)
+        hm.measurement.log_determinant_estimate(np.diag([1.0, -2.0, 3.0]), shift=1.5)
 
 
 @not_empty
 def test_rank_and_effective_dimension_of_known_spectra(case: KnownMatrix) -> None:
     tolerance = 1e-10
-    rank = hm.rank_estimate(case.matrix, relative_tolerance=tolerance)
+    rank = hm.measurement.rank_estimate(case.matrix, relative_tolerance=tolerance)
     assert covers(rank, case.rank, 1e-6)
     for method in ("quadrature", "exact"):
         density = hm.density_estimate(case.matrix, num_probes=6, method=method)
-        assert covers(hm.rank_estimate(density, relative_tolerance=tolerance), case.rank, 1e-6)
+        assert covers(hm.measurement.rank_estimate(density, relative_tolerance=tolerance), case.rank, 1e-6)
     epsilon = 0.1 * case.norm or 1.0
-    found = hm.effective_dimension_estimate(case.matrix, epsilon)
+    found = hm.measurement.effective_dimension_estimate(case.matrix, epsilon)
     magnitudes = np.abs(case.eigenvalues)
     assert covers(found, float((magnitudes / (magnitudes + epsilon)).sum()), 1e-8)
 
 
 def test_rank_of_a_crowded_spectrum_is_covered_by_its_interval() -> None:
-    found = hm.rank_estimate(LARGE.matrix, relative_tolerance=1e-3, num_steps=20, method="quadrature")
+    found = hm.measurement.rank_estimate(LARGE.matrix, relative_tolerance=1e-3, num_steps=20, method="quadrature")
     truth = int((np.abs(LARGE.eigenvalues) > 1e-3).sum())
     assert found.method_error > 0
     assert found.interval[0] <= truth <= found.interval[1]
@@ -217,7 +217,7 @@ def test_rank_of_a_crowded_spectrum_is_covered_by_its_interval() -> None:
 def test_krylov_solve_solves_known_systems(case: KnownMatrix, relative_shift: float) -> None:
     shift = relative_shift * case.norm or 1.0
     right = np.random.default_rng(0).standard_normal((len(case.eigenvalues), 2))
-    found = hm.krylov_solve(case.matrix, right, shift)
+    found = hm.measurement.krylov_solve(case.matrix, right, shift)
     assert found.converged
     residual = case.matrix @ found.solution + shift * found.solution - right
     assert np.linalg.norm(residual) <= 1e-7 * np.linalg.norm(right)
@@ -225,23 +225,26 @@ def test_krylov_solve_solves_known_systems(case: KnownMatrix, relative_shift: fl
 
 def test_krylov_solve_restarts_and_says_when_there_is_no_solution() -> None:
     right = np.random.default_rng(0).standard_normal(300)
-    found = hm.krylov_solve(WIDE.matrix, right, 0.01, max_basis=8)
+    found = hm.measurement.krylov_solve(WIDE.matrix, right, 0.01, max_basis=8)
     assert found.converged
     assert found.num_restarts > 0
-    singular = hm.krylov_solve(np.diag([1.0, 2.0, 0.0]), np.ones(3))
+    singular = hm.measurement.krylov_solve(np.diag([1.0, 2.0, 0.0]), np.ones(3))
     assert not singular.converged
     assert singular.relative_residuals[0] == pytest.approx(1 / np.sqrt(3), rel=1e-6)
-    assert not hm.krylov_solve(np.diag([1.0, 2.0, 0.0]), np.array([1.0, 1.0, 0.0])).relative_residuals[0] > 1e-8
+    assert (
+        not hm.measurement.krylov_solve(np.diag([1.0, 2.0, 0.0]), np.array([1.0, 1.0, 0.0])).relative_residuals[0]
+        > 1e-8
+    )
 
 
 def test_gradient_overlap_and_sharpness() -> None:
     matrix = WIDE.matrix
     top = hm.top_eigenpairs(matrix, 4)
     gradient = top.eigenvectors @ np.array([1.0, 2.0, 0.0, 0.0]) * 1e-200
-    assert hm.gradient_overlap(gradient, top).value == pytest.approx(1.0, rel=1e-12)
-    assert hm.gradient_overlap(np.zeros(300), top).value == 0.0
+    assert hm.measurement.gradient_overlap(gradient, top).value == pytest.approx(1.0, rel=1e-12)
+    assert hm.measurement.gradient_overlap(np.zeros(300), top).value == 0.0
     with pytest.raises(InvalidInput, match="the columns must be orthonormal"):
-        hm.gradient_overlap(gradient, 2 * top.eigenvectors)
+        hm.measurement.gradient_overlap(gradient, 2 * top.eigenvectors)
     found = hm.sharpness(matrix)
     assert found.value == pytest.approx(50.0, rel=1e-9)
     assert found.largest_stable_step == pytest.approx(0.04, rel=1e-9)
@@ -252,9 +255,9 @@ def test_gradient_overlap_and_sharpness() -> None:
 def test_the_same_seed_gives_the_same_record_and_it_survives_json() -> None:
     found = [
         hm.trace_estimate(WIDE.matrix, seed=3),
-        hm.diagonal_estimate(WIDE.matrix, relative_error=0.3, seed=3),
+        hm.measurement.diagonal_estimate(WIDE.matrix, relative_error=0.3, seed=3),
         hm.density_estimate(WIDE.matrix, num_probes=2, num_steps=5, seed=3),
-        hm.krylov_solve(WIDE.matrix, np.ones(300), 1.0),
+        hm.measurement.krylov_solve(WIDE.matrix, np.ones(300), 1.0),
     ]
     for record in found:
         assert Record.from_json(record.to_json()) == record
@@ -272,17 +275,17 @@ def test_bad_questions_get_a_sentence() -> None:
     with pytest.raises(InvalidInput, match="num_probes must be an integer of at least 2; got 1"):
         hm.density_estimate(np.eye(3), num_probes=1)
     with pytest.raises(InvalidInput, match="epsilon must be positive"):
-        hm.effective_dimension_estimate(np.eye(3), 0.0)
+        hm.measurement.effective_dimension_estimate(np.eye(3), 0.0)
 
 
 def test_the_choice_of_method_is_said_before() -> None:
     lines: list[str] = []
-    found = hm.auto_spectrum(WIDE.matrix, say=lines.append)
+    found = hm.measurement.auto_spectrum(WIDE.matrix, say=lines.append)
     assert found.method == "dense"
     assert lines[0].startswith("dense: size 300 is at most 6000 and the matrix fits the memory; about 1.4 MiB and ")
-    density = hm.auto_spectrum(WIDE.matrix, method="quadrature", say=lines.append)
+    density = hm.measurement.auto_spectrum(WIDE.matrix, method="quadrature", say=lines.append)
     assert isinstance(density, DensityEstimate)
-    top = hm.auto_spectrum(WIDE.matrix, method="lanczos", count=2, say=lines.append)
+    top = hm.measurement.auto_spectrum(WIDE.matrix, method="lanczos", count=2, say=lines.append)
     assert top.eigenvalues[0] == pytest.approx(50)
 
 
@@ -298,7 +301,7 @@ def test_the_predicted_products_are_about_those_that_are_made(count: int, width:
     model = hm.FullyConnected((64, 12, 10), activation="relu").build(seed=0)
     problem = hm.Problem(model, "cross_entropy", inputs, labels)
     hessian = Block(hm.loss_hessian(problem).to_dense())
-    predicted = hm.choose_method(hessian, count=count, method="lanczos")
+    predicted = hm.measurement.choose_method(hessian, count=count, method="lanczos")
     made = hm.top_eigenpairs(hessian, count, which="magnitude")
     assert 0.4 < made.num_products / predicted.num_products < 2
     assert predicted.predicted_seconds == pytest.approx(predicted.num_products * predicted.seconds_per_product)
@@ -311,10 +314,10 @@ def test_the_size_decides() -> None:
         def matmat(self, vectors: torch.Tensor) -> torch.Tensor:
             return 2 * vectors
 
-    choice = hm.choose_method(Large())
+    choice = hm.measurement.choose_method(Large())
     assert (choice.method, choice.num_products) == ("quadrature", 1024)
-    assert hm.choose_method(Large(), count=3).method == "lanczos"
-    assert hm.choose_method(np.eye(60)).method == "dense"
+    assert hm.measurement.choose_method(Large(), count=3).method == "lanczos"
+    assert hm.measurement.choose_method(np.eye(60)).method == "dense"
 
 
 def test_a_density_over_more_than_the_range_of_numbers_is_refused() -> None:

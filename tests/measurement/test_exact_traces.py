@@ -13,7 +13,7 @@ from hessmap.curvature.operator import DenseOperator
 from hessmap.errors import InvalidInput
 from hessmap.measurement.diagonal_estimate import exact_diagonal
 from hessmap.measurement.random_probes import ProbedOperator
-from hessmap.results import Record
+from hessmap.records import Record
 
 
 def samples(count: int = 40, width: int = 8) -> tuple[torch.Tensor, torch.Tensor]:
@@ -34,7 +34,10 @@ def network(activation: type[nn.Module] = nn.ReLU, width: int = 12) -> nn.Module
 def test_the_trace_of_a_network_of_layers_is_exact_without_a_product(kind, activation, method: str) -> None:
     hessian = hm.loss_hessian(kind(network(activation), "cross_entropy", *samples(), l2=0.01))
     truth = hm.loss_hessian(hm.Problem(network(activation), "cross_entropy", *samples(), l2=0.01)).to_dense().diagonal()
-    trace, diagonal = hm.trace_estimate(hessian, method=method), hm.diagonal_estimate(hessian, method=method)
+    trace, diagonal = (
+        hm.trace_estimate(hessian, method=method),
+        hm.measurement.diagonal_estimate(hessian, method=method),
+    )
     for found in (trace, diagonal):
         assert (found.method, found.num_probes, found.num_products, found.reached) == ("exact", 0, 0, True)
         assert found.provenance.data_hash == hessian.problem.data_hash
@@ -54,7 +57,7 @@ def test_a_method_with_probes_still_probes(method: str) -> None:
     assert (found.method, found.num_products > 0, found.standard_error > 0) == (method, True, True)
     assert abs(found.value - exact.value) < 5 * found.standard_error
     if method != "xtrace":
-        assert hm.diagonal_estimate(hessian, method=method).num_probes > 0
+        assert hm.measurement.diagonal_estimate(hessian, method=method).num_probes > 0
 
 
 def test_blocks_and_the_other_hessians_are_exact_as_well() -> None:
@@ -80,7 +83,7 @@ def test_probes_where_the_structure_does_not_tell_or_costs_more() -> None:
     inputs, labels = samples(30, 5)
     residual = hm.loss_hessian(hm.Problem(Residual().double().eval(), "cross_entropy", inputs, labels))
     assert hm.trace_estimate(residual, relative_error=0.2).method != "exact"
-    assert hm.diagonal_estimate(residual, relative_error=0.5).method == "hutch++"
+    assert hm.measurement.diagonal_estimate(residual, relative_error=0.5).method == "hutch++"
     wide = hm.loss_hessian(hm.Problem(network(nn.Tanh, width=400), "cross_entropy", *samples()))
     found = hm.trace_estimate(
         wide, relative_error=0.5
@@ -97,8 +100,13 @@ def test_single_precision_tells_its_rounding(activation: type[nn.Module]) -> Non
     model = network(activation, width=60)
     exact = hm.trace_estimate(hm.loss_hessian(hm.Problem(model, "cross_entropy", inputs, labels)), method="exact")
     narrow = hm.loss_hessian(hm.Problem(model, "cross_entropy", inputs, labels, dtype=torch.float32))
-    found, diagonal = hm.trace_estimate(narrow, method="exact"), hm.diagonal_estimate(narrow, method="exact")
-    wide = hm.diagonal_estimate(hm.loss_hessian(hm.Problem(model, "cross_entropy", inputs, labels)), method="exact")
+    found, diagonal = (
+        hm.trace_estimate(narrow, method="exact"),
+        hm.measurement.diagonal_estimate(narrow, method="exact"),
+    )
+    wide = hm.measurement.diagonal_estimate(
+        hm.loss_hessian(hm.Problem(model, "cross_entropy", inputs, labels)), method="exact"
+    )
     assert found.num_products == 0
     assert 0 < found.standard_error <= 1e-4 * abs(found.value)
     # The copy's weights are rounded as well, which is no error of the estimate.

@@ -10,7 +10,7 @@ from known_spectra import rotated
 import hessmap as hm
 from hessmap.curvature.operator import DenseOperator
 from hessmap.errors import InvalidInput
-from hessmap.results import Spectrum
+from hessmap.records import Spectrum
 
 EPS = float(np.finfo(np.float32).eps)
 

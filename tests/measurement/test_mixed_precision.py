@@ -12,7 +12,7 @@ import hessmap as hm
 from hessmap.curvature.operator import SymmetricOperator
 from hessmap.errors import UnknownName
 from hessmap.measurement.top_eigenpairs import top_eigenpairs
-from hessmap.results import EigenpairsMeasurement, Record
+from hessmap.records import EigenpairsMeasurement, Record
 
 PRECISIONS = ["single", "mixed"]
 THIRTY_COPIES = np.concatenate([np.full(30, 5.0), np.linspace(0, 4, 370)])

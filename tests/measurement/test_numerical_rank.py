@@ -15,7 +15,7 @@ from hessmap.curvature.layout import Layout
 from hessmap.curvature.operator import DenseOperator, LinearOperator
 from hessmap.errors import InvalidInput
 from hessmap.measurement import numerical_rank, spectrum
-from hessmap.results import RankMeasurement, Spectrum
+from hessmap.records import RankMeasurement, Spectrum
 
 each_known_matrix = pytest.mark.parametrize("case", KNOWN_MATRICES, ids=NAMES)
 

@@ -16,10 +16,10 @@ from known_spectra import random_orthogonal, rotated
 from torch import Tensor, nn
 
 import hessmap as hm
-from hessmap.curvature.deep_linear import deep_linear_of, reduce_deep_linear
 from hessmap.curvature.operator import DenseOperator, SymmetricOperator
 from hessmap.errors import HessmapError
 from hessmap.measurement import layers
+from hessmap_research.deep_linear import deep_linear_of, reduce_deep_linear
 
 SIZE = 12
 MATRIX = rotated(np.linspace(-1, 3, SIZE))

@@ -11,7 +11,7 @@ from known_spectra import KNOWN_MATRICES, NAMES, KnownMatrix, random_orthogonal
 
 from hessmap.errors import InvalidInput
 from hessmap.measurement import effective_dimension, reconstruction_error, spectrum, subspace_overlap
-from hessmap.results import EffectiveDimension, ReconstructionErrors, Record, Spectrum, SubspaceOverlap
+from hessmap.records import EffectiveDimension, ReconstructionErrors, Record, Spectrum, SubspaceOverlap
 
 each_known_matrix = pytest.mark.parametrize("case", KNOWN_MATRICES, ids=NAMES)
 

@@ -12,7 +12,7 @@ from known_spectra import KNOWN_MATRICES, NAMES, KnownMatrix, rotated
 from hessmap.curvature.operator import DenseOperator
 from hessmap.errors import InvalidInput
 from hessmap.measurement import krylov_solve, solve
-from hessmap.results import LinearSolution
+from hessmap.records import LinearSolution
 
 each_known_matrix = pytest.mark.parametrize("case", KNOWN_MATRICES, ids=NAMES)
 

@@ -13,7 +13,7 @@ from hessmap.curvature.lanczos import BlockLanczos, ScaledProduct
 from hessmap.errors import InvalidInput, UnknownName
 from hessmap.measurement.top_eigenpairs import top_eigenpairs
 from hessmap.measurement.wanted_eigenpairs import ENDS
-from hessmap.results import EigenpairsMeasurement, Record
+from hessmap.records import EigenpairsMeasurement, Record
 
 NOT_EMPTY = [case for case in KNOWN_MATRICES if len(case.eigenvalues)]
 
@@ -221,7 +221,7 @@ def test_a_problem_in_float32_converges_by_default() -> None:
     assert (found.tolerance, found.converged, truth.tolerance) == (1e-5, True, 1e-8)
     assert found.eigenvalues == pytest.approx(truth.eigenvalues, rel=1e-4)
     assert hm.sharpness(narrow).converged
-    solved = hm.krylov_solve(narrow, np.ones(narrow.size), shift=1.0)
+    solved = hm.measurement.krylov_solve(narrow, np.ones(narrow.size), shift=1.0)
     assert (solved.tolerance, solved.converged) == (1e-5, True)
 
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import hessmap as hm
-from hessmap.results import EigenpairsMeasurement
+from hessmap.records import EigenpairsMeasurement
 
 COUNT = 10
 

@@ -33,8 +33,8 @@ CALLS: dict[str, Callable[[Any], object]] = {
     "certified_rank, problem": hm.certified_rank,
     "certified_rank, part": lambda odd: hm.certified_rank(problem(), odd),
     "certified_rank, seed": lambda odd: hm.certified_rank(problem(), seed=odd),
-    "certified_data_ranks, seed": lambda odd: hm.certified_data_ranks(problem(), seed=odd),
-    "certified_matrix_rank, seed": lambda odd: hm.certified_matrix_rank(np.eye(2), seed=odd),
+    "certified_data_ranks, seed": lambda odd: hm.curvature.finite_field.certified_data_ranks(problem(), seed=odd),
+    "certified_matrix_rank, seed": lambda odd: hm.curvature.finite_field.certified_matrix_rank(np.eye(2), seed=odd),
     "generic_rank, part": lambda odd: hm.generic_rank(NET, odd),
     "generic_rank, loss": lambda odd: hm.generic_rank(NET, loss=odd),
     "generic_rank, seed": lambda odd: hm.generic_rank(NET, seed=odd),
@@ -45,14 +45,14 @@ CALLS: dict[str, Callable[[Any], object]] = {
     "Convolutional, kernels": lambda odd: hm.Convolutional(8, (1, 2), odd),
     "Convolutional, outputs": lambda odd: hm.Convolutional(8, (1, 2), (2,), outputs=odd),
     "Convolutional, text": hm.Convolutional.parse,
-    "LocallyConnected, filters": lambda odd: hm.LocallyConnected(2, 2, odd, 2),
-    "LocallyConnected, text": hm.LocallyConnected.parse,
+    "LocallyConnected, filters": lambda odd: hm.networks.LocallyConnected(2, 2, odd, 2),
+    "LocallyConnected, text": hm.networks.LocallyConnected.parse,
     "any text": parse_network,
     "build, seed": lambda odd: NET.build(seed=odd),
     "build, init": lambda odd: NET.build(init=odd),
     "activation": lambda odd: hm.FullyConnected((3, 2, 2), activation=odd),
     "activation_module": activation_module,
-    "polynomial, coefficient": lambda odd: hm.Polynomial((0, 0, odd)),
+    "polynomial, coefficient": lambda odd: hm.networks.Polynomial((0, 0, odd)),
     "initialise": lambda odd: initialise(odd, "gaussian", torch.Generator()),
 }
 TAKEN = {  # what is odd alone and has a meaning here
@@ -82,7 +82,11 @@ def test_odd_arguments_are_answered_in_sentences(call: str) -> None:
         (lambda: NET.build(init=[]), UnknownName, r"init must be one of gaussian, .*; got \[\]"),  # type: ignore[arg-type]
         (lambda: hm.FullyConnected([torch.zeros(2), 3]), InvalidInput, r"widths\[0\] is tensor"),  # type: ignore[list-item]
         (lambda: hm.generic_rank(NET, num_samples=2**70), TooLarge, "drawn samples must fit the memory"),
-        (lambda: hm.certified_matrix_rank([[1.0], [1.0, 2.0]]), InvalidInput, "its rows have different lengths"),  # type: ignore[arg-type]
+        (
+            lambda: hm.curvature.finite_field.certified_matrix_rank([[1.0], [1.0, 2.0]]),
+            InvalidInput,
+            "its rows have different lengths",
+        ),  # type: ignore[arg-type]
     ],
 )
 def test_the_sentence_names_what_was_wrong(call: Callable[[], object], kind: type[Exception], message: str) -> None:

@@ -136,7 +136,7 @@ def test_the_public_face_shows_both_and_counts_are_plain_integers():
     assert net == Convolutional(20)
     assert net.strides == (1, 1)
     assert type(net.input_length) is int
-    assert hm.LocallyConnected is LocallyConnected
+    assert hm.networks.LocallyConnected is LocallyConnected
     assert isinstance(parse_network("4-3-2"), FullyConnected)
 
 

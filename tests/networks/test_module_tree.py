@@ -14,9 +14,9 @@ from torch.nn.utils import parametrizations
 
 import hessmap as hm
 from hessmap.curvature.chain import chain_of
-from hessmap.curvature.deep_linear import deep_linear_convolution_of, deep_linear_of
 from hessmap.errors import UnsupportedNetwork
 from hessmap.networks.module_tree import Rules, sequential_layers
+from hessmap_research.deep_linear import deep_linear_convolution_of, deep_linear_of
 
 RULES = Rules("a plain sequence is wanted", "Look elsewhere")
 
@@ -125,7 +125,10 @@ DESCRIBED = "a (fully connected|convolutional) network is"
 READERS: dict[str, tuple[Callable[[hm.Problem], object], str]] = {
     "describe": (lambda problem: hm.describe(problem.model), DESCRIBED),
     "certified_rank": (hm.certified_rank, "exact arithmetic needs an nn.Sequential of"),
-    "certified_data_ranks": (hm.certified_data_ranks, "exact arithmetic needs an nn.Sequential of"),
+    "certified_data_ranks": (
+        hm.curvature.finite_field.certified_data_ranks,
+        "exact arithmetic needs an nn.Sequential of",
+    ),
     "deep_linear_of": (deep_linear_of, DESCRIBED),
     "deep_linear_convolution_of": (deep_linear_convolution_of, "closed forms hold for chains of"),
 }

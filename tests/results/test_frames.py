@@ -12,7 +12,7 @@ import pytest
 
 import hessmap as hm
 from hessmap.errors import InvalidInput
-from hessmap.results.frames import columns_of
+from hessmap.records.frames import columns_of
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def pandas(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pandas", module)
 
 
-def small_map(**options: Any) -> hm.results.CurvatureMap:
+def small_map(**options: Any) -> hm.records.CurvatureMap:
     inputs, labels = hm.datasets.digits(num_samples=30)
     model = hm.FullyConnected((64, 3, 10), activation="tanh").build(seed=0)
     return hm.map(model, (inputs, labels), twin=False, **options)

@@ -16,9 +16,9 @@ from hessmap.datasets import gaussian_mixture
 from hessmap.errors import DataFileError, HessmapError, InvalidInput
 from hessmap.maps.curvature_map import curvature_map
 from hessmap.networks import FullyConnected
-from hessmap.results import Record
-from hessmap.runs.model_cache import cached_model, model_key, use_models_folder
+from hessmap.records import Record
 from hessmap.training import load_checkpoint, save_checkpoint, train
+from hessmap_research.runner.model_cache import cached_model, model_key, use_models_folder
 
 DATA = gaussian_mixture(30, 4, num_classes=3, separation=2.0)
 ODD_VALUES = [None, "text", -1, 1e308, True, [], {}, [1, "a"], {"float": "x"}, {"float": "nan"}, {"fraction": "1/0"},

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from hessmap.errors import InvalidInput, UnknownName
-from hessmap.results import Provenance, RankMeasurement, RankPrediction, RankValue, Record, Spectrum, provenance
+from hessmap.records import Provenance, RankMeasurement, RankPrediction, RankValue, Record, Spectrum, provenance
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -8,10 +8,10 @@ import pytest
 
 from hessmap.errors import InvalidInput
 from hessmap.networks import Convolutional
-from hessmap.studies.cnn import biased_convolution as study
 from hessmap.theory import predict_ranks
 from hessmap.theory.convolutional.biased_convolution import loss_rank
 from hessmap.theory.convolutional.one_hidden_convolution import OneHiddenConvolution
+from hessmap_research.studies.cnn import biased_convolution as study
 
 
 @pytest.mark.parametrize("has_last_bias", [True, False])

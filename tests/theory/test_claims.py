@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from counted_work import num_lines
 from hessmap.errors import InvalidInput
 from hessmap.networks import Convolutional, FullyConnected, LocallyConnected
-from hessmap.results import PARTS, RankPrediction, RankValue
+from hessmap.records import PARTS, RankPrediction, RankValue
 from hessmap.theory import LOSSES, effective_output_dim, predict_ranks
 from hessmap.theory.claims import Conjecture, claims_as_bounds, strongest_claim
 

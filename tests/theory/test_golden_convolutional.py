@@ -7,8 +7,8 @@ from hessmap.networks import Convolutional
 from hessmap.theory import predict_ranks
 from hessmap.theory.convolutional import deep_bounds as deep_convolutional
 from hessmap.theory.convolutional import one_layer as convolutional
-from hessmap.theory.convolutional import printed_formulas as printed_convolutional_formulas
 from hessmap.theory.locally_connected import one_layer as locally_connected
+from hessmap_research.formulas import printed_convolutional as printed_convolutional_formulas
 
 
 def convolution(case):

@@ -5,7 +5,8 @@ from golden_cases import golden, stored_ranks
 
 from hessmap.networks import FullyConnected
 from hessmap.theory import effective_output_dim, predict_ranks
-from hessmap.theory.fully_connected import hessian_ranks, printed_formulas
+from hessmap.theory.fully_connected import hessian_ranks
+from hessmap_research.formulas import printed_fully_connected as printed_formulas
 
 
 def outputs_of(case):

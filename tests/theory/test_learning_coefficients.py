@@ -23,7 +23,7 @@ from learning_oracles import (
 
 import hessmap as hm
 from hessmap.errors import InvalidInput, UnsupportedNetwork
-from hessmap.results import LearningCoefficient, Record
+from hessmap.records import LearningCoefficient, Record
 from hessmap.theory.fully_connected import linear
 from hessmap.theory.fully_connected.deficient_products import outer_product_rank
 from hessmap.theory.learning import (

@@ -7,11 +7,11 @@ import random
 import pytest
 
 from hessmap.networks import FullyConnected, LocallyConnected
-from hessmap.results import PARTS
-from hessmap.studies.cnn import low_input_rank as study
+from hessmap.records import PARTS
 from hessmap.theory import predict_ranks
 from hessmap.theory.locally_connected.low_input_rank import loss_rank, outer_product_rank
 from hessmap.theory.locally_connected.one_layer import locally_connected_ranks
+from hessmap_research.studies.cnn import low_input_rank as study
 
 
 @pytest.mark.parametrize("seed", range(200))

@@ -8,7 +8,7 @@ from golden_cases import golden, stored_ranks
 from hessmap.curvature.finite_field import generic_rank
 from hessmap.errors import InvalidInput
 from hessmap.networks import Convolutional, FullyConnected, LocallyConnected
-from hessmap.results import PARTS
+from hessmap.records import PARTS
 from hessmap.theory import predict_ranks
 from hessmap.theory.convolutional import deep_bounds as deep_convolutional
 

@@ -13,7 +13,7 @@ from rank_settings import settings_with_ranks
 from counted_work import num_lines
 from hessmap.errors import InvalidInput, UnknownName, UnsupportedNetwork
 from hessmap.networks import FullyConnected
-from hessmap.results import RankPrediction
+from hessmap.records import RankPrediction
 from hessmap.theory import LOSSES, predict_ranks
 
 

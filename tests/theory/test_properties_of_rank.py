@@ -143,7 +143,7 @@ def test_a_classifier_of_rank_one_has_no_tripoint_and_one_of_rank_two_may() -> N
     with torch.no_grad():
         for parameter in narrow.parameters():
             parameter.normal_(generator=generator)
-    assert hm.class_regions(narrow, (-3, 3, -3, 3), grid_size=41).num_tripoints == 0
+    assert hm.maps.functions.class_regions(narrow, (-3, 3, -3, 3), grid_size=41).num_tripoints == 0
     corner = nn.Linear(2, 3, bias=False)
     corner.weight.data = torch.tensor([[1.0, 0.0], [-1.0, 1.0], [-1.0, -1.0]])
-    assert hm.class_regions(corner, (-1.0, 1.0, -1.0, 1.5), grid_size=41).num_tripoints == 1
+    assert hm.maps.functions.class_regions(corner, (-1.0, 1.0, -1.0, 1.5), grid_size=41).num_tripoints == 1

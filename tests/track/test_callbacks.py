@@ -13,8 +13,8 @@ from torch import nn
 from typer.testing import CliRunner
 
 import hessmap as hm
+from hessmap.cli import app
 from hessmap.errors import InvalidInput
-from hessmap.views.cli import app
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ from tracked import network, samples, train
 import hessmap as hm
 from hessmap.datasets.data import Data
 from hessmap.errors import DataFileError, HessmapError, InvalidInput
-from hessmap.results import CurvatureTrack
-from hessmap.runs.store import Store, load_track
+from hessmap.records import CurvatureTrack
+from hessmap.records.store import Store, load_track
 from tagged_device import tag_device
 
 
@@ -37,7 +37,7 @@ def files(folder: Path) -> list[Path]:
 
 
 def tracked(files: object, **options: object) -> CurvatureTrack:
-    return hm.track_checkpoints(network, files, "cross_entropy", samples(), store="runs.sqlite", **options)
+    return hm.maps.track.track_checkpoints(network, files, "cross_entropy", samples(), store="runs.sqlite", **options)
 
 
 def test_checkpoints_give_what_a_tracker_in_the_loop_gives(files: list[Path]) -> None:
@@ -74,7 +74,9 @@ def test_files_of_the_trainer_tell_their_epoch(folder: Path) -> None:
         paths.append(folder / f"{'ab'[epochs == 3]}.pt")
         hm.train(model, Data(inputs.double(), labels), epochs=epochs, checkpoint=paths[-1])
     build = architecture.build
-    found = hm.track_checkpoints(build, paths, "cross_entropy", (inputs.double(), labels), store="runs.sqlite")
+    found = hm.maps.track.track_checkpoints(
+        build, paths, "cross_entropy", (inputs.double(), labels), store="runs.sqlite"
+    )
     assert [point.step for point in found.points] == [1, 3]
     assert found.network == "6-5-3 tanh"
 
@@ -103,7 +105,7 @@ def test_weights_are_found_where_programs_keep_them(files: list[Path]) -> None:
 def test_the_given_model_is_not_changed(files: list[Path]) -> None:
     model = network(9)
     before = {name: value.clone() for name, value in model.state_dict().items()}
-    hm.track_checkpoints(model, files[:1], "cross_entropy", samples(), store="runs.sqlite")
+    hm.maps.track.track_checkpoints(model, files[:1], "cross_entropy", samples(), store="runs.sqlite")
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
     assert model.training
 
@@ -176,7 +178,7 @@ def test_odd_steps_and_files_are_refused(files: list[Path], steps: object, words
 def test_odd_models_are_refused(files: list[Path]) -> None:
     for model in (None, "net"):
         with pytest.raises(HessmapError, match="model must be a torch.nn.Module or a function that builds one"):
-            hm.track_checkpoints(model, files, "cross_entropy", samples(), store="runs.sqlite")
+            hm.maps.track.track_checkpoints(model, files, "cross_entropy", samples(), store="runs.sqlite")
 
 
 def test_a_pickle_is_not_run(files: list[Path], folder: Path) -> None:

@@ -18,8 +18,8 @@ import hessmap as hm
 from hessmap.errors import InvalidInput, UnknownName
 from hessmap.maps.comparison import track_verdicts
 from hessmap.maps.track.pace import Pace
-from hessmap.results import CurvatureTrack, Record
-from hessmap.runs.store import Store, StoreError, load_track, track_summaries
+from hessmap.records import CurvatureTrack, Record
+from hessmap.records.store import Store, StoreError, load_track, track_summaries
 
 
 @pytest.fixture(autouse=True)

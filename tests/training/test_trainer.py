@@ -10,7 +10,7 @@ import hessmap.training.objective as objective_module
 from hessmap.datasets import Data, digits, gaussian, gaussian_mixture
 from hessmap.errors import InvalidInput, UnknownName
 from hessmap.networks import FullyConnected
-from hessmap.results import Record
+from hessmap.records import Record
 from hessmap.training import TrainingDiverged, train
 
 MIXTURE = gaussian_mixture(60, 4, num_classes=3, separation=3.0)

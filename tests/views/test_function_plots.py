@@ -19,7 +19,7 @@ def corner() -> nn.Module:
 
 
 def test_the_class_figure_rings_the_tripoint_and_says_that_grids_agree(tmp_path):
-    regions = hm.class_regions(corner(), (-1.0, 1.0, -1.0, 1.5), grid_size=8)
+    regions = hm.maps.functions.class_regions(corner(), (-1.0, 1.0, -1.0, 1.5), grid_size=8)
     points = np.array([[0.5, 0.1], [-0.5, 0.8], [-0.5, -0.8]])
     figure = class_regions_figure(regions, points, np.arange(3))
     (axes,) = figure.axes
@@ -31,7 +31,7 @@ def test_the_class_figure_rings_the_tripoint_and_says_that_grids_agree(tmp_path)
 def test_the_layer_figure_has_three_panels_and_names_the_bottleneck(tmp_path):
     model = nn.Sequential(nn.Linear(4, 2), nn.ReLU(), nn.Linear(2, 5)).double()
     inputs = torch.randn(12, 4, generator=torch.Generator().manual_seed(0))
-    figure = representations_figure(hm.bottleneck_view(model, inputs), count=3)
+    figure = representations_figure(hm.maps.functions.bottleneck_view(model, inputs), count=3)
     titles = [axes.get_title(loc="left") for axes in figure.axes]
     assert len(titles) == 3
     assert titles[0].endswith("narrowest: layer 0")

@@ -15,8 +15,8 @@ from synthetic_map import curvature_map
 
 from hessmap.errors import InvalidInput, UnknownName
 from hessmap.maps.comparison import compare_maps
-from hessmap.results import CurvatureTrack, RankValue, Spectrum
-from hessmap.results.record import Record
+from hessmap.records import CurvatureTrack, RankValue, Spectrum
+from hessmap.records.record import Record
 from hessmap.views.plots import track_figure, write_figure
 
 STORED = json.loads((Path(__file__).parents[1] / "stored" / "records-0.1.0.json").read_text())
@@ -65,7 +65,7 @@ def test_options_go_to_the_drawing() -> None:
 
 def test_a_record_draws_without_anything_of_views_being_imported_first() -> None:
     program = (
-        "import sys, numpy; from hessmap.results import Spectrum;"
+        "import sys, numpy; from hessmap.records import Spectrum;"
         "made = Spectrum(numpy.array([2.0, -1.0]), 'dense', True, numpy.array([]), 2.0);"
         "assert not [name for name in sys.modules if name.startswith(('hessmap.views', 'matplotlib'))];"
         "print(type(made.plot()).__name__, 'matplotlib.pyplot' in sys.modules, 'torch' in sys.modules)"

@@ -12,8 +12,8 @@ import numpy as np
 
 from hessmap.certificates.posterior import Arrays
 from hessmap.errors import DataFileError, sentence
-from hessmap.results.provenance import Provenance
-from hessmap.results.record import Record
+from hessmap.records.provenance import Provenance
+from hessmap.records.record import Record
 
 if TYPE_CHECKING:
     from torch import nn

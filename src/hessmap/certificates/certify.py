@@ -43,7 +43,7 @@ from hessmap.certificates.samples import (
 )
 from hessmap.datasets.data import Data
 from hessmap.errors import checked_count, require, require_name
-from hessmap.results.provenance import data_hash, provenance
+from hessmap.records.provenance import data_hash, provenance
 from hessmap.theory.pac_bayes import PriorGrid, confidence_of
 from hessmap.training.trainer import train as plain_training
 

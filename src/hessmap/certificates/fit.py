@@ -27,7 +27,7 @@ from hessmap.certificates.posterior import LayerPosterior, Posterior
 from hessmap.certificates.stochastic import StochasticLayer, StochasticNetwork
 from hessmap.datasets.data import Data
 from hessmap.errors import HessmapError, sentence
-from hessmap.results.provenance import data_hash
+from hessmap.records.provenance import data_hash
 from hessmap.theory.pac_bayes import PriorGrid, binary_kl_inverse
 from hessmap.theory.risk_bounds import log_maurer_constant
 from hessmap.training.checkpoints import check_same_settings, content_of, load_checkpoint, save_checkpoint

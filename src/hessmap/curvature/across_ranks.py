@@ -12,7 +12,7 @@ from hessmap.curvature.error_origin import is_out_of_memory
 from hessmap.curvature.hessians import Hessian
 from hessmap.curvature.operator import SymmetricOperator
 from hessmap.errors import NotReproducible, RankLost, require, sentence
-from hessmap.results import Provenance
+from hessmap.records import Provenance
 
 
 class AcrossRanks(SymmetricOperator):

@@ -19,7 +19,7 @@ from hessmap.curvature.operator import KEPT, Places, SymmetricOperator
 from hessmap.curvature.problem import Problem, require_problem
 from hessmap.curvature.products import BlockProducts
 from hessmap.curvature.second_derivatives import require_symmetric_products, twice_differentiable
-from hessmap.results import Part, Provenance
+from hessmap.records import Part, Provenance
 
 Kind = Part | Literal["empirical_fisher"]
 

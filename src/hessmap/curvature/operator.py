@@ -15,8 +15,8 @@ from torch import Tensor
 from hessmap.curvature.layout import Layout
 from hessmap.curvature.memory import require_memory
 from hessmap.errors import require
-from hessmap.results import Provenance
-from hessmap.results.html_tables import html_table
+from hessmap.records import Provenance
+from hessmap.records.html_tables import html_table
 
 Places = slice | Tensor  # some rows or columns of an operator
 

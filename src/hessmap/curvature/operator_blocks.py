@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from hessmap.curvature.operator import LinearOperator, Places, SymmetricOperator
-from hessmap.results import Provenance
+from hessmap.records import Provenance
 
 
 class SymmetricBlock(SymmetricOperator):

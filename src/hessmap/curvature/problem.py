@@ -25,8 +25,8 @@ from hessmap.curvature.nested_tensors import Inputs
 from hessmap.curvature.risk import PASS, risk_gradient, risk_value
 from hessmap.curvature.weighted_samples import Batch, WeightedSamples, checked_weights, weighted_samples
 from hessmap.errors import number_or_none, require, short_text
-from hessmap.results import Provenance, provenance
-from hessmap.results.html_tables import html_facts
+from hessmap.records import Provenance, provenance
+from hessmap.records.html_tables import html_facts
 
 _FEW = 8
 _CHECKED = {"derivatives against differences"}

@@ -25,7 +25,7 @@ from hessmap.curvature.nested_tensors import (
 )
 from hessmap.curvature.samples import HeldSamples, Samples
 from hessmap.errors import NotReproducible, require, sentence
-from hessmap.results import data_hash
+from hessmap.records import data_hash
 
 Batch = tuple[Any, Tensor, Tensor]  # inputs (a tensor or nested tensors), targets, weights
 _NO_ORDER = (

@@ -7,7 +7,7 @@ import torch
 from hessmap.curvature import Problem
 from hessmap.errors import require
 from hessmap.measurement import numerical_rank
-from hessmap.results.maps import DataRankMeasurement
+from hessmap.records.maps import DataRankMeasurement
 
 # Relative to the norm of the residuals; the same cut as for ranks.
 _ZERO = 1e-12

@@ -1,6 +1,5 @@
 """Any operator or matrix in, a record out; never a network."""
 
-from hessmap.measurement.ball_eigenvalue import smallest_eigenvalue_enclosure
 from hessmap.measurement.dense_spectrum import spectrum
 from hessmap.measurement.density_estimate import density_estimate
 from hessmap.measurement.diagonal_estimate import diagonal_estimate
@@ -8,7 +7,6 @@ from hessmap.measurement.krylov_solve import krylov_solve
 from hessmap.measurement.method_choice import auto_spectrum, choose_method
 from hessmap.measurement.numerical_rank import numerical_rank
 from hessmap.measurement.overlap import gradient_overlap, subspace_overlap
-from hessmap.measurement.reduced_spectrum import reduced_spectrum
 from hessmap.measurement.shifted_solve import solve
 from hessmap.measurement.spectral_sum_estimates import (
     effective_dimension_estimate,
@@ -33,9 +31,7 @@ __all__ = [
     "numerical_rank",
     "rank_estimate",
     "reconstruction_error",
-    "reduced_spectrum",
     "sharpness",
-    "smallest_eigenvalue_enclosure",
     "solve",
     "spectrum",
     "subspace_overlap",

@@ -22,7 +22,7 @@ from torch import Tensor
 from hessmap.curvature.operator import SymmetricOperator
 from hessmap.measurement.dense_spectrum import spectrum
 from hessmap.measurement.matrices import Floats, carried_scale, is_narrow, symmetric_array
-from hessmap.results import Spectrum
+from hessmap.records import Spectrum
 
 SMALLEST = 1000  # below, LAPACK takes a second at most
 LARGEST_SHARE = 0.75  # of the size; more is not worth the products

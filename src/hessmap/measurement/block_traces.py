@@ -22,7 +22,7 @@ from hessmap.measurement.random_probes import (
 )
 from hessmap.measurement.sketched_trace import EntryMoments
 from hessmap.progress import expect_products, shown_work
-from hessmap.results import EigenpairsMeasurement, SpectralEstimate
+from hessmap.records import EigenpairsMeasurement, SpectralEstimate
 
 _TOGETHER = 2**28  # bytes of vectors that are multiplied at once
 _FEWEST = 4

@@ -12,7 +12,7 @@ from hessmap.curvature.memory import require_memory
 from hessmap.errors import checked_number, require, short_text
 from hessmap.measurement.array_norms import Floats, column_norms
 from hessmap.measurement.matrices import SMALLEST, Matrix, carried_scale, is_narrow, rounding_unit, symmetric_array
-from hessmap.results import Provenance, Spectrum, provenance
+from hessmap.records import Provenance, Spectrum, provenance
 
 
 def spectrum(matrix: Matrix, vectors: bool = False, scale: float | None = None) -> Spectrum:

@@ -13,8 +13,8 @@ from hessmap.measurement.matrices import EPS, Floats, Matrix
 from hessmap.measurement.quadrature import GaussRules, gauss_rules
 from hessmap.measurement.random_probes import CONFIDENCE, ProbedOperator, form_errors
 from hessmap.progress import shown_work
-from hessmap.results import DensityEstimate
-from hessmap.results.whole_curvature import smoothed_density
+from hessmap.records import DensityEstimate
+from hessmap.records.whole_curvature import smoothed_density
 
 DensityMethod = Literal["auto", "quadrature", "exact"]
 _NUM_POINTS = 512

@@ -14,7 +14,7 @@ from hessmap.measurement.array_norms import frobenius_norm
 from hessmap.measurement.matrices import Matrix, is_narrow
 from hessmap.measurement.random_probes import BLOCK, ErrorTarget, ProbedOperator, error_target, orthonormal_range
 from hessmap.progress import shown_work
-from hessmap.results import DiagonalEstimate
+from hessmap.records import DiagonalEstimate
 
 SKETCH = 2 * BLOCK
 _NARROW_ERROR = 1e-6  # of sums of squares in float32, relative

@@ -14,7 +14,7 @@ from hessmap.errors import checked_count, checked_number, require
 from hessmap.measurement.matrices import Matrix, float_array, reachable_tolerance
 from hessmap.measurement.random_probes import ProbedOperator
 from hessmap.progress import shown_work
-from hessmap.results import ShiftedSolution
+from hessmap.records import ShiftedSolution
 
 _TOLERANCE = 1e-8
 _LEAST = float(np.finfo(float).tiny)  # numbers below have fewer digits

@@ -8,7 +8,7 @@ from hessmap.curvature.lanczos import ParallelLanczos
 from hessmap.errors import checked_count, checked_number
 from hessmap.measurement.matrices import Matrix
 from hessmap.measurement.random_probes import ProbedOperator
-from hessmap.results import SharpnessMeasurement
+from hessmap.records import SharpnessMeasurement
 
 _EACH = 4  # steps between two looks at the residual
 

@@ -16,7 +16,7 @@ from hessmap.measurement.eigenpair_cost import default_block, eigenpairs_bytes, 
 from hessmap.measurement.matrices import Matrix
 from hessmap.measurement.random_probes import ProbedOperator
 from hessmap.measurement.top_eigenpairs import top_eigenpairs
-from hessmap.results import DensityEstimate, EigenpairsMeasurement, MethodChoice, Spectrum
+from hessmap.records import DensityEstimate, EigenpairsMeasurement, MethodChoice, Spectrum
 
 SpectrumMethod = Literal["auto", "dense", "lanczos", "quadrature"]
 _DENSE_SIZE = 6000

@@ -7,7 +7,7 @@ import numpy as np
 from hessmap.measurement.density_estimate import method_text
 from hessmap.measurement.matrices import Floats
 from hessmap.measurement.random_probes import CONFIDENCE, form_error, interval
-from hessmap.results import DensityEstimate, SpectralEstimate
+from hessmap.records import DensityEstimate, SpectralEstimate
 
 
 def negative_share(found: DensityEstimate) -> SpectralEstimate:

@@ -23,7 +23,7 @@ from hessmap.measurement.matrices import (
     is_narrow,
     rounding_unit,
 )
-from hessmap.results import Provenance, RankMeasurement, Spectrum, provenance
+from hessmap.records import Provenance, RankMeasurement, Spectrum, provenance
 
 RELATIVE_TOLERANCE = 1e-12
 # What is dropped must be below a tenth of the threshold, and what is kept a thousand times above what is dropped.

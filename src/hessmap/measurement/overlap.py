@@ -13,7 +13,7 @@ from torch import Tensor
 from hessmap.errors import InvalidInput, list_of, require, sentence
 from hessmap.measurement.array_norms import Floats, largest_entry
 from hessmap.measurement.matrices import dense_array, float_array
-from hessmap.results import EigenpairsMeasurement, GradientOverlap, OverlapCurve, OverlapSummary, SubspaceOverlap
+from hessmap.records import EigenpairsMeasurement, GradientOverlap, OverlapCurve, OverlapSummary, SubspaceOverlap
 
 Basis = Tensor | NDArray[Any]
 _ORTHONORMALITY_TOLERANCE = 1e-8

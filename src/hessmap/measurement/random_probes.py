@@ -23,7 +23,7 @@ from hessmap.measurement.matrices import (
     rounding_unit,
 )
 from hessmap.progress import expect_products
-from hessmap.results import Provenance, provenance
+from hessmap.records import Provenance, provenance
 
 BLOCK = 16
 CONFIDENCE = 0.95

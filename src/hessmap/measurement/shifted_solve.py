@@ -14,7 +14,7 @@ from hessmap.errors import InvalidInput, checked_number, require
 from hessmap.measurement.array_norms import Floats, frobenius_norm, largest_entry
 from hessmap.measurement.krylov_solve import require_number, right_side_array
 from hessmap.measurement.matrices import EPS, SMALLEST, Matrix, rounding_unit, symmetric_array
-from hessmap.results import LinearSolution
+from hessmap.records import LinearSolution
 
 
 def solve(matrix: Matrix, right_side: Tensor | NDArray[Any], shift: float = 0.0) -> LinearSolution:

@@ -20,7 +20,7 @@ from hessmap.measurement.random_probes import (
     column_products,
     orthonormal_range,
 )
-from hessmap.results import EigenpairsMeasurement
+from hessmap.records import EigenpairsMeasurement
 
 
 class Sketch(NamedTuple):

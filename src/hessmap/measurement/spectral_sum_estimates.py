@@ -26,7 +26,7 @@ from hessmap.measurement.random_probes import (
     interval,
 )
 from hessmap.progress import shown_work
-from hessmap.results import DensityEstimate, SpectralEstimate
+from hessmap.records import DensityEstimate, SpectralEstimate
 
 _PROBES = 8  # to begin with; as many again join at a time
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from hessmap.errors import checked_count, checked_number, list_of, require
 from hessmap.measurement.dense_spectrum import whole_spectrum
 from hessmap.measurement.matrices import Matrix
-from hessmap.results import EffectiveDimension, ReconstructionErrors, Spectrum
+from hessmap.records import EffectiveDimension, ReconstructionErrors, Spectrum
 
 
 def effective_dimension(matrix: Matrix | Spectrum, epsilon: float) -> EffectiveDimension:

@@ -26,7 +26,7 @@ from hessmap.measurement.matrices import (
 from hessmap.measurement.mixed_precision import Attempt, Precision, attempt, chosen_precision, with_rounding
 from hessmap.measurement.wanted_eigenpairs import ENDS, End, Reference, WantedPairs
 from hessmap.progress import shown_work
-from hessmap.results import EigenpairsMeasurement, Provenance, SharpnessMeasurement, provenance
+from hessmap.records import EigenpairsMeasurement, Provenance, SharpnessMeasurement, provenance
 
 _TOLERANCE, _SHARPNESS_TOLERANCE = 1e-8, 1e-6
 

@@ -23,7 +23,7 @@ from hessmap.measurement.random_probes import (
 )
 from hessmap.measurement.sketched_trace import SignProbes, range_sketch
 from hessmap.progress import shown_work
-from hessmap.results import EigenpairsMeasurement, SpectralEstimate
+from hessmap.records import EigenpairsMeasurement, SpectralEstimate
 
 TraceMethod = Literal["auto", "hutchinson", "hutch++", "xtrace", "exact"]
 NormMethod = Literal["auto", "hutch++", "exact"]

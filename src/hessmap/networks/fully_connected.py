@@ -9,13 +9,7 @@ from typing import TYPE_CHECKING
 
 from hessmap.errors import InvalidInput, integer_or_none, require, sentence
 from hessmap.networks.activations import Activation, activation_of
-from hessmap.networks.arguments import (
-    Bias,
-    checked_bias,
-    layer_biases,
-    marked_bias,
-    read_words,
-)
+from hessmap.networks.arguments import Bias, checked_bias, layer_biases, marked_bias, read_words
 
 if TYPE_CHECKING:
     import torch

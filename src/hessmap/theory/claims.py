@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol
 
 from hessmap.errors import InvalidInput, require, sentence
 from hessmap.networks import Activation
-from hessmap.results import PARTS, Part, RankPrediction, RankValue, Truth
+from hessmap.records import PARTS, Part, RankPrediction, RankValue, Truth
 from hessmap.theory.conditions import checked_widths
 from hessmap.theory.fully_connected import linear
 from hessmap.theory.losses_and_data.data_facts import DataFacts

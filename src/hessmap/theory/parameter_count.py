@@ -8,7 +8,7 @@ from typing import Literal, get_args
 
 from hessmap.errors import InvalidInput, UnsupportedNetwork, require_name, sentence
 from hessmap.networks.activations import Activation, Polynomial, activation_of
-from hessmap.results.effective_parameters import EffectiveParameters
+from hessmap.records.effective_parameters import EffectiveParameters
 from hessmap.theory.conditions import Widths, checked_count, checked_widths
 from hessmap.theory.fully_connected import partial_bias
 from hessmap.theory.polynomial.independent_neurons import independent_rank

@@ -11,7 +11,7 @@ from typing import get_args
 
 from hessmap.errors import InvalidInput, UnsupportedNetwork, require, require_name, sentence, unknown_name
 from hessmap.networks import SelfAttention
-from hessmap.results import RankPrediction, Truth
+from hessmap.records import RankPrediction, Truth
 from hessmap.theory.losses_and_data.losses import LOSSES
 
 KINDS: tuple[str, ...] = get_args(Truth)

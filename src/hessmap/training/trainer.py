@@ -12,8 +12,8 @@ from torch import nn
 
 from hessmap.datasets.data import Data
 from hessmap.errors import checked_count, checked_number, checked_seed, require
-from hessmap.results.provenance import provenance
-from hessmap.results.training import TrainingRun
+from hessmap.records.provenance import provenance
+from hessmap.records.training import TrainingRun
 from hessmap.training.checkpoints import Location
 from hessmap.training.losses import PerSample, loss_name
 from hessmap.training.modes import channels_last, threads, training_mode

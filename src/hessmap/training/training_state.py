@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from hessmap.errors import unknown_name
-from hessmap.results.provenance import data_hash
+from hessmap.records.provenance import data_hash
 from hessmap.training.checkpoints import Location, check_same_settings, content_of, load_checkpoint, save_checkpoint
 from hessmap.training.objective import Evaluation, History, Objective, divergence_error
 

@@ -7,21 +7,12 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
 from hessmap import __version__
-from hessmap.views.plots.style import (
-    BAR_COLOURS,
-    FAINT,
-    GRID,
-    HESSIAN_COLOURS,
-    INK,
-    PAPER,
-    SERIES_COLOURS,
-    SHADE,
-)
+from hessmap.views.plots.style import BAR_COLOURS, FAINT, GRID, HESSIAN_COLOURS, INK, PAPER, SERIES_COLOURS, SHADE
 
 # What is drawn in these colours follows the page, light or dark.
 _OF_THE_PAGE = {
@@ -44,9 +35,10 @@ class Drawing:
     svg: str
 
 
-def page(template: str, **values: Any) -> str:
-    """Fill a template; whatever is put into it is escaped unless the template says otherwise."""
-    loader = PackageLoader("hessmap.views", "templates")
+def page(template: str, package: str = "hessmap.views", **values: Any) -> str:
+    """Fill a template of a package; whatever is put into it is escaped unless the template says otherwise."""
+    own, shared = PackageLoader(package, "templates"), PackageLoader("hessmap.views", "templates")
+    loader = ChoiceLoader([own, shared])
     environment = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True)
     colours = {"hessians": HESSIAN_COLOURS, "series": SERIES_COLOURS}
     return environment.get_template(template).render(version=__version__, **colours, **values)

@@ -18,7 +18,7 @@ from hessmap.curvature.finite_field.field_array import FieldArray, Height, conca
 from hessmap.curvature.finite_field.hessian import OutputDerivatives
 from hessmap.curvature.memory import require_memory
 from hessmap.networks.self_attention import SelfAttention
-from hessmap.results import Part
+from hessmap.records import Part
 
 MATRICES = ("query", "key", "value", "output")
 

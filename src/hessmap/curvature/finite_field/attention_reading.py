@@ -17,7 +17,7 @@ from hessmap.curvature.problem import Problem
 from hessmap.errors import InvalidInput, UnsupportedNetwork, sentence
 from hessmap.networks import AttentionModule
 from hessmap.networks.module_tree import sequential_layers
-from hessmap.results import Part
+from hessmap.records import Part
 
 _NAMES = {"query": "q_proj_weight", "key": "k_proj_weight", "value": "v_proj_weight", "output": "out_proj.weight"}
 

@@ -31,7 +31,7 @@ from hessmap.curvature.losses.positions import PositionLoss
 from hessmap.curvature.problem import Problem
 from hessmap.errors import InvalidInput, UnsupportedNetwork, checked_seed, require, require_name, sentence
 from hessmap.networks import AttentionModule
-from hessmap.results import PARTS, DataRanks, Part, RankCertificate, provenance
+from hessmap.records import PARTS, DataRanks, Part, RankCertificate, provenance
 
 _PASS = 4096  # samples of a forward pass at once
 

@@ -14,7 +14,7 @@ from hessmap.curvature.finite_field.prime_field import PrimeField
 from hessmap.curvature.memory import require_memory
 from hessmap.errors import checked_count, require
 from hessmap.networks.self_attention import SelfAttention
-from hessmap.results import Part
+from hessmap.records import Part
 
 
 def drawn_attention_hessians(

@@ -40,7 +40,7 @@ from hessmap.curvature.finite_field.signs import integer_outputs
 from hessmap.curvature.losses import CrossEntropy, LogCosh
 from hessmap.curvature.problem import Problem, require_problem
 from hessmap.errors import UnsupportedNetwork, checked_seed, require_name, sentence
-from hessmap.results import PARTS, Part, RankBounds, provenance
+from hessmap.records import PARTS, Part, RankBounds, provenance
 
 Derivatives = tuple[FieldArray, FieldArray]  # residuals, and Hessians by the outputs
 

@@ -24,7 +24,7 @@ from hessmap.curvature.losses import LOSSES
 from hessmap.curvature.memory import require_memory
 from hessmap.errors import checked_seed, integer_or_none, require, unknown_name
 from hessmap.networks import SelfAttention
-from hessmap.results import PARTS, Part, RankCertificate, provenance
+from hessmap.records import PARTS, Part, RankCertificate, provenance
 
 
 def generic_rank(
@@ -57,7 +57,7 @@ def generic_rank(
     >>> import hessmap as hm
     >>> generic_rank(hm.FullyConnected((6, 5, 4)), "loss", residual_rank=1).value
     33
-    >>> generic_rank(hm.SelfAttention(1, 1), "functional", num_samples=1, num_tokens=1).value    # q k v x^3
+    >>> generic_rank(hm.networks.SelfAttention(1, 1), "functional", num_samples=1, num_tokens=1).value    # q k v x^3
     3
     """
     if not isinstance(part, str) or part not in PARTS:
@@ -82,7 +82,7 @@ def generic_hessian_ranks(
     """All three ranks of one drawn network, as ``generic_rank`` has them one by one, each of its own draw.
 
     >>> import hessmap as hm
-    >>> found = generic_hessian_ranks(hm.SelfAttention(1, 1), num_samples=1, num_tokens=1)    # q k v x^3
+    >>> found = generic_hessian_ranks(hm.networks.SelfAttention(1, 1), num_samples=1, num_tokens=1)    # q k v x^3
     >>> [rank.value for rank in found.values()]
     [1, 3, 3]
     """

@@ -33,7 +33,7 @@ from hessmap.curvature.finite_field.field_array import FieldArray, Height, ones
 from hessmap.curvature.finite_field.jacobians import Jacobians, jacobians
 from hessmap.curvature.finite_field.prime_field import PrimeField, Residues
 from hessmap.curvature.memory import require_memory
-from hessmap.results import Part
+from hessmap.records import Part
 
 # Numbers that the factors of one block may hold for one chunk of samples.
 _CHUNK_NUMBERS = 1 << 22

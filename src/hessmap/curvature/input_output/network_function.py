@@ -18,7 +18,7 @@ from hessmap.curvature.probing import coupled_samples
 from hessmap.errors import InvalidInput, NotReproducible, UnsupportedNetwork, require, sentence
 from hessmap.networks.module_tree import Rules, sequential_layers
 from hessmap.networks.modules import Erf, PolynomialActivation
-from hessmap.results import Provenance, data_hash, provenance
+from hessmap.records import Provenance, data_hash, provenance
 
 _TOGETHER = 1024  # samples, and how many of them are evaluated once more to see whether they see each other
 _FEW_ROWS = 8

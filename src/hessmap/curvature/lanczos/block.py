@@ -8,12 +8,7 @@ import torch
 from torch import Tensor
 
 from hessmap.curvature.lanczos.measured_orthogonality import MeasuredOrthogonality
-from hessmap.curvature.lanczos.orthogonalisation import (
-    orthonormal_directions,
-    pieces,
-    remove_basis,
-    row_lengths,
-)
+from hessmap.curvature.lanczos.orthogonalisation import orthonormal_directions, pieces, remove_basis, row_lengths
 from hessmap.curvature.lanczos.process import LanczosProcess
 from hessmap.curvature.lanczos.scaled_product import ScaledProduct
 from hessmap.curvature.memory import unwritten

@@ -2,7 +2,6 @@
 
 from hessmap.curvature.layers.diagonal import exact_diagonal
 from hessmap.curvature.layers.factors import PATCH_RULES, LayerFactors, PatchRule, layer_factors
-from hessmap.curvature.layers.full_factors import FullFactors, full_factors
 from hessmap.curvature.layers.hessian import (
     CompressedHessian,
     LayerHessian,
@@ -24,7 +23,6 @@ __all__ = [
     "PATCH_RULES",
     "CompressedHessian",
     "FactorPairs",
-    "FullFactors",
     "KroneckerProduct",
     "Layer",
     "LayerFactors",
@@ -35,7 +33,6 @@ __all__ = [
     "Tail",
     "exact_diagonal",
     "find_layer",
-    "full_factors",
     "fully_connected_tail",
     "kronecker_approximation",
     "layer_factors",

@@ -25,7 +25,7 @@ from hessmap.curvature.memory import available_bytes, readable_bytes, require_me
 from hessmap.curvature.operator import SymmetricOperator
 from hessmap.curvature.problem import Problem
 from hessmap.errors import UnsupportedNetwork, sentence
-from hessmap.results import Provenance
+from hessmap.records import Provenance
 
 
 @dataclass(frozen=True)

@@ -9,12 +9,7 @@ from torch import Tensor, nn
 
 from hessmap.curvature.losses.loss import Loss, VectorProduct, checked_labels
 from hessmap.curvature.losses.positions import over_positions
-from hessmap.curvature.losses.softmax import (
-    WeightedCrossEntropy,
-    row_chunks,
-    softmax_hessian_product,
-    softmax_rows,
-)
+from hessmap.curvature.losses.softmax import WeightedCrossEntropy, row_chunks, softmax_hessian_product, softmax_rows
 from hessmap.errors import require
 
 IGNORED = -100  # torch's

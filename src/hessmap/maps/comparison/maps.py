@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 
 from hessmap.errors import require, short_text
 from hessmap.maps.comparison.verdicts import verdicts
-from hessmap.results import PARTS, SpectralEstimate
-from hessmap.results.map_comparison import (
+from hessmap.records import PARTS, SpectralEstimate
+from hessmap.records.map_comparison import (
     Change,
     FactorChange,
     LayerChange,
@@ -16,8 +16,8 @@ from hessmap.results.map_comparison import (
     PartChange,
     change,
 )
-from hessmap.results.maps import CurvatureMap, FactorCurvature, LayerCurvature, NetworkCurvature, whole_of
-from hessmap.results.whole_curvature import WholeCurvature
+from hessmap.records.maps import CurvatureMap, FactorCurvature, LayerCurvature, NetworkCurvature, whole_of
+from hessmap.records.whole_curvature import WholeCurvature
 
 
 def compare_maps(old: CurvatureMap, new: CurvatureMap, old_name: str = "old", new_name: str = "new") -> MapComparison:

@@ -21,8 +21,8 @@ from hessmap.maps.curvature_map.plan import MapPlan
 from hessmap.maps.curvature_map.verdicts import verdicts
 from hessmap.networks import describe
 from hessmap.progress import PATIENCE_SECONDS, shown_work
-from hessmap.results.maps import CurvatureMap, NetworkCurvature
-from hessmap.results.whole_curvature import MapWork
+from hessmap.records.maps import CurvatureMap, NetworkCurvature
+from hessmap.records.whole_curvature import MapWork
 
 Say = Callable[[str], object]
 _SECONDS = 60.0

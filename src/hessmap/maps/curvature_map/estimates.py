@@ -23,9 +23,9 @@ from hessmap.measurement.block_traces import BlockTraces
 from hessmap.measurement.eigenpair_cost import eigenpairs_bytes
 from hessmap.measurement.matrices import Floats
 from hessmap.measurement.negative_share import negative_share
-from hessmap.results import CurvatureSpread
-from hessmap.results.maps import FactorCurvature, LayerCurvature, NetworkCurvature
-from hessmap.results.whole_curvature import NUM_EIGENVALUES, MapWork, WholeCurvature
+from hessmap.records import CurvatureSpread
+from hessmap.records.maps import FactorCurvature, LayerCurvature, NetworkCurvature
+from hessmap.records.whole_curvature import NUM_EIGENVALUES, MapWork, WholeCurvature
 
 _LARGEST_FACTOR = 1024  # inputs and outputs of a layer up to which its factors are decomposed
 

@@ -21,8 +21,8 @@ from hessmap.maps.curvature_map.blocks import Block
 from hessmap.maps.curvature_map.optional_parts import optional_part, reason_of
 from hessmap.measurement import numerical_rank, spectrum, top_eigenpairs
 from hessmap.measurement.layers import autocorrelation, class_outliers, overlap_curve
-from hessmap.results import Spectrum
-from hessmap.results.maps import FactorCurvature, LayerCurvature
+from hessmap.records import Spectrum
+from hessmap.records.maps import FactorCurvature, LayerCurvature
 
 Floats = NDArray[np.float64]
 

@@ -20,9 +20,9 @@ from hessmap.maps.data_ranks import measured_data_ranks
 from hessmap.measurement import effective_dimension, numerical_rank, spectrum, top_eigenpairs
 from hessmap.measurement.array_norms import frobenius_norm
 from hessmap.networks import AttentionModule, SelfAttention, describe
-from hessmap.results import PARTS, Part, RankCertificate, RankMeasurement, RankPrediction, Spectrum
-from hessmap.results.maps import DataRankMeasurement, FactorCurvature, LayerCurvature, NetworkCurvature, PartCurvature
-from hessmap.results.whole_curvature import WholeCurvature
+from hessmap.records import PARTS, Part, RankCertificate, RankMeasurement, RankPrediction, Spectrum
+from hessmap.records.maps import DataRankMeasurement, FactorCurvature, LayerCurvature, NetworkCurvature, PartCurvature
+from hessmap.records.whole_curvature import WholeCurvature
 from hessmap.theory import predict_ranks
 
 Progress = Callable[[str], object]

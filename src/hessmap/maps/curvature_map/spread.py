@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from hessmap.results import CurvatureSpread, LayerCurvature
+from hessmap.records import CurvatureSpread, LayerCurvature
 
 
 def curvature_spread(layers: Sequence[LayerCurvature], trace: float) -> CurvatureSpread | None:

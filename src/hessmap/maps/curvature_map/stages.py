@@ -24,8 +24,8 @@ from hessmap.measurement.block_traces import BlockTraces, block_traces
 from hessmap.measurement.eigenpair_cost import default_block, eigenpairs_bytes
 from hessmap.measurement.largest_ritz_value import largest_ritz_value
 from hessmap.measurement.spectral_sum_estimates import effective_dimension_estimate
-from hessmap.results import DensityEstimate, EigenpairsMeasurement, SharpnessMeasurement, SpectralEstimate
-from hessmap.results.whole_curvature import NUM_EIGENVALUES
+from hessmap.records import DensityEstimate, EigenpairsMeasurement, SharpnessMeasurement, SpectralEstimate
+from hessmap.records.whole_curvature import NUM_EIGENVALUES
 
 _TOLERANCE, _ROUGH_TOLERANCE = 1e-3, 1e-2  # of the eigenpairs, relative to the norm
 _RELATIVE_ERROR = 0.05  # of traces

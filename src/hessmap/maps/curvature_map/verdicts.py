@@ -7,9 +7,9 @@ from math import inf
 
 import numpy as np
 
-from hessmap.results import RankValue
-from hessmap.results.maps import HESSIAN_SYMBOLS, NetworkCurvature, PartCurvature, whole_of
-from hessmap.results.whole_curvature import share_text
+from hessmap.records import RankValue
+from hessmap.records.maps import HESSIAN_SYMBOLS, NetworkCurvature, PartCurvature, whole_of
+from hessmap.records.whole_curvature import share_text
 
 # A gradient below this fraction of the norm of H_L marks a point that may be stationary: weights trained that
 # far are not generic, and the formulas need not hold.

@@ -10,7 +10,7 @@ from torch import nn
 from hessmap.errors import UnsupportedNetwork, sentence
 from hessmap.measurement.matrices import Floats
 from hessmap.networks.module_tree import Rules, sequential_layers
-from hessmap.results import BalanceMeasurement
+from hessmap.records import BalanceMeasurement
 
 _RULES = Rules("balance needs a sequence of linear layers with homogeneous activations", "")
 _HOMOGENEOUS = (nn.ReLU, nn.LeakyReLU, nn.Identity, nn.Flatten, nn.Dropout)

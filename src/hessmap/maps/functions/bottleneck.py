@@ -14,8 +14,8 @@ from hessmap.errors import require
 from hessmap.maps.functions.enough_samples import distinct_samples, is_rank_of_samples
 from hessmap.measurement.matrices import EPS, Floats
 from hessmap.measurement.singular_values import centred_singular_values, count_above, singular_values
-from hessmap.results import BottleneckView, LayerRepresentation, RankRange
-from hessmap.results.functions import robust_rank
+from hessmap.records import BottleneckView, LayerRepresentation, RankRange
+from hessmap.records.functions import robust_rank
 
 # A layer is called an approximate identity if its nonlinearity and its change of geometry are below this.
 IDENTITY_TOLERANCE = 0.05

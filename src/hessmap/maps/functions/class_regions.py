@@ -13,7 +13,7 @@ from torch import nn
 from hessmap.curvature.input_output import NetworkFunction
 from hessmap.errors import InvalidInput, require, sentence
 from hessmap.measurement.matrices import Floats
-from hessmap.results import ClassRegions
+from hessmap.records import ClassRegions
 
 Box = tuple[float, float, float, float]
 _AT_ONCE = 2**16

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from hessmap.curvature.input_output import NetworkFunction
 from hessmap.errors import require
-from hessmap.results import DenoisingScore
+from hessmap.records import DenoisingScore
 
 
 def denoising_score(

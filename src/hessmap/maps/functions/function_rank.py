@@ -31,8 +31,8 @@ from hessmap.measurement.matrices import EPS, Floats
 from hessmap.measurement.numerical_rank import RELATIVE_TOLERANCE
 from hessmap.measurement.singular_values import centred_singular_values
 from hessmap.measurement.top_eigenpairs import top_eigenpairs
-from hessmap.results import FunctionRank, FunctionRankCertificate, RankInterval, SchattenMeasurement
-from hessmap.results.functions import GRAM_ERROR, SideTruth
+from hessmap.records import FunctionRank, FunctionRankCertificate, RankInterval, SchattenMeasurement
+from hessmap.records.functions import GRAM_ERROR, SideTruth
 
 
 def function_rank(

@@ -14,7 +14,7 @@ from hessmap.curvature.input_output import NetworkFunction, affine_layers, plain
 from hessmap.errors import HessmapError, require
 from hessmap.maps.functions.function_rank import function_rank, input_jacobians
 from hessmap.measurement import numerical_rank
-from hessmap.results import CostBound, RankMeasurement, RepresentationCost
+from hessmap.records import CostBound, RankMeasurement, RepresentationCost
 from hessmap.theory import functions
 from hessmap.theory.functions.layers import as_layers, bounds_on_box
 

@@ -8,8 +8,8 @@ from math import inf, isfinite, log
 
 from hessmap.measurement.chain_convergence import split_r_hat, trend
 from hessmap.measurement.matrices import Floats
-from hessmap.results import ChainSettings, LearningCheck
-from hessmap.results.learning import CheckOutcome, EstimateVerdict
+from hessmap.records import ChainSettings, LearningCheck
+from hessmap.records.learning import CheckOutcome, EstimateVerdict
 
 R_HAT = 1.02
 CHANGE = 0.05  # of the value, when a setting changes

@@ -12,18 +12,12 @@ from hessmap.curvature import Problem
 from hessmap.curvature.problem import require_problem
 from hessmap.errors import checked_count, checked_number, checked_seed, require
 from hessmap.maps.learning.chain_risk import ChainRisk
-from hessmap.maps.learning.checks import (
-    Measured,
-    chain_checks,
-    default_inverse_temperature,
-    setting_check,
-    verdict,
-)
+from hessmap.maps.learning.checks import Measured, chain_checks, default_inverse_temperature, setting_check, verdict
 from hessmap.maps.learning.langevin import Draws, Langevin, deadline_of
 from hessmap.measurement.chain_convergence import block_means, split_r_hat
 from hessmap.measurement.matrices import Floats
 from hessmap.progress import Progress, new_progress
-from hessmap.results import ChainSettings, LearningCheck, LearningCoefficientEstimate, provenance
+from hessmap.records import ChainSettings, LearningCheck, LearningCoefficientEstimate, provenance
 
 _FEWEST = 16  # draws of a chain, below which nothing is said
 _TRACE = 200  # blocks of a trace

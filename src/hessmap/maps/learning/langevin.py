@@ -15,7 +15,7 @@ from hessmap.errors import InvalidInput, sentence
 from hessmap.maps.learning.chain_risk import ChainRisk, largest_curvatures
 from hessmap.measurement.matrices import Floats
 from hessmap.progress import Progress
-from hessmap.results import ChainSettings
+from hessmap.records import ChainSettings
 
 WANTED_STEP = 0.1  # the step times the largest curvature of the sampled density, where the chains are
 _LOOKS = 16  # at the curvature during burn-in

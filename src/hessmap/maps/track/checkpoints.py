@@ -27,7 +27,7 @@ from hessmap.maps.track.point import TrackSettings
 from hessmap.maps.track.stored_track import new_track, store_path, stored_track, track_name
 from hessmap.maps.track.subject import Subject
 from hessmap.maps.track.tracker import measure_and_store
-from hessmap.results.tracks import CurvatureTrack
+from hessmap.records.tracks import CurvatureTrack
 from hessmap.training.checkpoints import load_checkpoint
 
 Location = str | os.PathLike[str]

@@ -13,8 +13,8 @@ from hessmap.curvature import Problem, functional_hessian, loss_hessian, outer_p
 from hessmap.errors import require, require_name
 from hessmap.measurement import gradient_overlap, top_eigenpairs, trace_estimate
 from hessmap.measurement.array_norms import frobenius_norm
-from hessmap.results import PARTS, EigenpairsMeasurement, Part
-from hessmap.results.tracks import TrackPoint
+from hessmap.records import PARTS, EigenpairsMeasurement, Part
+from hessmap.records.tracks import TrackPoint
 
 Quantity = Literal["eigenvalues", "gradient_overlap", "trace"]
 QUANTITIES: tuple[Quantity, ...] = get_args(Quantity)

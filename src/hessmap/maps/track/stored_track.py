@@ -13,9 +13,8 @@ from hessmap.errors import InvalidInput, require, sentence
 from hessmap.maps.curvature_map.network import description
 from hessmap.maps.track.point import TrackSettings
 from hessmap.maps.track.subject import data_fingerprint
-from hessmap.results.encoding import encode
-from hessmap.results.tracks import CurvatureTrack, TrackPoint
-from hessmap.runs.store import (
+from hessmap.records.encoding import encode
+from hessmap.records.store import (
     DEFAULT_STORE,
     Store,
     add_point,
@@ -27,6 +26,7 @@ from hessmap.runs.store import (
     require_free_track,
     set_times,
 )
+from hessmap.records.tracks import CurvatureTrack, TrackPoint
 
 _MUST_AGREE = ("network", "loss", "part", "num_parameters", "num_samples", "data_hash", "settings")
 

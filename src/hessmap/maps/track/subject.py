@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader
 from hessmap.curvature import Problem
 from hessmap.curvature.losses import AnyLoss
 from hessmap.errors import require
-from hessmap.results import data_hash
+from hessmap.records import data_hash
 from hessmap.training.modes import evaluation_mode
 
 

@@ -19,8 +19,8 @@ from hessmap.maps.track.pace import Pace
 from hessmap.maps.track.point import QUANTITIES, Measured, Quantity, TrackSettings, measured_point
 from hessmap.maps.track.stored_track import StoredTrack, new_track, store_path, stored_track, track_name
 from hessmap.maps.track.subject import Subject, require_same_data
-from hessmap.results import Part
-from hessmap.results.tracks import CurvatureTrack, TrackPoint
+from hessmap.records import Part
+from hessmap.records.tracks import CurvatureTrack, TrackPoint
 
 
 class Tracker:

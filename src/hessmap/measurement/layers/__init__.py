@@ -1,14 +1,7 @@
 """One layer at a time: eigenpairs, eigenspaces, and what the two factors explain of them."""
 
-from hessmap.measurement.layers.clusters import cluster_ratios, embedded
 from hessmap.measurement.layers.eigenpairs import layer_eigenpairs, layer_eigenpairs_bytes
 from hessmap.measurement.layers.kronecker_comparison import BestKronecker, best_kronecker_product, decoupling
-from hessmap.measurement.layers.matricisation import (
-    input_correspondence,
-    matricised,
-    output_correspondence,
-    rank_one_ratios,
-)
 from hessmap.measurement.layers.spectra import autocorrelation, class_outliers
 from hessmap.measurement.overlap import overlap_curve, overlap_of_models
 
@@ -17,15 +10,9 @@ __all__ = [
     "autocorrelation",
     "best_kronecker_product",
     "class_outliers",
-    "cluster_ratios",
     "decoupling",
-    "embedded",
-    "input_correspondence",
     "layer_eigenpairs",
     "layer_eigenpairs_bytes",
-    "matricised",
-    "output_correspondence",
     "overlap_curve",
     "overlap_of_models",
-    "rank_one_ratios",
 ]

@@ -18,7 +18,7 @@ from hessmap.measurement.eigenpair_cost import basis_bytes, eigenpairs_bytes
 from hessmap.measurement.matrices import reachable_tolerance, rounding_unit
 from hessmap.measurement.top_eigenpairs import top_eigenpairs
 from hessmap.measurement.wanted_eigenpairs import Reference
-from hessmap.results import EigenpairsMeasurement
+from hessmap.records import EigenpairsMeasurement
 
 Bases = tuple[Tensor, Tensor]
 BLOCK_SIZE = 8  # wider blocks need more products, narrower ones leave the matrix products too thin

@@ -16,7 +16,7 @@ from hessmap.measurement.layers.eigenpairs import layer_eigenpairs, require_laye
 from hessmap.measurement.matrices import reachable_tolerance
 from hessmap.measurement.overlap import overlap_curve
 from hessmap.measurement.top_eigenpairs import top_eigenpairs
-from hessmap.results import DecouplingMeasurement, EigenpairsMeasurement, KroneckerFit
+from hessmap.records import DecouplingMeasurement, EigenpairsMeasurement, KroneckerFit
 
 _EXACT_SIZE = 2000  # up to which the squared entries are summed
 _NUM_PROBES = 32

@@ -12,7 +12,7 @@ from torch import Tensor
 from hessmap.errors import checked_count, require
 from hessmap.measurement.dense_spectrum import spectrum
 from hessmap.measurement.matrices import EPS, float_array
-from hessmap.results import AutocorrelationMeasurement, OutlierMeasurement
+from hessmap.records import AutocorrelationMeasurement, OutlierMeasurement
 
 Matrix = Tensor | NDArray[Any]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from hessmap.networks import SelfAttention
-from hessmap.results import RankValue
+from hessmap.records import RankValue
 from hessmap.theory.attention import causal, last_token, single_head
 from hessmap.theory.attention.single_head import HeadSizes
 from hessmap.theory.claims import Claims, Conjecture

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from hessmap.errors import require
 from hessmap.networks import SelfAttention
-from hessmap.results import RankPrediction, RankValue
+from hessmap.records import RankPrediction, RankValue
 from hessmap.theory.attention import heads as projected
 from hessmap.theory.attention import single_head
 from hessmap.theory.attention.head_claims import PROOF, head_claims, rank_bound

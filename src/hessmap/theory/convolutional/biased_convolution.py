@@ -9,7 +9,7 @@ from __future__ import annotations
 from hessmap.errors import require
 from hessmap.networks import Convolutional
 from hessmap.networks.convolutions import Convolutions
-from hessmap.results import RankValue
+from hessmap.records import RankValue
 from hessmap.theory.claims import Conjecture
 from hessmap.theory.convolutional.balanced_degrees import balanced_degrees
 from hessmap.theory.convolutional.one_hidden_convolution import OneHiddenConvolution

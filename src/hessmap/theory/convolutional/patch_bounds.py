@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from hessmap.results import RankValue
+from hessmap.records import RankValue
 from hessmap.theory.claims import Claims, claims_as_bounds
 from hessmap.theory.conditions import checked_widths
 from hessmap.theory.fully_connected.activation_bounds import POSITIVELY_HOMOGENEOUS

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from hessmap.networks import Convolutional, ImageConvolutional
 from hessmap.networks.convolutions import Convolutions
-from hessmap.results import RankPrediction, RankValue
+from hessmap.records import RankPrediction, RankValue
 from hessmap.theory.claims import Claims, Conjecture, claims_as_bounds, rank_prediction
 from hessmap.theory.convolutional import deep_bounds, deep_columns, deep_law, one_layer
 from hessmap.theory.convolutional.biased_convolution import one_biased_claims

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import compress
 
 from hessmap.networks import FullyConnected
-from hessmap.results import RankPrediction, RankValue
+from hessmap.records import RankPrediction, RankValue
 from hessmap.theory.claims import Claims, Conjecture, rank_prediction
 from hessmap.theory.conditions import Widths, checked_widths
 from hessmap.theory.fully_connected import activation_bounds, bias_bounds, partial_bias

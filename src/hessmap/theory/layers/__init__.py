@@ -8,12 +8,7 @@ from hessmap.theory.layers.output_subspace import (
     row_space_without_ones,
     weight_product,
 )
-from hessmap.theory.layers.overlap_peak import (
-    FactorSpectra,
-    growth_end,
-    linear_growth,
-    predicted_overlap,
-)
+from hessmap.theory.layers.overlap_peak import FactorSpectra, growth_end, linear_growth, predicted_overlap
 from hessmap.theory.layers.wide_limit import (
     activity,
     limit_subspace,

@@ -7,7 +7,7 @@ from fractions import Fraction
 
 from hessmap.errors import InvalidInput, UnsupportedNetwork, require, sentence
 from hessmap.networks import FullyConnected
-from hessmap.results.learning import LearningCoefficient
+from hessmap.records.learning import LearningCoefficient
 from hessmap.theory.conditions import checked_count
 from hessmap.theory.fully_connected.representations import RankTable, checked_product_ranks
 from hessmap.theory.learning.global_coefficient import linear_learning_coefficient

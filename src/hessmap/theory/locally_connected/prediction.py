@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hessmap.networks import LocallyConnected
-from hessmap.results import RankPrediction, RankValue
+from hessmap.records import RankPrediction, RankValue
 from hessmap.theory.claims import Claims, rank_prediction
 from hessmap.theory.convolutional import deep_bounds
 from hessmap.theory.convolutional.patch_bounds import NO_OUTPUTS, non_linear_claims

@@ -13,12 +13,7 @@ Wu et al. 2022, appendix H, prints the divergence of the prior from the posterio
 j = 0, for which the union bound has no weight; both are corrected here.
 """
 
-from hessmap.theory.pac_bayes.bounds import (
-    complexity,
-    confidence_of,
-    sampled_error_bound,
-    sampled_error_lower_bound,
-)
+from hessmap.theory.pac_bayes.bounds import complexity, confidence_of, sampled_error_bound, sampled_error_lower_bound
 from hessmap.theory.pac_bayes.divergences import binary_kl, binary_kl_inverse, error_per_divergence, gaussian_kl
 from hessmap.theory.pac_bayes.prior_grid import PriorGrid
 

@@ -14,7 +14,7 @@ from fractions import Fraction
 from math import comb
 from typing import NamedTuple
 
-from hessmap.results.effective_parameters import CountTruth
+from hessmap.records.effective_parameters import CountTruth
 from hessmap.theory.conditions import checked_count
 from hessmap.theory.polynomial.alexander_hirschowitz import secant_dimension
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hessmap.networks import Residual
-from hessmap.results import RankPrediction, RankValue
+from hessmap.records import RankPrediction, RankValue
 from hessmap.theory.claims import Claims, Conjecture, rank_prediction
 from hessmap.theory.losses_and_data.data_facts import DataFacts, data_facts
 from hessmap.theory.prediction import RankQuestion, rank_rule

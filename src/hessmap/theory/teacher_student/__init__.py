@@ -10,7 +10,6 @@ from hessmap.theory.teacher_student.linear_law import (
 )
 from hessmap.theory.teacher_student.marchenko_pastur import MarchenkoPastur
 from hessmap.theory.teacher_student.network import TeacherStudent
-from hessmap.theory.teacher_student.quadratic_dynamics import QuadraticDynamics
 from hessmap.theory.teacher_student.weights import Weights
 
 __all__ = [
@@ -18,7 +17,6 @@ __all__ = [
     "LinearSpectrumLaw",
     "MarchenkoPastur",
     "OneTeacherLaw",
-    "QuadraticDynamics",
     "TeacherStudent",
     "Weights",
     "closed_forms",

@@ -7,7 +7,7 @@ from hessmap.errors import require_extra
 
 require_extra("matplotlib", "plots")
 
-from hessmap.results import (
+from hessmap.records import (
     BottleneckView,
     ClassRegions,
     CurvatureMap,
@@ -21,7 +21,7 @@ from hessmap.results import (
     Spectrum,
     WholeCurvature,
 )
-from hessmap.results.pictures import register_pictures
+from hessmap.records.pictures import register_pictures
 from hessmap.views.plots.certificate import gauge_figure
 from hessmap.views.plots.functions import class_regions_figure, representations_figure
 from hessmap.views.plots.layers import comparison_figure, layers_figure, network_layers_figure

@@ -9,7 +9,7 @@ from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from hessmap.results import BottleneckView, ClassRegions
+from hessmap.records import BottleneckView, ClassRegions
 from hessmap.views.plots.style import BAR_COLOURS, FAINT, INK, PAPER, dress, literal, new_figure
 
 Floats = NDArray[np.float64]

@@ -11,8 +11,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
 from hessmap.errors import require
-from hessmap.results.map_comparison import Change, LayerChange, MapComparison
-from hessmap.results.maps import CurvatureMap, LayerCurvature, NetworkCurvature
+from hessmap.records.map_comparison import Change, LayerChange, MapComparison
+from hessmap.records.maps import CurvatureMap, LayerCurvature, NetworkCurvature
 from hessmap.views.plots.style import BAR_COLOURS, INK, dress, literal, new_figure
 
 _MANY = 24  # bars that are read at a glance

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from matplotlib.figure import Figure
 
-from hessmap.results import LearningCoefficientEstimate
+from hessmap.records import LearningCoefficientEstimate
 from hessmap.views.plots.style import FAINT, INK, SERIES_COLOURS, SHADE, dress, new_figure
 
 

@@ -7,7 +7,7 @@ from rich.padding import Padding
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from hessmap.results import BottleneckView, FunctionRank, RankRange, RepresentationCost
+from hessmap.records import BottleneckView, FunctionRank, RankRange, RepresentationCost
 from hessmap.views.tables.contents import FittingTable, Table, new_table
 
 _SIGNS = {"value": "=", "lower_bound": ">=", "upper_bound": "<="}

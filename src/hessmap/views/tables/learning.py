@@ -6,7 +6,7 @@ from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from hessmap.results import LearningCoefficient, LearningCoefficientEstimate
+from hessmap.records import LearningCoefficient, LearningCoefficientEstimate
 from hessmap.views.tables.contents import FittingTable, Table, new_table, number
 
 _STYLES = {"passed": "", "failed": "bold", "inconclusive": "italic", "not run": "dim"}

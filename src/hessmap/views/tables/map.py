@@ -10,7 +10,7 @@ from rich.padding import Padding
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from hessmap.results.maps import (
+from hessmap.records.maps import (
     CurvatureMap,
     FactorCurvature,
     LayerCurvature,
@@ -18,7 +18,7 @@ from hessmap.results.maps import (
     PartCurvature,
     whole_of,
 )
-from hessmap.runs.store import MapSummary
+from hessmap.records.store import MapSummary
 from hessmap.views.tables.contents import HESSIAN_NAMES, FittingTable, Table, moment, number, ratio
 
 LAYERS_LEGEND = "rank, top eigenvalue and trace of each layer's own block of H_L; share of the trace of H_o"

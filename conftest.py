@@ -1,0 +1,74 @@
+"""What every test shares."""
+
+from __future__ import annotations
+
+import gc
+import random
+import sys
+from collections.abc import Generator
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import typer.testing
+from hypothesis import register_random, settings
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Every run of the suite draws the same examples; a seed, as the rows of the matrix give it, draws others."""
+    is_seeded = config.getoption("--hypothesis-seed", None) is not None
+    settings.register_profile("hessmap", deadline=None, derandomize=not is_seeded)  # a deadline is a clock
+    settings.load_profile("hessmap")
+    typer.testing._get_command = cache(typer.testing._get_command)  # else every command line of a test builds them all
+
+
+class TorchRandom:
+    """torch's generator as hypothesis knows Python's and numpy's: every example starts from the same state."""
+
+    def seed(self, number: int) -> None:
+        torch.default_generator.manual_seed(number)
+
+    def getstate(self) -> torch.Tensor:
+        return torch.get_rng_state()
+
+    def setstate(self, state: torch.Tensor) -> None:
+        torch.set_rng_state(state)
+
+
+TORCH_RANDOM = TorchRandom()  # hypothesis holds it weakly
+register_random(TORCH_RANDOM)
+
+for folder in ("explorer/tests", "research/tests", "tests"):  # what tests share is imported by its plain name
+    sys.path.insert(0, str(Path(__file__).parent / folder))
+
+
+def fix_random_state() -> None:
+    """``torch.manual_seed`` would keep a stack trace for every kind of device: a millisecond and more for each test."""
+    random.seed(0)
+    np.random.seed(0)  # noqa: NPY002
+    torch.default_generator.manual_seed(0)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """What is imported for the tests stays to their end: the collector of garbage need not walk it again and again."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_make_collect_report() -> None:
+    """What a module of tests draws while it is imported does not depend on the modules before it."""
+    fix_random_state()
+
+
+@pytest.fixture(autouse=True)
+def _fixed_random_state() -> None:
+    """A test that draws from a global generator draws the same numbers alone, in any order and in any process."""
+    fix_random_state()

@@ -1,0 +1,109 @@
+"""Stores and apps that the tests of the explorer share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from starlette.testclient import TestClient
+
+from hessmap.records.estimates import SpectralEstimate
+from hessmap.records.store import MapOptions, Store, add_map, add_track
+from hessmap.records.tracks import CurvatureTrack, TrackPoint
+from hessmap_explorer.app import explorer_app
+from hessmap_explorer.functions import kept_result
+from hessmap_explorer.settings import Explorer
+from views.synthetic_map import curvature_map
+
+RESULTS = Path(__file__).parents[2] / "research" / "results"
+PORT = 8642
+OWN = f"http://127.0.0.1:{PORT}"
+
+
+def point(step: int, sharpness: float) -> TrackPoint:
+    values = np.array([sharpness, sharpness / 2])
+    return TrackPoint(
+        step=step,
+        risk=1.0 / (1 + step),
+        gradient_norm=0.1,
+        eigenvalues=values,
+        residuals=np.zeros(2),
+        converged=True,
+        trace=SpectralEstimate.of_known("trace", 3 * sharpness, 160),
+        gradient_overlap=None,
+        learning_rate=0.1,
+        num_products=12,
+        is_warm=step > 0,
+        weights_hash=f"{step:04x}",
+        seconds=float(step),
+        cost=0.1,
+        spent=0.1 * step,
+    )
+
+
+def track(name: str, steps: list[int]) -> CurvatureTrack:
+    points = tuple(point(step, 10.0 + step / 10) for step in steps)
+    return CurvatureTrack(
+        name, "8-12-4-4 relu", "squared", "loss", 160, 100, "hash", None, 10.0, 1.0, {"count": 2}, points
+    )
+
+
+def filled_store(path: Path) -> Path:
+    """Two maps and two tracks, made up from seeds."""
+    with Store(path, create=True) as store:
+        for name in ("before", "after"):
+            add_map(store, name, curvature_map(), MapOptions(widths="8-12-4-4"))
+        add_track(store, track("run1", [0, 10, 20, 30, 200, 210, 220]))
+        add_track(store, track("run2", [0, 10, 20]))
+    return path
+
+
+def keep_results(folder: Path) -> None:
+    """A function and a certificate, each with the name "one", of a network of 39 parameters."""
+    import hessmap as hm
+    from hessmap.certificates import certify
+
+    network = hm.FullyConnected((5, 4, 3), bias=True, activation="relu")
+    inputs, labels = hm.datasets.gaussian_mixture(60, 5, num_classes=3, separation=5.0)
+    records = {
+        "function_rank": hm.function_rank(network.build(seed=0), inputs),
+        "bottleneck_view": hm.maps.functions.bottleneck_view(network.build(seed=0), inputs),
+        "representation_cost": hm.maps.functions.representation_cost.representation_cost(network.build(seed=0), inputs),
+    }
+    kept_result(folder, "function", "one", {name: record.to_dict() for name, record in records.items()})
+    both = network.build(seed=0), network.build(seed=1)
+    certificate = certify(*both, (inputs, labels), iterations=10, num_draws=100, seed=0)
+    kept_result(folder, "certificate", "one", certificate.to_dict())
+
+
+def client(explorer: Explorer, **headers: str) -> TestClient:
+    """A browser that has the token, on the explorer's own page."""
+    made = TestClient(
+        explorer_app(explorer), base_url=f"http://127.0.0.1:{explorer.port}", raise_server_exceptions=False
+    )
+    made.cookies.set(explorer.cookie, explorer.token)
+    made.headers.update({"origin": f"http://127.0.0.1:{explorer.port}", **headers})
+    return made
+
+
+def refused(answer: Any, status: int) -> str:
+    """The sentence of a refusal, which must be one and no trace."""
+    assert answer.status_code == status, answer.text
+    text = answer.json()["error"] if "json" in answer.headers["content-type"] else answer.text
+    assert isinstance(text, str)
+    assert text.rstrip().endswith((".", "?")), text
+    assert "Traceback" not in answer.text
+    assert 'File "' not in answer.text
+    return text
+
+
+@dataclass
+class Served:
+    link: str
+    store: Path
+
+    @property
+    def base(self) -> str:
+        return self.link.partition("/?")[0]

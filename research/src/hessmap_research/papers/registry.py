@@ -1,0 +1,176 @@
+"""The registry: one TOML file for each paper, and the outcomes of all studies as ``results/`` holds them.
+
+Functions, studies and claims are referred to by name; nothing of them is imported here. The tests compare every name
+with what there is, and every status with the stored outcomes.
+"""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, ClassVar, Literal, get_args
+
+from hessmap.errors import InvalidInput, UnknownName, require, sentence, short_text, unknown_name
+from hessmap.records import Record
+from hessmap_research.papers.names import item_name
+from hessmap_research.runner.claims import StudyOutcome, stored_text
+
+Status = Literal[
+    "proved here",
+    "verified",
+    "corrected",
+    "bounded only",
+    "conjecture",
+    "not reproduced",
+    "inconclusive",
+    "not run",
+]
+STATUSES: dict[Status, str] = {
+    "proved here": "hessmap has a proof, on a page or in ball arithmetic",
+    "verified": "what the paper says was found, at the size that the evidence states",
+    "corrected": "as printed it fails; the right statement is here and was verified",
+    "bounded only": "an upper bound is proved, the value is not",
+    "conjecture": "holds in every case that was tried; no proof",
+    "not reproduced": "was tried and not found",
+    "inconclusive": "was tried and what was run does not decide it",
+    "not run": "nothing was tried",
+}
+_FILES = ("fully_connected", "convolutional", "layers", "functions", "teacher_student")
+_OUTCOMES = "verdicts.json"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Item(Record):
+    """A theorem, lemma, figure or table of a paper.
+
+    ``claim`` is in our words. ``functions`` are dotted names below ``hessmap``, ``studies`` and ``tests`` (below
+    ``tests/``) where it is compared with something. ``outcomes`` are those of studies that the status needs: the study,
+    the id of a claim and its outcome ("holds", "does not hold" or "inconclusive"), or the study, "cases" and "agrees".
+    ``published`` and ``ours`` are numbers side by side. ``left`` is what remains to be run, whatever the status: what
+    is verified is so at the size that ``evidence`` states, and a larger run may be left.
+    """
+
+    paper: int
+    item: str
+    claim: str
+    status: Status
+    evidence: str = ""
+    functions: tuple[str, ...] = ()
+    studies: tuple[str, ...] = ()
+    tests: tuple[str, ...] = ()
+    outcomes: tuple[tuple[str, str, str], ...] = ()
+    page: str = ""
+    published: str = ""
+    ours: str = ""
+    left: str = ""
+    summary_fields: ClassVar[tuple[str, ...]] = ("paper", "item", "status", "claim")
+
+    @property
+    def kind(self) -> str:
+        """What its name begins with, of one: theorem, lemma, figure, .. A number alone is that of a section.
+
+        >>> Item(0, "Figures S2, S3", "eigenvalues repeat", "verified").kind
+        'figure'
+        """
+        return item_name(self.item).kind
+
+    @property
+    def is_missing(self) -> bool:
+        """Nothing was tried, or something remains to be run."""
+        return self.status == "not run" or bool(self.left)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Paper(Record):
+    """A paper and its items; ``answer`` says in one sentence what is left of its main claim, ``picture`` shows it."""
+
+    number: int
+    name: str
+    title: str
+    page: str
+    answer: str
+    picture: str
+    items: tuple[Item, ...]
+    summary_fields: ClassVar[tuple[str, ...]] = ("number", "name", "title")
+
+    def counts(self) -> dict[Status, int]:
+        """How many items have each status that one has, in the order of ``STATUSES``."""
+        found = [item.status for item in self.items]
+        return {status: found.count(status) for status in STATUSES if status in found}
+
+    def items_named(self, name: str) -> tuple[Item, ...]:
+        """The items that a name stands for; several where it is that of a part of each.
+
+        >>> [item.item for item in papers()[2].items_named("Figure 7")]
+        ['Figures 7, 8']
+        """
+        same = tuple(item for item in self.items if item.item.lower() == name.lower())
+        asked = item_name(name)
+        found = same or tuple(item for item in self.items if asked.finds(item_name(item.item)))
+        if not found:
+            raise self._no_such_item(name)
+        return found
+
+    def _no_such_item(self, name: str) -> UnknownName:
+        """The error for a name that none of the items has, with the command that lists those of its kind."""
+        kind = next((kind for kind, _ in item_name(name).labels), "")
+        is_known = bool(kind) and any(item_name(kind).finds(item_name(item.item)) for item in self.items)
+        command = f"hessmap papers {self.number}"
+        remedy = f"All of this kind: {command} {kind}" if is_known else f"All of them: {command}"
+        must = f"the item must be one of paper {self.number}"
+        return UnknownName(sentence(must, f"got {short_text(name)}", remedy))
+
+
+@cache
+def papers() -> tuple[Paper, ...]:
+    """All papers, by number.
+
+    >>> [(paper.number, paper.name) for paper in papers()][0]
+    (0, 'Singh, Bachmann & Hofmann 2021')
+    """
+    return tuple(_paper(number, name) for number, name in enumerate(_FILES))
+
+
+def _paper(number: int, name: str) -> Paper:
+    content = tomllib.loads((files("hessmap_research.papers") / f"{name}.toml").read_text(encoding="utf-8"))
+    items = tuple(_item(number, fields) for fields in content.pop("items"))
+    names = [item.item for item in items]
+    twice = sorted({item for item in names if names.count(item) > 1})
+    require(not twice, f"every item of {name}.toml must be listed once", f"{', '.join(twice)} is listed twice")
+    return Paper(number=number, items=items, **content)
+
+
+def _item(paper: int, fields: dict[str, Any]) -> Item:
+    """An item as a file spells it: lists become tuples, and paragraphs lines."""
+    made: dict[str, Any] = {
+        name: tuple(_tuples(value)) if isinstance(value, list) else value.strip() for name, value in fields.items()
+    }
+    if made.get("status") not in get_args(Status):
+        raise unknown_name(f"status of {made.get('item')!r}", made.get("status"), get_args(Status))
+    try:
+        return Item(paper=paper, **made)
+    except TypeError as error:
+        raise InvalidInput(sentence("an item has the fields of Item", f"{made.get('item')!r}: {error}")) from error
+
+
+def _tuples(values: list[Any]) -> Iterator[Any]:
+    return (tuple(value) if isinstance(value, list) else value for value in values)
+
+
+@cache
+def stored_outcomes() -> dict[str, StudyOutcome]:
+    """The outcomes of all studies with exported results, by name; ``make papers`` brings them up to date."""
+    content = json.loads((files("hessmap_research.papers") / _OUTCOMES).read_text(encoding="utf-8"))
+    return {study: StudyOutcome.from_stored(study, kept) for study, kept in content.items()}
+
+
+def outcomes_text(results: Path) -> str:
+    """The content of the file of outcomes, read from a folder of exported results."""
+    contents = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(results.glob("*.json"))]
+    lines = [f" {json.dumps(content['study'])}: {stored_text(content['outcome'])}" for content in contents]
+    return "{\n" + ",\n".join(lines) + "\n}\n"

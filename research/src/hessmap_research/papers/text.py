@@ -1,0 +1,127 @@
+"""The papers in the terminal: an overview, the items of one, or everything about an item."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.text import Text
+
+from hessmap.views.tables.contents import new_table
+from hessmap_research.papers import STATUSES, Item, Paper, Status, stored_outcomes
+
+_STYLES: dict[Status, str] = {
+    "proved here": "bold green",
+    "verified": "green",
+    "corrected": "cyan",
+    "bounded only": "cyan",
+    "conjecture": "blue",
+    "not reproduced": "red",
+    "inconclusive": "yellow",
+    "not run": "yellow",
+}
+
+_FEW = 6  # items that are shown in full
+
+
+def overview(papers: Sequence[Paper]) -> RenderableType:
+    """A line for each status, a column for each paper; then what is left of each paper's main claim."""
+    table = new_table()
+    table.add_column("status")
+    for paper in papers:
+        table.add_column(f"paper {paper.number}", justify="right", overflow="fold")
+    counts = [paper.counts() for paper in papers]
+    for status in STATUSES:
+        found = [count.get(status, 0) for count in counts]
+        table.add_row(Text(status, style=_STYLES[status]), *(str(number) if number else "" for number in found))
+    table.add_row("items", *(str(len(paper.items)) for paper in papers))
+    missing = [sum(item.is_missing for item in paper.items) for paper in papers]
+    table.add_row("with something left", *(str(number) if number else "" for number in missing))
+    answers = [
+        Text.assemble((f"\n{paper.number}  {paper.name}, {paper.title}.\n", "bold"), paper.answer) for paper in papers
+    ]
+    return Group(table, *answers)
+
+
+def items_view(paper: Paper, items: Sequence[Item]) -> RenderableType:
+    """The items of a paper, a line each: name, status, claim, and what is left where something is."""
+    table = new_table()
+    table.add_column("item", overflow="fold", max_width=22)
+    table.add_column("status", no_wrap=True)
+    table.add_column("claim", overflow="fold")
+    for item in items:
+        claim = Text(item.claim)
+        if item.left:
+            claim.append(f"\nleft: {item.left}", style="dim")
+        table.add_row(Text(item.item), Text(item.status, style=_STYLES[item.status]), claim)
+    head = Text.assemble((f"{paper.name}, {paper.title}.\n", "bold"), paper.answer, "\n")
+    return Group(head, table)
+
+
+def nothing_kept(paper: Paper, missing: bool, status: str | None) -> str:
+    """The sentence in the place of an empty table: no item of a paper passes the filters.
+
+    >>> from hessmap_research.papers import papers
+    >>> nothing_kept(papers()[0], missing=True, status=None)
+    'Nothing is left to run in paper 0.'
+    """
+    if status is None:
+        return f"Nothing is left to run in paper {paper.number}."
+    of_status = f"No item of paper {paper.number} has the status {status!r}"
+    return f"{of_status} and something left to run." if missing else f"{of_status}."
+
+
+def why_not_kept(item: Item, status: str | None) -> str:
+    """The sentence for an item that was asked for by its name and does not pass the filters.
+
+    >>> why_not_kept(Item(2, "Table 8", "bounds fall.", "inconclusive"), "verified")
+    "Table 8 of paper 2 has the status 'inconclusive', not 'verified'."
+    """
+    name = f"{item.item} of paper {item.paper}"
+    if status not in (None, item.status):
+        return f"{name} has the status {item.status!r}, not {status!r}."
+    return f"Nothing is left to run of {name}."
+
+
+def named_items_view(paper: Paper, items: Sequence[Item]) -> RenderableType:
+    """Everything about the items that a name stands for; a line each where they are many."""
+    if len(items) > _FEW:
+        return items_view(paper, items)
+    first, *others = (item_view(item) for item in items)
+    return Group(first, *(part for view in others for part in ("", view)))
+
+
+def item_view(item: Item) -> RenderableType:
+    """Everything about an item, with the stored outcome of each of its studies."""
+    parts: list[RenderableType] = [Text.assemble((f"{item.item}: ", "bold"), item.claim)]
+    status = Text.assemble((item.status, _STYLES[item.status]), f" ({STATUSES[item.status]})")
+    parts.append(_line("status", status))
+    for name, value in (("evidence", item.evidence), ("paper", item.published), ("ours", item.ours)):
+        if value:
+            parts.append(_line(name, Text(value)))
+    parts += [_line("study", Text.assemble((study, "bold"), f": {study_line(study)}")) for study in item.studies]
+    for name, values in (("function", item.functions), ("test", item.tests)):
+        parts += [_line(name, Text(f"hessmap.{value}" if name == "function" else f"tests/{value}")) for value in values]
+    if item.page:
+        parts.append(_line("page", Text(f"docs/{item.page}")))
+    if item.left:
+        parts.append(_line("left", Text(item.left, style="yellow")))
+    return Group(*parts)
+
+
+def study_line(study: str) -> str:
+    """The stored outcome of a study and the data it was measured on.
+
+    >>> study_line("no/such-study")
+    'no exported results'
+    """
+    stored = stored_outcomes().get(study)
+    if stored is None:
+        return "no exported results"
+    data = ", ".join(f"{name} {count:,}" for name, count in stored.data.items() if name)
+    return f"{stored.sentence}{f' Cases: {data}.' if data else ''}"
+
+
+def _line(name: str, text: Text) -> RenderableType:
+    return Padding(Text.assemble((f"{name}: ", "dim"), text), (0, 0, 0, 2))

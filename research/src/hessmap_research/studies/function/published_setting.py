@@ -1,0 +1,216 @@
+"""Figure 1 of the paper at its own size: fifty inputs, fifty outputs, thirteen layers of a hundred units.
+
+Descent does not reach a minimum: the norm falls slowly once the data are fitted, as the paper says too, because the
+risk is far more curved than the penalty. So Adam with a penalty that is strong at first finds the place, and L-BFGS
+behind a preconditioner goes on from there (``quasi_newton``). Minima lie at kinks of ReLU, where the gradient does not
+vanish on any side: the least gradient norm with free slopes at kinks is kept as well. What is a minimum says
+``published_claims``; what is said of minima is said of the training that ends lowest on the same data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from hessmap_research.studies import INDEX, Answer, Case, Column, Lines, Mark, Series, Study, View, grid
+from hessmap_research.studies.function.published_claims import (
+    NUM_LAYERS,
+    NUM_OUTPUTS,
+    RIDGES,
+    TRUE_RANK,
+    UNCHANGED,
+    claims,
+)
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from hessmap.datasets import Data
+
+_NUM_LATENT, _WIDTH, _NUM_SAMPLES = 15, 100, 500
+_NUM_STEPS = 3000  # of Adam
+_MOST_STEPS = 5000  # of L-BFGS
+_ENOUGH = 0.05  # gradient norm at which L-BFGS ends earlier; not what the claims call a minimum, which has no scale
+_STRONG = 100.0
+_PLACES = range(1, TRUE_RANK + 4)  # of singular values that are drawn
+_SCALES = (1.0, 0.3)
+_NUM_SHOWN = 10
+
+
+def cases() -> tuple[Case, ...]:
+    samples, both = RIDGES
+    return (
+        *grid(mean_over=[samples], scale=_SCALES, first_penalty=[_STRONG], seed=range(3)),
+        *grid(mean_over=[both], scale=_SCALES, first_penalty=[UNCHANGED], seed=range(1)),
+    )
+
+
+def latent_data(true_rank: int, scale: float, seed: int) -> Data:
+    """x = g(z) and y = h(z_1, .., z_k) for Gaussian z of 15 dimensions, g and h random networks of 100 ReLU units.
+
+    The paper does not say how g and h are scaled: here the entries of x have the deviation ``scale`` together, and
+    those of y the deviation 1.
+    """
+    import torch
+
+    from hessmap.datasets import Data
+
+    generator = torch.Generator().manual_seed(seed)
+
+    def shallow(inputs: Tensor) -> Tensor:
+        draw: dict[str, Any] = {"generator": generator, "dtype": torch.float64}
+        hidden = (inputs @ torch.randn(inputs.shape[1], 100, **draw) + torch.randn(100, **draw)).relu()
+        outputs: Tensor = hidden @ torch.randn(100, NUM_OUTPUTS, **draw)
+        centred = outputs - outputs.mean(0)
+        return centred / centred.std()
+
+    latent = torch.randn(_NUM_SAMPLES, _NUM_LATENT, generator=generator, dtype=torch.float64)
+    return Data(scale * shallow(latent), shallow(latent[:, :true_rank]))
+
+
+def measure(case: Case) -> dict[str, Any]:
+    import numpy as np
+
+    from hessmap.maps.functions import bottleneck_view
+    from hessmap_research.studies.function.middle_record import next_over_last
+    from hessmap_research.studies.function.quasi_newton import minimise
+    from hessmap_research.studies.function.regularised_network import regularised_network
+    from hessmap_research.studies.plotted_curves import four_digits
+
+    data, ridge = latent_data(TRUE_RANK, case["scale"], case["seed"]), RIDGES[case["mean_over"]]
+    widths = (NUM_OUTPUTS, *[_WIDTH] * (NUM_LAYERS - 1), NUM_OUTPUTS)
+    net = regularised_network(
+        widths,
+        data,
+        ridge=ridge,
+        learning_rate=2e-3,
+        num_steps=_NUM_STEPS,
+        seed=case["seed"],
+        first_penalty=case["first_penalty"],
+    )
+    end = minimise(net.model, data, ridge, num_steps=_MOST_STEPS, gradient_norm=_ENOUGH)
+    squared_norm = sum(float(part.detach().square().sum()) for part in net.model.parameters())
+    view = bottleneck_view(net.model, data.inputs)
+    hidden = view.layers[:-1]
+    values = np.array([layer.centred_singular_values[:_NUM_SHOWN] for layer in hidden])
+    middle = hidden[NUM_LAYERS // 2 - 1]
+    return {
+        "ranks": {
+            "centred": np.array([layer.centred_rank for layer in hidden]),
+            "uncentred": np.array([layer.rank for layer in hidden]),
+        },
+        "activation": {f"s_{place + 1}": four_digits(values[:, place]) for place in range(TRUE_RANK + 3)},
+        "weight": {
+            f"s_{place + 1}": four_digits(np.array([layer.weight_singular_values[place] for layer in view.layers]))
+            for place in range(TRUE_RANK + 3)
+        },
+        "nonlinearity": four_digits(np.array([layer.nonlinearity or 0.0 for layer in hidden])),
+        "middle": {
+            "rank": middle.centred_rank,
+            "uncentred": middle.rank,
+            "next_over_last": next_over_last(middle.centred_singular_values, TRUE_RANK),
+            "nonlinearity": middle.nonlinearity or 0.0,
+        },
+        "split": _split(net.model, [layer.centred_rank for layer in hidden]),
+        "cost_per_layer": squared_norm / NUM_LAYERS,
+        "risk": end.objective - ridge * squared_norm,
+        "descent": {"objective": net.objectives[-1], "gradient_norm": net.gradient_norm},
+        **end._asdict(),
+    }
+
+
+def _split(model: Any, ranks: Sequence[int]) -> dict[str, Any]:
+    """Where the bottleneck begins and ends, and what each part costs."""
+    from hessmap.theory.functions import norm_split
+
+    layers = [leaf for leaf in model if hasattr(leaf, "weight")]
+    norms = [sum(float(part.detach().square().sum()) for part in leaf.parameters()) for leaf in layers]
+    split = norm_split(norms, ranks)
+    return {
+        "rank": split.rank,
+        "start": split.start,
+        "end": split.end,
+        "before": split.before,
+        "inside": split.inside,
+        "behind": split.behind,
+        "inside_per_layer": split.inside_per_layer or 0.0,
+        "above_rank": split.above_rank,
+    }
+
+
+def _panel(title: str, group: str, label: str) -> Lines:
+    """Of the paper's penalty and the first seed, a panel for each deviation of inputs."""
+    return Lines(
+        title=title,
+        where={"mean_over": next(iter(RIDGES)), "first_penalty": _STRONG, "seed": 0},
+        facet="scale",
+        x=INDEX,
+        series=tuple(
+            Series(f"$s_{place}$", line=f"{group}.s_{place}", points=f"{group}.s_{place}") for place in _PLACES
+        ),
+        x_label="layer",
+        y_label=label,
+        y_scale="log" if group == "activation" else "linear",
+        marks=(Mark("split.start", "bottleneck from"), Mark("split.end", "to")),
+    )
+
+
+STUDY = Study(
+    name="function/published-setting",
+    question="Does a network of the paper's size find the rank of its function, at the cost that the paper prints?",
+    reference="Jacot 2023, Figure 1 and the split of the norm in section 4",
+    cases=cases(),
+    version=3,
+    measure=measure,
+    claims=claims,
+    seconds=lambda case: 130.0,
+    view=View(
+        figures=tuple(
+            _panel(title, group, label)
+            for title, group, label in (
+                ("activations", "activation", "singular value, centred"),
+                ("weights", "weight", "singular value"),
+            )
+        ),
+        panels_in_a_row=2,
+        table=(
+            "mean_over",
+            Column("scale", "deviation of inputs"),
+            Column("first_penalty", "penalty at first"),
+            "seed",
+            Column("middle.rank", "rank, middle", ".3g"),
+            Column("middle.uncentred", "uncentred", ".3g"),
+            Column("middle.next_over_last", "s_5 / s_4", ".3f"),
+            Column("middle.nonlinearity", "nonlinearity", ".3f"),
+            Column("split.start", "bottleneck from", ".3g"),
+            Column("split.end", "to", ".3g"),
+            Column("split.inside_per_layer", "a layer inside", ".2f"),
+            Column("split.above_rank", "||W||^2 - kL", ".1f"),
+            Column("cost_per_layer", "||W||^2 / L", ".2f"),
+            Column("risk", "", ".3f"),
+            Column("objective", "", ".4f"),
+            Column("descent.objective", "by descent alone", ".3f"),
+            Column("least_gradient_norm", "least gradient", ".3f"),
+            Column("gradient_norm", "gradient", ".3f"),
+        ),
+    ),
+    answered=Answer(
+        "It depends: rank 4 for inputs of deviation 0.3, 5 for deviation 1; at the two minima that were reached, one"
+        " training each, the norm is 7.81 and 8.63 a layer and not 6.",
+        num_claims=16,
+        fails=(
+            "middle-rank-samples-and-outputs-1-0",
+            "cost-samples-and-outputs-1-0",
+            "layer-costs-rank-samples-and-outputs-1-0",
+            "cost-samples-and-outputs-0-3",
+            "layer-costs-rank-samples-and-outputs-0-3",
+        ),
+        inconclusive=(
+            "middle-rank-samples-1-0",
+            "cost-samples-1-0",
+            "layer-costs-rank-samples-1-0",
+            "cost-samples-0-3",
+            "layer-costs-rank-samples-0-3",
+        ),
+    ),
+)

@@ -1,0 +1,73 @@
+"""The printed formulas: right where they are said to be, wrong where exact arithmetic says so."""
+
+import pytest
+from exact_oracle import generic_hessians, rank
+from hypothesis import given
+from hypothesis import strategies as st
+from rank_settings import architectures
+
+from hessmap.errors import InvalidInput
+from hessmap.theory.fully_connected import linear, linear_with_bias
+from hessmap_research.formulas import printed_fully_connected as printed_formulas
+
+
+@st.composite
+def full_rank_settings(draw):
+    widths = draw(architectures(max_width=50, max_layers=6))
+    return widths, draw(st.integers(0, widths[0]))
+
+
+@given(full_rank_settings())
+def test_fact_7_is_right_for_a_generic_residual(case):
+    widths, input_rank = case
+    generic = linear.generic_residual_rank(input_rank, widths[-1])
+    assert printed_formulas.fact_7(widths, input_rank) == linear.loss_rank(widths, input_rank, generic)
+
+
+@given(full_rank_settings())
+def test_fact_13_and_section_s7_3_are_right_without_bottleneck(case):
+    widths, input_rank = case
+    generic = min(input_rank + 1, widths[-1])
+    wide = (widths[0], *(width + generic for width in widths[1:-1]), widths[-1])
+    assert printed_formulas.fact_13(wide, input_rank) == linear_with_bias.loss_rank(wide, input_rank, generic)
+    if len(wide) > 2:
+        functional = linear_with_bias.functional_rank(wide, input_rank, generic)
+        assert printed_formulas.section_s7_3_functional_rank(wide, input_rank) == functional
+
+
+@given(st.integers(1, 50), st.integers(1, 50), st.integers(1, 50), st.data())
+def test_section_s7_2_is_right_with_and_without_bottleneck(inputs, hidden, outputs, data):
+    widths, input_rank = (inputs, hidden, outputs), data.draw(st.integers(0, inputs))
+    generic = min(input_rank + 1, outputs)
+    loss = linear_with_bias.loss_rank(widths, input_rank, generic)
+    functional = linear_with_bias.functional_rank(widths, input_rank, generic)
+    assert printed_formulas.section_s7_2_loss_rank(widths, input_rank) == loss
+    assert printed_formulas.section_s7_2_functional_rank(widths, input_rank) == functional
+
+
+def test_fact_7_fails_for_a_residual_of_low_rank():
+    assert rank(generic_hessians((6, 5, 4), residual_rank=1).loss) == 33
+    assert printed_formulas.fact_7((6, 5, 4), 6) == 48
+    assert printed_formulas.fact_7((6, 5, 4), 6, 1) == 18
+
+
+def test_fact_13_and_section_s7_3_fail_with_a_bottleneck():
+    assert rank(generic_hessians((5, 1, 3), bias=True).loss) == 12
+    assert printed_formulas.fact_13((5, 1, 3), 5) == 10
+    assert rank(generic_hessians((2, 1, 3, 3), bias=True).functional) == 16
+    assert printed_formulas.section_s7_3_functional_rank((2, 1, 3, 3), 2) == 12
+
+
+def test_theorem_12_and_section_s7_2_fail_for_inputs_on_a_hyperplane_that_misses_the_origin():
+    found = generic_hessians((3, 4, 2), bias=True, input_rank=2, centred_input_rank=1, num_samples=2)
+    assert found.ranks() == (4, 16, 18)
+    assert printed_formulas.theorem_12((3, 4, 2), 2) == 6
+    assert printed_formulas.section_s7_2_loss_rank((3, 4, 2), 2) == 20
+    constant = generic_hessians((2, 3, 2), bias=True, input_rank=1, centred_input_rank=0)
+    assert rank(constant.functional) == 6
+    assert printed_formulas.section_s7_2_functional_rank((2, 3, 2), 1) == 12
+
+
+def test_section_s7_2_refuses_deeper_networks():
+    with pytest.raises(InvalidInput, match=r"one hidden layer; widths are \(3, 4, 4, 2\)\. Use fact_13"):
+        printed_formulas.section_s7_2_loss_rank((3, 4, 4, 2), 3)

@@ -1,0 +1,159 @@
+"""The program: its commands under one roof, errors in one sentence, threads that leave busy cores alone."""
+
+from __future__ import annotations
+
+import os
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+
+from hessmap.cli import certify, data, function, predict
+from hessmap.cli.extensions import add_commands_of_packages
+from hessmap.cli.learning import learning_app
+from hessmap.cli.map import map_app
+from hessmap.cli.track import track_app
+from hessmap.errors import HessmapError, sentence
+
+_EXAMPLES = """
+[bold]Examples[/bold]
+
+  hessmap map                                 [dim]# a small network on digits[/dim]\n
+  hessmap map my_models:net --data my_data:train\n
+  hessmap map compare run1 run3               [dim]# what changed, layer by layer[/dim]\n
+  hessmap track show run1 --figure run1.png   [dim]# curvature along a training[/dim]\n
+  hessmap predict 64-30-20-10 --input-rank 61 [dim]# from integers alone[/dim]\n
+  hessmap certify                             [dim]# a bound on unseen errors[/dim]\n
+  hessmap function                            [dim]# the rank of its function[/dim]\n
+  hessmap learning exact 5-5-5 --rank 2       [dim]# volume of good weights[/dim]\n
+  hessmap study list                          [dim]# the papers' questions[/dim]\n
+  hessmap papers                              [dim]# items, and how far verified[/dim]\n
+  hessmap serve                               [dim]# all of it in a browser[/dim]\n
+  hessmap data                                [dim]# what is here, what is not[/dim]
+
+Every command has --help with examples of its own, and --json for programs.
+"""
+
+_HELP_OPTIONS = ["-h", "--help"]
+_THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+
+
+class Roof(TyperGroup):
+    """A group that turns an error of any command into one sentence; ``--debug`` shows the traceback.
+
+    The exit code is 2 for what hessmap refuses, and 1 for what nobody foresaw: a mistake of hessmap, or an error of
+    the user's own model or data.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        for command in _commands_below(self):
+            _hide_types_of_flags(command.get_params(typer.Context(command, help_option_names=_HELP_OPTIONS)))
+
+    def get_params(self, ctx: Any) -> Any:
+        parameters = super().get_params(ctx)
+        _hide_types_of_flags(parameters)
+        return parameters
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except Exception as error:
+            is_for_typer = hasattr(error, "exit_code") or isinstance(error, typer.Abort | BrokenPipeError)
+            if is_for_typer or ctx.params.get("debug"):
+                raise
+            is_refusal = isinstance(error, HessmapError)
+            typer.echo(f"hessmap: {error if is_refusal else _unforeseen_error_text(error)}", err=True)
+            raise typer.Exit(2 if is_refusal else 1) from error
+
+
+def _commands_below(group: Any) -> Iterator[Any]:
+    for command in getattr(group, "commands", {}).values():
+        yield command
+        yield from _commands_below(command)
+
+
+def _hide_types_of_flags(parameters: Any) -> None:
+    """Help shows no type for options without a value."""
+    for parameter in parameters:
+        if getattr(parameter, "is_flag", False):
+            parameter.metavar = ""
+
+
+def _unforeseen_error_text(error: Exception) -> str:
+    """What was raised and where, in one line: by code of the user's own that was called, else by hessmap."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if _is_users(Path(frame.filename))]
+    place = (own or frames)[-1]
+    must = "code of your own must run without an error" if own else "hessmap must not fail like this"
+    text = " ".join(str(error).split()) or "no message"
+    got = f"{type(error).__name__}: {text} ({Path(place.filename).name}, line {place.lineno})"
+    return sentence(must, got, "hessmap --debug with the same words shows the traceback")
+
+
+def _is_users(file: Path) -> bool:
+    """Whether a file lies in the current folder, and not among what is installed."""
+    is_installed = file.is_relative_to(Path(__file__).parents[2]) or "site-packages" in file.parts
+    return file.is_relative_to(Path.cwd()) and not is_installed
+
+
+app = typer.Typer(
+    name="hessmap",
+    cls=Roof,
+    help="Map the curvature of a neural network: [bold]predict[/bold] the ranks of its Hessians from the "
+    "architecture, [bold]measure[/bold] them on a model and data, explain them layer by layer.",
+    epilog=_EXAMPLES,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": _HELP_OPTIONS},
+)
+app.add_typer(map_app)
+app.add_typer(track_app)
+app.command("predict", epilog=predict.EXAMPLES)(predict.predict)
+app.command("certify", epilog=certify.EXAMPLES)(certify.certify)
+app.command("function", epilog=function.EXAMPLES)(function.function)
+app.add_typer(learning_app)
+app.command("data", epilog=data.EXAMPLES)(data.data)
+add_commands_of_packages(app)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"hessmap {version('hessmap')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: bool = typer.Option(
+        False, "--version", callback=_show_version, is_eager=True, help="Print the version and leave."
+    ),
+    debug: bool = typer.Option(False, "--debug", help="Show the whole traceback of an error."),
+) -> None:
+    pass
+
+
+def main() -> None:
+    """The ``hessmap`` program."""
+    leave_busy_cores_alone()
+    app()
+
+
+def leave_busy_cores_alone() -> None:
+    """Limit the threads to the cores that are free, before the libraries that read the limit are loaded.
+
+    Threads of OpenBLAS wait for each other by spinning: on two cores that others keep busy, eigenvalues with two
+    threads took ten times as long as with one. Whoever sets one of the variables decides alone.
+    """
+    if not hasattr(os, "getloadavg") or any(name in os.environ for name in _THREAD_VARIABLES):
+        return
+    num_cores = os.cpu_count() or 1
+    num_free = max(1, num_cores - round(os.getloadavg()[0]))
+    if num_free < num_cores:
+        os.environ.update(dict.fromkeys(_THREAD_VARIABLES, str(num_free)))

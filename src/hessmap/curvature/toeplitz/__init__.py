@@ -1,6 +1,0 @@
-"""Convolutions as matrices: what a layer does to flattened inputs, and how its weights enter."""
-
-from hessmap.curvature.toeplitz.layer import ToeplitzLayer
-from hessmap.curvature.toeplitz.of_module import WITH_MATRIX, toeplitz_layer
-
-__all__ = ["WITH_MATRIX", "ToeplitzLayer", "toeplitz_layer"]

@@ -1,0 +1,138 @@
+"""What is measured of one layer: eigenspaces, factors, and how well the factors explain the layer's Hessian."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hessmap.records.provenance import Provenance
+from hessmap.records.record import Record
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class OverlapCurve(Record):
+    """Overlap of the leading k-dimensional spaces of two bases, ``values[k - 1]`` for k = 1, 2, ..
+
+    ``chance[k - 1]`` is what random spaces have on average, k / size.
+    """
+
+    values: Floats
+    chance: Floats
+    size: int
+    orthonormality_error: float
+
+    def at(self, dimension: int) -> float:
+        return float(self.values[dimension - 1])
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class OverlapSummary(Record):
+    """The overlap curves of all pairs among some models: their mean, spread (standard deviation) and extremes.
+
+    ``peak`` is the dimension where the mean is largest among those below half of the size.
+    """
+
+    mean: Floats
+    spread: Floats
+    lowest: Floats
+    highest: Floats
+    chance: Floats
+    num_models: int
+    num_pairs: int
+    size: int
+    peak: int
+    summary_fields: ClassVar[tuple[str, ...]] = ("mean", "spread", "num_pairs", "peak", "size")
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class KroneckerFit(Record):
+    """How far a Kronecker product is from the true layer Hessian.
+
+    Errors are ||K - H|| / ||H||. The Frobenius one rests on a trace estimate of what the top eigenvalues leave:
+    ``frobenius_standard_error`` is its doubt (0 where it was summed exactly). ``overlap[k - 1]`` compares the top k
+    eigenvectors with the true ones.
+    """
+
+    spectral_error: float
+    frobenius_error: float
+    frobenius_standard_error: float
+    eigenvalues: Floats
+    overlap: Floats
+    summary_fields: ClassVar[tuple[str, ...]] = ("spectral_error", "frobenius_error", "eigenvalues", "overlap")
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class DecouplingMeasurement(Record):
+    """The true layer Hessian beside E[M] (x) E[x x^T] and beside the best Kronecker product there is.
+
+    What the best one misses too, any Kronecker product misses; the rest comes from taking the two means.
+    """
+
+    layer: str
+    eigenvalues: Floats
+    expectation: KroneckerFit
+    best: KroneckerFit
+    best_converged: bool
+    eigenpairs_converged: bool
+    num_samples: int
+    size: int
+    provenance: Provenance | None = field(default=None, compare=False)
+    summary_fields: ClassVar[tuple[str, ...]] = ("layer", "eigenvalues", "expectation", "best", "size")
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class AutocorrelationMeasurement(Record):
+    """How close E[x x^T] is to a multiple of E[x] E[x]^T.
+
+    ``squared_cosine`` is (v_1 . E[x] / ||E[x]||)^2, ``eigenvalue_ratio`` is lambda_1 / lambda_2, and ``ratio_bound``
+    what that is at least: ||E[x]||^2 / ||Cov x||. For a convolution E[x] is the first left singular vector of E[X].
+    """
+
+    squared_cosine: float
+    eigenvalue_ratio: float
+    ratio_bound: float
+    eigenvalues: Floats
+    mean_norm: float
+    summary_fields: ClassVar[tuple[str, ...]] = ("squared_cosine", "eigenvalue_ratio", "ratio_bound")
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class OutlierMeasurement(Record):
+    """Whether c - 1 eigenvalues stand out for c classes.
+
+    ``ratio`` is lambda_{c-1} / lambda_c (inf if lambda_c is zero to rounding). ``num_outliers`` is where consecutive
+    eigenvalues fall by the largest factor, ``largest_ratio``, among the first 3 c. ``share`` is the positive part of
+    the first c - 1 over the sum of the magnitudes of all.
+    """
+
+    num_classes: int
+    ratio: float
+    num_outliers: int
+    largest_ratio: float
+    share: float
+    eigenvalues: Floats
+    summary_fields: ClassVar[tuple[str, ...]] = ("num_classes", "ratio", "num_outliers", "largest_ratio", "share")
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ClusterMeasurement(Record):
+    """How the mean logit gradients of c classes and c logits cluster.
+
+    ``by_logit`` and ``by_class`` are variances between the cluster centres over variances within the clusters, all
+    clusters together; ``of_each_logit`` and ``of_each_class`` the distance of each centre from the overall mean over
+    the spread of its own cluster, both squared. ``explained`` is the share of E[sum_j g_j g_j^T] that the class means
+    hold; the rest is variance within classes.
+    """
+
+    by_logit: float
+    by_class: float
+    of_each_logit: Floats
+    of_each_class: Floats
+    explained: float
+    num_classes: int
+    summary_fields: ClassVar[tuple[str, ...]] = ("by_logit", "by_class", "explained", "num_classes")

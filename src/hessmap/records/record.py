@@ -1,0 +1,167 @@
+"""The base of every result: frozen, comparable, readable, and JSON both ways."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+
+from hessmap.errors import HessmapError, InvalidInput, sentence, unknown_name
+from hessmap.records.field_types import require_field_types
+from hessmap.records.frames import frame
+from hessmap.records.html_tables import html_facts
+from hessmap.records.pictures import plot
+from hessmap.records.strict_json import parsed_json, plain, restored_value
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_RECORDS: dict[str, type[Record]] = {}
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class Record:
+    """A frozen result. Subclasses are ``@dataclass(frozen=True, eq=False, repr=False)``.
+
+    Equality compares every field marked ``compare`` (the default), arrays element by element; provenance fields
+    are declared with ``field(compare=False)`` because two equal results may be found at different times.
+    """
+
+    summary_fields: ClassVar[tuple[str, ...]] = ()
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        _RECORDS[cls.__name__] = cls
+
+    def __eq__(self, other: object) -> bool:
+        if type(other) is not type(self):
+            return NotImplemented
+        return all(
+            _equal(getattr(self, field.name), getattr(other, field.name))
+            for field in dataclasses.fields(self)
+            if field.compare
+        )
+
+    def __hash__(self) -> int:
+        return hash(_key(plain(type(self).__name__, self, compared_fields)))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Dictionaries, lists, numbers and strings of strict JSON."""
+        made: dict[str, Any] = plain(type(self).__name__, self, all_fields)
+        return made
+
+    def to_json(self, indent: int | None = None) -> str:
+        return json.dumps(self.to_dict(), indent=indent, allow_nan=False)
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Self:
+        name = data.get("record") if isinstance(data, dict) else None
+        if not isinstance(name, str) or name not in _RECORDS:
+            raise unknown_name("record", name, sorted(_RECORDS))
+        try:
+            record = restored_value(data, _record_of)
+        except HessmapError:
+            raise
+        except Exception as error:  # of the fields' own checks, which expect the values of a record
+            got = f"{type(error).__name__}: {error}"
+            raise InvalidInput(sentence(f"the JSON must hold the fields of a {name}", got)) from error
+        if not isinstance(record, cls):
+            raise InvalidInput(sentence(f"the JSON must hold a {cls.__name__}", f"it holds a {name}"))
+        return record
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        return cls.from_dict(parsed_json(text, "a record is read from JSON"))
+
+    def plot(self, which: str | None = None, **options: Any) -> Figure:
+        """The picture of this record, as a matplotlib figure; ``which`` names one where there are several."""
+        return plot(self, which, **options)
+
+    def to_frame(self) -> Any:
+        """The record as a ``pandas.DataFrame``: see ``hessmap.records.frames``."""
+        return frame(self)
+
+    def table_rows(self) -> tuple[Record, ...] | None:
+        """The records that are the rows of its table: those of the first tuple of them; None where there is none."""
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if isinstance(value, tuple) and value and all(isinstance(item, Record) for item in value):
+                return value
+        return None
+
+    def rows(self) -> list[tuple[str, str]]:
+        """Name and value, as the two readable forms show them."""
+        names = self.summary_fields or tuple(field.name for field in dataclasses.fields(self) if field.compare)
+        return [(name.replace("_", " "), _readable(getattr(self, name))) for name in names]
+
+    def __repr__(self) -> str:
+        body = ", ".join(f"{name}: {value}" for name, value in self.rows())
+        return f"{type(self).__name__}({body})"
+
+    def _repr_html_(self) -> str:
+        return html_facts(type(self).__name__, self.rows())
+
+
+def _equal(left: Any, right: Any) -> bool:
+    if isinstance(left, np.ndarray) or isinstance(right, np.ndarray):
+        return bool(np.array_equal(left, right))
+    if isinstance(left, tuple) and isinstance(right, tuple):
+        return len(left) == len(right) and all(map(_equal, left, right))
+    return bool(left == right)
+
+
+def _key(value: Any) -> Any:
+    """Something hashable that is equal for equal values: 1 and 1.0, 0.0 and -0.0, arrays of other number formats."""
+    if isinstance(value, dict):
+        return tuple((name, _key(item)) for name, item in sorted(value.items()) if name != "dtype")
+    return tuple(map(_key, value)) if isinstance(value, list) else value
+
+
+def all_fields(value: object) -> dict[str, Any] | None:
+    """The fields of a record by name, with its own name under ``"record"``; None for anything else."""
+    return _fields_by_name(value, dataclasses.fields(value)) if isinstance(value, Record) else None
+
+
+def compared_fields(value: object) -> dict[str, Any] | None:
+    """The same for the fields that make two records equal: without the moment and the machine of its provenance."""
+    if not isinstance(value, Record):
+        return None
+    return _fields_by_name(value, tuple(field for field in dataclasses.fields(value) if field.compare))
+
+
+def _fields_by_name(record: Record, fields: tuple[dataclasses.Field[Any], ...]) -> dict[str, Any]:
+    return {"record": type(record).__name__, **{field.name: getattr(record, field.name) for field in fields}}
+
+
+def typed_fields(fields: dict[str, Any]) -> dict[str, Any]:
+    """The fields as they are; where they are those of a record, each must be of its type."""
+    _kind_of(fields)
+    return fields
+
+
+def _record_of(fields: dict[str, Any]) -> Any:
+    """The record of these fields; the fields as they are where they are those of no record."""
+    kind = _kind_of(fields)
+    return fields if kind is None else kind(**{name: value for name, value in fields.items() if name != "record"})
+
+
+def _kind_of(fields: dict[str, Any]) -> type[Record] | None:
+    """The record that a dictionary is of, whose fields must be of their types; None where it is of no record."""
+    kind = _RECORDS.get(str(fields.get("record")))
+    if kind is not None:
+        require_field_types(kind, fields)
+    return kind
+
+
+def _readable(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    if isinstance(value, np.ndarray):
+        if value.size == 0:
+            return "empty"
+        if value.dtype.kind in "fiu" and value.size > 4:
+            return f"{value.size} values from {value.max():.4g} down to {value.min():.4g}"
+        return np.array2string(value, precision=4)
+    return str(value)

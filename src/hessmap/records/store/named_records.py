@@ -1,0 +1,278 @@
+"""Maps and tracks of curvature in the store, each under a name of its own; a track is written point by point."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import asdict, dataclass
+from itertools import count
+from typing import Any, Literal, TypeVar
+
+from hessmap.errors import InvalidInput, require, sentence, short_text, unknown_name
+from hessmap.records import Provenance
+from hessmap.records.encoding import decode, encode
+from hessmap.records.maps import CurvatureMap
+from hessmap.records.store.file import StoreError, store_content
+from hessmap.records.store.map_options import MapOptions
+from hessmap.records.store.store import Store, typed
+from hessmap.records.tracks import CurvatureTrack, TrackPoint
+
+Kind = Literal["map", "track"]
+Summary = TypeVar("Summary", "MapSummary", "TrackSummary")
+
+
+@dataclass(frozen=True)
+class MapSummary:
+    """What the store says of a map without reading its record.
+
+    ``risk`` is None where it is not a number, ``options`` where the map was not made by ``hessmap map``.
+    """
+
+    name: str
+    created: str
+    title: str
+    network: str
+    loss: str
+    num_parameters: int
+    num_samples: int
+    risk: float | None
+    data_hash: str
+    options: MapOptions | None
+
+    @property
+    def command(self) -> str:
+        """The command that makes the map again; empty where there is none."""
+        return "" if self.options is None else self.options.command
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields and the command, as JSON has them."""
+        return asdict(self) | {"command": self.command}
+
+
+@dataclass(frozen=True)
+class StoredMap:
+    """A map under its name, and the options of ``hessmap map`` that made it (None where Python did)."""
+
+    name: str
+    options: MapOptions | None
+    record: CurvatureMap
+
+    @property
+    def command(self) -> str:
+        """The command that makes the map again; empty where there is none."""
+        return "" if self.options is None else self.options.command
+
+
+@dataclass(frozen=True)
+class TrackSummary:
+    """What the store says of a track without reading its points."""
+
+    name: str
+    created: str
+    network: str
+    loss: str
+    part: str
+    num_parameters: int
+    num_samples: int
+    num_points: int
+    last_step: int | None
+    share: float | None
+    seconds: float
+    spent: float
+
+
+def free_name(store: Store, kind: Kind, wanted: str) -> str:
+    """The wanted name where no map or track has it, else the wanted one with the first number that is free."""
+    taken = {name for (name,) in store.execute(f"SELECT name FROM {kind}")}
+    names = (wanted if number == 1 else f"{wanted}-{number}" for number in count(1))
+    return next(name for name in names if name not in taken)
+
+
+def add_map(
+    store: Store, name: str, made: CurvatureMap, options: MapOptions | None = None, replace: bool = False
+) -> None:
+    """Store a map under a name.
+
+    Args:
+        store: The open store.
+        name: The name, which must be free unless ``replace``.
+        made: The map.
+        options: The options of ``hessmap map`` by which its problem can be made again; None where there are none.
+        replace: Put it in the place of a stored map of this name.
+
+    Raises:
+        InvalidInput: If the name is taken, or the options are not ``MapOptions``.
+    """
+    is_known = options is None or isinstance(options, MapOptions)
+    require(is_known, "the options of a map must be MapOptions or None", f"got {short_text(options)}")
+    network, origin = made.network, made.provenance
+    with store.transaction():
+        if replace:
+            store.execute("DELETE FROM map WHERE name = ?", (name,))
+        require_free_map(store, name)
+        values = (
+            name,
+            origin.created if origin and origin.created else _now(),
+            made.title,
+            network.description,
+            network.loss,
+            network.num_parameters,
+            network.num_samples,
+            network.risk,
+            (origin.data_hash if origin else None) or "",
+            None if options is None else options.to_json(),
+            made.to_json(),
+            _provenance_id(store, origin),
+        )
+        store.execute(f"INSERT INTO map ({_MAP}, record, provenance_id) VALUES ({_places(values)})", values)
+
+
+def require_free_map(store: Store, name: str) -> None:
+    """Refuse a name under which a map is stored."""
+    taken = store.execute("SELECT created FROM map WHERE name = ?", (name,))
+    if taken:
+        got, remedy = f"{store.path} has {name!r} of {taken[0][0]}", "Choose another name, or give --replace"
+        raise InvalidInput(sentence("a map must have a name of its own", got, remedy))
+
+
+def map_summaries(store: Store, name: str | None = None, refused: list[str] | None = None) -> tuple[MapSummary, ...]:
+    """The maps of a store, in the order in which they were stored; no record is read.
+
+    Args:
+        store: The open store.
+        name: The one of this name alone; none where there is none.
+        refused: Takes a sentence for each map that cannot be read; without it the first one is an error.
+
+    Raises:
+        StoreError: If one cannot be read and ``refused`` is None.
+    """
+    found = store.execute(f"SELECT {_MAP} FROM map WHERE ?1 IS NULL OR name = ?1 ORDER BY id", (name,))
+    return _summaries(store, MapSummary, found, refused)
+
+
+def load_map(store: Store, name: str) -> StoredMap:
+    """The map of a name."""
+    found = store.execute("SELECT options, record FROM map WHERE name = ?", (name,))
+    if not found:
+        raise _not_stored(store, "map", name, "Run hessmap map")
+    ((options, record),) = found
+    with store_content(store.path, f"map {short_text(name)}: "):
+        return StoredMap(name, _options_of_text(options), CurvatureMap.from_json(record))
+
+
+def add_track(store: Store, made: CurvatureTrack) -> None:
+    """Store a track under its name, which must be free, with the points that it has."""
+    with store.transaction():
+        require_free_track(store, made.name)
+        columns = [getattr(made, column) for column in _TRACK.split(", ")[:-1]]
+        values = (*columns, encode(made.settings), _now(), _provenance_id(store, made.provenance))
+        store.execute(f"INSERT INTO track ({_TRACK}, created, provenance_id) VALUES ({_places(values)})", values)
+        for point in made.points:
+            _write_point(store, made.name, point)
+
+
+def add_point(store: Store, name: str, point: TrackPoint, seconds: float, spent: float) -> None:
+    """Store a point of a track, in the place of an earlier one of the same step, and the times up to it."""
+    with store.transaction():
+        _write_point(store, name, point)
+        set_times(store, name, seconds, spent)
+
+
+def set_times(store: Store, name: str, seconds: float, spent: float) -> None:
+    """Write how long a training was watched, and how much of it was spent on measuring."""
+    store.execute("UPDATE track SET seconds = ?, spent = ? WHERE name = ?", (seconds, spent, name))
+
+
+def drop_points(store: Store, name: str, from_step: int) -> None:
+    """Forget the points from a step on."""
+    store.execute(f"DELETE FROM track_point WHERE track_id = {_TRACK_ID} AND step >= ?", (name, from_step))
+
+
+def drop_track(store: Store, name: str) -> None:
+    """Forget a track and its points."""
+    store.execute("DELETE FROM track WHERE name = ?", (name,))
+
+
+def require_free_track(store: Store, name: str) -> None:
+    """Refuse a name under which a track is stored."""
+    taken = [track for track in track_summaries(store) if track.name == name]
+    if taken:
+        got = f"{store.path} has {name!r} with {taken[0].num_points} points, the last at step {taken[0].last_step}"
+        remedy = "Choose another name, or say resume=True to go on with it or replace=True to forget it"
+        raise InvalidInput(sentence("a track must have a name of its own", got, remedy))
+
+
+def track_summaries(store: Store, refused: list[str] | None = None) -> tuple[TrackSummary, ...]:
+    """Every track, in the order in which they were stored; no point is read. ``refused`` as for ``map_summaries``."""
+    columns = ", ".join(TrackSummary.__dataclass_fields__)
+    return _summaries(store, TrackSummary, store.execute(f"SELECT {columns} FROM tracks"), refused)
+
+
+def load_track(store: Store, name: str) -> CurvatureTrack:
+    """The track of a name with its points in the order of their steps."""
+    found = store.execute(f"SELECT {_TRACK} FROM track WHERE name = ?", (name,))
+    if not found:
+        raise _not_stored(store, "track", name, "hessmap.Tracker makes one")
+    head = dict(zip(_TRACK.split(", "), found[0], strict=True))
+    query = f"SELECT record FROM track_point WHERE track_id = {_TRACK_ID} ORDER BY step"
+    records = store.execute(query, (name,))
+    with store_content(store.path, f"track {short_text(name)}: "):
+        points = tuple(TrackPoint.from_json(record) for (record,) in records)
+        return typed(CurvatureTrack, head | {"settings": decode(head["settings"]), "points": points})
+
+
+def _summaries(
+    store: Store, kind: type[Summary], found: list[tuple[Any, ...]], refused: list[str] | None
+) -> tuple[Summary, ...]:
+    """One of a dataclass for each row, whose values must agree with its annotations; the first is the name."""
+    read: list[Summary] = []
+    for line in found:
+        fields = dict(zip(kind.__annotations__, line, strict=True))
+        try:
+            with store_content(store.path, f"{short_text(line[0])}: "):
+                if "options" in fields:
+                    fields["options"] = _options_of_text(fields["options"])
+                read.append(typed(kind, fields))
+        except StoreError as error:
+            if refused is None:
+                raise
+            refused.append(str(error))
+    return tuple(read)
+
+
+def _options_of_text(text: object) -> MapOptions | None:
+    return None if text is None else MapOptions.from_json(text)
+
+
+def _write_point(store: Store, name: str, point: TrackPoint) -> None:
+    store.execute(_ADD_POINT, (name, point.step, _now(), point.to_json()))
+
+
+def _provenance_id(store: Store, origin: Provenance | None) -> int:
+    """The line of the provenance in the store, written where it is new."""
+    content = {} if origin is None else {"dtype": origin.dtype, "versions": origin.versions}
+    return store.provenance_id(json.dumps(content, sort_keys=True, separators=(",", ":")))
+
+
+def _not_stored(store: Store, kind: Kind, name: str, remedy: str) -> InvalidInput:
+    known = [str(found) for (found,) in store.execute(f"SELECT name FROM {kind} ORDER BY id")]
+    if known:
+        return unknown_name(kind, name, known)
+    return InvalidInput(sentence(f"a {kind} must be stored before it is shown", f"{store.path} has none", remedy))
+
+
+def _places(values: tuple[object, ...]) -> str:
+    return ", ".join("?" for _ in values)
+
+
+def _now() -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+
+
+_MAP = "name, created, title, network, loss, num_parameters, num_samples, risk, data_hash, options"
+_TRACK = "name, network, loss, part, num_parameters, num_samples, data_hash, share, seconds, spent, settings"
+_TRACK_ID = "(SELECT id FROM track WHERE name = ?)"
+_ADD_POINT = f"""
+    INSERT INTO track_point (track_id, step, measured, record) VALUES ({_TRACK_ID}, ?, ?, ?)
+    ON CONFLICT (track_id, step) DO UPDATE SET measured = excluded.measured, record = excluded.record
+"""

@@ -1,0 +1,250 @@
+"""The curvature of a whole network in the numbers that are asked for first, exact or estimated, and what they took."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import inf
+from typing import ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hessmap.records.estimates import SharpnessMeasurement, SpectralEstimate, number_with_error, range_text
+from hessmap.records.record import Record
+from hessmap.records.spectra import EffectiveDimension, Spectrum
+
+Floats = NDArray[np.float64]
+NUM_EIGENVALUES = 10
+_NUM_POINTS = 512  # of the grid of a density
+_LINEAR_PART, _MOST_LINEAR = 1e-5, 1e-3  # of the largest magnitude: below it the scale of a density is linear
+DENSITY_WIDTH = 0.08  # of the smoothing, in units of asinh(eigenvalue / linear part): 8% of a large eigenvalue
+_MANY = 20_000  # eigenvalues; up to here each is smoothed by itself
+_BINS = 256  # to a width
+_LEAST_RANGE = 1e-290  # whose density is a number
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class DensityCurve(Record):
+    """A density of eigenvalues on a grid; it integrates to one over the eigenvalues.
+
+    The smoothing is a Gaussian of standard deviation ``width`` in asinh(eigenvalue / ``linear_part``): of ``width *
+    linear_part`` around zero, and of the part ``width`` of the eigenvalue far from it, so that outliers of any size
+    stay apart from the bulk. In older maps ``linear_part`` is 0, and the width is that of the eigenvalues themselves.
+
+    ``lower`` and ``upper`` are its pointwise band of the stated ``confidence`` over ``num_probes`` random probes; with
+    0 probes all eigenvalues are known, and the band is the curve.
+    """
+
+    grid: Floats
+    density: Floats
+    lower: Floats
+    upper: Floats
+    width: float
+    confidence: float
+    num_probes: int
+    size: int
+    linear_part: float = 0.0
+    summary_fields: ClassVar[tuple[str, ...]] = ("grid", "density", "width", "num_probes", "size")
+
+    @staticmethod
+    def of_eigenvalues(values: Floats) -> DensityCurve:
+        """Of all eigenvalues."""
+        scale = SymmetricLogScale.of(values)
+        places = scale.places(values)
+        grid = scale.grid(values)
+        density = smoothed_density(grid, *merged_nodes(places, DENSITY_WIDTH), DENSITY_WIDTH)
+        return scale.curve(grid, density, density, density, confidence=1.0, num_probes=0, size=len(values))
+
+
+@dataclass(frozen=True)
+class SymmetricLogScale:
+    """The scale on which densities are smoothed and drawn: linear up to ``linear_part``, logarithmic beyond.
+
+    The place of an eigenvalue is asinh(eigenvalue / linear_part).
+    """
+
+    linear_part: float
+
+    @classmethod
+    def of(cls, values: Floats, resolution: float = 0.0) -> Self:
+        """For values that are known to within ``resolution`` around zero."""
+        largest = max(float(np.abs(values).max()), _LEAST_RANGE)
+        return cls(max(_LINEAR_PART * largest, min(resolution, _MOST_LINEAR * largest)))
+
+    def places(self, values: Floats) -> Floats:
+        found: Floats = np.arcsinh(values / self.linear_part)
+        return found
+
+    def grid(self, values: Floats) -> Floats:
+        """Places from end to end of the values, and a little beyond."""
+        places = self.places(values)
+        return np.linspace(places.min() - 4 * DENSITY_WIDTH, places.max() + 4 * DENSITY_WIDTH, _NUM_POINTS)
+
+    def curve(
+        self,
+        grid: Floats,
+        density: Floats,
+        lower: Floats,
+        upper: Floats,
+        confidence: float,
+        num_probes: int,
+        size: int,
+    ) -> DensityCurve:
+        """From densities over places to those over eigenvalues."""
+        stretch = self.linear_part * np.cosh(grid)
+        return DensityCurve(
+            grid=self.linear_part * np.sinh(grid),
+            density=density / stretch,
+            lower=lower / stretch,
+            upper=upper / stretch,
+            width=DENSITY_WIDTH,
+            confidence=confidence,
+            num_probes=num_probes,
+            size=size,
+            linear_part=self.linear_part,
+        )
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class WholeCurvature(Record):
+    """The loss Hessian of a whole network: numbers with their errors, which are 0 where it was formed.
+
+    ``sharpness`` is its largest eigenvalue with 2 / it, the largest stable step of gradient descent; ``eigenvalues``
+    are the largest ones that were found, descending. ``negative_share`` is the part of the sum of the magnitudes of all
+    eigenvalues that negative ones hold. ``effective_dimension`` is that of the outer-product Hessian at
+    ``epsilon``, one over the number of samples (None where the loss has no such Hessian: ``gap`` says why).
+    """
+
+    sharpness: SharpnessMeasurement
+    eigenvalues: Floats
+    trace: SpectralEstimate
+    negative_share: SpectralEstimate
+    effective_dimension: SpectralEstimate | None
+    epsilon: float
+    density: DensityCurve
+    gap: str = ""
+
+    @classmethod
+    def of_spectrum(cls, loss: Spectrum, dimension: EffectiveDimension) -> Self:
+        """From all eigenvalues of H_L, and the effective dimension of H_o."""
+        values, size, largest = loss.eigenvalues, len(loss.eigenvalues), float(loss.eigenvalues[0])
+        magnitudes = float(np.abs(values).sum())
+        negative = float(-values[values < 0].sum()) / magnitudes if magnitudes > 0 else 0.0
+        return cls(
+            sharpness=SharpnessMeasurement(
+                value=largest,
+                residual=loss.eigenvalue_error or 0.0,
+                converged=loss.converged,
+                largest_stable_step=2 / largest if largest > 0 else inf,
+                num_products=0,
+                size=size,
+                seed=0,
+            ),
+            eigenvalues=values[:NUM_EIGENVALUES].copy(),
+            trace=SpectralEstimate.of_known("trace", float(values.sum()), size),
+            negative_share=SpectralEstimate.of_known("negative_share", negative, size),
+            effective_dimension=SpectralEstimate.of_known("effective_dimension", dimension.value, size),
+            epsilon=dimension.epsilon,
+            density=DensityCurve.of_eigenvalues(values),
+        )
+
+    @property
+    def sharpness_text(self) -> str:
+        """The largest eigenvalue with its residual, where that shows in four digits; a bound if it did not converge: a
+        Ritz value is never above the largest eigenvalue."""
+        found = self.sharpness
+        if not found.converged:
+            return f"at least {found.value:.3g} (not converged)"
+        residual = 0.0 if found.residual < 1e-4 * abs(found.value) else found.residual
+        return number_with_error(found.value, residual)
+
+    @property
+    def dimension_text(self) -> str:
+        """The effective dimension with its error, or the range that it is in; empty where there is none."""
+        found = self.effective_dimension
+        if found is None:
+            return ""
+        error = max(found.standard_error, found.method_error)
+        if error < abs(found.value) or error == 0:
+            return f"{found.value:,.0f}" + (f" (± {float(f'{error:.1g}'):,.0f})" if error >= 0.5 else "")
+        return range_text(*found.interval, "{:,.0f}")
+
+    def rows(self) -> list[tuple[str, str]]:
+        """Name and value for people, each with its error if it has one."""
+        found = self.sharpness
+        named = [
+            ("largest eigenvalue of H_L (sharpness)", self.sharpness_text),
+            ("largest stable step, 2 / sharpness", "any" if found.value <= 0 else f"{found.largest_stable_step:.4g}"),
+            ("trace of H_L", self.trace.with_error),
+            ("share of negative curvature", share_text(self.negative_share)),
+        ]
+        if self.effective_dimension is not None:
+            label = f"effective dimension of H_o at {self.epsilon:.2g}"
+            named.append((label, f"{self.dimension_text} of {self.effective_dimension.size:,}"))
+        return named
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class CurvatureSpread(Record):
+    """How unevenly the layers of a network are curved, by the mean entry of the diagonal of the outer-product Hessian.
+
+    ``ratio`` is that of the ``most`` curved layer over that of the ``least``; ``log_deviation`` the standard deviation
+    over the layers of its decimal logarithm. Zhang et al. (2024, "Why transformers need Adam: a Hessian perspective")
+    find that one step size serves blocks badly whose spectra differ much, as those of transformers do; they measure
+    the distance of whole spectra, of which this compares the means. Layers without curvature (``num_flat``) are left
+    out.
+    """
+
+    most: str
+    least: str
+    ratio: float
+    log_deviation: float
+    num_layers: int
+    num_flat: int
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class MapWork(Record):
+    """What making a map was expected to take, and took: products, bytes, seconds; ``limit`` is the time it was given.
+
+    Seconds do not count when maps are compared.
+    """
+
+    method: str
+    planned_products: int
+    num_products: int
+    num_bytes: int
+    limit: float | None
+    planned_seconds: float = field(compare=False)
+    seconds: float = field(compare=False)
+
+
+def share_text(share: SpectralEstimate) -> str:
+    """A share in percent with its error, that of the probes or of the quadrature, whichever is larger; the range that
+    it is in where the error is no less than the share."""
+    error = max(share.standard_error, share.method_error)
+    if error and error >= share.value:
+        return range_text(*share.interval, "{:.0%}")
+    return f"{share.value:.2%}" + (f" ± {error:.1%}" if error else "")
+
+
+def merged_nodes(values: Floats, width: float) -> tuple[Floats, Floats]:
+    """Nodes and weights for smoothing; many values count at the means of bins, and the curve moves by under 1e-4."""
+    if len(values) <= _MANY:
+        return values, np.full(len(values), 1 / len(values))
+    bins = np.unique(np.rint(values * (_BINS / width)), return_inverse=True)[1]
+    counts = np.bincount(bins)
+    return np.bincount(bins, values) / counts, counts / len(values)
+
+
+def smoothed_density(grid: Floats, nodes: Floats, weights: Floats, width: float) -> Floats:
+    """A sum of Gaussians on a grid."""
+    found: Floats = smoothed_kernels(grid, nodes, width) @ weights
+    return found
+
+
+def smoothed_kernels(grid: Floats, nodes: Floats, width: float) -> Floats:
+    """A Gaussian around each node, as columns."""
+    distances = (grid[:, None] - nodes[None, :]) / width
+    found: Floats = np.exp(-0.5 * np.square(distances)) / (width * np.sqrt(2 * np.pi))
+    return found

@@ -1,1 +1,0 @@
-"""The registry of the papers, shown: in the terminal, as a page with filters, and in the pages of ``docs/``."""
