@@ -71,9 +71,7 @@ def test_a_finished_training_is_not_repeated_and_can_be_lengthened(tmp_path):
 def test_a_checkpoint_of_another_training_is_refused_by_the_setting_that_differs(tmp_path):
     path = tmp_path / "state.pt"
     train(noisy(), MIXTURE, epochs=1, checkpoint=path)
-    with pytest.raises(
-        InvalidInput, match=r"learning_rate was 0\.05 and is 0\.1\. Use these settings"
-    ):
+    with pytest.raises(InvalidInput, match=r"learning_rate was 0\.05 and is 0\.1\. Use these settings"):
         train(noisy(), MIXTURE, epochs=2, learning_rate=0.1, checkpoint=path)
     with pytest.raises(InvalidInput, match="data was"):
         train(noisy(), gaussian_mixture(50, 4, num_classes=3, seed=5), epochs=2, checkpoint=path)
