@@ -121,6 +121,21 @@ def test_a_slow_stage_makes_the_next_one_smaller() -> None:
     assert budget.num_products == 8
 
 
+@pytest.mark.parametrize(
+    ("seconds", "first", "second"),
+    # 20 + 80 / 130 of the 40 beyond both floors; 20 / 30 of 12 seconds; what no stage can do without
+    [(200.0, 100, 60), (70.0, 44, 26), (30.0, 20, 10), (12.0, 8, 4), (3.0, 3, 2), (-5.0, 3, 2)],
+)
+def test_stages_get_their_floors_before_more_and_the_least_in_any_time(seconds: float, first: int, second: int) -> None:
+    """Between floors and caps the rest is shared in proportion to what is missing; below the floors these shrink."""
+    options = {"floors": {"one": 20, "two": 10}, "least": {"one": 3, "two": 2}}
+    clock = Clock()
+    budget = ProductBudget(seconds, {"one": 100, "two": 60}, 1.0, clock, **options)
+    assert budget.allowed_products("one") == first
+    clock.now = float(first)
+    assert budget.allowed_products("two") == second
+
+
 def test_a_plan_says_bytes_or_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hessmap.maps.curvature_map.plan.matmul_flops_per_second", lambda: 1e9)
     plan = MapPlan(1000, 100)

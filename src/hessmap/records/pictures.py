@@ -32,8 +32,8 @@ def plot(record: object, which: str | None = None, **options: object) -> Figure:
     ``options`` go to the function that draws it.
 
     >>> import numpy as np, hessmap as hm
-    >>> plot(hm.density_estimate(np.diag([3.0, 2.0, 1.0]), num_probes=2)).axes[0].get_xlabel()
-    'eigenvalue'
+    >>> plot(hm.density_estimate(np.diag([3.0, 2.0, 1.0]), num_probes=2)).axes[0].get_ylabel()
+    'density'
     """
     import_module("hessmap.views.plots")  # registers all pictures: the one way up, by name
     pictures = next((_PICTURES[_address(kind)] for kind in type(record).__mro__ if _address(kind) in _PICTURES), None)

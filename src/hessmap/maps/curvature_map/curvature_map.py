@@ -49,8 +49,10 @@ def curvature_map(
     Where three dense Hessians fit the memory and are expected to take no longer than ``seconds``, they are formed, in
     float64: everything is exact, and ranks stand beside what theory predicts of them. Else (or with ``dense=False``)
     all numbers are estimates from products with random vectors of ``seed``, with their errors, and the products are
-    planned so that the time suffices. ``seconds=None`` sets no limit; ``dense=True`` forms the Hessians in any case.
-    The plan is shown before the work starts where progress is shown.
+    planned so that the time suffices: the largest eigenvalues of the whole and of every layer come first. A number
+    that the products do not resolve is a range or a bound. ``seconds=None`` sets no limit; ``dense=True`` forms the
+    Hessians in any case. The plan is shown before the work starts where progress is shown. A part that fails, such as
+    the ranks of data that are no floating-point tensor, is reported with its reason, and the rest of the map stays.
 
     Where the model is a chain of linear layers with activations, its linear twin (same weights and data, no
     activations) is mapped too unless ``twin`` is False: the ranks of the twin are a theorem, and the measured
