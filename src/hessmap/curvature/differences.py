@@ -38,7 +38,7 @@ HIDDEN_LOSS_NOTE = (
     "slopes of the loss are not those of its values: it hides outputs from autograd (detach, no_grad, item); "
     "its derivatives are those that torch takes"
 )
-_MOST_OUTPUTS = 2**20  # of a batch, in the sum that is differentiated
+_MOST_OUTPUTS = 2**16  # of a batch, in the sum that is differentiated
 _SPREAD = 64  # samples over all of the data
 _FEWER = (8, 2)  # of which some have no kink within a step
 _PARTS = 4  # of a batch that a check of spread samples may take
