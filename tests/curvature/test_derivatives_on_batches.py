@@ -56,18 +56,17 @@ OPERATIONS = {
 class Marked(nn.Module):
     """Samples that are marked by a last feature of 7 take another way than all others."""
 
-    def __init__(self, way: Callable[[Tensor, Tensor], Tensor], cast: torch.dtype | None = None) -> None:
+    def __init__(self, way: Callable[[Tensor, Tensor], Tensor]) -> None:
         super().__init__()
         with torch.random.fork_rng():
             torch.manual_seed(0)
             self.first, self.last = nn.Linear(4, 6), nn.Linear(6, 3)
-        self.way, self.cast = way, cast
+        self.way = way
 
     def forward(self, inputs: Tensor) -> Tensor:
         mark = inputs[:, -1:] == 7.0
         hidden = self.first(torch.where(mark, inputs[:, :1], inputs))
-        found = self.last(self.way(hidden, mark.expand_as(hidden)))
-        return found if self.cast is None else found + 0.0 * inputs[:, :1].to(self.cast).to(inputs.dtype)
+        return self.last(self.way(hidden, mark.expand_as(hidden)))
 
 
 def marked(*places: int, count: int = COUNT) -> Tensor:
@@ -131,22 +130,51 @@ def test_what_one_sample_hides_is_said() -> None:
     assert HIDDEN_NOTE not in plain.notes
 
 
-@pytest.mark.parametrize(
-    ("name", "cast"),
-    [
-        *[(name, torch.float32) for name in OPERATIONS],
-        *[(name, torch.float16) for name in ("exp", "square")],
-        ("square", torch.bfloat16),
-    ],
-)
-def test_a_cast_does_not_switch_the_check_off(name: str, cast: torch.dtype) -> None:
-    """A whole layer hides its second derivative; in eight bits of bfloat16, differences tell only errors of 40 %."""
-    way = OPERATIONS[name]
-    model = Marked(lambda hidden, mark: way(hidden, torch.ones_like(mark)), cast)
-    problem = hm.Problem(model, "squared", INPUTS, TARGETS)
-    assert any("computes some of its values in" in note for note in problem.notes)
+CASTS: dict[str, Callable[[Tensor], Tensor]] = {
+    "float": lambda z: z.float(),
+    "half": lambda z: z.half(),
+    "bfloat16": lambda z: z.to(torch.bfloat16),
+    "keyword": lambda z: z.to(dtype=torch.float32),
+    "type": lambda z: z.type(torch.float32),
+    "softmax": lambda z: torch.softmax(z, 1, dtype=torch.float32),
+    "as another": lambda z: z.to(torch.zeros(1, dtype=torch.float32)),
+    "in place": lambda z: z.float().mul_(1.0),
+}
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+@pytest.mark.parametrize("cast", CASTS)
+def test_a_cast_does_not_switch_the_check_off(name: str, cast: str) -> None:
+    """On the way itself or beside it; a sample that is wrong is found among many others."""
+    way, rounded = OPERATIONS[name], CASTS[cast]
+    for is_beside in (True, False):
+
+        def cast_way(hidden: Tensor, mark: Tensor, is_beside: bool = is_beside) -> Tensor:
+            found = way(hidden, mark)
+            return found + 0.0 * rounded(hidden).to(hidden.dtype) if is_beside else rounded(found).to(hidden.dtype)
+
+        problem = hm.Problem(Marked(cast_way), "squared", marked(120), TARGETS)
+        assert any("computes some of its values in" in note for note in problem.notes)
+        with pytest.raises(UnsupportedNetwork, match="second derivatives must be those of the outputs"):
+            product(problem)
+        product(hm.Problem(Marked(cast_way), "squared", INPUTS, TARGETS))
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_a_model_that_needs_float32_is_checked_in_it(name: str) -> None:
+    """Its matrix is in float32: the cast before it cannot be left out. What is wrong everywhere is found."""
+    matrix = drawn(6, 6, seed=8).float() / 2
+
+    def way(hidden: Tensor, mark: Tensor, is_wrong: bool) -> Tensor:
+        narrow = hidden.float() @ matrix
+        return OPERATIONS[name](narrow, torch.full_like(mark, is_wrong)).to(hidden.dtype)
+
+    right, wrong = (Marked(lambda hidden, mark, w=is_wrong: way(hidden, mark, w)) for is_wrong in (False, True))
+    problem = hm.Problem(right, "squared", INPUTS, TARGETS)
+    product(problem)
+    assert HIDDEN_NOTE not in problem.notes
     with pytest.raises(UnsupportedNetwork, match="second derivatives must be those of the outputs"):
-        product(problem)
+        product(hm.Problem(wrong, "squared", INPUTS, TARGETS))
 
 
 @pytest.mark.parametrize("cast", [torch.float32, torch.float16, torch.bfloat16])
@@ -259,10 +287,16 @@ def test_batches_with_many_kinks_raise_no_alarm(name: str, dtype: torch.dtype, k
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("name", ["relu", "gelu"])
-def test_a_wrong_derivative_among_kinks_is_refused(name: str, dtype: torch.dtype) -> None:
+@pytest.mark.parametrize("cast", [None, torch.float32])
+def test_a_wrong_derivative_among_kinks_is_refused(name: str, dtype: torch.dtype, cast: torch.dtype | None) -> None:
     """In float32 every step meets kinks of some activations: a copy in float64 tells."""
     way = OPERATIONS["sine"]
-    model = Images(lambda z: KINKED[name](way(z, torch.ones_like(z, dtype=torch.bool))))
+
+    def activation(z: Tensor) -> Tensor:
+        found = KINKED[name](way(z, torch.ones_like(z, dtype=torch.bool)))
+        return found if cast is None else found.to(cast).to(z.dtype)
+
+    model = Images(activation)
     problem = hm.Problem(model, "cross_entropy", drawn(100, 1, 14, 14, seed=5), torch.arange(100) % 3, dtype=dtype)
     with pytest.raises(UnsupportedNetwork, match="second derivatives must be those of the outputs"):
         product(problem)

@@ -10,11 +10,13 @@ rounding decide nothing.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from hessmap.curvature.agreement import random_vector
 from hessmap.curvature.batch_graph import BatchGraph
@@ -22,9 +24,10 @@ from hessmap.curvature.error_origin import is_out_of_memory
 from hessmap.curvature.graph_memory import samples_in_use
 from hessmap.curvature.losses import FunctionLoss
 from hessmap.curvature.nested_tensors import move_to, take_rows
+from hessmap.curvature.operation_reader import Operation, tensors_among
 from hessmap.curvature.probing import require_separate_halves
 from hessmap.curvature.second_derivatives import twice_differentiable
-from hessmap.curvature.weight_access import HIDDEN_NOTE, computes_narrowly
+from hessmap.curvature.weight_access import HIDDEN_NOTE, NARROW, computes_narrowly
 from hessmap.curvature.weighted_samples import Batch
 from hessmap.errors import HessmapError, UnsupportedNetwork, sentence
 
@@ -35,11 +38,12 @@ HIDDEN_LOSS_NOTE = (
     "slopes of the loss are not those of its values: it hides outputs from autograd (detach, no_grad, item); "
     "its derivatives are those that torch takes"
 )
-_MOST_OUTPUTS = 2**20  # of a batch, in the sum that is differentiated
+_MOST_OUTPUTS = 2**16  # of a batch, in the sum that is differentiated
 _SPREAD = 64  # samples over all of the data
 _FEWER = (8, 2)  # of which some have no kink within a step
+_PARTS = 4  # of a batch that a check of spread samples may take
 _SPREAD_NARROWLY = 8  # in float32, whose steps meet kinks of a ReLU network on any sample
-_IN_DOUBLE = 16  # samples of a float32 problem that are checked in float64 then
+_IN_DOUBLE = 16  # samples at least of a float32 problem that are checked in float64 then
 _DOUBLE_BYTES = 64  # a parameter, of a copy in float64 and the vectors of its check
 
 
@@ -80,23 +84,70 @@ def require_true_derivatives(problem: Problem) -> None:
 
 def _require_true(problem: Problem) -> bool:
     size, is_known = samples_in_use(problem), _is_made_of_torch(problem)
-    is_precise = problem.dtype == torch.float64 and problem.narrowest_format is None
     batch = next(iter(problem.batches(size)))
-    is_whole = len(batch[1]) == problem.num_samples
-    told = False
-    if is_precise and not is_known:
-        told = _check(problem, batch)
-    if not (told and is_whole):
-        told = _check_some(problem, batch, min(size, _SPREAD if is_precise else _SPREAD_NARROWLY)) or told
-    if not told and problem.dtype == torch.float32:
-        _check_in_double(problem, min(size, _IN_DOUBLE))
-    if told and not is_precise and not is_known:
-        _check(problem, batch)
     if not is_known:
         require_separate_halves(problem, batch)
+    if _is_precise(problem, batch):
+        with _without_casts(problem):
+            told = not is_known and _check(problem, batch, torch.float64)
+            if not told or len(batch[1]) < problem.num_samples:  # also beyond the batch
+                count = min(_SPREAD, max(_FEWER[0], size // _PARTS))
+                _check_some(problem, batch, count, torch.float64)
+    else:
+        told = _check_some(problem, batch, min(_SPREAD_NARROWLY, size), problem.narrowest_format or problem.dtype)
+        if not told and problem.dtype == torch.float32:
+            _check_in_double(problem, min(size, _SPREAD, max(_IN_DOUBLE, size // _PARTS)))
+        if told and not is_known:
+            _check(problem, batch, problem.narrowest_format or problem.dtype)
     if isinstance(problem.loss, FunctionLoss):
         _check_loss(problem, batch)
     return True
+
+
+class _NoCasts(TorchFunctionMode):
+    """Operations that would round float64 tensors to a narrower format leave them in float64."""
+
+    def __torch_function__(
+        self, func: Operation, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if any(tensor.dtype == torch.float64 for tensor in tensors_among((args, kwargs))):
+            name = getattr(func, "__name__", "")
+            is_cast = name in ("float", "half", "bfloat16")
+            is_cast = is_cast or (name in ("to", "type_as") and any(map(_is_narrow, (*args[1:], *kwargs.values()))))
+            if is_cast:
+                return args[0].clone()
+            args = tuple(torch.float64 if _is_narrow_format(given) else given for given in args)
+            kwargs = {key: torch.float64 if _is_narrow_format(given) else given for key, given in kwargs.items()}
+        return func(*args, **kwargs)
+
+
+def _is_narrow_format(given: Any) -> bool:
+    return isinstance(given, torch.dtype) and given in NARROW
+
+
+def _is_narrow(given: Any) -> bool:
+    return _is_narrow_format(given.dtype if isinstance(given, Tensor) else given)
+
+
+def _without_casts(problem: Problem) -> AbstractContextManager[Any]:
+    return nullcontext() if problem.narrowest_format is None else _NoCasts()
+
+
+def _is_precise(problem: Problem, batch: Batch) -> bool:
+    """Whether differences in float64 can be had: the model computes in it, also where casts are left out."""
+    if problem.dtype != torch.float64:
+        return False
+    if problem.narrowest_format is None:
+        return True
+    few = take_rows(batch[0], slice(2))
+    try:
+        with _NoCasts():
+            return not computes_narrowly(lambda given: problem.forward(given, few), problem.named)
+    except (HessmapError, RuntimeError, TypeError, ValueError) as error:  # an operation that needs the narrower format
+        if is_out_of_memory(error):
+            raise
+        return False
 
 
 def _is_made_of_torch(problem: Problem) -> bool:
@@ -118,13 +169,13 @@ def _is_torch(name: str | None) -> bool:
     return name is not None and (name.startswith("torch.nn.") or name in ("torch", "torch._C._nn"))
 
 
-def _check_some(problem: Problem, batch: Batch, count: int) -> bool:
+def _check_some(problem: Problem, batch: Batch, count: int, number_format: torch.dtype) -> bool:
     """Samples spread over the data, and fewer of them until differences tell something."""
     if problem.samples.is_held:
         batch = problem.few_samples(count)
     for fewer in (count, *(size for size in _FEWER if size < count)):
         rows = torch.linspace(0, len(batch[1]) - 1, min(fewer, len(batch[1]))).long().to(problem.device)
-        if _check(problem, (take_rows(batch[0], rows), batch[1][rows], batch[2][rows])):
+        if _check(problem, (take_rows(batch[0], rows), batch[1][rows], batch[2][rows]), number_format):
             return True
     return False
 
@@ -133,23 +184,18 @@ def _check_in_double(problem: Problem, count: int) -> None:
     """A copy of a float32 problem in float64, on a few samples: with its steps, kinks are rarely met."""
     if _DOUBLE_BYTES * problem.num_parameters > problem.memory_budget:
         return
-    inputs, targets, weights = move_to(problem.few_samples(count), problem.device, torch.float64)
-    try:
-        twin = problem.in_double_precision()
-        if computes_narrowly(lambda given: twin.forward(given, inputs), twin.named):
-            return
-    except (HessmapError, RuntimeError, TypeError, ValueError) as error:  # it holds float32 tensors of its own
-        if is_out_of_memory(error):
-            raise
-        return
-    _check(twin, (inputs, targets, weights))
+    batch = move_to(problem.few_samples(count), problem.device, torch.float64)
+    twin = problem.in_double_precision()
+    if _is_precise(twin, batch):
+        with _without_casts(twin):
+            _check(twin, batch, torch.float64)
 
 
-def _check(problem: Problem, batch: Batch) -> bool:
+def _check(problem: Problem, batch: Batch, number_format: torch.dtype) -> bool:
     """Refuse second derivatives that differences contradict, and note first ones; whether they told something."""
     if HIDDEN_NOTE in problem.notes:  # then the second ones are not those of any function
         return True
-    line = _Line(problem, batch)
+    line = _Line(problem, batch, _TRUST[number_format])
     if line.is_true_once() is False:
         problem.add_note(HIDDEN_NOTE)
         return True
@@ -163,61 +209,62 @@ class _Line:
     """A random sum of outputs of some samples, along a random line of the parameters: the sum and its gradient, and
     what autograd finds for the derivatives of both along the line."""
 
-    def __init__(self, problem: Problem, batch: Batch) -> None:
-        self.problem, self.batch = problem, batch
-        self.trusts = _TRUST[problem.narrowest_format or problem.dtype]
+    def __init__(self, problem: Problem, batch: Batch, trusts: tuple[_Trust, ...]) -> None:
+        self.problem, self.batch, self.trusts = problem, batch, trusts
         self.direction = random_vector(problem.num_parameters, problem.dtype).to(problem.device)
         for name, row in _padding_rows(problem):  # torch takes them for constants
             problem.unflatten(self.direction)[name][row] = 0.0
         self.point_size = _size(problem.parameters)
-        self.gradient, total, self.value_size, self.image = self._derivatives()
-        self._sums: dict[float, float] = {0.0: total}
-
-    def _derivatives(self) -> tuple[Tensor, float, float, Tensor]:
-        """The gradient of the sum, the sum, the size of the outputs, and the derivative of the gradient."""
-        graph = BatchGraph(self.problem, self.batch, together=False, fast=False)
-        size = _norm(graph.outputs)
+        self._sums: dict[float, float] = {}
+        graph = BatchGraph(problem, batch, together=False)
+        self.value_size = _norm(graph.outputs)
         with torch.enable_grad():
-            total = self._sum(graph)
-            roots = graph.gradient(total)
+            roots = graph.gradient(self._noted_sum(graph, 0.0))
         graph.forget_outputs()
-        image = graph.flat_rows(graph.vjp(roots, graph.leaves, graph.split(self.direction[None])))[0]
-        return _joined(roots, graph), float(total.detach()), size, image
+        self.image = graph.flat_rows(graph.vjp(roots, graph.leaves, graph.split(self.direction[None])))[0]
+        self.gradient = _joined(roots, graph)
+        del roots, graph
+        # Of the first step, whose sums come with the gradients.
+        self._central = _central_difference(self._gradient_at, self.trusts[0].step * self.point_size)
 
     def is_true_once(self) -> bool | None:
         """Asked more sharply than the second derivative, so that what is hidden from both is not laid on it."""
         trust, found = self.trusts[0], torch.tensor(_dot(self.gradient, self.direction), dtype=torch.float64)
-
-        def value(place: float) -> Tensor:
-            return torch.tensor(self._value_at(place), dtype=torch.float64)
-
-        return _judged(found, _norm(self.gradient), value, self.value_size, self.point_size, trust, trust.once)
+        return _judged(found, _norm(self.gradient), self._sum_at, self.value_size, self.point_size, trust, trust.once)
 
     def is_true_twice(self) -> bool | None:
         sizes = _norm(self.image), self._gradient_at, _norm(self.gradient), self.point_size
         for trust in self.trusts:
-            found = _judged(self.image, *sizes, trust, trust.twice)
+            central = self._central if trust is self.trusts[0] else None
+            found = _judged(self.image, *sizes, trust, trust.twice, central)
             if found is not None:
                 return found
         return None
 
-    def _value_at(self, place: float) -> float:
+    def _sum_at(self, place: float) -> Tensor:
         if place not in self._sums:
             with torch.no_grad():
-                moved = BatchGraph(self.problem, self.batch, False, fast=False, moved_by=place * self.direction)
-                self._sums[place] = float(self._sum(moved).detach())
-        return self._sums[place]
+                self._noted_sum(self._moved(place), place)
+        return torch.tensor(self._sums[place], dtype=torch.float64)
 
     def _gradient_at(self, place: float) -> Tensor:
         if place == 0.0:
             return self.gradient
-        moved = BatchGraph(self.problem, self.batch, False, fast=False, moved_by=place * self.direction)
+        moved = self._moved(place)
         with torch.enable_grad():
-            total = self._sum(moved)
+            total = self._noted_sum(moved, place)
         moved.forget_outputs()
         if not total.requires_grad:
             return torch.zeros_like(self.gradient)
         return _joined(torch.autograd.grad(total, moved.leaves, allow_unused=True), moved)
+
+    def _moved(self, place: float) -> BatchGraph:
+        return BatchGraph(self.problem, self.batch, together=False, moved_by=place * self.direction)
+
+    def _noted_sum(self, graph: BatchGraph, place: float) -> Tensor:
+        total = self._sum(graph)
+        self._sums[place] = float(total.detach())
+        return total
 
     def _sum(self, graph: BatchGraph) -> Tensor:
         """Of all outputs of a small model, of some of every sample of a large vocabulary."""
@@ -313,10 +360,11 @@ def _judged(
     point_size: float,
     trust: _Trust,
     allowed: float,
+    central: Tensor | None = None,
 ) -> bool | None:
     """Whether ``found`` is the derivative of a number or a vector at 0; None where differences do not tell."""
     step = trust.step * point_size
-    central = (value(step) - value(-step)) / (2 * step)
+    central = _central_difference(value, step) if central is None else central
     least = trust.resolved * value_size / point_size
     error, size = _norm(central - found), _norm(central)
     if not error > allowed * max(scale, size, least):
@@ -330,6 +378,10 @@ def _judged(
         if not spread <= min(error, trust.believed * max(least, size)):
             return None
     return False
+
+
+def _central_difference(value: Callable[[float], Tensor], step: float) -> Tensor:
+    return (value(step) - value(-step)) / (2 * step)
 
 
 def _untrue(whose: str, what: str) -> UnsupportedNetwork:

@@ -259,7 +259,10 @@ class Problem:
         """The same model and loss in float64, for checks on samples that the caller brings in float64 as well."""
         double = copy.copy(self)
         data = replace(self._data, loss=self.loss.to(torch.float64, self.device), dtype=torch.float64)
-        double._set_parts(self._frozen.in_format(torch.float64), data)
+        frozen = replace(
+            self._frozen.in_format(torch.float64), narrowest=torch.float32
+        )  # of its casts nothing is known
+        double._set_parts(frozen, data)
         return double
 
     def __repr__(self) -> str:

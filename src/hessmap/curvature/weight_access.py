@@ -29,7 +29,7 @@ _SHAPES = (  # operations that read no values
     *("new_zeros", "new_ones", "new_empty", "new_full", "new_tensor"),
 )
 _FIRST_VALUES = ("to", "type_as", "expand_as", "view_as", "reshape_as")  # that read those of their first tensor
-_NARROW = (torch.float32, torch.bfloat16, torch.float16)
+NARROW = (torch.float32, torch.bfloat16, torch.float16)
 
 
 class WeightSearch:
@@ -53,7 +53,7 @@ class WeightSearch:
             weight = next((self.addresses[place] for place in places if place in self.addresses), None)
             self.found = None if weight is None else (weight, resolve_name(func) or name)
         result = func(*args, **kwargs)
-        if isinstance(result, Tensor) and result.dtype in _NARROW and self.narrow is None:
+        if isinstance(result, Tensor) and result.dtype in NARROW and self.narrow is None:
             is_cast = any(tensor.dtype == torch.float64 for tensor in tensors_among(args))
             self.narrow = (resolve_name(func) or name, result.dtype) if is_cast else None
         return result
