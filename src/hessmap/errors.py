@@ -11,6 +11,8 @@ from numbers import Rational, Real
 from typing import SupportsIndex, TypeVar
 
 Item = TypeVar("Item")
+EXIT_OF_INTERRUPTION = 130  # of the program after Ctrl-C: 128 + SIGINT, as a shell reports it
+EXIT_OF_CLOSED_PIPE = 141  # where the reader of its output has gone: 128 + SIGPIPE
 
 
 class HessmapError(Exception):
@@ -47,6 +49,13 @@ class RankLost(HessmapError, RuntimeError):
 
 class MissingExtra(HessmapError, ImportError):
     """A package that only some work needs is not installed; the message says the command that installs it."""
+
+
+def is_interruption(error: BaseException | None) -> bool:
+    """Whether Ctrl-C is behind an error: libraries that are interrupted while they load raise errors of their own."""
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__cause__ or error.__context__
+    return error is not None
 
 
 def sentence(must: str, got: str, remedy: str = "") -> str:

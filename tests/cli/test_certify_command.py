@@ -156,8 +156,8 @@ def test_checkpoint_is_written_and_read_again(folder: Path) -> None:
         ),
         (["own_certificate:trained", "--initial", "own_certificate:untrained"], "--data is missing"),
         (["--initial", "own_certificate:untrained"], "go with a model of your own; --initial came without"),
-        ([*SUBJECT, "--save", "own_certificate.py/x.npz"], "own_certificate.py/x.npz does not"),
-        ([*SUBJECT, "--save", "."], "a file must be named; . is a folder"),
+        ([*SUBJECT, "--save", "own_certificate.py/x.npz"], "own_certificate.py/x.npz is not (not a directory)"),
+        ([*SUBJECT, "--save", "."], "the file must be writable; . is not (it is a folder)"),
         ([*SUBJECT, "--verify", "absent.npz"], "a certificate must be readable; absent.npz is not"),
         ([*SUBJECT, "--verify", "own_certificate.py"], "a certificate must be readable; own_certificate.py is not"),
         (
@@ -174,3 +174,16 @@ def test_mistakes_are_one_sentence_and_exit_code_two(arguments: list[str], words
     assert done.exit_code == 2
     assert words in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_certificate_is_shown_where_its_file_cannot_be_written_after_all(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(self: Certificate, path: Path) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Certificate, "save", fail)
+    done = runner.invoke(app, ["certify", *SUBJECT, *QUICK, "--save", "x.npz"])
+    assert done.exit_code == 2
+    assert "With confidence" in done.stdout
+    assert "the file must be writable; x.npz is not (No space left on device)" in done.stderr

@@ -134,7 +134,10 @@ def test_widths_follow_the_data_unless_given() -> None:
         (["--data", "digitz"], "Did you mean 'digits'?"),
         (["--data", "own_map_subject:data", "--samples", "3"], "choose from a listed data set"),
         (["--name", "a/b"], "made of letters"),
-        (["--output", "own_map_subject.py"], "the output folder must be writable"),
+        (
+            ["--output", "own_map_subject.py"],
+            "the file must be writable; own_map_subject.py/map.json is not (not a directory)",
+        ),
         ([*SMALL, "--loss", "sqared"], "Did you mean 'squared'?"),
         ([*SMALL, "--activation", "rellu"], "Did you mean 'relu'"),
     ],

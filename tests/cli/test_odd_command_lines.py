@@ -30,7 +30,7 @@ class Failing(nn.Module):
 failing = Failing()
 """,
     "odd_studies.py": r"""
-from hessmap.studies import Lines, Series, Study, View, grid
+from hessmap_research.studies import Lines, Series, Study, View, grid
 def study(name, **changes):
     view = View(figures=(Lines(title="t", x="width", series=(Series("a", points="value"),)),), table=("width", "value"))
     fields = {"cases": grid(width=[1, 2]), "measure": lambda case: {"value": 1}, "view": view, **changes}

@@ -195,7 +195,10 @@ def test_the_store_of_the_environment_is_used(monkeypatch: pytest.MonkeyPatch) -
         (["show", "run4", *STORE], "map must be one of run1, run3, squares; got 'run4'"),
         (["compare", "run1", "run4", *STORE], "got 'run4'"),
         (["show", "run1", "--store", "none.sqlite"], "the store must exist; there is none at none.sqlite"),
-        (["show", "run1", "--html", "store.sqlite/map.html", *STORE], "a file must lie where a file can be written"),
+        (
+            ["show", "run1", "--html", "store.sqlite/map.html", *STORE],
+            "the file must be writable; store.sqlite/map.html",
+        ),
         (["compare", "run1", "run3", "--figure", "bars.gif", *STORE], "a figure file must end in .png, .svg, .pdf"),
     ],
 )

@@ -136,8 +136,8 @@ def test_a_killed_training_goes_on_to_the_same_bits(
     program = """
         import os, sys
         import test_model_cache as case
-        from hessmap.runs.model_cache import use_models_folder
-        from hessmap.studies.trained_networks import stored_networks, trained_network
+        from hessmap_research.runner.model_cache import use_models_folder
+        from hessmap_research.studies.trained_networks import stored_networks, trained_network
         import hessmap.training
 
         use_models_folder(sys.argv[1])

@@ -213,7 +213,7 @@ def _parts(
         "they are missing",
         "Pass prior_data, or all samples where a split is stated",
     )
-    return checked_samples(model, data, "data", loss=loss), None, PriorPart()
+    return checked_samples(model, whole, "data", loss=loss), None, PriorPart()
 
 
 def _bound_posterior(claim: Certificate, evidence: _Evidence, grid: PriorGrid) -> tuple[Posterior, Posterior]:

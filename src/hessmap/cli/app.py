@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import traceback
 from collections.abc import Iterator
@@ -16,7 +17,7 @@ from hessmap.cli.extensions import add_commands_of_packages
 from hessmap.cli.learning import learning_app
 from hessmap.cli.map import map_app
 from hessmap.cli.track import track_app
-from hessmap.errors import HessmapError, sentence
+from hessmap.errors import EXIT_OF_CLOSED_PIPE, EXIT_OF_INTERRUPTION, HessmapError, is_interruption, sentence
 
 _EXAMPLES = """
 [bold]Examples[/bold]
@@ -38,6 +39,7 @@ Every command has --help with examples of its own, and --json for programs.
 """
 
 _HELP_OPTIONS = ["-h", "--help"]
+_OUTPUT_ERRORS = (errno.EBADF, errno.EIO, errno.ENOSPC)
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
@@ -45,7 +47,7 @@ class Roof(TyperGroup):
     """A group that turns an error of any command into one sentence; ``--debug`` shows the traceback.
 
     The exit code is 2 for what hessmap refuses, and 1 for what nobody foresaw: a mistake of hessmap, or an error of
-    the user's own model or data.
+    the user's own model or data; 130 after Ctrl-C, and 141 where the reader of a pipe has gone.
     """
 
     def __init__(self, **options: Any) -> None:
@@ -61,8 +63,13 @@ class Roof(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
-        except Exception as error:
-            is_for_typer = hasattr(error, "exit_code") or isinstance(error, typer.Abort | BrokenPipeError)
+        except BrokenPipeError as error:
+            raise typer.Exit(EXIT_OF_CLOSED_PIPE) from error
+        except (Exception, KeyboardInterrupt) as error:
+            if is_interruption(error):
+                typer.echo("hessmap: interrupted", err=True)
+                raise typer.Exit(EXIT_OF_INTERRUPTION) from error
+            is_for_typer = hasattr(error, "exit_code") or isinstance(error, typer.Abort)
             if is_for_typer or ctx.params.get("debug"):
                 raise
             is_refusal = isinstance(error, HessmapError)
@@ -83,8 +90,10 @@ def _hide_types_of_flags(parameters: Any) -> None:
             parameter.metavar = ""
 
 
-def _unforeseen_error_text(error: Exception) -> str:
+def _unforeseen_error_text(error: BaseException) -> str:
     """What was raised and where, in one line: by code of the user's own that was called, else by hessmap."""
+    if isinstance(error, OSError) and error.errno in _OUTPUT_ERRORS and error.filename is None:
+        return sentence("the output must be writable", str(error.strerror))
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if _is_users(Path(frame.filename))]
     place = (own or frames)[-1]
@@ -132,7 +141,7 @@ def _show_version(wanted: bool) -> None:
 @app.callback()
 def _options(
     version: bool = typer.Option(
-        False, "--version", callback=_show_version, is_eager=True, help="Print the version and leave."
+        False, "--version", callback=_show_version, is_eager=True, help="Show the version and exit."
     ),
     debug: bool = typer.Option(False, "--debug", help="Show the whole traceback of an error."),
 ) -> None:

@@ -117,8 +117,8 @@ def certify(
     """
     from hessmap.cli.certify_subject import grid_of, subject_of, training_of
 
-    require_writable(save)
-    require_writable(checkpoint)
+    require_writable(save, replaces=True)
+    require_writable(checkpoint, replaces=True)
     subject = subject_of(model, initial, data, test, prior_data, verify is not None)
     common: dict[str, Any] = {"grid": grid_of(grid), "num_draws": draws, "test_data": subject.tests}
     if verify is not None:
@@ -134,21 +134,31 @@ def certify(
     else:
         common |= {"posterior": posterior or "fitted", "prior_data": subject.prior_data, "checkpoint": checkpoint}
     found = _found_certificate(subject, iterations, common)
-    if save is not None:
-        found.save(save)
     if as_json:
         import dataclasses
 
         typer.echo(dataclasses.replace(found, posterior={}).to_json(indent=2))
-        return
-    from hessmap.views.tables import certificate_view
+    else:
+        from hessmap.views.tables import certificate_view
 
-    console().print(certificate_view(found))
-    if save is not None:
+        console().print(certificate_view(found))
+    if save is None:
+        return
+    _save(found, save)  # last: a disk that is full by now costs the file and not the certificate
+    if not as_json:
         named = (("--initial", initial), ("--data", data), ("--prior-data", prior_data), ("--grid", grid))
         words = [*([] if model is None else [model]), *(f"{name} {value}" for name, value in named if value)]
         command = " ".join(["hessmap certify", *words, f"--verify {save}"])
         console(stderr=True).print(f"Written to {save}. To check it again: {command}", soft_wrap=True)
+
+
+def _save(certificate: Certificate, path: Path) -> None:
+    from hessmap.errors import InvalidInput, sentence
+
+    try:
+        certificate.save(path)
+    except OSError as error:
+        raise InvalidInput(sentence("the file must be writable", f"{path} is not ({error.strerror})")) from error
 
 
 def _found_certificate(subject: Subject, iterations: int, options: dict[str, Any]) -> Certificate:

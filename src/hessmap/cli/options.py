@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Any, cast
 
@@ -30,9 +32,14 @@ def console(stderr: bool = False) -> Console:
     """Where people read; what stands in brackets is text, not markup."""
     from rich.console import Console
 
+    class PipeConsole(Console):
+        def on_broken_pipe(self) -> None:
+            """Raise the error again, which the program turns into a quiet exit."""
+            raise
+
     stream = sys.stderr if stderr else sys.stdout
     file = stream if stream.isatty() else cast("IO[str]", WithoutPadding(stream))
-    return Console(file=file, markup=False, highlight=False)
+    return PipeConsole(file=file, markup=False, highlight=False)
 
 
 class WithoutPadding:
@@ -69,17 +76,64 @@ def echo_written(path: Path) -> None:
     typer.echo(f"Written: {path}", err=True)
 
 
-def require_writable(path: Path | None, suffixes: tuple[str, ...] = ()) -> None:
-    """Say before the work, and not after it, that a file cannot be written; None is no file."""
+def require_writable(path: Path | None, suffixes: tuple[str, ...] = (), *, replaces: bool = False) -> None:
+    """Refuse a file that cannot be written, before any work is done for it.
+
+    It is tried and not only asked: permissions do not say what root, a full or a read-only file system can do. Nothing
+    is changed and nothing is left behind.
+
+    Args:
+        path: The file; None is no file.
+        suffixes: Endings that the file may have, if not any.
+        replaces: The file is written under another name in the same folder first, as stores and certificates are.
+
+    Raises:
+        InvalidInput: If it is a folder or protected, or lies where no file can be made.
+    """
     if path is None:
         return
     must = f"a figure file must end in {', '.join(suffixes)}"
     require(not suffixes or path.suffix in suffixes, must, f"got {path.name!r}")
-    require(not path.is_dir(), "a file must be named", f"{path} is a folder")
-    require(can_be_written(path), "a file must lie where a file can be written", f"{path} does not")
+    try:
+        file = path.resolve()
+        if file.exists():
+            _try_to_open(file)
+        if replaces or not file.exists():
+            _try_to_make(file)
+    except (OSError, RuntimeError, ValueError) as error:  # of a loop of links, and of a path with a null character
+        reason = getattr(error, "strerror", None) or str(error)
+        got = f"{path} is not ({reason[0].lower()}{reason[1:]})"
+        raise InvalidInput(sentence("the file must be writable", got, "Name another one")) from error
 
 
-def can_be_written(path: Path) -> bool:
-    """Whether a file or folder can be made at a path, or written to where there is one."""
-    place = next(place for place in (path.absolute(), *path.absolute().parents) if place.exists())
-    return os.access(place, os.W_OK) and (place == path.absolute() or place.is_dir())
+def _try_to_open(file: Path) -> None:
+    if file.is_dir():
+        raise IsADirectoryError(errno.EISDIR, "it is a folder")
+    if not file.is_file():
+        raise OSError(errno.EINVAL, "it is not a regular file")
+    _require_write_permission(file)
+    with file.open("ab"):
+        pass
+
+
+def _try_to_make(file: Path) -> None:
+    made: list[Path] = []
+    try:
+        missing = [folder for folder in file.parents if not folder.exists()]
+        _require_write_permission(file.parents[len(missing)])
+        for folder in reversed(missing):
+            folder.mkdir()
+            made.append(folder)
+        trial = file.with_name(f".{file.name}.{os.getpid()}")
+        trial.open("xb").close()
+        trial.unlink()
+    finally:
+        for folder in reversed(made):
+            with suppress(OSError):  # another process has put something there
+                folder.rmdir()
+
+
+def _require_write_permission(path: Path) -> None:
+    """Raise for what nobody may write, which is protected from root as well."""
+    if not path.stat().st_mode & 0o222:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))

@@ -15,7 +15,6 @@ from hessmap.cli.options import (
     AsJson,
     Html,
     StorePath,
-    can_be_written,
     console,
     echo_json,
     echo_written,
@@ -27,6 +26,8 @@ from hessmap.errors import require
 if TYPE_CHECKING:
     from hessmap.records import CurvatureMap
 
+_FIGURES_OF_MAP = ("density", "layers", "spectrum")
+_MAP_FILES = ("map.json", *(f"{name}{suffix}" for name in _FIGURES_OF_MAP for suffix in (".png", ".svg")))
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The name of a stored map; hessmap map list shows them.")]
 
 
@@ -118,8 +119,8 @@ def new_name(store: Path, name: str | None, replace: bool) -> str:
     from hessmap.records.store import Store, free_name, require_free_map
 
     wanted = time.strftime("%Y%m%d-%H%M%S") if name is None else name
+    require_writable(store, replaces=True)
     if not store.exists():
-        require_writable(store)
         return wanted
     with Store(store) as opened:
         opened.require_sound()
@@ -131,10 +132,10 @@ def new_name(store: Path, name: str | None, replace: bool) -> str:
 
 
 def new_folder(output: Path | None, name: str) -> Path:
-    """The folder of a map, in which files can be written; it is made when they are."""
+    """The folder of a map, in which its files can be written; it is made when they are."""
     folder = output or Path("hessmap-runs") / f"map-{name}"
-    is_writable = can_be_written(folder) and not folder.is_file()
-    require(is_writable, "the output folder must be writable", f"{folder} is not", "Give --output")
+    for file in _MAP_FILES:
+        require_writable(folder / file)
     return folder
 
 

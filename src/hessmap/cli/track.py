@@ -117,6 +117,7 @@ def checkpoints(
     from hessmap.cli.subject import chosen_data, referenced_model
     from hessmap.views.progress import TerminalProgress
 
+    require_writable(store, replaces=True)
     with TerminalProgress(keeps_steps=True) as shown:
         shown.start(f"loading torch and the data ({data})")
         from hessmap.maps.track import TrackSettings, track_checkpoints

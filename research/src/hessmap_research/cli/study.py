@@ -104,8 +104,8 @@ def run(
     workers: Annotated[int | None, typer.Option(help="Worker processes; unless given, one for each core.")] = None,
     scheduler: Annotated[str | None, typer.Option(help="With --engine dask: address of its scheduler.")] = None,
     case: Annotated[str | None, typer.Option(help="Run one case alone, spelled as JSON.")] = None,
-    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Take failed cases again.")] = False,
-    again: Annotated[bool, typer.Option("--again", help="Take all cases again and replace their records.")] = False,
+    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Re-run failed cases.")] = False,
+    again: Annotated[bool, typer.Option("--again", help="Re-run all cases and replace their records.")] = False,
     results: Annotated[
         Path | None, typer.Option(help="Leave out the cases that the results of this folder have.")
     ] = None,
@@ -119,6 +119,7 @@ def run(
     """
     from hessmap.views.progress import TerminalProgress
 
+    require_writable(store, replaces=True)
     with TerminalProgress() as shown:
         shown.start(f"{name}: its cases, its data and what is stored")
         from hessmap_research.runner.encoding import case_of_key
@@ -201,10 +202,17 @@ def export(
     as_json: AsJson = False,
 ) -> None:
     """Write the records of a study to results/NAME.json, in a stable order, to be committed."""
-    from hessmap_research.runner.collection import DEFAULT_RESULTS, collection_from_store, joined_records, write_results
+    from hessmap_research.runner.collection import (
+        DEFAULT_RESULTS,
+        collection_from_store,
+        joined_records,
+        results_path,
+        write_results,
+    )
 
     results = results or DEFAULT_RESULTS
     study = _study_of(name)
+    require_writable(results_path(study, results), replaces=True)
     found = collection_from_store(study, store, data)
     stored = joined_records(study, found.stored, results) if keep else found.stored
     path = write_results(study, stored, results)
