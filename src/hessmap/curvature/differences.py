@@ -20,9 +20,9 @@ from torch.overrides import TorchFunctionMode
 
 from hessmap.curvature.agreement import random_vector
 from hessmap.curvature.batch_graph import BatchGraph, may_be_rewritten
-from hessmap.curvature.error_origin import is_out_of_memory
 from hessmap.curvature.graph_memory import samples_in_use
 from hessmap.curvature.losses import FunctionLoss
+from hessmap.curvature.memory import is_out_of_memory
 from hessmap.curvature.nested_tensors import move_to, take_rows
 from hessmap.curvature.operation_reader import Operation, tensors_among
 from hessmap.curvature.probing import require_separate_halves
