@@ -25,6 +25,8 @@ def resolved_density(found: DensityEstimate) -> DensityCurve:
     >>> round(float(np.trapezoid(curve.density, curve.grid)), 2)
     1.0
     """
+    if not found.num_probes:  # all eigenvalues are known
+        return DensityCurve.of_eigenvalues(found.nodes[0])
     used = [weights > 0 for weights in found.weights]
     rules = [
         (nodes[kept], weights[kept]) for nodes, weights, kept in zip(found.nodes, found.weights, used, strict=True)
