@@ -17,6 +17,7 @@ from hessmap.curvature.layers.kronecker import (
 )
 from hessmap.curvature.layers.layer import Layer, find_layer, layer_names
 from hessmap.curvature.layers.logits import LogitGradients, logit_gradients, mean_output_hessian, require_logits
+from hessmap.curvature.layers.needed_curvature import full_curvature_work
 from hessmap.curvature.layers.tail import Tail, fully_connected_tail
 
 __all__ = [
@@ -33,6 +34,7 @@ __all__ = [
     "Tail",
     "exact_diagonal",
     "find_layer",
+    "full_curvature_work",
     "fully_connected_tail",
     "kronecker_approximation",
     "layer_factors",

@@ -53,6 +53,16 @@ def needed_curvature(problem: Problem, layer: Layer) -> NeededCurvature:
 
 
 @torch.inference_mode(False)
+def full_curvature_work(problem: Problem, layer: Layer) -> float:
+    """The samples times the cube of what leaves a layer, which decomposing the full second derivative of every sample
+    goes with; 0 where all operations behind the layer are piecewise linear, so that nobody needs it."""
+    outputs, _, perturbation = perturbed_outputs(problem, layer, problem.few_samples(1)[0])
+    if is_piecewise_linear(outputs, perturbation):
+        return 0.0
+    return float(problem.num_samples) * float(layer.output_size) ** 3
+
+
+@torch.inference_mode(False)
 @twice_differentiable()
 def _needed_curvature(problem: Problem, layer: Layer) -> NeededCurvature:
     few = problem.few_samples(_FEW)
