@@ -23,7 +23,7 @@ from hessmap.curvature.batch_graph import BatchGraph
 from hessmap.curvature.error_origin import is_out_of_memory
 from hessmap.curvature.graph_memory import samples_in_use
 from hessmap.curvature.losses import FunctionLoss
-from hessmap.curvature.nested_tensors import move_to, take_rows
+from hessmap.curvature.nested_tensors import take_rows
 from hessmap.curvature.operation_reader import Operation, tensors_among
 from hessmap.curvature.probing import require_separate_halves
 from hessmap.curvature.second_derivatives import twice_differentiable
@@ -184,8 +184,8 @@ def _check_in_double(problem: Problem, count: int) -> None:
     """A copy of a float32 problem in float64, on a few samples: with its steps, kinks are rarely met."""
     if _DOUBLE_BYTES * problem.num_parameters > problem.memory_budget:
         return
-    batch = move_to(problem.few_samples(count), problem.device, torch.float64)
-    twin = problem.in_double_precision()
+    twin = problem.in_double_precision(count)
+    batch = next(iter(twin.batches()))
     if _is_precise(twin, batch):
         with _without_casts(twin):
             _check(twin, batch, torch.float64)
