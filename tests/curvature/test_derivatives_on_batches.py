@@ -359,24 +359,3 @@ def test_scales_of_data_raise_no_alarm(scale: float) -> None:
         problem = hm.Problem(Scaled(lambda hidden, mark: hidden), "squared", scale * INPUTS, TARGETS, dtype=dtype)
         product(problem)
         assert HIDDEN_NOTE not in problem.notes
-
-
-@pytest.mark.parametrize("weights", [None, torch.arange(1.0, COUNT + 1)])
-@pytest.mark.parametrize("is_streamed", [False, True])
-@pytest.mark.parametrize(("loss", "targets"), [("squared", TARGETS), ("cross_entropy", torch.arange(COUNT) % 3)])
-def test_the_copy_in_float64_has_its_samples_in_float64(
-    loss: str, targets: Tensor, is_streamed: bool, weights: Tensor | None
-) -> None:
-    """Nothing that a check of it reads is in the format of the problem."""
-    data = torch.utils.data.TensorDataset(INPUTS.float(), targets if loss == "cross_entropy" else targets.float())
-    given = (torch.utils.data.DataLoader(data, batch_size=50),) if is_streamed else data.tensors
-    model = nn.Sequential(nn.Linear(4, 5), nn.ReLU(), nn.Linear(5, 3))
-    problem = hm.Problem(model, loss, *given, weights=weights, dtype=torch.float32)
-    twin = problem.in_double_precision(6)
-    (batch,) = twin.batches()
-    inputs, _, found = problem.few_samples(6)
-    assert torch.equal(batch[0], inputs.double())
-    assert torch.equal(batch[2], found.double())
-    assert {tensor.dtype for tensor in batch if tensor.is_floating_point()} == {torch.float64}
-    assert hm.loss_hessian(twin).to_dense().dtype == torch.float64
-    assert problem.num_samples == COUNT

@@ -11,9 +11,10 @@ from torch import Tensor, nn
 
 import hessmap as hm
 from hessmap.curvature import operation_formulas
-from hessmap.curvature.fallbacks import Fallbacks, is_answerable, is_out_of_memory
+from hessmap.curvature.fallbacks import Fallbacks, is_answerable
 from hessmap.curvature.input_output import NetworkFunction, input_jacobians
 from hessmap.curvature.lifted import engine
+from hessmap.curvature.memory import is_out_of_memory
 from hessmap.curvature.products import BlockProducts
 from hessmap.curvature.recording import recording_of
 

@@ -8,8 +8,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from hessmap.curvature.error_origin import is_out_of_memory
 from hessmap.curvature.hessians import Hessian
+from hessmap.curvature.memory import is_out_of_memory
 from hessmap.curvature.operator import SymmetricOperator
 from hessmap.errors import NotReproducible, RankLost, require, sentence
 from hessmap.records import Provenance

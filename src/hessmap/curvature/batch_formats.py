@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hessmap.curvature.error_origin import is_out_of_memory
+from hessmap.curvature.memory import is_out_of_memory
 from hessmap.curvature.nested_tensors import Inputs, num_rows, tensors_with_paths
 from hessmap.errors import InvalidInput, require, sentence
 

@@ -19,11 +19,11 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from hessmap.curvature.agreement import random_vector
-from hessmap.curvature.batch_graph import BatchGraph
-from hessmap.curvature.error_origin import is_out_of_memory
+from hessmap.curvature.batch_graph import BatchGraph, may_be_rewritten
 from hessmap.curvature.graph_memory import samples_in_use
 from hessmap.curvature.losses import FunctionLoss
-from hessmap.curvature.nested_tensors import take_rows
+from hessmap.curvature.memory import is_out_of_memory
+from hessmap.curvature.nested_tensors import move_to, take_rows
 from hessmap.curvature.operation_reader import Operation, tensors_among
 from hessmap.curvature.probing import require_separate_halves
 from hessmap.curvature.second_derivatives import twice_differentiable
@@ -85,6 +85,7 @@ def require_true_derivatives(problem: Problem) -> None:
 def _require_true(problem: Problem) -> bool:
     size, is_known = samples_in_use(problem), _is_made_of_torch(problem)
     batch = next(iter(problem.batches(size)))
+    may_be_rewritten(problem)  # asked before casts are left out
     if not is_known:
         require_separate_halves(problem, batch)
     if _is_precise(problem, batch):
@@ -95,7 +96,7 @@ def _require_true(problem: Problem) -> bool:
                 _check_some(problem, batch, count, torch.float64)
     else:
         told = _check_some(problem, batch, min(_SPREAD_NARROWLY, size), problem.narrowest_format or problem.dtype)
-        if not told and problem.dtype == torch.float32:
+        if not told and not is_known and problem.dtype == torch.float32:
             _check_in_double(problem, min(size, _SPREAD, max(_IN_DOUBLE, size // _PARTS)))
         if told and not is_known:
             _check(problem, batch, problem.narrowest_format or problem.dtype)
@@ -184,8 +185,9 @@ def _check_in_double(problem: Problem, count: int) -> None:
     """A copy of a float32 problem in float64, on a few samples: with its steps, kinks are rarely met."""
     if _DOUBLE_BYTES * problem.num_parameters > problem.memory_budget:
         return
-    twin = problem.in_double_precision(count)
-    batch = next(iter(twin.batches()))
+    batch = move_to(problem.few_samples(count), problem.device, torch.float64)
+    twin = problem.in_double_precision()
+    twin.find_once("operations may be rewritten", lambda: False)
     if _is_precise(twin, batch):
         with _without_casts(twin):
             _check(twin, batch, torch.float64)

@@ -12,33 +12,13 @@ from types import TracebackType
 
 import torch
 
+from hessmap.curvature.memory import is_out_of_memory
 from hessmap.curvature.nested_tensors import Inputs, tensors_with_paths
 from hessmap.errors import HessmapError, InvalidInput, sentence
 
 _TORCH = str(Path(torch.__file__).parent)
 _COPYING = (copy.__file__, copyreg.__file__)
 _MISMATCHES = ("shape", "size", "dtype", "xpected")  # words of torch's refusals of a tensor
-_NO_MEMORY = ("out of memory", "not enough memory", "can't allocate memory")
-
-
-def is_out_of_memory(error: BaseException | None) -> bool:
-    """Whether the memory of the machine or of a device ran out, by an error or by what it was raised from.
-
-    torch raises a plain RuntimeError for the memory of the machine, known by its text.
-
-    >>> is_out_of_memory(RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried .."))
-    True
-    >>> is_out_of_memory(MemoryError()), is_out_of_memory(RuntimeError("Batching rule not implemented"))
-    (True, False)
-    """
-    while error is not None:
-        if not isinstance(error, HessmapError):
-            if isinstance(error, MemoryError | torch.OutOfMemoryError):
-                return True
-            if isinstance(error, RuntimeError) and any(words in str(error) for words in _NO_MEMORY):
-                return True
-        error = error.__cause__
-    return False
 
 
 def is_raised_in_torch(error: BaseException) -> bool:

@@ -7,7 +7,7 @@ own errors (other samples in another pass) are no such failure: a slower method 
 
 from __future__ import annotations
 
-from hessmap.curvature.error_origin import is_out_of_memory
+from hessmap.curvature.memory import is_out_of_memory
 from hessmap.errors import HessmapError, InvalidInput, UnsupportedNetwork
 
 _LONGEST = 160

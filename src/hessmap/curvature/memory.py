@@ -10,11 +10,12 @@ import torch
 from torch import Tensor
 
 from hessmap.curvature.touched_memory import touched_memory
-from hessmap.errors import TooLarge, number_or_none, require, sentence, short_text
+from hessmap.errors import HessmapError, TooLarge, number_or_none, require, sentence, short_text
 
 WORKERS_VARIABLE = "HESSMAP_WORKERS"  # how many processes share the memory; set for the workers of a study
 _LARGEST_BUDGET, _SMALLEST_BUDGET = 2**33, 2**26
 _NO_LIMIT = 2**62
+_NO_MEMORY = ("out of memory", "not enough memory", "can't allocate memory")  # in errors of torch
 
 
 def available_bytes() -> int:
@@ -81,3 +82,32 @@ def checked_budget(given: float | None) -> tuple[int, tuple[str, ...]]:
     must, got = "memory_budget must be at least 1 MiB", f"got {short_text(given)} bytes"
     require(number is not None and number >= 2**20, must, got, "Give a number of bytes, inf for no limit, or None")
     return int(min(number or 0.0, _NO_LIMIT)), ()
+
+
+def is_out_of_memory(error: BaseException | None) -> bool:
+    """Whether the memory of the machine or of a device ran out, by an error or by what it was raised from.
+
+    torch raises a plain RuntimeError for the memory of the machine, known by its text.
+
+    >>> is_out_of_memory(RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried .."))
+    True
+    >>> is_out_of_memory(MemoryError()), is_out_of_memory(RuntimeError("Batching rule not implemented"))
+    (True, False)
+    """
+    while error is not None:
+        if not isinstance(error, HessmapError):
+            if isinstance(error, MemoryError | torch.OutOfMemoryError):
+                return True
+            if isinstance(error, RuntimeError) and any(words in str(error) for words in _NO_MEMORY):
+                return True
+        error = error.__cause__
+    return False
+
+
+def storage_address(tensor: Tensor) -> int:
+    """Where its memory begins, which views share; 0 where there is none."""
+    try:
+        with torch._C.DisableTorchFunction():
+            return tensor.untyped_storage().data_ptr()
+    except (NotImplementedError, RuntimeError):  # sparse tensors have no storage
+        return 0

@@ -7,7 +7,8 @@ import copy
 import torch
 from torch import Tensor, nn
 
-from hessmap.curvature.error_origin import is_out_of_memory, is_raised_in_copying
+from hessmap.curvature.error_origin import is_raised_in_copying
+from hessmap.curvature.memory import is_out_of_memory
 from hessmap.errors import InvalidInput, UnsupportedNetwork, require, sentence
 
 LARGEST_IN_FLOAT64 = 1_000_000  # trainable parameters up to which a model is copied in float64

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
@@ -37,12 +36,3 @@ def tensors_among(values: Any) -> Iterator[Tensor]:
     elif isinstance(values, tuple | list | dict):
         for value in values.values() if isinstance(values, dict) else values:
             yield from tensors_among(value)
-
-
-def storage_address(tensor: Tensor) -> int:
-    """Where its memory begins, which views share; 0 where there is none."""
-    try:
-        with torch._C.DisableTorchFunction():
-            return tensor.untyped_storage().data_ptr()
-    except (NotImplementedError, RuntimeError):  # sparse tensors have no storage
-        return 0

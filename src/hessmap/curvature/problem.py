@@ -255,10 +255,10 @@ class Problem:
         return single
 
     @torch.inference_mode(False)
-    def in_double_precision(self, count: int) -> Problem:
-        """The same model and loss in float64 on some of the samples, for checks."""
+    def in_double_precision(self) -> Problem:
+        """The same model and loss in float64, for checks on samples that the caller brings in float64 as well."""
         double = copy.copy(self)
-        data = self._data.some_in_format(count, torch.float64, self.loss.to(torch.float64, self.device))
+        data = replace(self._data, loss=self.loss.to(torch.float64, self.device), dtype=torch.float64)
         frozen = replace(
             self._frozen.in_format(torch.float64), narrowest=torch.float32
         )  # of its casts nothing is known

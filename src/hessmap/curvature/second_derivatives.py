@@ -11,7 +11,8 @@ from torch.utils.checkpoint import CheckpointError
 
 from hessmap.curvature.agreement import random_vector
 from hessmap.curvature.batch_graph import PRODUCTS, BatchGraph
-from hessmap.curvature.error_origin import is_out_of_memory, is_raised_in_torch
+from hessmap.curvature.error_origin import is_raised_in_torch
+from hessmap.curvature.memory import is_out_of_memory
 from hessmap.errors import HessmapError, UnsupportedNetwork, sentence
 
 if TYPE_CHECKING:

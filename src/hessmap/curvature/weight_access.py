@@ -15,7 +15,8 @@ from torch import Tensor, nn
 from torch.overrides import resolve_name
 
 from hessmap.curvature.losses import Loss
-from hessmap.curvature.operation_reader import Operation, OperationReader, storage_address, tensors_among
+from hessmap.curvature.memory import storage_address
+from hessmap.curvature.operation_reader import Operation, OperationReader, tensors_among
 from hessmap.errors import InvalidInput, UnsupportedNetwork, sentence
 
 HIDDEN_NOTE = (

@@ -122,13 +122,6 @@ class WeightedSamples:
             samples = HeldSamples(*move_to((samples.inputs, samples.targets), self.device, dtype))
         return replace(self, samples=samples, loss=loss, dtype=dtype)
 
-    def some_in_format(self, count: int, dtype: torch.dtype, loss: Loss) -> WeightedSamples:
-        """``few`` samples in another number format, with the weights that they have among all."""
-        inputs, targets, weights = self.few(count)
-        samples = HeldSamples(*move_to((inputs, targets), self.device, dtype))
-        weights = weights.to("cpu", torch.float64)
-        return replace(self, samples=samples, given_weights=weights, loss=loss, dtype=dtype, mass=1.0)
-
 
 def weighted_samples(
     samples: Samples, given: Tensor | None, loss: Loss, output_dim: int, model: FrozenModel

@@ -19,16 +19,14 @@ from torch import Tensor
 
 from hessmap.curvature.batch_graph import vjp_rows
 from hessmap.curvature.layers.layer import Layer, layer_inputs_and_outputs
-from hessmap.curvature.losses import Loss
+from hessmap.curvature.losses.loss import output_roots, signs_of
 from hessmap.curvature.nested_tensors import Inputs, num_rows, tensors_with_paths
 from hessmap.curvature.problem import Problem
 from hessmap.curvature.recording import recording_of
 from hessmap.curvature.weighted_samples import Batch
-from hessmap.errors import InvalidInput
 
 Curvature = Literal["gauss_newton", "full"]
 _NEGLIGIBLE = 1e-15  # of the curvature of a sample: below its rounding
-_NEGLIGIBLE_ROW = 1e-12  # rows count by their squares
 
 
 @dataclass(frozen=True)
@@ -122,38 +120,13 @@ def functional_slope(outputs: Tensor, perturbation: Tensor, residual: Tensor) ->
     return slope
 
 
-def output_roots(
-    loss: Loss, outputs: Tensor, targets: Tensor, weights: Tensor, *, fewest: bool = True
-) -> tuple[Tensor, Tensor | None]:
-    """Rows (samples, rank, output_dim) and signs with rows^T signs rows = weight * d2 loss / dout2.
-
-    The triangle of a QR decomposition of the root has a zero last row where the Hessian has a kernel, as softmax has;
-    without ``fewest`` that row is not worth the decomposition.
-    """
-    try:
-        root = loss.hessian_root(outputs, targets)
-    except InvalidInput:  # not convex in the outputs
-        values, vectors = torch.linalg.eigh(loss.hessian(outputs, targets))
-        return (weights[:, None] * values.abs()).sqrt()[:, :, None] * vectors.mT, _sign(values)
-    if not fewest or loss.has_narrow_root:
-        return root.mT * weights.sqrt()[:, None, None], None
-    rows = torch.linalg.qr(root.mT).R * weights.sqrt()[:, None, None]
-    sizes = rows.abs().amax(2)
-    used = (sizes > _NEGLIGIBLE_ROW * sizes.amax(1, keepdim=True)).any(0)
-    return rows[:, used | (torch.arange(len(used), device=used.device) == 0)], None
-
-
 def _full_rows(rows: Tensor, signs: Tensor | None, functional: Tensor) -> tuple[Tensor, Tensor]:
     """The signed rows of Gauss-Newton plus functional part, by eigenvectors of each sample's sum."""
     scaled = rows if signs is None else rows * signs[:, :, None]
     values, vectors = torch.linalg.eigh(rows.mT @ scaled + functional)
     kept = (values.abs() > _NEGLIGIBLE * values.abs().amax(1, keepdim=True)).any(0)
     full = values[:, kept].abs().sqrt()[:, :, None] * vectors.mT[:, kept]
-    return full, _sign(values[:, kept])
-
-
-def _sign(values: Tensor) -> Tensor:
-    return torch.where(values < 0, -1.0, 1.0).to(values.dtype)
+    return full, signs_of(values[:, kept])
 
 
 def samples_at_once(problem: Problem, layer: Layer, curvature: Curvature = "gauss_newton") -> int:

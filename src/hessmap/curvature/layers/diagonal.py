@@ -17,11 +17,11 @@ from torch import Tensor
 
 from hessmap.curvature.batch_graph import vjp_rows
 from hessmap.curvature.fallbacks import is_answerable
-from hessmap.curvature.layers.batches import output_roots
 from hessmap.curvature.layers.chain_diagonal import chain_diagonal
 from hessmap.curvature.layers.diagonal_check import agrees_with_autograd
 from hessmap.curvature.layers.layer_graph import GraphUse, LayerGraph, layer_graph
 from hessmap.curvature.losses import Loss
+from hessmap.curvature.losses.loss import output_roots
 from hessmap.curvature.problem import Problem
 from hessmap.curvature.second_derivatives import twice_differentiable
 

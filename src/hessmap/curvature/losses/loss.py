@@ -11,6 +11,7 @@ from torch import Tensor
 
 from hessmap.errors import InvalidInput, require, sentence
 
+_NEGLIGIBLE_ROW = 1e-12  # rows count by their squares
 VectorProduct = Callable[[Tensor], Tensor]  # of vectors (.., num_samples, output_dim), in the same shape
 
 
@@ -113,3 +114,28 @@ def checked_labels(targets: Tensor, num_classes: int, ignored: int | None = None
         must = f"labels must lie in 0..{num_classes - 1} for a network with {num_classes} outputs"
         raise InvalidInput(sentence(must, f"sample {first} has label {int(labels[first])}"))
     return labels
+
+
+def output_roots(
+    loss: Loss, outputs: Tensor, targets: Tensor, weights: Tensor, *, fewest: bool = True
+) -> tuple[Tensor, Tensor | None]:
+    """Rows (samples, rank, output_dim) and signs with rows^T signs rows = weight * d2 loss / dout2.
+
+    The triangle of a QR decomposition of the root has a zero last row where the Hessian has a kernel, as softmax has;
+    without ``fewest`` that row is not worth the decomposition.
+    """
+    try:
+        root = loss.hessian_root(outputs, targets)
+    except InvalidInput:  # not convex in the outputs
+        values, vectors = torch.linalg.eigh(loss.hessian(outputs, targets))
+        return (weights[:, None] * values.abs()).sqrt()[:, :, None] * vectors.mT, signs_of(values)
+    if not fewest or loss.has_narrow_root:
+        return root.mT * weights.sqrt()[:, None, None], None
+    rows = torch.linalg.qr(root.mT).R * weights.sqrt()[:, None, None]
+    sizes = rows.abs().amax(2)
+    used = (sizes > _NEGLIGIBLE_ROW * sizes.amax(1, keepdim=True)).any(0)
+    return rows[:, used | (torch.arange(len(used), device=used.device) == 0)], None
+
+
+def signs_of(values: Tensor) -> Tensor:
+    return torch.where(values < 0, -1.0, 1.0).to(values.dtype)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.func import grad, jacrev, vmap
 
 from hessmap.curvature.losses.loss import Loss, VectorProduct, checked_labels
-from hessmap.curvature.operation_reader import storage_address
+from hessmap.curvature.memory import storage_address
 from hessmap.errors import HessmapError, require
 
 PerSample = Callable[[Tensor, Tensor], Tensor]

@@ -12,11 +12,12 @@ from torch import nn
 
 from hessmap.curvature import Problem, loss_hessian
 from hessmap.curvature.losses import AnyLoss
-from hessmap.errors import UnsupportedNetwork, checked_number, require
+from hessmap.curvature.memory import is_out_of_memory
+from hessmap.errors import TooLarge, UnsupportedNetwork, checked_number, require
 from hessmap.maps.curvature_map.estimates import curvature_estimates, seconds_per_product
 from hessmap.maps.curvature_map.linear_twin import linear_twin
 from hessmap.maps.curvature_map.network import network_curvature
-from hessmap.maps.curvature_map.optional_parts import is_out_of_memory, optional_part, reason_of
+from hessmap.maps.curvature_map.optional_parts import optional_part, reason_of
 from hessmap.maps.curvature_map.plan import MapPlan
 from hessmap.maps.curvature_map.verdicts import verdicts
 from hessmap.networks import describe
@@ -88,7 +89,7 @@ def curvature_map(
             try:
                 network = network_curvature(problem, "network", say, certify)
             except (MemoryError, RuntimeError) as error:
-                if dense or not is_out_of_memory(error):
+                if dense or not (isinstance(error, TooLarge) or is_out_of_memory(error)):
                     raise
                 reason = f"dense Hessians did not fit the memory ({reason_of(error).removesuffix('.')})"
         if reason:
