@@ -141,7 +141,7 @@ CASES: dict[str, Callable[..., Any]] = {
     "denoising_score": lambda: hm.maps.functions.denoising_score(nn.Identity(), data()[0], num_points=5),
     "function_rank": lambda: hm.function_rank(net(), data()[0], certify=True),
     "input_jacobians": lambda: hm.maps.functions.input_jacobians(net(), data()[0]),
-    "representation_cost": lambda: hm.maps.functions.representation_cost.representation_cost(net(), data()[0]),
+    "representation_cost": lambda: hm.maps.functions.representation_cost(net(), data()[0]),
     "map": lambda: map_of(0),
     "compare_maps": lambda: hm.compare_maps(map_of(0), map_of(1)),
     "Tracker": tracker,
