@@ -64,7 +64,6 @@ def keep_results(folder: Path) -> None:
     """A function and a certificate, each with the name "one", of a network of 39 parameters."""
     import hessmap as hm
     from hessmap.certificates import certify
-    from hessmap.maps.functions.representation_cost import representation_cost
 
     network = hm.FullyConnected((5, 4, 3), bias=True, activation="relu")
     inputs, labels = hm.datasets.gaussian_mixture(60, 5, num_classes=3, separation=5.0)
