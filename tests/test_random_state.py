@@ -79,7 +79,7 @@ CASES: dict[str, Callable[..., Any]] = {
     "learning_coefficient_estimate": lambda: hm.maps.learning.learning_coefficient_estimate(
         problem(), num_chains=2, num_draws=20, num_burn_in=10
     ),
-    "certified_rank_bounds": lambda: hm.curvature.finite_field.certified_rank_bounds(problem(), "outer_product"),
+    "certified_rank_bounds": lambda: hm.exact.certified_rank_bounds(problem(), "outer_product"),
     "certify_from_data": lambda: hm.certify_from_data(
         lambda: net(), data(), train=lambda model, part: model, posterior="prior"
     ),
@@ -93,12 +93,12 @@ CASES: dict[str, Callable[..., Any]] = {
     "certify": lambda: certificate(),
     "Problem": lambda: hm.Problem(net(), "squared", *data()).risk(),
     "fisher": lambda: hm.fisher(problem()).to_dense(),
-    "empirical_fisher": lambda: hm.curvature.empirical_fisher(problem()).to_dense(),
+    "empirical_fisher": lambda: hm.hessians.empirical_fisher(problem()).to_dense(),
     "loss_hessian": lambda: hm.loss_hessian(problem()).to_dense(),
     "outer_product_hessian": lambda: hm.outer_product_hessian(problem()).to_dense(),
     "functional_hessian": lambda: hm.functional_hessian(problem()).to_dense(),
     "output_jacobian": lambda: hm.output_jacobian(problem()),
-    "tangent_kernel": lambda: hm.curvature.tangent_kernel(problem()),
+    "tangent_kernel": lambda: hm.hessians.tangent_kernel(problem()),
     "kronecker_approximation": lambda: hm.kronecker_approximation(problem(), "0"),
     "layer_factors": lambda: hm.layer_factors(problem(), "0"),
     "layer_hessian": lambda: hm.layer_hessian(problem(), "0"),
@@ -106,8 +106,8 @@ CASES: dict[str, Callable[..., Any]] = {
     "spectrum": lambda: hm.spectrum(hessian()),
     "numerical_rank": lambda: hm.numerical_rank(hessian()),
     "certified_rank": lambda: hm.certified_rank(problem("squared"), "loss"),
-    "certified_data_ranks": lambda: hm.curvature.finite_field.certified_data_ranks(problem("squared")),
-    "certified_matrix_rank": lambda: hm.curvature.finite_field.certified_matrix_rank(np.eye(3)),
+    "certified_data_ranks": lambda: hm.exact.certified_data_ranks(problem("squared")),
+    "certified_matrix_rank": lambda: hm.exact.certified_matrix_rank(np.eye(3)),
     "generic_rank": lambda: hm.generic_rank(hm.FullyConnected((3, 2, 2)), "loss"),
     "effective_dimension": lambda: hm.effective_dimension(hessian(), 0.1),
     "reconstruction_error": lambda: hm.measurement.reconstruction_error(hm.spectrum(hessian())),
@@ -130,7 +130,7 @@ CASES: dict[str, Callable[..., Any]] = {
     "sharpness": lambda: hm.sharpness(hessian()),
     "trace_estimate": lambda: hm.trace_estimate(hessian()),
     "layer_eigenpairs": lambda: hm.layer_eigenpairs(hm.layer_hessian(problem(), "0"), 2),
-    "decoupling": lambda: hm.measurement.layers.decoupling(hm.layer_hessian(problem(), "0"), 2),
+    "decoupling": lambda: hm.layers.decoupling(hm.layer_hessian(problem(), "0"), 2),
     "toeplitz_layer": lambda: hm.toeplitz_layer(images()[1], (1, 6)),
     "balance": lambda: hm.maps.functions.balance(net()),
     "bottleneck_view": lambda: hm.maps.functions.bottleneck_view(net(), data()[0]),

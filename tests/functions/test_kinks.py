@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 import hessmap as hm
-from hessmap.curvature.input_output import NetworkFunction
-from hessmap.curvature.input_output.kinks import is_on_kink
+from hessmap.functions import NetworkFunction
+from hessmap.functions.kinks import is_on_kink
 
 
 class Second(nn.Module):

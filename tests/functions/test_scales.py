@@ -10,7 +10,7 @@ from torch import nn
 import hessmap as hm
 from hessmap.errors import InvalidInput
 from hessmap.maps.functions.bottleneck import similarity
-from hessmap.theory.functions.shortest_path import diameter, shortest_path
+from hessmap.theory.functions.costs import diameter, shortest_path
 
 INPUTS = torch.randn(40, 2, generator=torch.Generator().manual_seed(0)).double()
 SCALES = [1e-200, 1e-150, 1.0, 1e150, 1e200]

@@ -13,12 +13,13 @@ import torch
 from rich.console import Console
 from torch import Tensor, nn
 
-from hessmap.curvature import Problem, loss_hessian
-from hessmap.curvature.layers import layer_factors, layer_hessian
+from hessmap.hessians.operators import loss_hessian
+from hessmap.layers import layer_factors, layer_hessian
+from hessmap.layers.comparison import decoupling
 from hessmap.maps.comparison import compare_maps
 from hessmap.maps.curvature_map import curvature_map
 from hessmap.maps.curvature_map.layers import measured_factors
-from hessmap.measurement.layers import decoupling
+from hessmap.problem.problem import Problem
 from hessmap.records import CurvatureMap
 from hessmap.records.store import Store, add_map
 from hessmap.views.tables import comparison_view, map_view

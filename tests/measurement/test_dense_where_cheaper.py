@@ -12,13 +12,13 @@ from known_spectra import Counted, Floats, rotated
 from torch import Tensor
 
 import hessmap as hm
-from hessmap.curvature.operator import DenseOperator, SymmetricOperator
 from hessmap.errors import UnknownName
+from hessmap.linalg.operator import DenseOperator, SymmetricOperator
 from hessmap.maps.curvature_map.density import resolved_density
-from hessmap.measurement.block_traces import block_traces
-from hessmap.measurement.diagonal_estimate import exact_diagonal
-from hessmap.measurement.negative_share import negative_share
-from hessmap.measurement.random_probes import ProbedOperator
+from hessmap.measurement.diagonal import exact_diagonal
+from hessmap.measurement.probes import ProbedOperator
+from hessmap.measurement.spectral_sums import negative_share
+from hessmap.measurement.trace import block_traces
 from hessmap.records import DensityCurve, Record, SpectralEstimate
 
 EPSILON = 0.3

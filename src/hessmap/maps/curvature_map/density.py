@@ -5,10 +5,8 @@ from __future__ import annotations
 import numpy as np
 from scipy.special import ndtr, stdtrit
 
-from hessmap.measurement.matrices import Floats
-from hessmap.measurement.random_probes import form_errors
-from hessmap.records import DensityCurve, DensityEstimate
-from hessmap.records.whole_curvature import DENSITY_WIDTH, SymmetricLogScale, smoothed_kernels
+from hessmap.measurement import Floats, form_errors
+from hessmap.records import DENSITY_WIDTH, DensityCurve, DensityEstimate, SymmetricLogScale, smoothed_kernels
 
 _FEW = 10.0  # eigenvalues: a random probe gives one of them more than ten times its share once in 600 times
 

@@ -8,9 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from hessmap.curvature import Problem
-from hessmap.curvature.layers import (
+from hessmap.errors import TooLarge, sentence
+from hessmap.layers import (
     KroneckerProduct,
+    autocorrelation,
+    class_outliers,
     find_layer,
     full_curvature_work,
     layer_factors,
@@ -18,13 +20,11 @@ from hessmap.curvature.layers import (
     product_of_factors,
     require_logits,
 )
-from hessmap.errors import TooLarge, sentence
 from hessmap.maps.curvature_map.blocks import Block
 from hessmap.maps.curvature_map.optional_parts import optional_part, reason_of
-from hessmap.measurement import numerical_rank, spectrum, top_eigenpairs
-from hessmap.measurement.layers import autocorrelation, class_outliers, overlap_curve
-from hessmap.records import Spectrum
-from hessmap.records.maps import FactorCurvature, LayerCurvature
+from hessmap.measurement import numerical_rank, overlap_curve, spectrum, top_eigenpairs
+from hessmap.problem import Problem
+from hessmap.records import FactorCurvature, LayerCurvature, Spectrum
 
 Floats = NDArray[np.float64]
 

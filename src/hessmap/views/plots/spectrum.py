@@ -13,8 +13,16 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import FixedLocator, LogLocator, NullLocator
 from numpy.typing import NDArray
 
-from hessmap.records import DensityCurve, DensityEstimate, Spectrum
-from hessmap.records.maps import HESSIAN_SYMBOLS, CurvatureMap, NetworkCurvature, PartCurvature, whole_of
+from hessmap.records import (
+    HESSIAN_SYMBOLS,
+    CurvatureMap,
+    DensityCurve,
+    DensityEstimate,
+    NetworkCurvature,
+    PartCurvature,
+    Spectrum,
+    whole_of,
+)
 from hessmap.views.plots.style import FAINT, HESSIAN_COLOURS, INK, SHADE, dress, legend_below, literal, new_figure
 
 # Zeros of a float64 eigensolver lie near 1e-16 of the norm; what is below this floor is not drawn.
