@@ -21,6 +21,14 @@ SIZE = 12
 MATRIX = rotated(np.linspace(-1, 3, SIZE))
 
 
+# Wrong for an architecture, a module, a shape, a seed or a name.
+ODD_ARGUMENTS = [
+    *(None, -1, 2.5, "a", "", [], {}, float("nan"), 2**70, -(2**70), 1j, object(), len),
+    *(np.array([1.5, 2]), torch.zeros(2, 2), (1, "a"), (1, 2.5), (0, 3), (-1, 3), [[1, 2], [3]]),
+    *(nn.Linear, hm.FullyConnected((3, 2))),
+]
+
+
 def vectors(count: int = 3) -> np.ndarray:
     return random_orthogonal(SIZE, 1)[:, :count]
 
