@@ -186,8 +186,8 @@ def test_interruption_while_a_package_loads_is_no_broken_package(
 def library_alone(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """An environment that holds what is installed here but for the two packages beside the library."""
     folder = tmp_path_factory.mktemp("installed")
-    installed = [Path(place) for place in sys.path if Path(place).name in ("site-packages", "dist-packages")]
-    for path in (path for place in installed if place.is_dir() for path in place.iterdir()):
+    installed = [Path(place) for place in sys.path if place and any(Path(place).glob("*.dist-info"))]
+    for path in (path for place in installed for path in place.iterdir()):
         is_hidden = path.name.startswith(("hessmap_", "__editable__")) or path.suffix == ".pth"
         if not is_hidden and not (folder / path.name).exists():
             (folder / path.name).symlink_to(path)
