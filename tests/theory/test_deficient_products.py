@@ -8,11 +8,11 @@ from itertools import pairwise
 from itertools import product as product_of
 
 import pytest
-from exact_oracle import Matrix, product, random_matrix, rank
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from polarised_oracle import Data, ranks
 
+from exact_oracle import Matrix, product, random_matrix, rank
 from hessmap.errors import InvalidInput
 from hessmap.theory.fully_connected import linear
 from hessmap.theory.fully_connected.deficient_products import functional_rank, loss_rank, outer_product_rank

@@ -8,11 +8,11 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from exact_oracle import Matrix, random_matrix
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from polarised_oracle import Data, random_data, ranks
 
+from exact_oracle import Matrix, random_matrix
 from hessmap.errors import InvalidInput
 from hessmap.theory.fully_connected import bias_bounds, linear, linear_with_bias, partial_bias
 
