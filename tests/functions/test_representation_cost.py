@@ -74,9 +74,7 @@ def test_depths_of_recovery_are_given_where_a_network_is_cheap():
     for layer in (narrow[0], narrow[2]):
         nn.init.eye_(layer.weight)
         nn.init.zeros_(layer.bias)
-    cost = hm.maps.functions.representation_cost(
-        narrow, torch.rand(60, 2, generator=torch.Generator().manual_seed(0))
-    )
+    cost = hm.maps.functions.representation_cost(narrow, torch.rand(60, 2, generator=torch.Generator().manual_seed(0)))
     assert cost.inner_rank == 2
     first, last = cost.expected_depths
     assert first == max(cost.num_layers + 1, int(np.floor(cost.constant)) + 1)
@@ -137,8 +135,7 @@ def test_a_zero_weight_is_said_and_not_stumbled_over():
     model = rank_two(0.0)
     nn.init.zeros_(model[2].weight)
     assert any(
-        "a weight matrix is zero" in note
-        for note in hm.maps.functions.representation_cost(model, drawn(9, 6)).notes
+        "a weight matrix is zero" in note for note in hm.maps.functions.representation_cost(model, drawn(9, 6)).notes
     )
 
 
@@ -150,9 +147,7 @@ def test_depths_are_claimed_only_above_the_networks_own(seed, depth, scale):
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.mul_(scale)
-    cost = hm.maps.functions.representation_cost(
-        model, 50 * drawn(30, 3, seed=seed), relative_tolerance=1e-6
-    )
+    cost = hm.maps.functions.representation_cost(model, 50 * drawn(30, 3, seed=seed), relative_tolerance=1e-6)
     for depths in (cost.expected_depths, cost.proved_depths):
         assert depths is None or depth < depths[0] <= depths[1]
 

@@ -105,9 +105,7 @@ def test_a_way_around_a_narrow_layer_is_no_bottleneck(name):
     assert (found.bottleneck.lower, found.bottleneck.upper) == (DIM, DIM)
     assert not view.is_chain
     assert found.schatten is None
-    assert [
-        bound.name for bound in hm.maps.functions.representation_cost(model, inputs).bounds
-    ] == ["weights"]
+    assert [bound.name for bound in hm.maps.functions.representation_cost(model, inputs).bounds] == ["weights"]
 
 
 def test_a_forward_pass_set_on_the_object_is_not_that_of_its_layers():

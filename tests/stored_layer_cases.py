@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from functools import cache
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
 
+from golden_tables import table
 from hessmap.curvature import Problem
 
-_CASES = json.loads((Path(__file__).parents[1] / "golden" / "layers.json").read_text())["cases"]
-BY_NAME: dict[str, dict[str, Any]] = {case["id"]: case for case in _CASES}
+BY_NAME: dict[str, dict[str, Any]] = {case["id"]: case for case in table("layers")["cases"]}
 
 
 def stored(name: str) -> dict[str, Any]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 
-from exact_oracle import Hessians, generic_hessians
 from hypothesis import strategies as st
+
+from exact_oracle import Hessians, generic_hessians
 
 LOSSES = ("squared", "log_cosh", "cross_entropy")
 

@@ -3,10 +3,8 @@ much work it takes."""
 
 from __future__ import annotations
 
-import json
 import tracemalloc
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,7 +18,6 @@ from hessmap.records import PARTS, RankPrediction, RankValue
 from hessmap.theory import LOSSES, effective_output_dim, predict_ranks
 from hessmap.theory.claims import Conjecture, claims_as_bounds, strongest_claim
 
-RESULTS = Path(__file__).parents[2] / "results"
 KINDS = (None, "exact", "conjecture", "upper_bound", "numerical")
 ACTIVATIONS = ("identity", "identity", "relu", "tanh")
 
@@ -190,25 +187,6 @@ def test_what_is_not_proved_is_a_conjecture_with_its_evidence(net: Any, part: st
     proved = getattr(predict_ranks(net, kind="upper_bound"), part)
     assert proved.kind == "upper_bound"
     assert proved.value >= claim.value
-
-
-def test_evidence_is_what_the_committed_results_count() -> None:
-    def records(name: str) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = json.loads((RESULTS / f"{name}.json").read_text())["records"]
-        return found
-
-    def count(name: str, **wanted: Any) -> int:
-        cases = [record["case"] for record in records(name)]
-        return sum(case["num_networks"] for case in cases if all(case[key] in wanted[key] for key in wanted))
-
-    families = ("deep, bias", "deep, bias, bottleneck")
-    assert predict_ranks(BIASED).loss.num_cases == count("fcn-conjectures", family=families)
-    some, deep = (CONJECTURES[name][0] for name in ("bias in some layers", "two convolutions"))
-    assert predict_ranks(some).loss.num_cases == count("fcn-bias-in-some-layers")
-    assert predict_ranks(deep).outer_product.num_cases == count("cnn-deep-law")
-    assert predict_ranks(deep).loss.num_cases == count("cnn-layer-kernels", largest_stride=(1,))
-    one = predict_ranks(CONJECTURES["one biased convolution"][0]).loss
-    assert one.num_cases == count("cnn-biased-convolution")
 
 
 def test_a_conjecture_never_stands_above_a_theorem() -> None:
