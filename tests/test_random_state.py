@@ -16,11 +16,7 @@ from torch import nn
 import hessmap as hm
 from hessmap import datasets
 from hessmap.theory import functions
-
-
-def states() -> tuple[Any, ...]:
-    kind, keys, *rest = np.random.get_state()  # noqa: NPY002 - the global one is meant
-    return random.getstate(), (kind, keys.tobytes(), *rest), torch.get_rng_state().numpy().tobytes()
+from random_states import states
 
 
 @cache
@@ -68,7 +64,6 @@ def checkpoints(folder: Any) -> Any:
     )
 
 
-ZOO = ("F-20^2", "F-20-BN", "LeNet5", "LeNet5-BN", "VGG11-W2", "ResNet18-W2")
 CASES: dict[str, Callable[..., Any]] = {
     "Convolutional": lambda: images(),
     "FullyConnected": lambda: [net(), hm.FullyConnected((2, 2)).build(seed=1, init="orthogonal")],
@@ -88,8 +83,6 @@ CASES: dict[str, Callable[..., Any]] = {
     "predict_ranks": lambda: hm.predict_ranks(hm.FullyConnected((4, 5, 3))),
     "effective_parameters": lambda: hm.effective_parameters(4, 5),
     "train": lambda: hm.train(nn.Sequential(net(), nn.Dropout(0.5)), data(), epochs=2, batch_size=5),
-    "train_to_stationary_point": lambda: hm.train_to_stationary_point(net("tanh"), data(), max_evaluations=60),
-    "zoo_network": lambda: [hm.zoo_network(name, (3, 32, 32)) for name in ZOO],
     "certify": lambda: certificate(),
     "Problem": lambda: hm.Problem(net(), "squared", *data()).risk(),
     "fisher": lambda: hm.fisher(problem()).to_dense(),
@@ -131,7 +124,6 @@ CASES: dict[str, Callable[..., Any]] = {
     "trace_estimate": lambda: hm.trace_estimate(hessian()),
     "layer_eigenpairs": lambda: hm.layer_eigenpairs(hm.layer_hessian(problem(), "0"), 2),
     "decoupling": lambda: hm.layers.decoupling(hm.layer_hessian(problem(), "0"), 2),
-    "toeplitz_layer": lambda: hm.toeplitz_layer(images()[1], (1, 6)),
     "balance": lambda: hm.maps.functions.balance(net()),
     "bottleneck_view": lambda: hm.maps.functions.bottleneck_view(net(), data()[0]),
     "certified_function_rank": lambda: hm.maps.functions.certified_function_rank(net(), data()[0]),

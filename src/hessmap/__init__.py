@@ -45,7 +45,7 @@ _HOME_OF = {
     "numerical_rank": "measurement",
     "outer_product_hessian": "hessians",
     "output_jacobian": "hessians",
-    "plot": "records.pictures",
+    "plot": "records",
     "predict_ranks": "theory",
     "sharpness": "measurement",
     "solve": "measurement",
