@@ -12,7 +12,7 @@ from hessmap.theory import predict_ranks
 from hessmap.theory.convolutional.deep_columns import functional_upper_bound, layer_upper_bounds
 from hessmap.theory.convolutional.filter_chains import FilterChain
 from hessmap.theory.convolutional.layer_kernels import layer_kernel_dimensions, loss_kernel_upper_bound
-from hessmap_research.studies.cnn.deep_law import input_length, random_chain
+from hessmap_research.studies.random_networks.convolutional import input_length, random_chain
 
 
 def network_of(chain: FilterChain) -> Convolutional:

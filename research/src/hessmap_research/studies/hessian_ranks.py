@@ -7,7 +7,7 @@ from operator import le
 from typing import TYPE_CHECKING, Any
 
 from hessmap.records import PARTS, Part
-from hessmap_research.studies import Check, Claim, Column, Heatmap, Row, Series, View
+from hessmap_research.studies import Check, Claim, Row, Series
 
 if TYPE_CHECKING:
     from hessmap.curvature import Problem
@@ -23,26 +23,6 @@ FRACTIONS = tuple(
     Series(SYMBOLS[part], line=f"predicted_fraction.{part}", points=f"measured_fraction.{part}", part=part)
     for part in PARTS
 )
-
-CLAIM_CHECKS = tuple(Check(f"held.{part}", "num_networks", "equal") for part in PARTS)
-
-
-def claims_view(
-    title: str, x: str, columns: tuple[str | Column, ...], group_by: tuple[str, ...], most: int = 50
-) -> View:
-    """How many of the random networks of a family meet the claims of ``predict_ranks``: heat maps and a table."""
-    return View(
-        figures=tuple(
-            Heatmap(title=f"${name}$: {title}", value=f"met.{part}", x=x, y="family", limits=(0, most))
-            for part, name in NAMES.items()
-        ),
-        table=(
-            *columns,
-            *(Column(f"{what}.{part}", f"{name} {what}") for part, name in NAMES.items() for what in ("held", "met")),
-            Column("num_networks", "of"),
-        ),
-        group_by=group_by,
-    )
 
 
 def hessian_spectra(problem: Problem) -> dict[Part, Spectrum]:

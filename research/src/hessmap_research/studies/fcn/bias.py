@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from hessmap.records import PARTS
 from hessmap_research.studies import Answer, Case, Claim, Column, Lines, Mark, Row, Series, Study, View, grid
-from hessmap_research.studies.fcn.random_settings import Setting, printed_ranks
 from hessmap_research.studies.fcn.rank_sweeps import DATA, LOSSES, network_and_problem, rank_record, seconds
 from hessmap_research.studies.hessian_ranks import FRACTIONS, RANK_CHECKS, RANKS, SYMBOLS, decidability_claims
+from hessmap_research.studies.random_networks.fully_connected import Setting, printed_ranks
 
 if TYPE_CHECKING:
     from hessmap.curvature import Problem
