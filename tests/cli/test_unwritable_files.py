@@ -7,10 +7,10 @@ import shlex
 from pathlib import Path
 
 import pytest
-from hessmap.cli import app
-from hessmap.cli.options import require_writable
 from typer.testing import CliRunner
 
+from hessmap.cli import app
+from hessmap.cli.options import require_writable
 from hessmap.errors import InvalidInput
 
 # The model, the data and the study say when they are asked for: that is the work.

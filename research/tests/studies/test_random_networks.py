@@ -7,7 +7,7 @@ from committed import committed
 
 from hessmap.records.encoding import decode, encode
 from hessmap_research.runner.registry import find, listing
-from hessmap_research.studies import Row
+from hessmap_research.runner.row import Row
 from hessmap_research.studies.random_networks import (
     OURS,
     Compared,

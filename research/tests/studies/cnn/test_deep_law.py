@@ -8,8 +8,8 @@ import pytest
 
 from hessmap.errors import UnknownName
 from hessmap.theory.convolutional import deep_law as deep_convolutional_law
-from hessmap.theory.convolutional.filter_chains import FilterChain
-from hessmap_research.studies import Row
+from hessmap.theory.convolutional.chains import FilterChain
+from hessmap_research.runner.row import Row
 from hessmap_research.studies.random_networks.convolutional import (
     DEEP_LAW,
     FAMILIES,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING, Any
 
-from hessmap_research.studies import Case, grid
+from hessmap_research.runner.study import Case, grid
 from hessmap_research.studies.random_networks import (
     CLAIM_FIELDS,
     HELD,

@@ -14,8 +14,11 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from hessmap.records import PARTS, Part, RankValue
+from hessmap_research.runner.claims import Answer, Check, Claim, claim_id
 from hessmap_research.runner.encoding import case_key
-from hessmap_research.studies import Answer, Case, Check, Claim, Column, Heatmap, Row, Study, View, claim_id
+from hessmap_research.runner.row import Row
+from hessmap_research.runner.study import Case, Study
+from hessmap_research.runner.view import Column, Heatmap, View
 from hessmap_research.studies.hessian_ranks import NAMES
 
 OURS = "ours"
@@ -135,7 +138,7 @@ def exact_ranks(*parts: Part) -> Exact:
     """Ranks of the generic network in GF(P), of all three Hessians unless parts are given; one seed a network."""
 
     def ranks(case: Case, drawn: Drawn, draw: random.Random) -> Mapping[str, Any]:
-        from hessmap.curvature.finite_field import generic_hessian_ranks, generic_rank
+        from hessmap.exact import generic_hessian_ranks, generic_rank
 
         loss, seed = case.get("loss", "squared"), draw.randrange(2**32)
         if len(parts) == 1 or not set(drawn.known) <= _ALL_CERTIFIED_TOGETHER:
@@ -148,7 +151,7 @@ def exact_ranks(*parts: Part) -> Exact:
 
 def exact_ranks_of_own_seeds(case: Case, drawn: Drawn, draw: random.Random) -> Mapping[str, Any]:
     """Ranks of the generic network in GF(P), each Hessian with a seed of its own."""
-    from hessmap.curvature.finite_field import generic_rank
+    from hessmap.exact import generic_rank
 
     loss = case.get("loss", "squared")
     return {part: generic_rank(drawn.network, part, loss, **drawn.known, seed=draw.randrange(2**32)) for part in PARTS}

@@ -12,10 +12,13 @@ from hessmap.errors import unknown_name
 from hessmap.networks import Architecture, Convolutional, FullyConnected, ImageConvolutional, LocallyConnected
 from hessmap.records import PARTS
 from hessmap.theory.convolutional import deep_bounds, deep_columns, deep_law, layer_kernels, narrowest_vertices
+from hessmap.theory.convolutional.chains import FilterChain
 from hessmap.theory.convolutional.deep_law import is_free, product_dimension
-from hessmap.theory.convolutional.filter_chains import FilterChain
 from hessmap_research.formulas.printed_convolutional import theorem_6
-from hessmap_research.studies import Case, Claim, Cloud, Column, Mark, Row, View, claim_id, grid
+from hessmap_research.runner.claims import Claim, claim_id
+from hessmap_research.runner.row import Row
+from hessmap_research.runner.study import Case, grid
+from hessmap_research.runner.view import Cloud, Column, Mark, View
 from hessmap_research.studies.hessian_ranks import NAMES
 from hessmap_research.studies.random_networks import (
     CLAIM_FIELDS,

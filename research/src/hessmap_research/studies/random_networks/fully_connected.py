@@ -11,7 +11,10 @@ from typing import TYPE_CHECKING, Any
 from hessmap.errors import unknown_name
 from hessmap.records import PARTS
 from hessmap_research.formulas import printed_fully_connected as printed
-from hessmap_research.studies import Case, Claim, Column, Lines, Row, Series, View, claim_id, grid
+from hessmap_research.runner.claims import Claim, claim_id
+from hessmap_research.runner.row import Row
+from hessmap_research.runner.study import Case, grid
+from hessmap_research.runner.view import Column, Lines, Series, View
 from hessmap_research.studies.hessian_ranks import NAMES
 from hessmap_research.studies.random_networks import (
     OURS,

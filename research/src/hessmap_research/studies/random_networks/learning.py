@@ -8,7 +8,8 @@ from fractions import Fraction
 from itertools import pairwise, product
 from typing import Any
 
-from hessmap_research.studies import Case, claim_id, grid
+from hessmap_research.runner.claims import claim_id
+from hessmap_research.runner.study import Case, grid
 from hessmap_research.studies.random_networks import (
     OURS,
     Counted,

@@ -7,7 +7,9 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from hessmap.records import PARTS
-from hessmap_research.studies import Case, Claim, Row, claim_id, grid
+from hessmap_research.runner.claims import Claim, claim_id
+from hessmap_research.runner.row import Row
+from hessmap_research.runner.study import Case, grid
 from hessmap_research.studies.hessian_ranks import NAMES
 from hessmap_research.studies.random_networks import (
     CLAIM_FIELDS,
