@@ -97,7 +97,7 @@ def _any_size(draw: random.Random, family: dict[str, Any]) -> tuple[SelfAttentio
 RANKS = random_networks(
     name="attention/ranks",
     question="Do the claims about the ranks of linear self-attention survive random layers?",
-    reference="docs/attention-residual.md; not in print",
+    reference="research/docs/attention-residual.md; not in print",
     cases=grid(batch=range(10), loss=["squared"], num_networks=[200], family=list(_FAMILIES))
     + grid(batch=[0], loss=["cross_entropy"], num_networks=[200], family=list(_FAMILIES)),
     networks=repeated(_layer),
