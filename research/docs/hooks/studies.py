@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from mkdocs.config.defaults import MkDocsConfig
     from mkdocs.structure.files import Files
 
-ROOT = Path(__file__).parents[2]
+RESEARCH = Path(__file__).parents[2]
 FAMILIES = {
     "attention": ("Attention", "attention-residual.md"),
     "certificates": ("Certificates", "certificates.md"),
@@ -31,21 +31,21 @@ FAMILIES = {
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     from mkdocs.structure.files import File
 
-    files.append(File.generated(config, "gallery/studies.md", content=studies_page()))
+    files.append(File.generated(config, "all-studies.md", content=studies_page()))
     return files
 
 
 def studies_page() -> str:
     parts = [
         "# All studies",
-        "A study asks one question case by case. `hessmap study run NAME` runs it, `hessmap study show NAME --results"
-        " results` shows what was run for this page; [Studies](../studies.md) says how they work and how to add one.",
+        "A study asks one question case by case. `hessmap study run NAME` runs it, `hessmap study show NAME"
+        " --results research/results` shows what was run for this page; [Studies](studies.md) says how they work and how to add one.",
     ]
     for family, studies in groupby(listing(), key=lambda study: study.name.partition("/")[0]):
         title, page = FAMILIES.get(family, (family.capitalize(), ""))
         parts.append(f"## {title}")
         if page:
-            parts.append(f"The numbers and what they mean: [{title.lower()}](../{page}).")
+            parts.append(f"The numbers and what they mean: [{title.lower()}]({page}).")
         parts += [study_entry(study) for study in studies]
     return "\n\n".join(parts) + "\n"
 
@@ -54,13 +54,13 @@ def study_entry(study: Listing) -> str:
     stem = study.name.replace("/", "-")
     lines = [f"### `{study.name}`", study.question]
     declared = find(study.name)
-    if results_path(declared, ROOT / "results").exists():
-        outcome = collection_from_results(declared, ROOT / "results").outcome
+    if results_path(declared, RESEARCH / "results").exists():
+        outcome = collection_from_results(declared, RESEARCH / "results").outcome
         lines.append(f"**{literal(declared.answer(outcome))}**")
         lines.append(literal(f"{outcome.against} {outcome.sentence}".strip()))
     lines.append(f"*{literal(study.reference)}*")
-    pictures = sorted((ROOT / "docs" / "pictures").glob(f"{stem}.*"))
-    lines += [f"![{study.question}](../pictures/{picture.name}){{ loading=lazy }}" for picture in pictures]
+    pictures = sorted((RESEARCH / "docs" / "pictures").glob(f"{stem}.*"))
+    lines += [f"![{study.question}](pictures/{picture.name}){{ loading=lazy }}" for picture in pictures]
     return "\n\n".join(lines)
 
 

@@ -1,6 +1,6 @@
 """``make pictures``: draw the pictures of all studies from the committed results.
 
-``python docs/hooks/pictures.py fcn/bias layers/spectra`` draws some of them.
+``python research/docs/hooks/pictures.py fcn/bias layers/spectra`` draws some of them.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from hessmap_research.runner.registry import find
 from hessmap_research.views.figure import write_study_figure
 from hessmap_research.views.panels import matches
 
-ROOT = Path(__file__).parents[2]
-PICTURES = ROOT / "docs" / "pictures"
+RESEARCH = Path(__file__).parents[2]
+PICTURES = RESEARCH / "docs" / "pictures"
 # Studies whose records of all data sets would be too many panels for one picture: the set that is shown.
 SHOWN_DATA = {
     "cnn/lenet": "digits",
@@ -64,12 +64,12 @@ def study_of(picture: Path) -> str:
 
 
 def is_of_a_study(picture: Path) -> bool:
-    return (ROOT / "results" / f"{picture.stem}.json").exists()
+    return (RESEARCH / "results" / f"{picture.stem}.json").exists()
 
 
 def shown_records(name: str) -> Collection:
     """What the picture of a study is drawn from."""
-    found = collection_from_results(find(name), ROOT / "results", SHOWN_DATA.get(name))
+    found = collection_from_results(find(name), RESEARCH / "results", SHOWN_DATA.get(name))
     hidden = NOT_SHOWN.get(name, ())
     rows = tuple(row for row in found.stored.rows if not any(matches(row, fields) for fields in hidden))
     return replace(found, stored=replace(found.stored, rows=rows))
