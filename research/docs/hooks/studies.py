@@ -39,7 +39,8 @@ def studies_page() -> str:
     parts = [
         "# All studies",
         "A study asks one question case by case. `hessmap study run NAME` runs it, `hessmap study show NAME"
-        " --results research/results` shows what was run for this page; [Studies](studies.md) says how they work and how to add one.",
+        " --results research/results` shows what was run for this page; [Studies](studies.md) says how they work and"
+        " how to add one.",
     ]
     for family, studies in groupby(listing(), key=lambda study: study.name.partition("/")[0]):
         title, page = FAMILIES.get(family, (family.capitalize(), ""))

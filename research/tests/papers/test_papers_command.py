@@ -128,16 +128,16 @@ def test_json_and_the_page_hold_every_item(tmp_path: Path) -> None:
 def test_the_page_links_to_the_documentation_from_where_it_lies(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    page, docs = tmp_path / "clone" / "a folder" / "papers.html", tmp_path / "clone" / "my docs"
-    (docs / "papers").mkdir(parents=True)
-    (docs / "papers" / "index.md").touch()
+    page, docs = tmp_path / "clone" / "a folder" / "papers.html", tmp_path / "clone" / "my research" / "docs"
+    docs.mkdir(parents=True)
+    (docs / "index.md").touch()
     monkeypatch.setattr("hessmap_research.papers.page._DOCS", docs.resolve())
     printed("0", "--html", str(page))
-    link = '<a href="../my%20docs/layers.md#layerskronecker">docs/layers.md#layerskronecker</a>'
+    link = '<a href="../my%20research/docs/layers.md#layerskronecker">research/docs/layers.md#layerskronecker</a>'
     assert page.read_text(encoding="utf-8").count(link) == 1
     elsewhere = tmp_path / "papers.html"
     printed("0", "--html", str(elsewhere))
-    assert "Page: docs/layers.md#layerskronecker</p>" in elsewhere.read_text(encoding="utf-8")
+    assert "Page: research/docs/layers.md#layerskronecker</p>" in elsewhere.read_text(encoding="utf-8")
 
 
 @pytest.mark.usefixtures("_a_made_paper")

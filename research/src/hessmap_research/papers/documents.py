@@ -1,4 +1,4 @@
-"""The parts of ``docs/`` that come from the registry: how each paper's page begins, and the table of its items.
+"""The parts of ``research/docs/`` from the registry: how each paper's page begins, and the table of its items.
 
 ``make papers`` (``python -m hessmap_research.papers.documents``) writes them between two comments, and brings the
 stored outcomes of the studies up to date. A test compares the pages with the registry.
@@ -81,7 +81,7 @@ def with_beginning(text: str, paper: Paper) -> str:
 
 def main(docs: Path, results: Path) -> None:
     """Write the stored outcomes and the pages of all papers."""
-    target = Path(__file__).parents[2] / "papers" / "verdicts.json"
+    target = Path(__file__).with_name("verdicts.json")
     target.write_text(outcomes_text(results), encoding="utf-8")
     stored_outcomes.cache_clear()
     for paper in papers():

@@ -104,7 +104,7 @@ def item_view(item: Item) -> RenderableType:
     for name, values in (("function", item.functions), ("test", item.tests)):
         parts += [_line(name, Text(f"hessmap.{value}" if name == "function" else f"tests/{value}")) for value in values]
     if item.page:
-        parts.append(_line("page", Text(f"docs/{item.page}")))
+        parts.append(_line("page", Text(f"research/docs/{item.page}")))
     if item.left:
         parts.append(_line("left", Text(item.left, style="yellow")))
     return Group(*parts)

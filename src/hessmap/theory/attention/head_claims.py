@@ -10,13 +10,13 @@ from hessmap.theory.attention import causal, last_token, single_head
 from hessmap.theory.attention.single_head import HeadSizes
 from hessmap.theory.claims import Claims, Conjecture
 
-PROOF = "proof in docs/attention-residual.md"
+PROOF = "proof in research/docs/attention-residual.md"
 _MANY = f"many samples fix the function: {PROOF}"
 _MORE_SAMPLES = f"the rank for more samples, of which few are a special case: {PROOF}"
 _ONE_SAMPLE = f"one sample is a fully connected network of its tokens: {PROOF}"
 _FROZEN = f"V frozen: {PROOF}"
 _SUBSPACES = f"a sum of products of subspaces: {PROOF}"
-_DATA = "what tokens and residuals see of the weights: proof in docs/conjectures.md"
+_DATA = "what tokens and residuals see of the weights: proof in research/docs/conjectures.md"
 _SINGLE = Conjecture("one head of linear attention, not in print; study attention/ranks", 2_000)
 _LAST = Conjecture("the last token of linear attention, not in print; study attention/ranks", 600)
 _CAUSAL = Conjecture("a causal mask over linear attention, not in print; study attention/ranks", 1_200)

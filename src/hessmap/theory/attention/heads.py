@@ -66,7 +66,7 @@ def outer_product_upper_bound(heads: ProjectedHeads) -> int:
       outputs (h w, o), both (h k w, d o).
     - One output and 1 < h <= d: h (D + DP) less h^2 + d h (h-1)/2 - h (d-k)^2.
 
-    Assumptions: none; generic weights for equality. Reference: docs/attention-residual.md.
+    Assumptions: none; generic weights for equality. Reference: research/docs/attention-residual.md.
 
     >>> outer_product_upper_bound(ProjectedHeads(3, 3, 2, heads=2, outputs=2))    # not 2 (9 + 6 - 1) = 28
     26
@@ -110,7 +110,7 @@ def loss_rank(heads: ProjectedHeads) -> int:
     functional Hessian of one head leaves free, r = 2 d^2 - 1 (of a single token d^2) the infinitesimal changes of basis
     of the tokens, which no such direction can be told from. Outputs beyond B are of no residual.
 
-    Assumptions: ``has_loss_formula``. Reference: docs/conjectures.md, conjectured.
+    Assumptions: ``has_loss_formula``. Reference: research/docs/conjectures.md, conjectured.
 
     By hand for d = 1, o = h = 3: of the 3 (o - 1) directions orthogonal to the residual, o - 1 can be told apart.
 

@@ -30,7 +30,7 @@ def largest_component_codimension(table: RankTable) -> int:
     The minimum is over integers s_0 = H_0, s_L = r with rho[k][0] <= s_k and, for k < j,
     0 <= s_k - s_j <= H_k - rho[j][k]. ``table`` is rho, as ``checked_product_ranks`` returns it.
 
-    Kind of truth: theorem (proof in docs/learning-coefficients.md).
+    Kind of truth: theorem (proof in research/docs/learning-coefficients.md).
 
     By hand for 1-1-1, both weights 0: the two axes, of codimension 1.
 

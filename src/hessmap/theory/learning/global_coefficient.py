@@ -34,7 +34,8 @@ def linear_learning_coefficient(widths: Iterable[int], rank: int) -> Coefficient
     Assumptions: inputs whose second moment has full rank H_0, no bias, a loss that is comparable to the squared one.
 
     Kind of truth: theorem. Reference: Aoyagi & Watanabe 2005 (two layers), Aoyagi 2024 (any depth; the formula as
-    secondary sources print it), and for lambda the proof through codimensions in docs/learning-coefficients.md.
+    secondary sources print it), and for lambda the proof through codimensions in
+    research/docs/learning-coefficients.md.
 
     By hand for 2-2-2 and W* = 0: where W_1 has rank s, 2 s weights of W_2 and (2-s)^2 of W_1 are bound: 4, 3, 4.
 

@@ -14,9 +14,10 @@ from hessmap.theory.learning.global_coefficient import linear_learning_coefficie
 from hessmap.theory.learning.local_coefficient import local_learning_coefficient
 from hessmap.theory.losses_and_data.losses import effective_output_dim
 
-_GLOBAL = "Aoyagi 2024 (two layers: Aoyagi & Watanabe 2005); codimension of the optima, docs/learning-coefficients.md"
+_PAGE = "research/docs/learning-coefficients.md"
+_GLOBAL = f"Aoyagi 2024 (two layers: Aoyagi & Watanabe 2005); codimension of the optima, {_PAGE}"
 _REACHED = "half the codimension of the largest component of the optima, which a lower bound reaches"
-_TWO_LAYERS = "two layers, docs/learning-coefficients.md"
+_TWO_LAYERS = f"two layers, {_PAGE}"
 _SMOOTH = "half the rank of the outer-product Hessian, where the optima are smooth of that codimension (Morse-Bott)"
 _CONJECTURE = "half the codimension of the largest component of the optima through these weights (an upper bound)"
 _ESTIMATE = "Use learning_coefficient_estimate, which takes every model"

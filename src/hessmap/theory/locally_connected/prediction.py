@@ -14,7 +14,7 @@ from hessmap.theory.losses_and_data.data_facts import DataFacts, data_facts
 from hessmap.theory.prediction import RankQuestion, rank_rule
 
 _PAPER = "Singh, Hofmann & Schoelkopf 2023"
-_PROOF = "proof in docs/convolutional.md"
+_PROOF = "proof in research/docs/convolutional.md"
 _OWN = (
     f"{_PAPER}, Theorem 9, an equality, {_PROOF}",
     f"{_PAPER}, Theorem 9, an equality, {_PROOF}",

@@ -59,8 +59,8 @@ def two_layer_block_ranks(sizes: ResidualSizes) -> HessianRanks:
 
     With trained ends q0 = min(r, K, d); ``_both_ends`` and ``_one_end`` have the rest.
 
-    Assumptions: generic weights, inputs of rank r and residual moment of rank s. Reference: docs/attention-residual.md,
-    where the outer-product rank is proved.
+    Assumptions: generic weights, inputs of rank r and residual moment of rank s. Reference:
+    research/docs/attention-residual.md, where the outer-product rank is proved.
 
     By hand for (1 + u2 d2)(1 + u1 d1) x, d = m = 1: ranks 1, 4, 4.
 

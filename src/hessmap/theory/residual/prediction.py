@@ -9,7 +9,7 @@ from hessmap.theory.losses_and_data.data_facts import DataFacts, data_facts
 from hessmap.theory.prediction import RankQuestion, rank_rule
 from hessmap.theory.residual.linear import ResidualSizes, single_layer_block_ranks, two_layer_block_ranks
 
-_PROOF = "proof in docs/attention-residual.md"
+_PROOF = "proof in research/docs/attention-residual.md"
 _TRANSLATION = f"the fully connected network of the same layers: W -> I + W is a translation, {_PROOF}"
 _OUTER = f"a skip over two layers makes a bottleneck of width blocks times inner width, {_PROOF}"
 _TWO_LAYERS = Conjecture("residual blocks of two layers, not in print; study residual/ranks", 2_000)

@@ -119,7 +119,7 @@ def _share(rows: Sequence[Row], part: str, total: int) -> str:
 STUDY = Study(
     name="attention/ranks",
     question="Do the claims about the ranks of linear self-attention survive random layers?",
-    reference="docs/attention-residual.md; not in print",
+    reference="research/docs/attention-residual.md; not in print",
     cases=grid(batch=range(10), loss=["squared"], num_networks=[200], family=list(_FAMILIES))
     + grid(batch=[0], loss=["cross_entropy"], num_networks=[200], family=list(_FAMILIES)),
     measure=measure,

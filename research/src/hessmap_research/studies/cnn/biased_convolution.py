@@ -60,7 +60,7 @@ def claims(rows: Sequence[Row]) -> Iterator[Claim]:
 STUDY = Study(
     name="cnn/biased-convolution",
     question="What are the ranks of one linear convolution with a bias, where residuals do not sum to zero?",
-    reference="docs/convolutional.md; not in print",
+    reference="research/docs/convolutional.md; not in print",
     cases=grid(has_last_bias=[True, False], num_networks=[100], batch=range(10)),
     measure=measure,
     checks=(Check("right.functional", "num_networks", "equal"), Check("right.loss", "num_networks", "equal")),

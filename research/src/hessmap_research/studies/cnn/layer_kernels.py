@@ -69,7 +69,7 @@ def claims(rows: Sequence[Row]) -> Iterator[Claim]:
 STUDY = Study(
     name="cnn/layer-kernels",
     question="Is the kernel of the loss Hessian of deep linear convolutions that of its layers, as counted?",
-    reference="docs/convolutional.md; not in print",
+    reference="research/docs/convolutional.md; not in print",
     cases=(
         *grid(num_layers=[3, 4, 5], largest_stride=[1], num_networks=[50], batch=range(14)),
         *grid(num_layers=[3, 4, 5], largest_stride=[3], num_networks=[50], batch=range(4)),

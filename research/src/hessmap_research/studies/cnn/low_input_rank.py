@@ -91,7 +91,7 @@ def claims(rows: Sequence[Row]) -> Iterator[Claim]:
 STUDY = Study(
     name="cnn/low-input-rank",
     question="What are the ranks where the inputs span less than all inputs, and are the claims of them right?",
-    reference="docs/convolutional.md; not in print",
+    reference="research/docs/convolutional.md; not in print",
     cases=(
         *grid(family=["patches"], num_networks=[100], batch=range(20)),
         *grid(family=["convolutions"], num_networks=[50], batch=range(20)),

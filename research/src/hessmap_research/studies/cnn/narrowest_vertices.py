@@ -64,7 +64,7 @@ def claims(rows: Sequence[Row]) -> Iterator[Claim]:
 STUDY = Study(
     name="cnn/narrowest-vertices",
     question="Is the outer-product rank of deep linear convolutions, cut at their narrowest vertices, as proved?",
-    reference="docs/convolutional.md; Singh, Hofmann & Schoelkopf 2023, Theorem 5, is the bound that it sharpens",
+    reference="research/docs/convolutional.md; Singh, Hofmann & Schoelkopf 2023, Theorem 5, is the bound sharpened",
     cases=grid(num_layers=[2, 3, 4, 5], num_networks=[100], batch=range(5)),
     measure=measure,
     checks=(Check("held", "num_networks", "equal"),),

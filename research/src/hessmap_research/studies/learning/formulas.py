@@ -110,7 +110,7 @@ def claims(rows: Sequence[Row]) -> Iterator[Claim]:
 STUDY = Study(
     name="learning/formulas",
     question="Are the formulas of learning coefficients those that a search over all ranks finds?",
-    reference="Aoyagi 2024; docs/learning-coefficients.md",
+    reference="Aoyagi 2024; research/docs/learning-coefficients.md",
     cases=grid(formula=_FORMULAS, num_networks=[250], batch=range(10)),
     measure=measure,
     checks=(Check("held", "num_networks", "equal"),),

@@ -7,14 +7,14 @@ from types import ModuleType
 
 import pytest
 from committed import committed
-from site_pages import ROOT
 
 from hessmap_research.runner.registry import find, listing
+from site_pages import ROOT
 
 
 @pytest.fixture(scope="module")
 def hook() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("studies_hook", ROOT / "docs" / "hooks" / "studies.py")
+    spec = importlib.util.spec_from_file_location("studies_hook", ROOT / "research" / "docs" / "hooks" / "studies.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
