@@ -40,7 +40,8 @@ class TorchRandom:
 TORCH_RANDOM = TorchRandom()  # hypothesis holds it weakly
 register_random(TORCH_RANDOM)
 
-for folder in ("explorer/tests", "research/tests", "tests"):  # what tests share is imported by its plain name
+# What tests share is imported by its plain name.
+for folder in ("explorer/tests", "research/tests", "tests/theory", "tests"):
     sys.path.insert(0, str(Path(__file__).parent / folder))
 
 

@@ -127,7 +127,7 @@ def test_the_guard_lets_the_flow_pass(tmp_path: Path) -> None:
     for room, text in {
         "studies": "from hessmap.theory import predict_ranks\nfrom hessmap.measurement import spectrum",
         "theory": "from hessmap.networks import FullyConnected\nfrom hessmap.records import RankPrediction",
-        "measurement": "from hessmap.curvature.operator import SymmetricOperator\nfrom .spectra import x",
+        "measurement": "from hessmap.linalg.operator import SymmetricOperator\nfrom .spectra import x",
     }.items():
         (tmp_path / room).mkdir()
         (tmp_path / room / "fine.py").write_text(text)

@@ -70,7 +70,7 @@ def keep_results(folder: Path) -> None:
     records = {
         "function_rank": hm.function_rank(network.build(seed=0), inputs),
         "bottleneck_view": hm.maps.functions.bottleneck_view(network.build(seed=0), inputs),
-        "representation_cost": hm.maps.functions.representation_cost.representation_cost(network.build(seed=0), inputs),
+        "representation_cost": hm.maps.functions.representation_cost(network.build(seed=0), inputs),
     }
     kept_result(folder, "function", "one", {name: record.to_dict() for name, record in records.items()})
     both = network.build(seed=0), network.build(seed=1)

@@ -10,12 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hessmap.curvature.finite_field import generic_rank
+from hessmap.exact import generic_rank
 from hessmap.networks import FullyConnected, Residual, SelfAttention
 from hessmap.records import PARTS, Part
 from hessmap.theory import predict_ranks
+from hessmap.theory import residual as linear
+from hessmap.theory import residual as prediction
 from hessmap.theory.attention import causal, heads, last_token, single_head, subspace_products
-from hessmap.theory.residual import linear, prediction
 
 CASES = json.loads((Path(__file__).parents[1] / "golden" / "attention-residual.json").read_text())["cases"]
 KEYS = {"outer_product": "H_o", "functional": "H_f", "loss": "H_L"}

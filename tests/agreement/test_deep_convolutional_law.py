@@ -11,13 +11,15 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hessmap.curvature import Problem, functional_hessian
-from hessmap.curvature.finite_field import generic_rank
 from hessmap.errors import InvalidInput
+from hessmap.exact import generic_rank
+from hessmap.hessians.operators import functional_hessian
 from hessmap.measurement import numerical_rank
 from hessmap.networks import Convolutional
+from hessmap.problem.problem import Problem
 from hessmap.theory.convolutional import deep_bounds as deep_convolutional
 from hessmap.theory.convolutional import one_layer as convolutional
+from hessmap.theory.convolutional.chains import FilterChain, convolutional_chain
 from hessmap.theory.convolutional.deep_columns import (
     functional_column_upper_bounds,
     functional_upper_bound,
@@ -25,7 +27,6 @@ from hessmap.theory.convolutional.deep_columns import (
     loss_upper_bound,
 )
 from hessmap.theory.convolutional.deep_law import outer_product_rank, product_dimension
-from hessmap.theory.convolutional.filter_chains import FilterChain, convolutional_chain
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "ranks.json").read_text())["cases"]
 DEEP = [case for case in GOLDEN if case["family"] == "cnn_deep"]

@@ -10,11 +10,11 @@ import torch
 from torch import Tensor, nn
 
 import hessmap as hm
-from hessmap.curvature import DenseOperator, hessians, operator
-from hessmap.curvature.layers import KroneckerProduct
-from hessmap.curvature.layout import Layout
-from hessmap.curvature.operator import LinearOperator, SymmetricOperator
-from hessmap.curvature.operator_blocks import PrincipalBlock
+from hessmap.hessians import operators as hessians
+from hessmap.layers import KroneckerProduct
+from hessmap.linalg import operator
+from hessmap.linalg.layout import Layout
+from hessmap.linalg.operator import DenseOperator, LinearOperator, PrincipalBlock, SymmetricOperator
 from hessmap_research.deep_linear import DeepLinearHessian, deep_linear_of
 
 
@@ -67,7 +67,7 @@ OPERATORS: dict[str, Callable[[], LinearOperator]] = {
     "outer-product Hessian": lambda: hm.outer_product_hessian(convolutional()),
     "functional Hessian": lambda: hm.functional_hessian(attention()),
     "Fisher": lambda: hm.fisher(attention()),
-    "empirical Fisher": lambda: hm.curvature.empirical_fisher(perceptron()),
+    "empirical Fisher": lambda: hm.hessians.empirical_fisher(perceptron()),
     "matrix": lambda: DenseOperator(symmetric(5)),
     "diagonal block": lambda: hm.loss_hessian(attention()).block("last.weight"),
     "large diagonal block": lambda: hm.loss_hessian(perceptron(60)).block("0.bias"),
@@ -178,7 +178,7 @@ LARGE: dict[str, tuple[Callable[[], hm.Problem], str, str]] = {
     "attention": (lambda: attention(12), "gain", "attention.in_proj_weight"),
     "norm": (lambda: attention(12), "norm.weight", "last.weight"),
 }
-KINDS = (hm.loss_hessian, hm.outer_product_hessian, hm.functional_hessian, hm.fisher, hm.curvature.empirical_fisher)
+KINDS = (hm.loss_hessian, hm.outer_product_hessian, hm.functional_hessian, hm.fisher, hm.hessians.empirical_fisher)
 
 
 @pytest.mark.parametrize("kind", KINDS)

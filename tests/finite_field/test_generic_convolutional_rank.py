@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from hessmap.curvature.finite_field import generic_rank
 from hessmap.errors import UnsupportedNetwork
+from hessmap.exact import generic_rank
 from hessmap.networks import Convolutional, LocallyConnected, Polynomial
 from hessmap.records import PARTS
 

@@ -12,20 +12,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hessmap.curvature import Problem
-from hessmap.curvature.finite_field import certified_rank, generic_rank
-from hessmap.curvature.finite_field.drawn_network import drawn_network
-from hessmap.curvature.finite_field.field_array import FieldArray, concatenate, ones
-from hessmap.curvature.finite_field.generic_data import (
-    drawn_derivatives,
-    drawn_inputs,
-    drawn_residuals,
-    generic_ranks,
-)
-from hessmap.curvature.finite_field.prime_field import PrimeField
-from hessmap.curvature.finite_field.rank import field_rank
 from hessmap.errors import InvalidInput, TooLarge, UnknownName, UnsupportedNetwork
+from hessmap.exact import certified_rank, generic_rank
+from hessmap.exact.field import FieldArray, PrimeField, concatenate, ones
+from hessmap.exact.random_data import drawn_derivatives, drawn_inputs, drawn_residuals, generic_ranks
+from hessmap.exact.random_networks import drawn_network
+from hessmap.exact.rank import field_rank
 from hessmap.networks import FullyConnected, Polynomial
+from hessmap.problem.problem import Problem
 from hessmap.records import PARTS, Part
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "ranks.json").read_text())["cases"]

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from hessmap.curvature import Problem
+from hessmap.problem.problem import Problem
 
 _CASES = json.loads((Path(__file__).parents[1] / "golden" / "layers.json").read_text())["cases"]
 BY_NAME: dict[str, dict[str, Any]] = {case["id"]: case for case in _CASES}

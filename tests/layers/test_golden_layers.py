@@ -12,8 +12,9 @@ from numpy.testing import assert_allclose
 from sklearn.datasets import load_digits
 from stored_layer_cases import BY_NAME, convolutional_problem, small_network, small_problem, stored, tolerance
 
-from hessmap.curvature import functional_hessian, loss_hessian, outer_product_hessian
-from hessmap.curvature.layers import (
+from hessmap.errors import InvalidInput
+from hessmap.hessians.operators import functional_hessian, loss_hessian, outer_product_hessian
+from hessmap.layers import (
     KroneckerProduct,
     find_layer,
     fully_connected_tail,
@@ -21,11 +22,10 @@ from hessmap.curvature.layers import (
     layer_hessian,
     mean_output_hessian,
 )
-from hessmap.curvature.layers.batches import layer_batch, layer_jacobian
-from hessmap.curvature.losses.cross_entropy import CrossEntropy
-from hessmap.errors import InvalidInput
+from hessmap.layers.batches import layer_batch, layer_jacobian
+from hessmap.layers.comparison import autocorrelation, decoupling
+from hessmap.losses.cross_entropy import CrossEntropy
 from hessmap.measurement import spectrum, subspace_overlap
-from hessmap.measurement.layers import autocorrelation, decoupling
 from hessmap.theory import layers as theory
 from hessmap_research.instruments.full_factors import full_factors
 from hessmap_research.instruments.matricisation import (

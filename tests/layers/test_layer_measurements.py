@@ -11,8 +11,9 @@ from numpy.testing import assert_allclose
 from torch import nn
 
 from cases import chain
-from hessmap.curvature import Problem, loss_hessian
-from hessmap.curvature.layers import (
+from hessmap.errors import InvalidInput, UnknownName, UnsupportedNetwork
+from hessmap.hessians.operators import loss_hessian
+from hessmap.layers import (
     LayerHessian,
     fully_connected_tail,
     kronecker_approximation,
@@ -22,20 +23,13 @@ from hessmap.curvature.layers import (
     mean_output_hessian,
     require_logits,
 )
-from hessmap.curvature.layers.stored_samples import StoredPatches
-from hessmap.curvature.touched_memory import touched_memory
-from hessmap.errors import InvalidInput, UnknownName, UnsupportedNetwork
+from hessmap.layers.comparison import autocorrelation, best_kronecker_product, class_outliers, decoupling
+from hessmap.layers.eigenpairs import layer_eigenpairs, layer_eigenpairs_bytes
+from hessmap.layers.stored_samples import StoredPatches
+from hessmap.linalg.memory import touched_memory
 from hessmap.measurement import spectrum, subspace_overlap
-from hessmap.measurement.layers import (
-    autocorrelation,
-    best_kronecker_product,
-    class_outliers,
-    decoupling,
-    layer_eigenpairs,
-    layer_eigenpairs_bytes,
-    overlap_curve,
-    overlap_of_models,
-)
+from hessmap.measurement.overlap import overlap_curve, overlap_of_models
+from hessmap.problem.problem import Problem
 from hessmap.records import Record
 from hessmap.theory import layers as theory
 from hessmap_research.instruments.clusters import cluster_ratios, embedded
@@ -141,7 +135,7 @@ def test_a_wrong_compression_is_noticed_and_undone(monkeypatch: pytest.MonkeyPat
     given = hessian("0")
     known = spectrum(given.to_dense()).eigenvalues
     cut = torch.eye(8, dtype=torch.float64)[:, :6], torch.eye(9, dtype=torch.float64)
-    monkeypatch.setattr("hessmap.measurement.layers.eigenpairs._active_directions", lambda _: cut)
+    monkeypatch.setattr("hessmap.layers.eigenpairs._active_directions", lambda _: cut)
     assert_allclose(layer_eigenpairs(given, 3).eigenvalues, known[:3], rtol=1e-8)
 
 
@@ -196,7 +190,7 @@ def test_decoupling_measures_both_products_against_the_true_block(name: str, mon
     assert found.best.frobenius_error <= found.expectation.frobenius_error
     assert Record.from_json(found.to_json()) == found
     # Without the sum over all entries the Frobenius norm is estimated, with its standard error.
-    monkeypatch.setattr("hessmap.measurement.layers.kronecker_comparison._EXACT_SIZE", 0)
+    monkeypatch.setattr("hessmap.layers.comparison._EXACT_SIZE", 0)
     estimated = decoupling(given, 6, tolerance=1e-10).expectation
     assert estimated.frobenius_standard_error > 0
     difference = abs(estimated.frobenius_error - found.expectation.frobenius_error)

@@ -10,16 +10,10 @@ import torch
 from torch import Tensor, nn
 
 import hessmap as hm
-from hessmap.curvature.layers import (
-    fully_connected_tail,
-    layer_factors,
-    layer_hessian,
-    logit_gradients,
-    product_of_factors,
-)
 from hessmap.errors import InvalidInput, UnsupportedNetwork
+from hessmap.layers import fully_connected_tail, layer_factors, layer_hessian, logit_gradients, product_of_factors
+from hessmap.layers.comparison import best_kronecker_product
 from hessmap.maps.curvature_map.layers import measured_factors
-from hessmap.measurement.layers import best_kronecker_product
 from hessmap_research.instruments.full_factors import full_factors
 from hessmap_research.instruments.matricisation import input_correspondence, output_correspondence
 
@@ -113,7 +107,7 @@ def test_decoupling_is_over_the_weight_as_it_is_stored(name: str) -> None:
     best = best_kronecker_product(hessian)
     assert best.converged
     assert float((best.product.to_dense() - expected).norm()) <= 1e-5 * float(expected.norm())
-    measured = hm.measurement.layers.decoupling(hessian, 2, tolerance=1e-9)
+    measured = hm.layers.decoupling(hessian, 2, tolerance=1e-9)
     assert measured.best.frobenius_error == pytest.approx(distance / float(dense.norm()), rel=1e-6)
     product = product_of_factors(layer_factors(problem, "words")).to_dense()
     difference = product - dense
@@ -168,7 +162,7 @@ def test_layers_in_float32_have_eigenpairs_and_a_decoupling(name: str, layer: st
     for found in (hm.layer_eigenpairs(single, 2), hm.layer_eigenpairs(single, 2, tolerance=1e-4)):
         assert found.converged
         assert found.eigenvalues == pytest.approx(expected, rel=1e-4)
-    measured, reference = hm.measurement.layers.decoupling(single, 2), hm.measurement.layers.decoupling(exact, 2)
+    measured, reference = hm.layers.decoupling(single, 2), hm.layers.decoupling(exact, 2)
     assert measured.best_converged
     assert measured.eigenpairs_converged
     assert measured.best.frobenius_error == pytest.approx(reference.best.frobenius_error, rel=1e-3)

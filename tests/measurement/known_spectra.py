@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from hessmap.curvature.operator import SymmetricOperator
+from hessmap.linalg.operator import SymmetricOperator
 
 Floats = NDArray[np.float64]
 

@@ -294,7 +294,7 @@ def test_the_choice_of_method_is_said_before() -> None:
 def test_the_predicted_products_are_about_those_that_are_made(count: int, width: int) -> None:
     """Within the spread that benchmarks/lanczos_products.py found between operators, and a little more."""
 
-    class Block(hm.curvature.DenseOperator):
+    class Block(hm.linalg.DenseOperator):
         block_size = width
 
     inputs, labels = hm.datasets.digits(num_samples=80)
@@ -308,7 +308,7 @@ def test_the_predicted_products_are_about_those_that_are_made(count: int, width:
 
 
 def test_the_size_decides() -> None:
-    class Large(hm.curvature.SymmetricOperator):
+    class Large(hm.linalg.SymmetricOperator):
         size = 7000
 
         def matmat(self, vectors: torch.Tensor) -> torch.Tensor:

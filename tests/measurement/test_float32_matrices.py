@@ -8,8 +8,8 @@ import torch
 from known_spectra import rotated
 
 import hessmap as hm
-from hessmap.curvature.operator import DenseOperator
 from hessmap.errors import InvalidInput
+from hessmap.linalg.operator import DenseOperator
 from hessmap.records import Spectrum
 
 EPS = float(np.finfo(np.float32).eps)

@@ -9,9 +9,9 @@ from known_spectra import Counted, Floats, random_orthogonal, rotated
 from torch import Tensor
 
 import hessmap as hm
-from hessmap.curvature.operator import SymmetricOperator
 from hessmap.errors import UnknownName
-from hessmap.measurement.top_eigenpairs import top_eigenpairs
+from hessmap.linalg.operator import SymmetricOperator
+from hessmap.measurement.eigenpairs import top_eigenpairs
 from hessmap.records import EigenpairsMeasurement, Record
 
 PRECISIONS = ["single", "mixed"]

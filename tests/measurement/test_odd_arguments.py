@@ -16,8 +16,8 @@ from known_spectra import random_orthogonal, rotated
 from torch import Tensor, nn
 
 import hessmap as hm
-from hessmap.curvature.operator import DenseOperator, SymmetricOperator
 from hessmap.errors import HessmapError
+from hessmap.linalg.operator import DenseOperator, SymmetricOperator
 from hessmap.measurement import layers
 from hessmap_research.deep_linear import deep_linear_of, reduce_deep_linear
 
@@ -192,7 +192,7 @@ class Broken(SymmetricOperator):
         return self.images(vectors)
 
 
-class Rectangular(hm.curvature.LinearOperator):
+class Rectangular(hm.linalg.LinearOperator):
     shape = (SIZE, SIZE + 1)
 
     def matmat(self, vectors: Tensor) -> Tensor:

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from known_spectra import KNOWN_MATRICES, NAMES, KnownMatrix, rotated
 
-from hessmap.curvature.operator import DenseOperator
 from hessmap.errors import InvalidInput
+from hessmap.linalg.operator import DenseOperator
 from hessmap.measurement import krylov_solve, solve
 from hessmap.records import LinearSolution
 

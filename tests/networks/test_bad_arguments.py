@@ -33,8 +33,8 @@ CALLS: dict[str, Callable[[Any], object]] = {
     "certified_rank, problem": hm.certified_rank,
     "certified_rank, part": lambda odd: hm.certified_rank(problem(), odd),
     "certified_rank, seed": lambda odd: hm.certified_rank(problem(), seed=odd),
-    "certified_data_ranks, seed": lambda odd: hm.curvature.finite_field.certified_data_ranks(problem(), seed=odd),
-    "certified_matrix_rank, seed": lambda odd: hm.curvature.finite_field.certified_matrix_rank(np.eye(2), seed=odd),
+    "certified_data_ranks, seed": lambda odd: hm.exact.certified_data_ranks(problem(), seed=odd),
+    "certified_matrix_rank, seed": lambda odd: hm.exact.certified_matrix_rank(np.eye(2), seed=odd),
     "generic_rank, part": lambda odd: hm.generic_rank(NET, odd),
     "generic_rank, loss": lambda odd: hm.generic_rank(NET, loss=odd),
     "generic_rank, seed": lambda odd: hm.generic_rank(NET, seed=odd),
@@ -83,7 +83,7 @@ def test_odd_arguments_are_answered_in_sentences(call: str) -> None:
         (lambda: hm.FullyConnected([torch.zeros(2), 3]), InvalidInput, r"widths\[0\] is tensor"),  # type: ignore[list-item]
         (lambda: hm.generic_rank(NET, num_samples=2**70), TooLarge, "drawn samples must fit the memory"),
         (
-            lambda: hm.curvature.finite_field.certified_matrix_rank([[1.0], [1.0, 2.0]]),
+            lambda: hm.exact.certified_matrix_rank([[1.0], [1.0, 2.0]]),
             InvalidInput,
             "its rows have different lengths",
         ),  # type: ignore[arg-type]

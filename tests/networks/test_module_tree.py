@@ -13,9 +13,9 @@ from torch.nn.modules.module import register_module_forward_hook
 from torch.nn.utils import parametrizations
 
 import hessmap as hm
-from hessmap.curvature.chain import chain_of
 from hessmap.errors import UnsupportedNetwork
 from hessmap.networks.module_tree import Rules, sequential_layers
+from hessmap.problem.sequential import chain_of
 from hessmap_research.deep_linear import deep_linear_convolution_of, deep_linear_of
 
 RULES = Rules("a plain sequence is wanted", "Look elsewhere")
@@ -126,7 +126,7 @@ READERS: dict[str, tuple[Callable[[hm.Problem], object], str]] = {
     "describe": (lambda problem: hm.describe(problem.model), DESCRIBED),
     "certified_rank": (hm.certified_rank, "exact arithmetic needs an nn.Sequential of"),
     "certified_data_ranks": (
-        hm.curvature.finite_field.certified_data_ranks,
+        hm.exact.certified_data_ranks,
         "exact arithmetic needs an nn.Sequential of",
     ),
     "deep_linear_of": (deep_linear_of, DESCRIBED),

@@ -10,7 +10,7 @@ from hessmap.errors import InvalidInput
 from hessmap.networks import Convolutional
 from hessmap.theory import predict_ranks
 from hessmap.theory.convolutional.biased_convolution import loss_rank
-from hessmap.theory.convolutional.one_hidden_convolution import OneHiddenConvolution
+from hessmap.theory.convolutional.one_layer import OneHiddenConvolution
 from hessmap_research.studies.cnn import biased_convolution as study
 
 

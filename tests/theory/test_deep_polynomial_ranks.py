@@ -10,11 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from teacher_golden import teacher_golden
 
-from hessmap.curvature.finite_field import generic_rank
 from hessmap.errors import UnsupportedNetwork
+from hessmap.exact import generic_rank
 from hessmap.networks import FullyConnected, Polynomial
-from hessmap.theory.polynomial.three_layers import (
-    ONE_LESS,
+from hessmap.theory.polynomial import (
+    ONE_LESS_OF_THREE_LAYERS as ONE_LESS,
+)
+from hessmap.theory.polynomial import (
     deep_polynomial_rank,
     segre_veronese_dimension,
     upper_bounds,

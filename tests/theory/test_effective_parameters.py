@@ -14,8 +14,7 @@ from teacher_golden import teacher_golden
 from hessmap.errors import InvalidInput, UnknownName, UnsupportedNetwork
 from hessmap.networks import Polynomial
 from hessmap.theory import effective_parameters
-from hessmap.theory.polynomial.alexander_hirschowitz import EXCEPTIONS, secant_dimension
-from hessmap.theory.polynomial.two_layers import ONE_LESS, rank_with_hidden_bias, rank_without_bias
+from hessmap.theory.polynomial import EXCEPTIONS, ONE_LESS, rank_with_hidden_bias, rank_without_bias, secant_dimension
 
 QUADRATIC, CUBIC = Polynomial((0, 1, 1)), Polynomial((0, 1, 1, 1))
 BIAS = {(False, False): "none", (True, False): "hidden", (False, True): "output", (True, True): "both"}

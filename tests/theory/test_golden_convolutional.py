@@ -4,10 +4,10 @@ import pytest
 from golden_cases import families, golden, stored_ranks
 
 from hessmap.networks import Convolutional
+from hessmap.theory import locally_connected as locally_connected
 from hessmap.theory import predict_ranks
 from hessmap.theory.convolutional import deep_bounds as deep_convolutional
 from hessmap.theory.convolutional import one_layer as convolutional
-from hessmap.theory.locally_connected import one_layer as locally_connected
 from hessmap_research.formulas import printed_convolutional as printed_convolutional_formulas
 
 

@@ -6,11 +6,11 @@ import random
 
 import pytest
 
-from hessmap.curvature.finite_field.generic_rank import generic_hessian_ranks
+from hessmap.exact.generic import generic_hessian_ranks
 from hessmap.networks import Convolutional
 from hessmap.theory import predict_ranks
+from hessmap.theory.convolutional.chains import FilterChain
 from hessmap.theory.convolutional.deep_columns import functional_upper_bound, layer_upper_bounds
-from hessmap.theory.convolutional.filter_chains import FilterChain
 from hessmap.theory.convolutional.layer_kernels import layer_kernel_dimensions, loss_kernel_upper_bound
 from hessmap_research.studies.cnn.deep_law import input_length, random_chain
 

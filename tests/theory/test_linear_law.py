@@ -12,14 +12,14 @@ from scipy.special import gammaincinv
 from teacher_golden import teacher_golden
 
 from hessmap.errors import InvalidInput
-from hessmap.theory.teacher_student.linear_law import (
+from hessmap.theory.teacher_student.spectral_law import (
     LinearSpectrumLaw,
+    MarchenkoPastur,
     OneTeacherLaw,
+    SpectralLaw,
     exact_moments,
     linear_eigenvalues,
 )
-from hessmap.theory.teacher_student.marchenko_pastur import MarchenkoPastur
-from hessmap.theory.teacher_student.spectral_law import SpectralLaw
 
 LAWS: list[SpectralLaw] = [
     MarchenkoPastur(0.25),

@@ -9,8 +9,7 @@ import pytest
 from hessmap.networks import FullyConnected, LocallyConnected
 from hessmap.records import PARTS
 from hessmap.theory import predict_ranks
-from hessmap.theory.locally_connected.low_input_rank import loss_rank, outer_product_rank
-from hessmap.theory.locally_connected.one_layer import locally_connected_ranks
+from hessmap.theory.locally_connected import locally_connected_ranks, loss_rank, outer_product_rank
 from hessmap_research.studies.cnn import low_input_rank as study
 
 

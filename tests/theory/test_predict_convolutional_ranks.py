@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 from golden_cases import golden, stored_ranks
 
-from hessmap.curvature.finite_field import generic_rank
 from hessmap.errors import InvalidInput
+from hessmap.exact import generic_rank
 from hessmap.networks import Convolutional, FullyConnected, LocallyConnected
 from hessmap.records import PARTS
 from hessmap.theory import predict_ranks

@@ -14,7 +14,8 @@ from scipy.special import erf
 from teacher_golden import teacher_golden
 from teacher_oracles import fractions
 
-from hessmap.theory.teacher_student import TeacherStudent, closed_forms
+from hessmap.theory.teacher_student import TeacherStudent
+from hessmap.theory.teacher_student import two_layers as closed_forms
 
 Case = dict[str, Any]
 

@@ -10,7 +10,7 @@ from teacher_golden import teacher_golden
 
 from hessmap.errors import HessmapError, InvalidInput, UnknownName
 from hessmap.theory import effective_parameters
-from hessmap.theory.teacher_student.wider_student import Extra, wider_student_rank
+from hessmap.theory.teacher_student.two_layers import Extra, wider_student_rank
 
 TERMS = {"linear": [1], "quad": [1, 2], "cubic": [1, 2, 3], "quartic": [1, 2, 3, 4]}
 STORED = {"zero": "zero", "split": "split", "w2zero": "output_zero", "w1zero": "input_zero"}

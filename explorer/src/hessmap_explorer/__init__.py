@@ -1,6 +1,6 @@
 """The explorer: everything that hessmap knows, in a browser on the same machine."""
 
-from hessmap.errors import require_extra
+from hessmap.errors import require_package
 
-require_extra("fastapi", "web")
-require_extra("uvicorn", "web")
+require_package("fastapi", "fastapi")
+require_package("uvicorn", "uvicorn")

@@ -23,11 +23,11 @@ from hessmap_explorer.settings import Explorer
 from hessmap_research.papers.registry import STATUSES, papers, stored_outcomes
 from hessmap_research.runner.claims import StudyOutcome
 from hessmap_research.runner.collection import (
-    DEFAULT_RESULTS,
     Collection,
     NoRecords,
     collection_from_results,
     collection_from_store,
+    results_folder,
     results_path,
 )
 from hessmap_research.runner.description import study_description
@@ -151,11 +151,12 @@ def _collection(explorer: Explorer, name: str, data: str | None) -> Collection:
     try:
         return collection_from_store(study, explorer.store, data)
     except NoRecords:
-        path = results_path(study, explorer.results or DEFAULT_RESULTS)
+        folder = explorer.results or results_folder(study)
+        path = results_path(study, folder)
         if not os.path.lexists(path):
             raise
         require_own_file(path)
-    return collection_from_results(study, explorer.results or DEFAULT_RESULTS, data)
+    return collection_from_results(study, folder, data)
 
 
 def _study(explorer: Explorer, name: str, data: str | None) -> dict[str, Any]:

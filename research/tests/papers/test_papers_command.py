@@ -128,9 +128,10 @@ def test_json_and_the_page_hold_every_item(tmp_path: Path) -> None:
 def test_the_page_links_to_the_documentation_from_where_it_lies(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    page, docs = tmp_path / "clone" / "a folder" / "papers.html", tmp_path / "clone" / "my research" / "docs"
+    page, docs = tmp_path / "clone" / "a folder" / "papers.html", tmp_path / "clone" / "my docs"
     docs.mkdir(parents=True)
     (docs / "index.md").touch()
+    monkeypatch.setattr("hessmap_research.papers.page._CLONE", docs.parent.resolve())
     monkeypatch.setattr("hessmap_research.papers.page._DOCS", docs.resolve())
     printed("0", "--html", str(page))
     link = '<a href="../my%20research/docs/layers.md#layerskronecker">research/docs/layers.md#layerskronecker</a>'

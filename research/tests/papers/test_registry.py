@@ -20,14 +20,20 @@ from hessmap_research.papers.registry import _item, outcomes_text
 from hessmap_research.runner.claims import StudyOutcome
 from hessmap_research.runner.registry import listing
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
+DOCS = ROOT / "research" / "docs"
 ITEMS = [item for paper in papers() for item in paper.items]
 STUDIES = {study.name for study in listing()}
 # Of a theory docstring: what it refers to in a paper.
 REFERENCE = re.compile(r"Reference:|Singh, |Jacot 2023|Wu et al|teacher-student paper")
 DATA_SETS = {"mnist": r"(?<!Fashion-)\bMNIST", "fashion_mnist": "Fashion-MNIST", "cifar10": "CIFAR-10"}
 # What hessmap has on subjects that none of the five papers treats.
-OTHER_THEORY = ("theory.attention.", "theory.residual.", "theory.learning.")
+OTHER_THEORY = (
+    "hessmap.theory.attention.",
+    "hessmap.theory.residual.",
+    "hessmap.theory.learning.",
+    "hessmap_research.formulas.softmax_blocks.",
+)
 OTHER_STUDIES = ("attention/", "residual/", "learning/", "certificates/data-priors")
 
 
@@ -37,7 +43,7 @@ def outcomes_of(study: str) -> StudyOutcome:
 
 @cache
 def headings(page: str) -> set[str]:
-    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+    text = (DOCS / page).read_text(encoding="utf-8")
     titles = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
 
@@ -45,14 +51,14 @@ def headings(page: str) -> set[str]:
 @pytest.mark.parametrize("item", ITEMS, ids=lambda item: f"{item.paper}: {item.item}")
 def test_every_name_of_an_item_exists(item: Item) -> None:
     for name in item.functions:
-        module, attribute = f"hessmap.{name}".rsplit(".", 1)
+        module, attribute = name.rsplit(".", 1)
         assert callable(getattr(importlib.import_module(module), attribute)), name
     assert set(item.studies) <= STUDIES
-    assert all((ROOT / "tests" / test).exists() for test in item.tests)
+    assert all((ROOT / test).exists() for test in item.tests)
     if item.page:
         page, _, anchor = item.page.partition("#")
         assert not anchor or anchor in headings(page), item.page
-        assert (ROOT / "docs" / page).exists()
+        assert (DOCS / page).exists()
 
 
 @pytest.mark.parametrize("item", [item for item in ITEMS if item.outcomes], ids=lambda one: f"{one.paper}: {one.item}")
@@ -132,9 +138,11 @@ def test_every_study_is_in_it() -> None:
 
 
 def referring_functions() -> Iterator[str]:
-    """Public functions and classes of theory whose docstring refers to a paper."""
-    source = ROOT / "src" / "hessmap"
-    for path in sorted((source / "theory").rglob("*.py")):
+    """Public functions and classes of theory, or formulas of the papers, whose docstring refers to a paper."""
+    library, research = ROOT / "src", ROOT / "research" / "src"
+    theory = ((library, path) for path in sorted((library / "hessmap" / "theory").rglob("*.py")))
+    formulas = ((research, path) for path in sorted((research / "hessmap_research" / "formulas").rglob("*.py")))
+    for source, path in (*theory, *formulas):
         module = ".".join(path.relative_to(source).with_suffix("").parts)
         for node in ast.parse(path.read_text(encoding="utf-8")).body:
             is_public = isinstance(node, ast.FunctionDef | ast.ClassDef) and not node.name.startswith("_")
@@ -151,13 +159,12 @@ def test_every_function_of_theory_with_a_reference_is_in_it() -> None:
 
 def test_the_stored_outcomes_and_the_pages_are_up_to_date() -> None:
     """``make papers`` writes both."""
-    assert (ROOT / "research/src/hessmap_research/papers/verdicts.json").read_text(encoding="utf-8") == outcomes_text(
-        ROOT / "results"
-    )
+    stored = ROOT / "research/src/hessmap_research/papers/verdicts.json"
+    assert stored.read_text(encoding="utf-8") == outcomes_text(ROOT / "research" / "results")
     for paper in papers():
-        text = (ROOT / "docs" / paper.page).read_text(encoding="utf-8")
-        assert text == with_beginning(text, paper), f"docs/{paper.page}"
-        assert (ROOT / "docs" / paper.picture).exists()
+        text = (DOCS / paper.page).read_text(encoding="utf-8")
+        assert text == with_beginning(text, paper), f"research/docs/{paper.page}"
+        assert (DOCS / paper.picture).exists()
 
 
 def test_a_page_has_the_numbers_that_there_are() -> None:

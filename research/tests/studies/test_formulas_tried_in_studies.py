@@ -7,7 +7,7 @@ from fractions import Fraction
 import pytest
 
 import hessmap as hm
-from hessmap.curvature.finite_field import generic_hessian_ranks, generic_rank
+from hessmap.exact import generic_hessian_ranks, generic_rank
 from hessmap.records import PARTS
 from hessmap.theory import learning
 from hessmap_research.studies.attention import ranks as attention_ranks

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -97,6 +98,48 @@ def test_records_come_from_the_store_first_and_from_results_where_it_has_none(st
     assert study_collection(replace(study, cases=()), store_path).notes == (
         "8 records of cases that the study no longer has are left out.",
     )
+
+
+def test_results_of_the_package_are_read_where_there_is_nothing_else_and_never_written(
+    store_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of three places that have other cases of a study, the nearest is read: the store, ./results, the package."""
+    package, study = tmp_path / "package", toy_studies.SQUARE
+    for folder, widths in ((package, [1, 2, 3]), (Path("results"), [1, 2]), (None, [1])):
+        made = store_path if folder is None else tmp_path / f"{folder.name}.sqlite"
+        for width in widths:
+            run("toy_studies:SQUARE", made, engine="inline", case={"width": width})
+        if folder is not None:
+            exported(made, folder)
+    packed = package / "toy-square.json.gz"
+    packed.write_bytes(gzip.compress((package / "toy-square.json").read_bytes()))
+    (package / "toy-square.json").unlink()
+    before = packed.read_bytes()
+    monkeypatch.setattr("hessmap_research.runner.collection.PACKAGE_RESULTS", package)
+
+    def widths_and_path() -> tuple[list[object], Path]:
+        found = study_collection(study, store_path)
+        return [row["width"] for row in found.stored.rows], found.path
+
+    assert widths_and_path() == ([1], store_path)
+    store_path.unlink()
+    assert widths_and_path() == ([1, 2], Path("results/toy-square.json"))
+    Path("results/toy-square.json").unlink()
+    assert widths_and_path() == ([1, 2, 3], packed)
+    path = write_results(study, study_collection(study, store_path).stored)
+    assert (path, packed.read_bytes()) == (Path("results/toy-square.json"), before)
+
+
+def test_beside_a_gzipped_file_plain_results_are_written_and_read(store_path: Path, tmp_path: Path) -> None:
+    run("toy_studies:SQUARE", store_path, engine="inline", case={"width": 5})
+    packed = tmp_path / "both" / "toy-square.json.gz"
+    packed.parent.mkdir()
+    packed.write_bytes(gzip.compress(b"{}"))
+    before = packed.read_bytes()
+    path = exported(store_path, packed.parent)
+    assert path == packed.with_suffix("")
+    assert packed.read_bytes() == before
+    assert [row["width"] for row in collection_from_results(toy_studies.SQUARE, packed.parent).stored.rows] == [5]
 
 
 def test_rows_follow_the_grid_of_the_study(store_path: Path) -> None:

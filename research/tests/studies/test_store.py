@@ -115,7 +115,7 @@ def test_a_row_that_is_neither_record_nor_error_is_impossible(store: StudyStore,
 
 
 def test_a_missing_store_is_not_made_by_reading(store_path: Path) -> None:
-    with pytest.raises(StoreError, match="there is none at .*Run a study or a map first"):
+    with pytest.raises(StoreError, match="there is none at .*hessmap map makes one"):
         StudyStore(store_path)
     assert not store_path.exists()
 

@@ -13,8 +13,9 @@ from typing import Any
 from patience import PATIENCE
 
 HERE = Path(__file__).parent
+_SHARED = HERE.parents[2] / "tests"
 # Where programs of their own find the toy studies, and hessmap where these tests found it.
-SEARCH_PATH = os.pathsep.join(filter(None, (str(HERE), str(HERE.parent), os.environ.get("PYTHONPATH"))))
+SEARCH_PATH = os.pathsep.join(map(str, filter(None, (HERE, HERE.parent, _SHARED, os.environ.get("PYTHONPATH")))))
 
 
 def study_program(*words: str, **options: Any) -> subprocess.Popen[str]:

@@ -20,7 +20,7 @@ export async function show(root, { query, signal }) {
   }
   const entry = item => h("details", { class: "item" }, h("summary", {}, h("span", { class: `badge ${item.status.replaceAll(" ", "-")}`, title: statuses[item.status] }, item.status), h("strong", {}, ` ${item.item} `), h("span", { class: "soft" }, papers[item.paper].name), h("br"), item.claim),
     item.evidence ? h("p", {}, item.evidence) : null, item.published || item.ours ? h("p", {}, [["Paper", item.published], ["Ours", item.ours]].filter(([, numbers]) => numbers).map(([whose, numbers]) => `${whose}: ${numbers}.`).join(" ")) : null, item.left ? h("p", {}, `Left: ${item.left}`) : null,
-    item.studies.length ? h("p", { class: "pick" }, item.studies.map(study => h("a", { class: "badge", href: `/studies/${study}` }, study))) : null, item.functions.length ? h("p", { class: "note" }, item.functions.map(one => h("code", {}, `hessmap.${one} `))) : null);
+    item.studies.length ? h("p", { class: "pick" }, item.studies.map(study => h("a", { class: "badge", href: `/studies/${study}` }, study))) : null, item.functions.length ? h("p", { class: "note" }, item.functions.map(one => h("code", {}, `${one} `))) : null);
   fill(root, h("h1", {}, "Papers"), h("p", { class: "soft lead" }, "What each item claims, where it lives, and how far it was verified."),
     h("div", { class: "gallery" }, papers.map(paper => h("article", { class: "card tile" }, h("strong", {}, paper.name), h("span", { class: "soft" }, paper.title), h("p", {}, paper.answer), h("p", { class: "pick" }, Object.entries(paper.counts).map(([status, found]) => h("span", { class: `badge ${status.replaceAll(" ", "-")}` }, `${found} ${status}`)))))),
     form, count, list);

@@ -195,24 +195,15 @@ def export(
     name: Name,
     data: Data = None,
     store: StorePath = STORE,
-    results: Annotated[
-        Path | None, typer.Option("--results", help="The folder to write to; unless given, research/results.")
-    ] = None,
+    results: Annotated[Path, typer.Option("--results", help="The folder to write to.")] = Path("results"),
     keep: Annotated[bool, typer.Option("--keep", help="Keep what the file has and the store does not.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Write the records of a study to results/NAME.json, in a stable order, to be committed."""
-    from hessmap_research.runner.collection import (
-        DEFAULT_RESULTS,
-        collection_from_store,
-        joined_records,
-        results_path,
-        write_results,
-    )
+    from hessmap_research.runner.collection import collection_from_store, joined_records, write_results, written_path
 
-    results = results or DEFAULT_RESULTS
     study = _study_of(name)
-    require_writable(results_path(study, results), replaces=True)
+    require_writable(written_path(study, results), replaces=True)
     found = collection_from_store(study, store, data)
     stored = joined_records(study, found.stored, results) if keep else found.stored
     path = write_results(study, stored, results)

@@ -1,4 +1,4 @@
-"""The parts of ``research/docs/`` from the registry: how each paper's page begins, and the table of its items.
+"""The parts of ``research/docs/`` that come from the registry: how a paper's page begins, and its table of items.
 
 ``make papers`` (``python -m hessmap_research.papers.documents``) writes them between two comments, and brings the
 stored outcomes of the studies up to date. A test compares the pages with the registry.
@@ -9,8 +9,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from hessmap_research.papers import Item, Paper, papers, stored_outcomes
-from hessmap_research.papers.registry import outcomes_text
+from hessmap_research.papers.registry import Item, Paper, outcomes_text, papers, stored_outcomes
 
 BEGIN, END = "<!-- from the registry: make papers -->", "<!-- end of what comes from the registry -->"
 

@@ -7,17 +7,18 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from hessmap.views.page import page
-from hessmap_research.papers import STATUSES, Paper
+from hessmap_research.papers.registry import STATUSES, Paper
 from hessmap_research.papers.text import study_line
 
-_DOCS = Path(__file__).resolve().parents[3] / "docs"  # of a clone; what pip installs has none
+_CLONE = Path(__file__).resolve().parents[4]
+_DOCS = _CLONE / "research" / "docs"  # what pip installs has none
 
 
 def papers_page(papers: Sequence[Paper], folder: Path | None = None) -> str:
     """Every item of these papers, with its status, evidence and stored outcomes.
 
-    ``folder`` is where the page will lie: inside a clone it links to the pages of ``research/docs/``, elsewhere it
-    names them.
+    ``folder`` is where the page will be written: inside a clone it links to the pages of ``research/docs/``, elsewhere
+    it names them.
     """
     items = [item for paper in papers for item in paper.items]
     kinds = sorted({item.kind for item in items})
@@ -37,6 +38,6 @@ def papers_page(papers: Sequence[Paper], folder: Path | None = None) -> str:
 def _path_to_docs(folder: Path | None) -> str:
     """From a folder of the clone to its ``research/docs/``, as a link takes it; empty for any other folder."""
     start = None if folder is None else folder.resolve()
-    if start is None or not start.is_relative_to(_DOCS.parents[1]) or not (_DOCS / "index.md").is_file():
+    if start is None or not start.is_relative_to(_CLONE) or not (_DOCS / "index.md").is_file():
         return ""
     return Path(os.path.relpath(_DOCS, start)).as_posix()

@@ -48,11 +48,11 @@ _OUTCOMES = "verdicts.json"
 class Item(Record):
     """A theorem, lemma, figure or table of a paper.
 
-    ``claim`` is in our words. ``functions`` are dotted names below ``hessmap``, ``studies`` and ``tests`` (below
-    ``tests/``) where it is compared with something. ``outcomes`` are those of studies that the status needs: the study,
-    the id of a claim and its outcome ("holds", "does not hold" or "inconclusive"), or the study, "cases" and "agrees".
-    ``published`` and ``ours`` are numbers side by side. ``left`` is what remains to be run, whatever the status: what
-    is verified is so at the size that ``evidence`` states, and a larger run may be left.
+    ``claim`` is in our words. ``functions`` are dotted names of hessmap or hessmap_research; ``studies`` and ``tests``
+    (paths in the repository) are where it is compared with something. ``outcomes`` are those of studies that the status
+    needs: the study, the id of a claim and its outcome ("holds", "does not hold" or "inconclusive"), or the study,
+    "cases" and "agrees". ``published`` and ``ours`` are numbers side by side. ``left`` is what remains to be run,
+    whatever the status: what is verified is so at the size that ``evidence`` states, and a larger run may be left.
     """
 
     paper: int

@@ -9,7 +9,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from hessmap.views.tables.contents import new_table
-from hessmap_research.papers import STATUSES, Item, Paper, Status, stored_outcomes
+from hessmap_research.papers.registry import STATUSES, Item, Paper, Status, stored_outcomes
 
 _STYLES: dict[Status, str] = {
     "proved here": "bold green",
@@ -102,7 +102,7 @@ def item_view(item: Item) -> RenderableType:
             parts.append(_line(name, Text(value)))
     parts += [_line("study", Text.assemble((study, "bold"), f": {study_line(study)}")) for study in item.studies]
     for name, values in (("function", item.functions), ("test", item.tests)):
-        parts += [_line(name, Text(f"hessmap.{value}" if name == "function" else f"tests/{value}")) for value in values]
+        parts += [_line(name, Text(value)) for value in values]
     if item.page:
         parts.append(_line("page", Text(f"research/docs/{item.page}")))
     if item.left:

@@ -24,8 +24,9 @@ from hessmap_research.runner.row import Row
 from hessmap_research.runner.store import Failure, StudyStore
 from hessmap_research.runner.study import Study
 
-_CLONE, _INSTALLED = (Path(__file__).parents[level] / "results" for level in (3, 1))
-DEFAULT_RESULTS = _CLONE if _CLONE.is_dir() else _INSTALLED  # where they are gzipped
+DEFAULT_RESULTS = Path("results")  # of the current folder: what is exported is written there
+_INSTALLED, _CLONE = (Path(__file__).parents[level] / "results" for level in (1, 3))
+PACKAGE_RESULTS = _INSTALLED if _INSTALLED.is_dir() else _CLONE  # gzipped where they were installed; never written to
 
 
 class NoRecords(DataFileError):
@@ -62,15 +63,25 @@ class Collection:
 def study_collection(
     study: Study, store: Path = DEFAULT_STORE, results: Path | None = None, data: str | None = None
 ) -> Collection:
-    """The records of a study from ``results`` where it is given, else from the store, else from the package."""
+    """The records of a study.
+
+    They are read from ``results`` where it is given; else from the first of these that has some: the store,
+    ``./results``, the results that come with the package.
+    """
     if results is not None:
         return collection_from_results(study, results, data)
     try:
         return collection_from_store(study, store, data)
     except NoRecords:
-        if not results_path(study).exists():
+        folder = results_folder(study)
+        if not results_path(study, folder).exists():
             raise
-        return collection_from_results(study, DEFAULT_RESULTS, data)
+        return collection_from_results(study, folder, data)
+
+
+def results_folder(study: Study) -> Path:
+    """Where the exported records of a study are read, unless a folder is given: ``./results``, else the package."""
+    return DEFAULT_RESULTS if results_path(study).exists() else PACKAGE_RESULTS
 
 
 def collection_from_results(study: Study, folder: Path, data: str | None = None) -> Collection:
@@ -111,9 +122,14 @@ def _of_present_cases(study: Study, stored: StoredRecords, source: str, path: Pa
 
 def results_path(study: Study, folder: Path = DEFAULT_RESULTS) -> Path:
     """Where the records of a study are stored: ``fcn-simulate.json``, or gzipped ``fcn-simulate.json.gz``."""
-    path = folder / f"{study.name.replace('/', '-')}.json"
+    path = written_path(study, folder)
     packed = path.with_suffix(".json.gz")
     return packed if packed.exists() and not path.exists() else path
+
+
+def written_path(study: Study, folder: Path = DEFAULT_RESULTS) -> Path:
+    """Where ``write_results`` writes: never gzipped, and read rather than a gzipped file beside it."""
+    return folder / f"{study.name.replace('/', '-')}.json"
 
 
 def joined_records(study: Study, stored: StoredRecords, folder: Path = DEFAULT_RESULTS) -> StoredRecords:
@@ -138,7 +154,7 @@ def exported_keys(study: Study, folder: Path = DEFAULT_RESULTS) -> frozenset[str
 
 def write_results(study: Study, stored: StoredRecords, folder: Path = DEFAULT_RESULTS) -> Path:
     """Write the results file of a study; equal records give equal bytes, whenever and in whatever order they came."""
-    path = results_path(study, folder)
+    path = written_path(study, folder)
     fresh = path.with_suffix(".json.new")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

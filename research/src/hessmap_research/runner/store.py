@@ -1,6 +1,6 @@
 """Records of studies in the store: one transaction a case, nothing is lost and nothing stored twice.
 
-research/docs/studies.md explains every column.
+``research/docs/studies.md`` explains every column.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 from hessmap.errors import sentence
 from hessmap.records.encoding import decode
 from hessmap.records.store import Store, StoreError
-from hessmap.records.store.file import store_content, store_errors
+from hessmap.records.store.file import damage_error, store_content, store_errors
 from hessmap.records.store.store import typed
 from hessmap_research.runner.encoding import case_of_key
 from hessmap_research.runner.row import Row
@@ -145,8 +145,12 @@ class StudyStore(Store):
             raise
 
     def _finds_tables(self) -> bool:
-        found = self.execute("SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name IN ('study', 'result')")
-        return found == [(2,)]
+        """Whether the store has the tables of studies: all of them, or it is damaged."""
+        found = {name for (name,) in self.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        missing = [table for table in ("study", "result") if table not in found]
+        if len(missing) == 1:
+            raise damage_error(self.path, f"no such table: {missing[0]}")
+        return not missing
 
     def _make_tables(self) -> None:
         with self.transaction():

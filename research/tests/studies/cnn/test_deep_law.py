@@ -8,7 +8,7 @@ import pytest
 
 from hessmap.errors import UnknownName
 from hessmap.theory.convolutional import deep_law as deep_convolutional_law
-from hessmap.theory.convolutional.filter_chains import FilterChain
+from hessmap.theory.convolutional.chains import FilterChain
 from hessmap_research.studies import Row
 from hessmap_research.studies.cnn import deep_law
 from hessmap_research.studies.cnn.deep_law import FAMILIES, has_rounding, input_length, random_chain, small_chains

@@ -64,7 +64,7 @@ def test_ours_is_right_everywhere_and_the_paper_without_bottleneck(rows: list[Ro
 
 
 def test_a_kept_counterexample_is_one(rows: list[Row]) -> None:
-    from hessmap.curvature.finite_field import generic_rank
+    from hessmap.exact import generic_rank
     from hessmap.networks import FullyConnected
 
     example = next(item for item in rows[1]["counterexamples_of_paper"] if item["part"] == "loss")

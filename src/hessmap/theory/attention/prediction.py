@@ -9,8 +9,7 @@ from hessmap.networks import SelfAttention
 from hessmap.records import RankPrediction, RankValue
 from hessmap.theory.attention import heads as projected
 from hessmap.theory.attention import single_head
-from hessmap.theory.attention.head_claims import PROOF, head_claims, rank_bound
-from hessmap.theory.attention.heads import ProjectedHeads
+from hessmap.theory.attention.heads import PROOF, ProjectedHeads, head_claims, rank_bound
 from hessmap.theory.attention.single_head import HeadSizes
 from hessmap.theory.claims import Claims, Conjecture, claims_as_bounds, rank_prediction
 from hessmap.theory.conditions import checked_count

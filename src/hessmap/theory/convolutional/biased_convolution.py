@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from hessmap.errors import require
 from hessmap.networks import Convolutional
-from hessmap.networks.convolutions import Convolutions
+from hessmap.networks.convolutional import Convolutions
 from hessmap.records import RankValue
 from hessmap.theory.claims import Conjecture
-from hessmap.theory.convolutional.balanced_degrees import balanced_degrees
-from hessmap.theory.convolutional.one_hidden_convolution import OneHiddenConvolution
+from hessmap.theory.convolutional.chains import balanced_degrees
+from hessmap.theory.convolutional.one_layer import OneHiddenConvolution
 from hessmap.theory.losses_and_data.data_facts import DataFacts
 
 _FUNCTIONAL = "the bias of a filter is one tap more, not in print, proof in research/docs/convolutional.md"

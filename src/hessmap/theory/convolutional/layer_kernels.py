@@ -16,8 +16,7 @@ from functools import lru_cache
 from itertools import product
 from math import prod
 
-from hessmap.theory.convolutional.balanced_degrees import balanced_degrees
-from hessmap.theory.convolutional.filter_chains import FilterChain
+from hessmap.theory.convolutional.chains import FilterChain, balanced_degrees
 
 Degrees = dict[int, int]
 

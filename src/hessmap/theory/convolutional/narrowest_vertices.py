@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from hessmap.theory.convolutional.filter_chains import FilterChain
-from hessmap.theory.convolutional.one_hidden_convolution import OneHiddenConvolution
-from hessmap.theory.convolutional.one_layer import outer_product_rank
+from hessmap.theory.convolutional.chains import FilterChain
+from hessmap.theory.convolutional.one_layer import OneHiddenConvolution, outer_product_rank
 
 
 def proved_outer_product_rank(chain: FilterChain) -> int | None:

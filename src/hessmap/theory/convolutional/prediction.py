@@ -5,19 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 
 from hessmap.networks import Convolutional, ImageConvolutional
-from hessmap.networks.convolutions import Convolutions
+from hessmap.networks.convolutional import Convolutions
 from hessmap.records import RankPrediction, RankValue
 from hessmap.theory.claims import Claims, Conjecture, claims_as_bounds, rank_prediction
 from hessmap.theory.convolutional import deep_bounds, deep_columns, deep_law, one_layer
 from hessmap.theory.convolutional.biased_convolution import one_biased_claims
-from hessmap.theory.convolutional.channel_mixing import channel_mixing_upper_bound
+from hessmap.theory.convolutional.chains import FilterChain, ImageChain, channel_mixing_upper_bound, convolutional_chain
 from hessmap.theory.convolutional.deep_bounds import loss_column_upper_bounds
-from hessmap.theory.convolutional.filter_chains import FilterChain, convolutional_chain
-from hessmap.theory.convolutional.image_chains import ImageChain
 from hessmap.theory.convolutional.layer_kernels import loss_kernel_upper_bound
 from hessmap.theory.convolutional.narrowest_vertices import proved_outer_product_rank
-from hessmap.theory.convolutional.one_hidden_convolution import OneHiddenConvolution
-from hessmap.theory.convolutional.patch_bounds import NO_OUTPUTS, claims_with_bias, non_linear_claims
+from hessmap.theory.convolutional.one_layer import NO_OUTPUTS, OneHiddenConvolution, claims_with_bias, non_linear_claims
 from hessmap.theory.losses_and_data.data_facts import DataFacts, data_facts
 from hessmap.theory.prediction import RankQuestion, rank_rule
 

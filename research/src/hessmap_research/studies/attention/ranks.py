@@ -8,7 +8,9 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from hessmap.records import PARTS
-from hessmap_research.studies import Answer, Case, Claim, Row, Study, claim_id, grid
+from hessmap_research.runner.claims import Answer, Claim, claim_id
+from hessmap_research.runner.row import Row
+from hessmap_research.runner.study import Case, Study, grid
 from hessmap_research.studies.cnn.claims import claims_of_networks
 from hessmap_research.studies.hessian_ranks import CLAIM_CHECKS, NAMES, claims_view
 

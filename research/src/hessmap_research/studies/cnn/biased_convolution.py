@@ -8,15 +8,18 @@ from typing import Any
 
 from hessmap.networks import Convolutional
 from hessmap.theory import predict_ranks
+from hessmap_research.runner.claims import Answer, Check, Claim, claim_id
 from hessmap_research.runner.encoding import case_key
-from hessmap_research.studies import Answer, Case, Check, Claim, Column, Heatmap, Row, Study, View, claim_id, grid
+from hessmap_research.runner.row import Row
+from hessmap_research.runner.study import Case, Study, grid
+from hessmap_research.runner.view import Column, Heatmap, View
 
 _MOST_PARAMETERS = 100
 
 
 def measure(case: Case) -> dict[str, Any]:
     """How many drawn networks have the functional and the loss rank that are claimed; every other by its name."""
-    from hessmap.curvature.finite_field.generic_rank import generic_hessian_ranks
+    from hessmap.exact.generic import generic_hessian_ranks
 
     draw = random.Random(case_key(case))
     right, wrong = {"functional": 0, "loss": 0}, []

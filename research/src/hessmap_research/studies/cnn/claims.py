@@ -8,8 +8,10 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from hessmap.records import PARTS, RankValue
+from hessmap_research.runner.claims import Answer, Claim, claim_id
 from hessmap_research.runner.encoding import case_key
-from hessmap_research.studies import Answer, Case, Claim, Row, Study, claim_id, grid
+from hessmap_research.runner.row import Row
+from hessmap_research.runner.study import Case, Study, grid
 from hessmap_research.studies.hessian_ranks import CLAIM_CHECKS, NAMES, claims_view
 
 if TYPE_CHECKING:
@@ -41,7 +43,7 @@ def claims_of_networks(
 
     ``drawn`` makes a network and what is known of its data; ``num_networks`` of the case says how many.
     """
-    from hessmap.curvature.finite_field import generic_hessian_ranks
+    from hessmap.exact import generic_hessian_ranks
     from hessmap.theory import predict_ranks
 
     draw = random.Random(case_key(case))

@@ -11,11 +11,14 @@ from hessmap.errors import unknown_name
 from hessmap.networks import Convolutional
 from hessmap.records import PARTS
 from hessmap.theory.convolutional import deep_bounds, deep_columns, deep_law
+from hessmap.theory.convolutional.chains import FilterChain
 from hessmap.theory.convolutional.deep_law import is_free, product_dimension
-from hessmap.theory.convolutional.filter_chains import FilterChain
 from hessmap_research.formulas.printed_convolutional import theorem_6
+from hessmap_research.runner.claims import Answer, Check, Claim, claim_id
 from hessmap_research.runner.encoding import case_key
-from hessmap_research.studies import Answer, Case, Check, Claim, Cloud, Column, Mark, Row, Study, View, claim_id, grid
+from hessmap_research.runner.row import Row
+from hessmap_research.runner.study import Case, Study, grid
+from hessmap_research.runner.view import Cloud, Column, Mark, View
 from hessmap_research.studies.hessian_ranks import NAMES
 
 _MOST_PARAMETERS = {"random": 110, "strides": 110, "rounding": 260}
@@ -38,7 +41,7 @@ def cases() -> tuple[Case, ...]:
 
 def measure(case: Case) -> dict[str, Any]:
     """The exact ranks, what each side says of them, and every network on which it says too little."""
-    from hessmap.curvature.finite_field import generic_rank
+    from hessmap.exact import generic_rank
 
     draw = random.Random(case_key(case))
     networks: list[str] = []

@@ -13,21 +13,10 @@ from typing import Any
 
 from hessmap.networks import Architecture, Convolutional, ImageConvolutional, parse_network
 from hessmap.records import PARTS
-from hessmap_research.studies import (
-    Answer,
-    Case,
-    Check,
-    Claim,
-    Column,
-    Lines,
-    Reading,
-    Row,
-    Series,
-    Study,
-    View,
-    claim_id,
-    grid,
-)
+from hessmap_research.runner.claims import Answer, Check, Claim, claim_id
+from hessmap_research.runner.row import Row
+from hessmap_research.runner.study import Case, Study, grid
+from hessmap_research.runner.view import Column, Lines, Reading, Series, View
 from hessmap_research.studies.cnn.claims import claims_of_networks
 from hessmap_research.studies.cnn.rank_vs_channels import power_law
 from hessmap_research.studies.hessian_ranks import CLAIM_CHECKS, NAMES, SYMBOLS, claims_view
@@ -120,7 +109,7 @@ def growth_cases() -> tuple[Case, ...]:
 
 
 def measure_growth(case: Case) -> dict[str, Any]:
-    from hessmap.curvature.finite_field import generic_rank
+    from hessmap.exact import generic_rank
     from hessmap.theory import predict_ranks
 
     network = parse_network(case["network"])

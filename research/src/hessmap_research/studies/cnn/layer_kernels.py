@@ -6,11 +6,14 @@ import random
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from hessmap.theory.convolutional.chains import FilterChain
 from hessmap.theory.convolutional.deep_columns import functional_upper_bound, layer_upper_bounds
-from hessmap.theory.convolutional.filter_chains import FilterChain
 from hessmap.theory.convolutional.layer_kernels import loss_kernel_upper_bound
+from hessmap_research.runner.claims import Answer, Check, Claim
 from hessmap_research.runner.encoding import case_key
-from hessmap_research.studies import Answer, Case, Check, Claim, Column, Heatmap, Row, Study, View, grid
+from hessmap_research.runner.row import Row
+from hessmap_research.runner.study import Case, Study, grid
+from hessmap_research.runner.view import Column, Heatmap, View
 from hessmap_research.studies.cnn.deep_law import input_length
 
 _MOST_PARAMETERS, _LONGEST_INPUT = 75, 60
@@ -18,7 +21,7 @@ _MOST_PARAMETERS, _LONGEST_INPUT = 75, 60
 
 def measure(case: Case) -> dict[str, Any]:
     """How many drawn networks reach the theorem's bound, the conjectured rank and the bound of H_f; what breaks any."""
-    from hessmap.curvature.finite_field.generic_rank import generic_hessian_ranks
+    from hessmap.exact.generic import generic_hessian_ranks
     from hessmap.networks import Convolutional
 
     draw = random.Random(case_key(case))

@@ -9,15 +9,18 @@ from typing import Any
 from hessmap.networks import Architecture, Convolutional, FullyConnected, LocallyConnected
 from hessmap.records import PARTS
 from hessmap.theory import predict_ranks
+from hessmap_research.runner.claims import Answer, Check, Claim, claim_id
 from hessmap_research.runner.encoding import case_key
-from hessmap_research.studies import Answer, Case, Check, Claim, Column, Heatmap, Row, Study, View, claim_id, grid
+from hessmap_research.runner.row import Row
+from hessmap_research.runner.study import Case, Study, grid
+from hessmap_research.runner.view import Column, Heatmap, View
 
 _MOST_PARAMETERS = 75
 
 
 def measure(case: Case) -> dict[str, Any]:
     """How many claims hold (a rank equal, a bound not exceeded), and of each Hessian how many values are the rank."""
-    from hessmap.curvature.finite_field.generic_rank import generic_hessian_ranks
+    from hessmap.exact.generic import generic_hessian_ranks
 
     draw = random.Random(case_key(case))
     equal, missed = dict.fromkeys(PARTS, 0), []

@@ -7,17 +7,20 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from hessmap.theory.convolutional import deep_law
-from hessmap.theory.convolutional.filter_chains import FilterChain
+from hessmap.theory.convolutional.chains import FilterChain
 from hessmap.theory.convolutional.narrowest_vertices import proved_outer_product_rank
+from hessmap_research.runner.claims import Answer, Check, Claim
 from hessmap_research.runner.encoding import case_key
-from hessmap_research.studies import Answer, Case, Check, Claim, Column, Heatmap, Row, Study, View, grid
+from hessmap_research.runner.row import Row
+from hessmap_research.runner.study import Case, Study, grid
+from hessmap_research.runner.view import Column, Heatmap, View
 
 _MOST_PARAMETERS, _LONGEST_INPUT = 80, 48
 
 
 def measure(case: Case) -> dict[str, Any]:
     """How many drawn networks have the rank that the theorem gives, and that the law gives; every other by its name."""
-    from hessmap.curvature.finite_field import generic_rank
+    from hessmap.exact import generic_rank
     from hessmap.networks import Convolutional
 
     draw = random.Random(case_key(case))

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import product
 
-from hessmap_research.studies import Answer, Case, Claim, Row, Study, View
+from hessmap_research.runner.claims import Answer, Claim
+from hessmap_research.runner.row import Row
+from hessmap_research.runner.study import Case, Study
+from hessmap_research.runner.view import View
 from hessmap_research.studies.cnn import ranks
 from hessmap_research.studies.hessian_ranks import RANK_CHECKS, decidability_claims
 

@@ -6,15 +6,17 @@ import random
 from typing import Any
 
 from hessmap.records import PARTS
+from hessmap_research.runner.claims import Answer
 from hessmap_research.runner.encoding import case_key
-from hessmap_research.studies import Answer, Case, Column, Heatmap, Study, View, grid
+from hessmap_research.runner.study import Case, Study, grid
+from hessmap_research.runner.view import Column, Heatmap, View
 from hessmap_research.studies.fcn.random_settings import RIGHT_CHECKS, all_right_claims, random_setting, right_columns
 from hessmap_research.studies.hessian_ranks import NAMES
 
 
 def measure(case: Case) -> dict[str, Any]:
     """How many of the networks each formula gets right; every network that it does not."""
-    from hessmap.curvature.finite_field import generic_rank
+    from hessmap.exact import generic_rank
     from hessmap.networks import FullyConnected
     from hessmap.theory import predict_ranks
 

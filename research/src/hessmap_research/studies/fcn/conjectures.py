@@ -7,8 +7,11 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from hessmap.records import PARTS, Part
+from hessmap_research.runner.claims import Answer, Check, Claim, claim_id
 from hessmap_research.runner.encoding import case_key
-from hessmap_research.studies import Answer, Case, Check, Claim, Column, Heatmap, Row, Study, View, claim_id, grid
+from hessmap_research.runner.row import Row
+from hessmap_research.runner.study import Case, Study, grid
+from hessmap_research.runner.view import Column, Heatmap, View
 from hessmap_research.studies.fcn.random_settings import Setting, printed_ranks, random_setting
 from hessmap_research.studies.hessian_ranks import NAMES
 
@@ -63,7 +66,7 @@ def _predicted_ranks(setting: Setting) -> dict[str, int]:
 
 
 def _exact_rank(setting: Setting, part: Part, seed: int) -> tuple[int, float]:
-    from hessmap.curvature.finite_field import generic_rank
+    from hessmap.exact import generic_rank
     from hessmap.networks import FullyConnected
 
     network = FullyConnected(setting.widths, bias=setting.bias)

@@ -6,8 +6,10 @@ import random
 from typing import TYPE_CHECKING, Any
 
 from hessmap.records import PARTS
+from hessmap_research.runner.claims import Answer
 from hessmap_research.runner.encoding import case_key
-from hessmap_research.studies import Answer, Case, Column, Lines, Series, Study, View, grid
+from hessmap_research.runner.study import Case, Study, grid
+from hessmap_research.runner.view import Column, Lines, Series, View
 from hessmap_research.studies.fcn.random_settings import (
     RIGHT_CHECKS,
     Setting,
@@ -59,7 +61,7 @@ def _random_network(draw: random.Random, num_layers: int) -> SumOfIntervals:
 
 
 def _exact_ranks(network: SumOfIntervals, setting: Setting, seed: int) -> dict[str, int]:
-    from hessmap.curvature.finite_field import generic_rank
+    from hessmap.exact import generic_rank
 
     return {part: generic_rank(network, part, setting.loss, **setting.data_ranks, seed=seed).value for part in PARTS}
 

@@ -7,10 +7,9 @@ from itertools import pairwise
 
 import numpy as np
 
-from hessmap.curvature.finite_field.chain import Affine, Chain, Identity
-from hessmap.curvature.finite_field.drawn_network import drawn_network
-from hessmap.curvature.finite_field.field_array import FieldArray, from_integers
-from hessmap.curvature.finite_field.prime_field import PrimeField
+from hessmap.exact.field import FieldArray, PrimeField, from_integers
+from hessmap.exact.network import Affine, Chain, Identity
+from hessmap.exact.random_networks import drawn_network
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,9 @@ from typing import Any
 from hessmap.errors import unknown_name
 from hessmap.records import PARTS
 from hessmap_research.formulas import printed_fully_connected as printed
-from hessmap_research.studies import Check, Claim, Column, Row, claim_id
+from hessmap_research.runner.claims import Check, Claim, claim_id
+from hessmap_research.runner.row import Row
+from hessmap_research.runner.view import Column
 from hessmap_research.studies.hessian_ranks import NAMES
 
 RIGHT_CHECKS = tuple(Check(f"right.{part}", "num_networks", "equal") for part in PARTS)

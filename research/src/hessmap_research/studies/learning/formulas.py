@@ -8,8 +8,11 @@ from fractions import Fraction
 from itertools import pairwise, product
 from typing import Any
 
+from hessmap_research.runner.claims import Answer, Check, Claim, claim_id
 from hessmap_research.runner.encoding import case_key
-from hessmap_research.studies import Answer, Case, Check, Claim, Column, Heatmap, Row, Study, View, claim_id, grid
+from hessmap_research.runner.row import Row
+from hessmap_research.runner.study import Case, Study, grid
+from hessmap_research.runner.view import Column, Heatmap, View
 
 _FORMULAS = ("over all optima", "its multiplicity", "at weights of two layers", "at weights of three layers")
 _DEEPEST = {"over all optima": 6, "its multiplicity": 4}

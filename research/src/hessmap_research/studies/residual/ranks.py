@@ -5,7 +5,8 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING, Any
 
-from hessmap_research.studies import Answer, Case, Study, grid
+from hessmap_research.runner.claims import Answer
+from hessmap_research.runner.study import Case, Study, grid
 from hessmap_research.studies.attention.ranks import claims
 from hessmap_research.studies.cnn.claims import claims_of_networks
 from hessmap_research.studies.hessian_ranks import CLAIM_CHECKS, claims_view
