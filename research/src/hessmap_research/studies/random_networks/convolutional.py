@@ -248,7 +248,7 @@ def _mostly_exact_claims(rows: Sequence[Row]) -> Iterator[Claim]:
 LOW_INPUT_RANK = random_networks(
     name="cnn/low-input-rank",
     question="What are the ranks where the inputs span less than all inputs, and are the claims of them right?",
-    reference="docs/convolutional.md; not in print",
+    reference="research/docs/convolutional.md; not in print",
     cases=(
         *grid(family=["patches"], num_networks=[100], batch=range(20)),
         *grid(family=["convolutions"], num_networks=[50], batch=range(20)),
@@ -302,7 +302,7 @@ def _biased(case: Case, draw: random.Random) -> Drawn:
 BIASED_CONVOLUTION = random_networks(
     name="cnn/biased-convolution",
     question="What are the ranks of one linear convolution with a bias, where residuals do not sum to zero?",
-    reference="docs/convolutional.md; not in print",
+    reference="research/docs/convolutional.md; not in print",
     cases=grid(has_last_bias=[True, False], num_networks=[100], batch=range(10)),
     networks=repeated(_biased),
     exact=exact_ranks("functional", "loss"),
@@ -569,7 +569,7 @@ def _not_reached(compared: Sequence[Compared]) -> list[dict[str, Any]]:
 LAYER_KERNELS = random_networks(
     name="cnn/layer-kernels",
     question="Is the kernel of the loss Hessian of deep linear convolutions that of its layers, as counted?",
-    reference="docs/convolutional.md; not in print",
+    reference="research/docs/convolutional.md; not in print",
     cases=(
         *grid(num_layers=[3, 4, 5], largest_stride=[1], num_networks=[50], batch=range(14)),
         *grid(num_layers=[3, 4, 5], largest_stride=[3], num_networks=[50], batch=range(4)),
@@ -641,7 +641,7 @@ def _theorem_and_law(case: Case, drawn: Drawn) -> dict[str, dict[str, int | None
 NARROWEST_VERTICES = random_networks(
     name="cnn/narrowest-vertices",
     question="Is the outer-product rank of deep linear convolutions, cut at their narrowest vertices, as proved?",
-    reference="docs/convolutional.md; Singh, Hofmann & Schoelkopf 2023, Theorem 5, is the bound that it sharpens",
+    reference="research/docs/convolutional.md; Singh, Hofmann & Schoelkopf 2023, Theorem 5, is the bound that it sharpens",
     cases=grid(num_layers=[2, 3, 4, 5], num_networks=[100], batch=range(5)),
     networks=repeated(_narrow_chain),
     exact=exact_ranks("outer_product"),

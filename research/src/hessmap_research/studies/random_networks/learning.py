@@ -107,7 +107,7 @@ def _holds_weights(chain: tuple[int, ...], widths: tuple[int, ...], table: list[
 FORMULAS = random_networks(
     name="learning/formulas",
     question="Are the formulas of learning coefficients those that a search over all ranks finds?",
-    reference="Aoyagi 2024; docs/learning-coefficients.md",
+    reference="Aoyagi 2024; research/docs/learning-coefficients.md",
     cases=grid(formula=_FORMULAS, num_networks=[250], batch=range(10)),
     networks=repeated(_network),
     exact=_searched,

@@ -68,7 +68,7 @@ def _claims_by_family(rows: Sequence[Row]) -> Iterator[Claim]:
 RANKS = random_networks(
     name="residual/ranks",
     question="Do the claims about the ranks of linear residual networks survive random ones?",
-    reference="docs/attention-residual.md; not in print",
+    reference="research/docs/attention-residual.md; not in print",
     cases=grid(batch=range(10), loss=["squared"], num_networks=[200], family=list(_ENDS))
     + grid(batch=[0], loss=["cross_entropy"], num_networks=[200], family=list(_ENDS)),
     networks=repeated(_network),
