@@ -5,12 +5,10 @@ from __future__ import annotations
 import importlib
 import sys
 
-import numpy as np
 import pytest
 
 import hessmap.__main__ as program
 from hessmap.errors import MissingExtra, require_extra
-from hessmap_research.instruments.clusters import embedded
 
 
 def test_the_program_without_its_extra_says_how_to_install_it(
@@ -32,12 +30,6 @@ def test_figures_without_matplotlib(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delitem(sys.modules, name)
     with pytest.raises(MissingExtra, match=r'package matplotlib; it is not installed.*"hessmap\[plots\]"'):
         importlib.import_module("hessmap.views.plots")
-
-
-def test_pictures_of_clusters_without_scikit_learn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "sklearn", None)
-    with pytest.raises(MissingExtra, match=r'package sklearn; it is not installed.*"hessmap\[tsne\]"'):
-        embedded(np.eye(5))
 
 
 def test_a_missing_extra_is_an_import_error_too() -> None:
