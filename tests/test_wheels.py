@@ -62,20 +62,17 @@ def built_wheels(folder: Path) -> Path:
     """Build all three from copies; that of the research package still has a result of an earlier build."""
     pytest.importorskip("build", reason="the package build makes wheels")
     left_out = shutil.ignore_patterns("build", "*.egg-info", "__pycache__", "tests", "docs")
-    for name, source in FOLDERS.items():
-        copy = folder / "sources" / name
-        if source == ROOT:
-            shutil.copytree(source / "src", copy / "src", ignore=left_out)
-            for file in ("pyproject.toml", "README.md", "LICENSE"):
-                shutil.copy(source / file, copy)
-        else:
-            shutil.copytree(source, copy, ignore=left_out)
-        stale = copy / "build/lib/hessmap_research/results/no-longer.json.gz"
-        if name == "hessmap_research":
-            stale.parent.mkdir(parents=True)
-            stale.write_bytes(gzip.compress(b"{}"))
+    copy = folder / "repository"
+    for name in ("src", "explorer", "research"):
+        shutil.copytree(ROOT / name, copy / name, ignore=left_out)
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, copy)
+    stale = copy / "research/build/lib/hessmap_research/results/no-longer.json.gz"
+    stale.parent.mkdir(parents=True)
+    stale.write_bytes(gzip.compress(b"{}"))
+    for project in (copy, copy / "explorer", copy / "research"):
         command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder / "dist")]
-        done = subprocess.run([*command, str(copy)], check=False, capture_output=True, text=True, timeout=PATIENCE)
+        done = subprocess.run([*command, str(project)], check=False, capture_output=True, text=True, timeout=PATIENCE)
         assert done.returncode == 0, done.stdout + done.stderr
     return folder / "dist"
 
