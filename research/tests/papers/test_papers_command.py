@@ -134,7 +134,7 @@ def test_the_page_links_to_the_documentation_from_where_it_lies(
     monkeypatch.setattr("hessmap_research.papers.page._CLONE", docs.parent.resolve())
     monkeypatch.setattr("hessmap_research.papers.page._DOCS", docs.resolve())
     printed("0", "--html", str(page))
-    link = '<a href="../my%20research/docs/layers.md#layerskronecker">research/docs/layers.md#layerskronecker</a>'
+    link = '<a href="../my%20docs/layers.md#layerskronecker">research/docs/layers.md#layerskronecker</a>'
     assert page.read_text(encoding="utf-8").count(link) == 1
     elsewhere = tmp_path / "papers.html"
     printed("0", "--html", str(elsewhere))

@@ -641,7 +641,7 @@ def _theorem_and_law(case: Case, drawn: Drawn) -> dict[str, dict[str, int | None
 NARROWEST_VERTICES = random_networks(
     name="cnn/narrowest-vertices",
     question="Is the outer-product rank of deep linear convolutions, cut at their narrowest vertices, as proved?",
-    reference="research/docs/convolutional.md; Singh, Hofmann & Schoelkopf 2023, Theorem 5, is the bound that it sharpens",
+    reference="research/docs/convolutional.md; Singh, Hofmann & Schoelkopf 2023, Theorem 5, is the bound sharpened",
     cases=grid(num_layers=[2, 3, 4, 5], num_networks=[100], batch=range(5)),
     networks=repeated(_narrow_chain),
     exact=exact_ranks("outer_product"),
