@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +9,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from drawn_networks import network_of
+from golden_tables import each, table
 from hessmap.errors import InvalidInput
 from hessmap.exact import generic_rank
 from hessmap.hessians.operators import functional_hessian
@@ -28,17 +28,7 @@ from hessmap.theory.convolutional.deep_columns import (
 )
 from hessmap.theory.convolutional.deep_law import outer_product_rank, product_dimension
 
-GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "ranks.json").read_text())["cases"]
-DEEP = [case for case in GOLDEN if case["family"] == "cnn_deep"]
-
-
-def network_of(chain: FilterChain) -> Convolutional:
-    """The shortest network of a chain."""
-    length = chain.kernels[-1]
-    for kernel, stride in zip(chain.kernels[-2::-1], chain.strides[-2::-1], strict=True):
-        length = (length - 1) * stride + kernel
-    *channels, outputs = chain.channels
-    return Convolutional(length, channels, chain.kernels[:-1], chain.strides[:-1], outputs)
+DEEP = [case for case in table("ranks")["cases"] if case["family"] == "cnn_deep"]
 
 
 @st.composite
@@ -73,7 +63,7 @@ def test_rounding_of_degrees_is_counted(chain: FilterChain, rank: int, count: in
     assert generic_rank(network_of(chain), "outer_product").value == rank
 
 
-@pytest.mark.parametrize("case", DEEP, ids=lambda case: str(case["id"]))
+@each(DEEP)
 def test_stored_cases(case: dict[str, Any]) -> None:
     chain = convolutional_chain(case["d0"], (1, *case["channels"]), case["kernels"], case["K"])
     assert outer_product_rank(chain) == case["true"]["Ho"]

@@ -8,13 +8,13 @@ import scipy.linalg
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from known_spectra import KNOWN_MATRICES, NAMES, KnownMatrix, rotated
 
 from hessmap.errors import InvalidInput, TooLarge
 from hessmap.linalg.norms import asymmetry
 from hessmap.linalg.operator import DenseOperator
 from hessmap.measurement import spectrum
 from hessmap.records import Spectrum
+from known_spectra import KNOWN_MATRICES, NAMES, KnownMatrix, rotated
 
 each_known_matrix = pytest.mark.parametrize("case", KNOWN_MATRICES, ids=NAMES)
 

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from known_spectra import Counted, Floats, rotated
 from torch import Tensor
 
 import hessmap as hm
@@ -20,6 +19,7 @@ from hessmap.measurement.probes import ProbedOperator
 from hessmap.measurement.spectral_sums import negative_share
 from hessmap.measurement.trace import block_traces
 from hessmap.records import DensityCurve, Record, SpectralEstimate
+from known_spectra import Counted, Floats, rotated
 
 EPSILON = 0.3
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from known_spectra import KNOWN_MATRICES, NAMES, KnownMatrix, known
 
 import hessmap as hm
 from hessmap.errors import InvalidInput, UnknownName
 from hessmap.records import DensityEstimate, Record, SpectralEstimate
+from known_spectra import KNOWN_MATRICES, NAMES, KnownMatrix, known
 
 LARGE = known("falling", *(10.0 ** -np.linspace(0, 6, 90)), *(-0.1 * np.ones(30)), zeros=80)
 WIDE = known("bulk of 300", *np.linspace(0.5, 1.5, 296), 20.0, 30.0, 40.0, 50.0)

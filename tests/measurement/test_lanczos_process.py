@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from known_spectra import KNOWN_MATRICES, KnownMatrix, random_orthogonal, rotated
 from torch import Tensor
 
 import hessmap as hm
@@ -13,6 +12,7 @@ from hessmap.errors import InvalidInput
 from hessmap.linalg.lanczos import BlockLanczos, ParallelLanczos, spectral_norm
 from hessmap.linalg.scaled_product import ScaledProduct
 from hessmap.measurement.eigenpairs import top_eigenpairs
+from known_spectra import KNOWN_MATRICES, KnownMatrix, random_orthogonal, rotated
 
 NOT_EMPTY = [case for case in KNOWN_MATRICES if len(case.eigenvalues)]
 every_matrix = pytest.mark.parametrize("case", NOT_EMPTY, ids=[case.name for case in NOT_EMPTY])

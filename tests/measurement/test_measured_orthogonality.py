@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from known_spectra import rotated
 
 from hessmap.linalg.lanczos import BlockLanczos
 from hessmap.linalg.operator import LinearOperator
@@ -13,6 +12,7 @@ from hessmap.linalg.orthogonalisation import MeasuredOrthogonality
 from hessmap.linalg.scaled_product import ScaledProduct
 from hessmap.measurement.eigenpair_iteration import EigenpairIteration
 from hessmap.measurement.eigenpairs import top_eigenpairs
+from known_spectra import rotated
 
 SIZE = 300
 SPECTRA = {

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from known_spectra import Counted, Floats, random_orthogonal, rotated
 from torch import Tensor
 
 import hessmap as hm
@@ -13,6 +12,7 @@ from hessmap.errors import UnknownName
 from hessmap.linalg.operator import SymmetricOperator
 from hessmap.measurement.eigenpairs import top_eigenpairs
 from hessmap.records import EigenpairsMeasurement, Record
+from known_spectra import Counted, Floats, random_orthogonal, rotated
 
 PRECISIONS = ["single", "mixed"]
 THIRTY_COPIES = np.concatenate([np.full(30, 5.0), np.linspace(0, 4, 370)])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from known_spectra import random_orthogonal, rotated
 from torch import Tensor
 
 from hessmap.measurement.trace import (
@@ -16,6 +15,7 @@ from hessmap.measurement.trace import (
     values_without_one,
     values_without_two,
 )
+from known_spectra import random_orthogonal, rotated
 
 
 def matrix_of(size: int, seed: int = 3) -> Tensor:

@@ -7,7 +7,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from known_spectra import KNOWN_MATRICES, Counted, Floats, KnownMatrix, random_orthogonal, rotated
 
 from hessmap.errors import InvalidInput, UnknownName
 from hessmap.linalg.lanczos import BlockLanczos
@@ -15,6 +14,7 @@ from hessmap.linalg.scaled_product import ScaledProduct
 from hessmap.measurement.eigenpair_iteration import ENDS
 from hessmap.measurement.eigenpairs import top_eigenpairs
 from hessmap.records import EigenpairsMeasurement, Record
+from known_spectra import KNOWN_MATRICES, Counted, Floats, KnownMatrix, random_orthogonal, rotated
 
 NOT_EMPTY = [case for case in KNOWN_MATRICES if len(case.eigenvalues)]
 

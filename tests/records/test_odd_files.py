@@ -18,7 +18,7 @@ from hessmap.maps.curvature_map import curvature_map
 from hessmap.networks import FullyConnected
 from hessmap.records import Record
 from hessmap.training import load_checkpoint, save_checkpoint, train
-from hessmap_research.runner.model_cache import cached_model, model_key, use_models_folder
+from run_marker import Marker
 
 DATA = gaussian_mixture(30, 4, num_classes=3, separation=2.0)
 ODD_VALUES = [None, "text", -1, 1e308, True, [], {}, [1, "a"], {"float": "x"}, {"float": "nan"}, {"fraction": "1/0"},
@@ -26,16 +26,6 @@ ODD_VALUES = [None, "text", -1, 1e308, True, [], {}, [1, "a"], {"float": "x"}, {
               {"array": ["a"], "shape": [1], "dtype": "O"}, {"array": [1], "shape": [1], "dtype": "f8,f8"},
               {"array": [[1, 2], [3]], "shape": [2], "dtype": "float64"}, {"record": ["a"]},
               {"record": {}}]  # fmt: skip
-
-
-class Marker:
-    """What leaves a file behind when it is unpickled."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-        return Path.touch, (self.path,)
 
 
 @pytest.fixture(scope="module")
@@ -113,26 +103,6 @@ def test_a_checkpoint_with_odd_content_is_refused(name: str, tmp_path: Path) -> 
     with pytest.raises(DataFileError, match=r"must hold a training under way; .*training\.pt does not"):
         train(architecture.build(seed=0), DATA, epochs=4, checkpoint=path)
     assert torch.equal(random_state, torch.get_rng_state())
-
-
-@pytest.mark.parametrize("kind", ["settings of half a text", "no hash", "a list", "a pickle"])
-def test_a_cached_model_with_odd_files_is_refused_and_not_run(kind: str, tmp_path: Path) -> None:
-    use_models_folder(tmp_path)
-    try:
-        cached_model({"seed": 1}, lambda _: {"weight": torch.zeros(2)})
-        settings, model = (tmp_path / model_key({"seed": 1}) / name for name in ("settings.json", "model.pt"))
-        if kind == "a pickle":
-            from hashlib import sha256
-
-            model.write_bytes(pickle.dumps(Marker(tmp_path / "was-run")))
-            settings.write_text(json.dumps({"sha256": sha256(model.read_bytes()).hexdigest()}))
-        else:
-            settings.write_text({"settings of half a text": '{"sha', "no hash": "{}", "a list": "[1]"}[kind])
-        with pytest.raises(DataFileError, match="a cached model must be as it was written"):
-            cached_model({"seed": 1}, lambda _: {"weight": torch.zeros(2)})
-    finally:
-        use_models_folder(None)
-    assert not (tmp_path / "was-run").exists()
 
 
 def test_a_pickle_in_the_place_of_a_checkpoint_is_not_run(tmp_path: Path) -> None:

@@ -77,7 +77,8 @@ def linear_learning_coefficient(widths: Iterable[int], rank: int) -> Coefficient
     Assumptions: inputs whose second moment has full rank H_0, no bias, a loss that is comparable to the squared one.
 
     Kind of truth: theorem. Reference: Aoyagi & Watanabe 2005 (two layers), Aoyagi 2024 (any depth; the formula as
-    secondary sources print it), and for lambda the proof through codimensions in docs/learning-coefficients.md.
+    secondary sources print it), and for lambda the proof through codimensions in
+    research/docs/learning-coefficients.md.
 
     By hand for 2-2-2 and W* = 0: where W_1 has rank s, 2 s weights of W_2 and (2-s)^2 of W_1 are bound: 4, 3, 4.
 
@@ -120,7 +121,7 @@ def largest_component_codimension(table: RankTable) -> int:
     The minimum is over integers s_0 = H_0, s_L = r with rho[k][0] <= s_k and, for k < j,
     0 <= s_k - s_j <= H_k - rho[j][k]. ``table`` is rho, as ``checked_product_ranks`` returns it.
 
-    Kind of truth: theorem (proof in docs/learning-coefficients.md).
+    Kind of truth: theorem (proof in research/docs/learning-coefficients.md).
 
     By hand for 1-1-1, both weights 0: the two axes, of codimension 1.
 
@@ -259,9 +260,10 @@ def _transposed_table(table: RankTable) -> RankTable:
     return [[table[last - i][last - j] for i in range(j + 1)] for j in range(last + 1)]
 
 
-_GLOBAL = "Aoyagi 2024 (two layers: Aoyagi & Watanabe 2005); codimension of the optima, docs/learning-coefficients.md"
+_PAGE = "research/docs/learning-coefficients.md"
+_GLOBAL = f"Aoyagi 2024 (two layers: Aoyagi & Watanabe 2005); codimension of the optima, {_PAGE}"
 _REACHED = "half the codimension of the largest component of the optima, which a lower bound reaches"
-_TWO_LAYERS = "two layers, docs/learning-coefficients.md"
+_TWO_LAYERS = f"two layers, {_PAGE}"
 _SMOOTH = "half the rank of the outer-product Hessian, where the optima are smooth of that codimension (Morse-Bott)"
 _CONJECTURE = "half the codimension of the largest component of the optima through these weights (an upper bound)"
 _ESTIMATE = "Use learning_coefficient_estimate, which takes every model"

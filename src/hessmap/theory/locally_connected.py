@@ -88,7 +88,7 @@ def shared_weights_ranks(
 
 
 _PAPER = "Singh, Hofmann & Schoelkopf 2023"
-_PROOF = "proof in docs/convolutional.md"
+_PROOF = "proof in research/docs/convolutional.md"
 _OWN = (
     f"{_PAPER}, Theorem 9, an equality, {_PROOF}",
     f"{_PAPER}, Theorem 9, an equality, {_PROOF}",

@@ -117,7 +117,7 @@ def _linear_rank(widths: Widths, activation: Activation, in_hidden: bool, in_out
     layers = range(1, len(widths))
     biased = [layer for layer in layers if (in_output if layer == len(widths) - 1 else in_hidden)]
     value = partial_bias.outer_product_rank(widths, biased, widths[0])
-    reference = "Singh, Bachmann & Hofmann 2021, Theorem 3; with bias docs/conjectures.md"
+    reference = "Singh, Bachmann & Hofmann 2021, Theorem 3; with bias research/docs/conjectures.md"
     return Rank(value, "exact", reference), widths[-1] * (widths[0] + bool(biased))
 
 

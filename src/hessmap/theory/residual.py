@@ -69,8 +69,8 @@ def two_layer_block_ranks(sizes: ResidualSizes) -> HessianRanks:
 
     With trained ends q0 = min(r, K, d); ``_both_ends`` and ``_one_end`` have the rest.
 
-    Assumptions: generic weights, inputs of rank r and residual moment of rank s. Reference: docs/attention-residual.md,
-    where the outer-product rank is proved.
+    Assumptions: generic weights, inputs of rank r and residual moment of rank s. Reference:
+    research/docs/attention-residual.md, where the outer-product rank is proved.
 
     By hand for (1 + u2 d2)(1 + u1 d1) x, d = m = 1: ranks 1, 4, 4.
 
@@ -132,7 +132,7 @@ def _one_end(sizes: ResidualSizes) -> HessianRanks:
     return HessianRanks(outer, functional, outer + blocks + (entering - q) * min(d - untrained, total))
 
 
-_PROOF = "proof in docs/attention-residual.md"
+_PROOF = "proof in research/docs/attention-residual.md"
 _TRANSLATION = f"the fully connected network of the same layers: W -> I + W is a translation, {_PROOF}"
 _OUTER = f"a skip over two layers makes a bottleneck of width blocks times inner width, {_PROOF}"
 _TWO_LAYERS = Conjecture("residual blocks of two layers, not in print; study residual/ranks", 2_000)

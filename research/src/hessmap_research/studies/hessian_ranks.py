@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from hessmap.records import PARTS, Part
 from hessmap_research.runner.claims import Check, Claim
 from hessmap_research.runner.row import Row
-from hessmap_research.runner.view import Column, Heatmap, Series, View
+from hessmap_research.runner.view import Series
 
 if TYPE_CHECKING:
     from hessmap.problem.problem import Problem
@@ -25,26 +25,6 @@ FRACTIONS = tuple(
     Series(SYMBOLS[part], line=f"predicted_fraction.{part}", points=f"measured_fraction.{part}", part=part)
     for part in PARTS
 )
-
-CLAIM_CHECKS = tuple(Check(f"held.{part}", "num_networks", "equal") for part in PARTS)
-
-
-def claims_view(
-    title: str, x: str, columns: tuple[str | Column, ...], group_by: tuple[str, ...], most: int = 50
-) -> View:
-    """How many of the random networks of a family meet the claims of ``predict_ranks``: heat maps and a table."""
-    return View(
-        figures=tuple(
-            Heatmap(title=f"${name}$: {title}", value=f"met.{part}", x=x, y="family", limits=(0, most))
-            for part, name in NAMES.items()
-        ),
-        table=(
-            *columns,
-            *(Column(f"{what}.{part}", f"{name} {what}") for part, name in NAMES.items() for what in ("held", "met")),
-            Column("num_networks", "of"),
-        ),
-        group_by=group_by,
-    )
 
 
 def hessian_spectra(problem: Problem) -> dict[Part, Spectrum]:

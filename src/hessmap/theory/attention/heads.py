@@ -16,13 +16,13 @@ from hessmap.theory.attention import causal, last_token, single_head
 from hessmap.theory.attention.single_head import HeadSizes
 from hessmap.theory.claims import Claims, Conjecture
 
-PROOF = "proof in docs/attention-residual.md"
+PROOF = "proof in research/docs/attention-residual.md"
 _MANY = f"many samples fix the function: {PROOF}"
 _MORE_SAMPLES = f"the rank for more samples, of which few are a special case: {PROOF}"
 _ONE_SAMPLE = f"one sample is a fully connected network of its tokens: {PROOF}"
 _FROZEN = f"V frozen: {PROOF}"
 _SUBSPACES = f"a sum of products of subspaces: {PROOF}"
-_DATA = "what tokens and residuals see of the weights: proof in docs/conjectures.md"
+_DATA = "what tokens and residuals see of the weights: proof in research/docs/conjectures.md"
 _SINGLE = Conjecture("one head of linear attention, not in print; study attention/ranks", 2_000)
 _LAST = Conjecture("the last token of linear attention, not in print; study attention/ranks", 600)
 _CAUSAL = Conjecture("a causal mask over linear attention, not in print; study attention/ranks", 1_200)
@@ -177,7 +177,7 @@ def outer_product_upper_bound(heads: ProjectedHeads) -> int:
       outputs (h w, o), both (h k w, d o).
     - One output and 1 < h <= d: h (D + DP) less h^2 + d h (h-1)/2 - h (d-k)^2.
 
-    Assumptions: none; generic weights for equality. Reference: docs/attention-residual.md.
+    Assumptions: none; generic weights for equality. Reference: research/docs/attention-residual.md.
 
     >>> outer_product_upper_bound(ProjectedHeads(3, 3, 2, heads=2, outputs=2))    # not 2 (9 + 6 - 1) = 28
     26
@@ -221,7 +221,7 @@ def loss_rank(heads: ProjectedHeads) -> int:
     functional Hessian of one head leaves free, r = 2 d^2 - 1 (of a single token d^2) the infinitesimal changes of basis
     of the tokens, which no such direction can be told from. Outputs beyond B are of no residual.
 
-    Assumptions: ``has_loss_formula``. Reference: docs/conjectures.md, conjectured.
+    Assumptions: ``has_loss_formula``. Reference: research/docs/conjectures.md, conjectured.
 
     By hand for d = 1, o = h = 3: of the 3 (o - 1) directions orthogonal to the residual, o - 1 can be told apart.
 

@@ -8,7 +8,7 @@ A filter of k taps over m0 input channels meets the inputs only through their ph
 g = min(stride, k), phase rho holds the taps rho, rho + g, .. below k. So the network is a sum of n = g m0 networks of
 stride 1, whose numbers of taps differ by at most one, and every formula below is a count of two bounds at points spread
 as evenly as possible (``balanced``). Those of the outer-product and the functional Hessian are proved in
-docs/convolutional.md; that of the loss Hessian is a conjecture (study cnn/claims) with an argument there.
+research/docs/convolutional.md; that of the loss Hessian is a conjecture (study cnn/claims) with an argument there.
 """
 
 from __future__ import annotations
@@ -249,7 +249,7 @@ def functional_rank(net: OneHiddenConvolution, residual_rank: int | None = None)
     patch, stacked over the d1 positions.
 
     Reference: Singh, Hofmann & Schoelkopf 2023, Theorem 8, there an upper bound with s = K; exact if generic, proof in
-    docs/convolutional.md.
+    research/docs/convolutional.md.
 
     By hand for three inputs, two taps, one filter, one output: two taps times two moments, an off-diagonal 2 x 2 block.
 
@@ -269,7 +269,7 @@ def loss_rank(net: OneHiddenConvolution, residual_rank: int | None = None) -> in
     balanced(s (dmax + 1) + sum_y (kmax - y), s + n) of min(m (kmax - x)+, s (dmax - x)+), where kmax is the most taps
     of a phase and dmax = d1 + kmax - 1. Known unless s < K, kt > s d1 and m d1 < D (``has_loss_rank``).
 
-    Kind of truth: a theorem, proof in docs/convolutional.md.
+    Kind of truth: a theorem, proof in research/docs/convolutional.md.
 
     Assumptions: generic weights, full input rank, generic residual of rank s (min(D, K) unless given).
 

@@ -19,7 +19,8 @@ from hessmap.theory.losses_and_data.data_facts import DataFacts, data_facts
 from hessmap.theory.prediction import RankQuestion, rank_rule
 
 _PAPER = "Singh, Hofmann & Schoelkopf 2023"
-_PROOF = "proof in docs/convolutional.md"
+_PAGE = "research/docs/convolutional.md"
+_PROOF = f"proof in {_PAGE}"
 _CORRECTED = "corrected (input 9, kernel 8, filters 3, outputs 5: 44, not 45)"
 _OUTER = f"{_PAPER}, Theorem 7, there a bound; {_CORRECTED}, {_PROOF}"
 _FUNCTIONAL = f"{_PAPER}, Theorem 8, an equality, with the residual rank for the outputs, {_PROOF}"
@@ -29,7 +30,7 @@ _GENERIC = "the rank for data in general position"
 _DEEP_OUTER = f"{_PAPER}, Theorem 5, with channels times positions and the input rank"
 _DEEP_FUNCTIONAL = f"{_PAPER}, Theorem 6, sharpened: no layer has a block of its own"
 _DEEP_LOSS = f"{_PAPER}, Section 6, sharpened by the dense formula and the shared gradient"
-_LOSS_COLUMNS = "what outputs and other layers feel of each layer, proof in docs/convolutional.md"
+_LOSS_COLUMNS = f"what outputs and other layers feel of each layer, {_PROOF}"
 _COROLLARY = f"{_PAPER}, Corollary 12"
 _CHAIN = "products of polynomial matrices, not in print; study cnn/deep-law"
 _NARROWEST = f"cut at the vertices of least width, not in print, {_PROOF}"
@@ -41,7 +42,7 @@ _ADDED_KERNELS = Conjecture(f"{_KERNELS}; study cnn/layer-kernels", 2_100)
 _IMAGES = "products of polynomial matrices in two variables, not in print; study cnn/images"
 _MIXING = "mixing the channels of a hidden layer changes no output"
 _UNITWISE = f"{_PAPER}, Theorem 8, filter by filter: what its taps and its outputs can tell of each other"
-_CONSTANTS = "the outputs, for the last bias, and the rank without bias on centred inputs (docs/convolutional.md)"
+_CONSTANTS = f"the outputs, for the last bias, and the rank without bias on centred inputs ({_PAGE})"
 _NUM_IMAGES = 1_200
 
 

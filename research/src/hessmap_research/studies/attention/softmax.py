@@ -79,7 +79,7 @@ def _smallest(rows: Sequence[Row], like: Row, temperature: float) -> float:
 STUDY = Study(
     name="attention/softmax",
     question="What does softmax change in the ranks of self-attention, over its temperature?",
-    reference="docs/attention-residual.md; not in print",
+    reference="research/docs/attention-residual.md; not in print",
     cases=grid(sizes=_SIZES, temperature=_TEMPERATURES, seed=range(3)),
     measure=measure,
     claims=claims,

@@ -202,7 +202,6 @@ STUDY = Study(
     view=View(
         figures=(
             *(_figure(part, loss, INPUTS[0]) for loss in LOSSES for part in PARTS),
-            *(_figure(part, "squared", INPUTS[1]) for part in PARTS),
             *(_over_filters(part, "squared") for part in PARTS),
         ),
         table=(

@@ -15,9 +15,9 @@ from hessmap_research.runner.claims import Answer, Claim
 from hessmap_research.runner.row import Row
 from hessmap_research.runner.study import Case, Study, grid
 from hessmap_research.runner.view import Column, Lines, Mark, Series, View
-from hessmap_research.studies.fcn.random_settings import Setting, printed_ranks
 from hessmap_research.studies.fcn.rank_sweeps import DATA, LOSSES, network_and_problem, rank_record, seconds
 from hessmap_research.studies.hessian_ranks import FRACTIONS, RANK_CHECKS, RANKS, SYMBOLS, decidability_claims
+from hessmap_research.studies.random_networks.fully_connected import Setting, printed_ranks
 
 if TYPE_CHECKING:
     from hessmap.networks import FullyConnected

@@ -249,7 +249,10 @@ STUDY = Study(
     ),
     claims=claims,
     view=View(
-        figures=(_figure("$H_o$, ReLU", "outer_product", **_AS_PRINTED), _figure("$H_f$", "functional")),
+        figures=(
+            *(_figure("$H_o$, ReLU", "outer_product", **_AS_PRINTED, penultimate_width=width) for width in (3, 4)),
+            *(_figure("$H_f$", "functional", output_dim=outputs) for outputs in (3, 5)),
+        ),
         table=(
             *("network", "part", "activation", "bias", "loss"),
             *(Column("expected_plateaus", "plateaus"), Column("num_plateaus", "found"), Column("printed", "K-M")),

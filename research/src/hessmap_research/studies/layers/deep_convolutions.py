@@ -171,7 +171,7 @@ STUDY = Study(
     seconds=lambda case: _SECONDS[case["network"]],
     view=View(
         figures=(
-            *(_figure("VGG11-W32", layer) for layer in _LAYERS["VGG11-W32"]),
+            *(_figure("VGG11-W32", layer) for layer in ("conv1", "conv2", "conv3", "conv5", "conv8", "fc1")),
             *(_figure("ResNet18-W12", layer) for layer in ("conv1", "conv9", "conv17")),
         ),
         table=(

@@ -77,7 +77,7 @@ def claims(rows: Sequence[Row]) -> Iterator[Claim]:
 STUDY = Study(
     name="residual/activations",
     question="What does an activation change in the ranks of residual networks?",
-    reference="docs/attention-residual.md; not in print",
+    reference="research/docs/attention-residual.md; not in print",
     cases=grid(activation=_ACTIVATIONS, inner_width=[None, 3], num_blocks=[1, 2, 3], seed=range(2)),
     measure=measure,
     claims=claims,
