@@ -85,13 +85,14 @@ test-versions: install
 test-mutations: install
 	OMP_NUM_THREADS=1 $(BIN)/python .ci/mutations.py $(FAULTS)
 
-# Lines and branches that the tests of `make test` run; the report is in htmlcov/.
+# Lines and branches that the tests of `make test-all` run; the report is in htmlcov/.
 coverage: install
-	OMP_NUM_THREADS=1 $(BIN)/pytest -q --numprocesses auto --dist loadfile --cov --cov-report=html --cov-report=term
+	$(PYTEST) tests src explorer research --cov --cov-report=html --cov-report=term
 
-# The site, into site/: a broken link, anchor or reference ends it.
+# The site, into site/, and the research pages, into site/research: a broken link, anchor or reference ends it.
 docs: .venv-docs/.installed
 	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --strict --quiet --config-file research/mkdocs.yml
 
 docs-serve: .venv-docs/.installed
 	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs serve

@@ -13,7 +13,7 @@ from typing import Any
 
 from harness import best_seconds, environment, write
 
-from hessmap.curvature.finite_field import certified_rank
+from hessmap.exact import certified_rank
 from networks import problem
 
 CASES = (((64, 30, 20, 10), 300, "identity", 20.0), ((20, 25, 15, 8), 200, "relu", 10.0))

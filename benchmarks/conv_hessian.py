@@ -19,8 +19,9 @@ import torch
 from harness import environment, seconds_in_turn, speedups, write
 from torch import nn
 
-from hessmap.curvature import Problem, functional_hessian, loss_hessian, outer_product_hessian
 from hessmap.datasets import digits
+from hessmap.hessians.operators import functional_hessian, loss_hessian, outer_product_hessian
+from hessmap.problem.problem import Problem
 
 NUM_SAMPLES = 300
 COLUMNS_AT_ONCE = 64

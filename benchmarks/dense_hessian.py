@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from harness import environment, seconds_in_turn, speedups, write
 
-from hessmap.curvature import functional_hessian, loss_hessian, outer_product_hessian
+from hessmap.hessians.operators import functional_hessian, loss_hessian, outer_product_hessian
 from networks import SIZES, jax_risk, problem, torch_risk
 
 WANTED = {"torch": 20.0, "jax": 8.0, "gemm": {1: 1.5, 2: 2.0}, "parts": 2.5, "agreement": 1e-12}

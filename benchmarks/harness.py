@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from hessmap.curvature.touched_memory import touched_memory
+from hessmap.linalg.memory import touched_memory
 from hessmap.records import provenance
 
 RESULTS = Path(__file__).parent / "results"

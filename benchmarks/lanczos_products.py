@@ -21,9 +21,10 @@ import torch
 from harness import environment, write
 from torch import Tensor, nn
 
-from hessmap.curvature import Problem, loss_hessian
 from hessmap.datasets import digits, mnist
+from hessmap.hessians.operators import loss_hessian
 from hessmap.measurement import top_eigenpairs
+from hessmap.problem.problem import Problem
 from hessmap.training import train
 from hessmap_research.instruments.zoo import zoo_network
 

@@ -32,10 +32,10 @@ import torch
 from harness import RESULTS, environment, forget_peak, peak_bytes, timed, write
 from torch import Tensor, nn
 
-from hessmap.curvature import Problem
-from hessmap.curvature.layers import layer_hessian, plan_layer_hessian
 from hessmap.datasets import mnist
-from hessmap.measurement.layers import layer_eigenpairs, layer_eigenpairs_bytes
+from hessmap.layers import layer_hessian, plan_layer_hessian
+from hessmap.layers.eigenpairs import layer_eigenpairs, layer_eigenpairs_bytes
+from hessmap.problem.problem import Problem
 
 TOLERANCE = 1e-6
 WANTED_SPEEDUP = 4.0

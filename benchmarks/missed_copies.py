@@ -24,7 +24,7 @@ import torch
 from harness import environment, write
 from torch import Tensor
 
-from hessmap.curvature import LinearOperator
+from hessmap.linalg.operator import LinearOperator
 from hessmap.measurement import top_eigenpairs
 
 SIZE = 300

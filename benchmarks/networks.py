@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from hessmap.curvature import Problem
 from hessmap.networks import FullyConnected
+from hessmap.problem.problem import Problem
 
 SIZES = (((64, 30, 20, 10), 300), ((49, 50, 40, 30, 10), 200))
 

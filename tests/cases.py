@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from hessmap.curvature import Problem
+from hessmap.problem.problem import Problem
 
 
 @dataclass(frozen=True)

@@ -1,40 +1,49 @@
-"""The import rule, walked over the syntax tree of every file, and the weight of the light imports."""
+"""Which package and which folder may import which, read from the syntax tree of every file; the light imports."""
 
 from __future__ import annotations
 
 import ast
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
 import pytest
 
-SOURCE = Path(__file__).parents[1] / "src" / "hessmap"
+ROOT = Path(__file__).parents[1]
+SOURCE = ROOT / "src" / "hessmap"
+RESEARCH = ROOT / "research" / "src" / "hessmap_research"
+EXPLORER = ROOT / "explorer" / "src" / "hessmap_explorer"
 
-# From the bottom; rooms of one line never import each other.
+# The library from the bottom; packages of one line never import each other.
 FLOORS = (
     ("errors", "progress"),
-    ("results",),
-    ("networks", "datasets"),
-    ("training",),
-    ("curvature",),
-    ("theory", "measurement"),
-    ("runs",),
+    ("records",),
+    ("linalg",),
+    ("losses", "networks", "datasets", "measurement"),  # measurement takes operators, never a network or its data
+    ("training", "problem", "theory"),
+    ("hessians", "exact"),
+    ("layers", "functions"),
     ("certificates",),
     ("maps",),
-    ("studies",),
-    ("papers",),
     ("views",),
+    ("cli",),
 )
-FLOOR = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
-# Theory takes integers, measurement takes operators: neither may see what a network is trained with or on.
-ALSO_HIDDEN = {
-    "theory": {"datasets", "training", "curvature"},
-    "measurement": {"networks", "datasets", "training"},
+FLOOR = {package: floor for floor, packages in enumerate(FLOORS) for package in packages}
+# Theory takes integers: it must not see data, and shares no numerics with the measurements that confirm it.
+ALSO_HIDDEN = {"theory": {"datasets", "losses", "linalg", "measurement"}}
+WITHOUT_TORCH = {"errors", "progress", "records", "theory"}
+# Packages whose files others import through ``__init__`` alone.
+CLOSED = {"linalg", "losses", "problem", "hessians", "exact", "layers", "functions", "measurement", "training"}
+# Of the three packages: which others each may import, and where it may.
+ANYWHERE = ("",)
+MAY_IMPORT = {
+    "hessmap": {},
+    "hessmap_research": {"hessmap": ANYWHERE},
+    "hessmap_explorer": {"hessmap": ANYWHERE, "hessmap_research": ("studies.py", "figures/studies.py")},
 }
-WITHOUT_TORCH = {"errors", "progress", "results", "theory", "papers"}
 
 
 @cache
@@ -54,69 +63,72 @@ def imported_modules(path: Path, package: tuple[str, ...]) -> Iterator[tuple[int
 
 
 def violations(source: Path) -> list[str]:
-    """Every import that breaks the rule, as ``file:line reason``."""
+    """Every import of the library that breaks the rule, as ``file:line reason``."""
     found = []
     for path in sorted(source.rglob("*.py")):
         parts = path.relative_to(source).with_suffix("").parts
         if parts == ("__init__",) or parts == ("__main__",):
-            continue  # the public face imports from every room, lazily
-        room = parts[0]
-        package = ("hessmap", *parts[:-1])
-        for line, name in imported_modules(path, package):
-            reason = why_forbidden(room, name)
+            continue  # the public face imports from every package, lazily
+        for line, name in imported_modules(path, ("hessmap", *parts[:-1])):
+            reason = why_forbidden(parts[0], name)
             if reason:
                 found.append(f"{path.relative_to(source)}:{line} {reason}")
     return found
 
 
-def why_forbidden(room: str, imported: str) -> str:
-    """Why a file of the room may not import the dotted name; empty when it may."""
-    if room not in FLOOR:
-        return f"{room} is not a room of the design"
+def why_forbidden(package: str, imported: str) -> str:
+    """Why a file of a package may not import the dotted name; empty when it may."""
+    if package not in FLOOR:
+        return f"{package} is not a package of the design"
     parts = imported.split(".")
-    if parts[0] == "torch" and room in WITHOUT_TORCH:
-        return f"{room} imports torch"
+    if parts[0] == "torch" and package in WITHOUT_TORCH:
+        return f"{package} imports torch"
     if parts[0] != "hessmap":
         return ""
     other = parts[1] if len(parts) > 1 else ""
-    if other == room or other == "__version__":
+    if other == package or other == "__version__":
         return ""
     if other not in FLOOR:
-        return f"{room} imports the public face: {imported}"
-    if FLOOR[other] >= FLOOR[room]:
-        return f"{room} imports {other}, which is not below it"
-    if other in ALSO_HIDDEN.get(room, set()):
-        return f"{room} imports {other}, which it must not see"
+        return f"{package} imports the public face: {imported}"
+    if FLOOR[other] >= FLOOR[package]:
+        return f"{package} imports {other}, which is not below it"
+    if other in ALSO_HIDDEN.get(package, set()):
+        return f"{package} imports {other}, which it must not see"
+    if other in CLOSED and len(parts) > 3:  # hessmap.linalg.lanczos.tridiagonal; a plain import of a file is of no use
+        return f"{package} imports {imported}, not through hessmap.{other}"
     return ""
 
 
-def test_every_room_imports_only_rooms_below_it() -> None:
+def test_every_package_imports_only_packages_below_it() -> None:
     assert violations(SOURCE) == []
 
 
-def test_the_walk_sees_the_rooms() -> None:
-    rooms = {path.relative_to(SOURCE).with_suffix("").parts[0] for path in SOURCE.rglob("*.py")}
-    assert {"errors", "results", "curvature", "theory", "measurement", "views"} <= rooms
+def test_the_walk_sees_every_package() -> None:
+    packages = {path.relative_to(SOURCE).with_suffix("").parts[0] for path in SOURCE.rglob("*.py")}
+    assert packages - {"__init__", "__main__"} == set(FLOOR)
 
 
 @pytest.mark.parametrize(
-    ("room", "text", "reason"),
+    ("package", "text", "reason"),
     [
-        ("curvature", "from hessmap.views.plots import spectrum_figure", "curvature imports views"),
+        ("problem", "from hessmap.views.plots import spectrum_figure", "problem imports views"),
         ("networks", "import hessmap.datasets", "networks imports datasets"),
         ("theory", "from hessmap.measurement import spectrum", "theory imports measurement"),
+        ("theory", "from hessmap.hessians import loss_hessian", "theory imports hessians"),
         ("measurement", "from hessmap import theory", "measurement imports theory"),
         ("measurement", "def late():\n    from ..networks import describe", "measurement imports networks"),
         ("theory", "def late():\n    import torch.func", "theory imports torch"),
-        ("results", "from torch import Tensor", "results imports torch"),
-        ("studies", "import hessmap", "studies imports the public face"),
-        ("utils", "import math", "utils is not a room"),
+        ("records", "from torch import Tensor", "records imports torch"),
+        ("views", "from hessmap.cli import app", "views imports cli"),
+        ("maps", "import hessmap", "maps imports the public face"),
+        ("maps", "from hessmap.linalg.lanczos import basis", "not through hessmap.linalg"),
+        ("utils", "import math", "utils is not a package"),
     ],
 )
-def test_the_guard_bites_on_a_forbidden_import(tmp_path: Path, room: str, text: str, reason: str) -> None:
-    folder = tmp_path / room
+def test_the_guard_bites_on_a_forbidden_import(tmp_path: Path, package: str, text: str, reason: str) -> None:
+    folder = tmp_path / package
     folder.mkdir()
-    (folder / "allowed.py").write_text("import math\n" if room != "utils" else "")
+    (folder / "allowed.py").write_text("import math\n" if package != "utils" else "")
     (folder / "forbidden.py").write_text(text)
     found = violations(tmp_path)
     assert len(found) == 1
@@ -124,18 +136,76 @@ def test_the_guard_bites_on_a_forbidden_import(tmp_path: Path, room: str, text: 
 
 
 def test_the_guard_lets_the_flow_pass(tmp_path: Path) -> None:
-    for room, text in {
-        "studies": "from hessmap.theory import predict_ranks\nfrom hessmap.measurement import spectrum",
+    for package, text in {
+        "maps": "from hessmap.theory import predict_ranks\nfrom hessmap.measurement import spectrum",
         "theory": "from hessmap.networks import FullyConnected\nfrom hessmap.records import RankPrediction",
-        "measurement": "from hessmap.curvature.operator import SymmetricOperator\nfrom .spectra import x",
+        "measurement": "from hessmap.linalg import SymmetricOperator\nfrom .spectra import x",
     }.items():
-        (tmp_path / room).mkdir()
-        (tmp_path / room / "fine.py").write_text(text)
+        (tmp_path / package).mkdir()
+        (tmp_path / package / "fine.py").write_text(text)
     assert violations(tmp_path) == []
 
 
+def across_packages(name: str, source: Path) -> list[str]:
+    """Every import by which one of the three packages sees another that it must not see."""
+    found = []
+    for path in sorted(source.rglob("*.py")):
+        file = path.relative_to(source).as_posix()
+        for line, imported in imported_modules(path, (name, *path.relative_to(source).parts[:-1])):
+            other = imported.split(".")[0]
+            places = MAY_IMPORT[name].get(other, ())
+            if other in MAY_IMPORT and other != name and not any(file == one or not one for one in places):
+                found.append(f"{name}: {file}:{line} imports {imported}")
+    return found
+
+
+@pytest.mark.parametrize(
+    ("name", "source"), [("hessmap", SOURCE), ("hessmap_research", RESEARCH), ("hessmap_explorer", EXPLORER)]
+)
+def test_each_of_the_three_packages_sees_what_it_is_built_on(name: str, source: Path) -> None:
+    assert len(list(source.rglob("*.py"))) > 20
+    assert across_packages(name, source) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "file", "text", "is_fine"),
+    [
+        ("hessmap", "maps/a.py", "def late():\n    import hessmap_research.papers", False),
+        ("hessmap", "cli/a.py", "from hessmap_explorer import server", False),
+        ("hessmap_research", "runner/a.py", "from hessmap_explorer.server import serve", False),
+        ("hessmap_research", "runner/a.py", "import hessmap\nfrom hessmap.cli.options import console", True),
+        ("hessmap_explorer", "maps.py", "from hessmap_research.runner.registry import find", False),
+        ("hessmap_explorer", "figures/maps.py", "import hessmap_research", False),
+        ("hessmap_explorer", "studies.py", "from hessmap_research.runner.registry import find", True),
+        ("hessmap_explorer", "figures/studies.py", "import hessmap_research\nimport hessmap.maps", True),
+    ],
+)
+def test_the_guard_bites_across_packages(tmp_path: Path, name: str, file: str, text: str, is_fine: bool) -> None:
+    (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / file).write_text(text)
+    assert len(across_packages(name, tmp_path)) == (0 if is_fine else 1)
+
+
+def test_tests_of_the_library_need_the_library_alone() -> None:
+    """Tests that import another package are in its own folder."""
+    found = [
+        f"{path.relative_to(ROOT)}:{line} imports {name}"
+        for path in sorted((ROOT / "tests").rglob("*.py"))
+        for line, name in imported_modules(path, ())
+        if name.split(".")[0] in ("hessmap_research", "hessmap_explorer")
+    ]
+    assert found == []
+
+
+def test_no_two_files_of_tests_have_one_name() -> None:
+    """pytest imports them by name alone."""
+    folders = ("tests", "explorer/tests", "research/tests")
+    names = Counter(path.name for folder in folders for path in (ROOT / folder).rglob("*.py"))
+    assert [name for name, count in names.items() if count > 1 and name != "conftest.py"] == []
+
+
 def imports_by_name(source: Path) -> set[tuple[str, str]]:
-    """Every import_module("hessmap...") of a room: its file, and the name."""
+    """Every import_module("hessmap...") of a file, and the name."""
     found = set()
     for path in source.rglob("*.py"):
         for node in ast.walk(parsed(path)):
@@ -147,7 +217,7 @@ def imports_by_name(source: Path) -> set[tuple[str, str]]:
 
 
 def test_only_pictures_and_progress_are_asked_of_views_by_name() -> None:
-    asked = {("progress.py", "hessmap.views.progress"), ("results/pictures.py", "hessmap.views.plots")}
+    asked = {("progress.py", "hessmap.views.progress"), ("records/pictures.py", "hessmap.views.plots")}
     assert imports_by_name(SOURCE) == asked
 
 

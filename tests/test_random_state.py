@@ -16,11 +16,7 @@ from torch import nn
 import hessmap as hm
 from hessmap import datasets
 from hessmap.theory import functions
-
-
-def states() -> tuple[Any, ...]:
-    kind, keys, *rest = np.random.get_state()  # noqa: NPY002 - the global one is meant
-    return random.getstate(), (kind, keys.tobytes(), *rest), torch.get_rng_state().numpy().tobytes()
+from random_states import states
 
 
 @cache
@@ -68,7 +64,6 @@ def checkpoints(folder: Any) -> Any:
     )
 
 
-ZOO = ("F-20^2", "F-20-BN", "LeNet5", "LeNet5-BN", "VGG11-W2", "ResNet18-W2")
 CASES: dict[str, Callable[..., Any]] = {
     "Convolutional": lambda: images(),
     "FullyConnected": lambda: [net(), hm.FullyConnected((2, 2)).build(seed=1, init="orthogonal")],
@@ -79,7 +74,7 @@ CASES: dict[str, Callable[..., Any]] = {
     "learning_coefficient_estimate": lambda: hm.maps.learning.learning_coefficient_estimate(
         problem(), num_chains=2, num_draws=20, num_burn_in=10
     ),
-    "certified_rank_bounds": lambda: hm.curvature.finite_field.certified_rank_bounds(problem(), "outer_product"),
+    "certified_rank_bounds": lambda: hm.exact.certified_rank_bounds(problem(), "outer_product"),
     "certify_from_data": lambda: hm.certify_from_data(
         lambda: net(), data(), train=lambda model, part: model, posterior="prior"
     ),
@@ -88,17 +83,15 @@ CASES: dict[str, Callable[..., Any]] = {
     "predict_ranks": lambda: hm.predict_ranks(hm.FullyConnected((4, 5, 3))),
     "effective_parameters": lambda: hm.effective_parameters(4, 5),
     "train": lambda: hm.train(nn.Sequential(net(), nn.Dropout(0.5)), data(), epochs=2, batch_size=5),
-    "train_to_stationary_point": lambda: hm.train_to_stationary_point(net("tanh"), data(), max_evaluations=60),
-    "zoo_network": lambda: [hm.zoo_network(name, (3, 32, 32)) for name in ZOO],
     "certify": lambda: certificate(),
     "Problem": lambda: hm.Problem(net(), "squared", *data()).risk(),
     "fisher": lambda: hm.fisher(problem()).to_dense(),
-    "empirical_fisher": lambda: hm.curvature.empirical_fisher(problem()).to_dense(),
+    "empirical_fisher": lambda: hm.hessians.empirical_fisher(problem()).to_dense(),
     "loss_hessian": lambda: hm.loss_hessian(problem()).to_dense(),
     "outer_product_hessian": lambda: hm.outer_product_hessian(problem()).to_dense(),
     "functional_hessian": lambda: hm.functional_hessian(problem()).to_dense(),
     "output_jacobian": lambda: hm.output_jacobian(problem()),
-    "tangent_kernel": lambda: hm.curvature.tangent_kernel(problem()),
+    "tangent_kernel": lambda: hm.hessians.tangent_kernel(problem()),
     "kronecker_approximation": lambda: hm.kronecker_approximation(problem(), "0"),
     "layer_factors": lambda: hm.layer_factors(problem(), "0"),
     "layer_hessian": lambda: hm.layer_hessian(problem(), "0"),
@@ -106,8 +99,8 @@ CASES: dict[str, Callable[..., Any]] = {
     "spectrum": lambda: hm.spectrum(hessian()),
     "numerical_rank": lambda: hm.numerical_rank(hessian()),
     "certified_rank": lambda: hm.certified_rank(problem("squared"), "loss"),
-    "certified_data_ranks": lambda: hm.curvature.finite_field.certified_data_ranks(problem("squared")),
-    "certified_matrix_rank": lambda: hm.curvature.finite_field.certified_matrix_rank(np.eye(3)),
+    "certified_data_ranks": lambda: hm.exact.certified_data_ranks(problem("squared")),
+    "certified_matrix_rank": lambda: hm.exact.certified_matrix_rank(np.eye(3)),
     "generic_rank": lambda: hm.generic_rank(hm.FullyConnected((3, 2, 2)), "loss"),
     "effective_dimension": lambda: hm.effective_dimension(hessian(), 0.1),
     "reconstruction_error": lambda: hm.measurement.reconstruction_error(hm.spectrum(hessian())),
@@ -130,8 +123,7 @@ CASES: dict[str, Callable[..., Any]] = {
     "sharpness": lambda: hm.sharpness(hessian()),
     "trace_estimate": lambda: hm.trace_estimate(hessian()),
     "layer_eigenpairs": lambda: hm.layer_eigenpairs(hm.layer_hessian(problem(), "0"), 2),
-    "decoupling": lambda: hm.measurement.layers.decoupling(hm.layer_hessian(problem(), "0"), 2),
-    "toeplitz_layer": lambda: hm.toeplitz_layer(images()[1], (1, 6)),
+    "decoupling": lambda: hm.layers.decoupling(hm.layer_hessian(problem(), "0"), 2),
     "balance": lambda: hm.maps.functions.balance(net()),
     "bottleneck_view": lambda: hm.maps.functions.bottleneck_view(net(), data()[0]),
     "certified_function_rank": lambda: hm.maps.functions.certified_function_rank(net(), data()[0]),
@@ -141,7 +133,7 @@ CASES: dict[str, Callable[..., Any]] = {
     "denoising_score": lambda: hm.maps.functions.denoising_score(nn.Identity(), data()[0], num_points=5),
     "function_rank": lambda: hm.function_rank(net(), data()[0], certify=True),
     "input_jacobians": lambda: hm.maps.functions.input_jacobians(net(), data()[0]),
-    "representation_cost": lambda: hm.maps.functions.representation_cost.representation_cost(net(), data()[0]),
+    "representation_cost": lambda: hm.maps.functions.representation_cost(net(), data()[0]),
     "map": lambda: map_of(0),
     "compare_maps": lambda: hm.compare_maps(map_of(0), map_of(1)),
     "Tracker": tracker,

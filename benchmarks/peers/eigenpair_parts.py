@@ -25,9 +25,9 @@ from libraries import Ours, ready
 
 import hessmap as hm
 from cases import LARGE_CASES, case
-from hessmap.curvature.lanczos import BlockLanczos
 from hessmap.datasets import mnist
-from hessmap.measurement.layers import layer_eigenpairs
+from hessmap.layers.eigenpairs import layer_eigenpairs
+from hessmap.linalg.lanczos import BlockLanczos
 
 PATH = RESULTS / "eigenpair_parts.json"
 LAYER = "fc1 of F-200^2"

@@ -135,6 +135,6 @@ Examples that run from their first line to their last, here as they ran when thi
 | --- | --- |
 {cards}
 
-The questions of the papers, each with its figure and its verdict, are under [all studies](studies.md).
+The questions of the papers, each with its figure and its verdict: [research pages](../../research/docs/index.md).
 """
     return text.format(cards="\n".join(cards))

@@ -10,6 +10,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.pages import Page
 from mkdocs.utils import get_relative_url
 
@@ -20,10 +21,11 @@ LEFT_ALONE = {"a", "pre", "h1", "h2", "h3", "h4", "h5", "h6", "script", "style",
 WITHOUT = ("glossary.md", "reference/")  # the glossary itself, and what is generated from docstrings
 
 
-def on_page_content(text: str, page: Page, **_: Any) -> str:
+def on_page_content(text: str, page: Page, config: MkDocsConfig, **_: Any) -> str:
     if page.file.src_uri.startswith(WITHOUT):
         return text
-    return linked(text, terms(), get_relative_url("glossary.html", page.url))
+    glossary = config.extra.get("glossary", "glossary.html")  # research/mkdocs.yml: that of the library
+    return linked(text, terms(), get_relative_url(glossary, page.url))
 
 
 def terms() -> dict[str, str]:

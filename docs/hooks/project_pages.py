@@ -18,7 +18,8 @@ PAGES = {
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     for source, target in PAGES.items():
-        text = (ROOT / source).read_text(encoding="utf-8").replace("](docs/", "](../")
+        text = (ROOT / source).read_text(encoding="utf-8")
+        text = text.replace("](docs/", "](../").replace("](research/", "](../../research/")
         for name, page in PAGES.items():
             text = text.replace(f"]({name})", f"]({Path(page).name})")
         files.append(File.generated(config, target, content=text))

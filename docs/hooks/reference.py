@@ -13,7 +13,7 @@ from mkdocs.structure.files import File, Files
 
 import hessmap
 
-HIDDEN = ("hessmap.views", "hessmap_research.studies.")  # drawn for people, and the studies themselves: no interface
+HIDDEN = ("hessmap.views",)  # drawn for people: no interface
 MODULES = ("hessmap.errors",)  # a module without a list: all that it defines
 
 

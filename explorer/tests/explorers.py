@@ -72,14 +72,13 @@ def keep_results(folder: Path) -> None:
     """A function and a certificate, each with the name "one", of a network of 39 parameters."""
     import hessmap as hm
     from hessmap.certificates import certify
-    from hessmap.maps.functions.representation_cost import representation_cost
 
     network = hm.FullyConnected((5, 4, 3), bias=True, activation="relu")
     inputs, labels = hm.datasets.gaussian_mixture(60, 5, num_classes=3, separation=5.0)
     records = {
         "function_rank": hm.function_rank(network.build(seed=0), inputs),
         "bottleneck_view": hm.maps.functions.bottleneck_view(network.build(seed=0), inputs),
-        "representation_cost": representation_cost(network.build(seed=0), inputs),
+        "representation_cost": hm.maps.functions.representation_cost(network.build(seed=0), inputs),
     }
     kept_result(folder, "function", "one", {name: record.to_dict() for name, record in records.items()})
     both = network.build(seed=0), network.build(seed=1)

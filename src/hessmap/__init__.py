@@ -19,9 +19,9 @@ _HOME_OF = {
     "Certificate": "certificates",
     "Convolutional": "networks",
     "FullyConnected": "networks",
-    "Problem": "curvature",
+    "Problem": "problem",
     "Tracker": "maps.track",
-    "certified_rank": "curvature.finite_field",
+    "certified_rank": "exact",
     "certify": "certificates",
     "certify_from_data": "certificates",
     "compare_maps": "maps.comparison",
@@ -29,23 +29,23 @@ _HOME_OF = {
     "describe": "networks",
     "effective_dimension": "measurement",
     "effective_parameters": "theory",
-    "fisher": "curvature",
+    "fisher": "hessians",
     "function_rank": "maps.functions",
-    "functional_hessian": "curvature",
-    "generic_rank": "curvature.finite_field",
-    "kronecker_approximation": "curvature.layers",
-    "layer_eigenpairs": "measurement.layers",
-    "layer_factors": "curvature.layers",
-    "layer_hessian": "curvature.layers",
-    "layer_names": "curvature.layers",
+    "functional_hessian": "hessians",
+    "generic_rank": "exact",
+    "kronecker_approximation": "layers",
+    "layer_eigenpairs": "layers",
+    "layer_factors": "layers",
+    "layer_hessian": "layers",
+    "layer_names": "layers",
     "learning_coefficient": "theory",
-    "loss_hessian": "curvature",
+    "loss_hessian": "hessians",
     "map": "maps.curvature_map",
-    "next_token": "curvature",
+    "next_token": "losses",
     "numerical_rank": "measurement",
-    "outer_product_hessian": "curvature",
-    "output_jacobian": "curvature",
-    "plot": "records.pictures",
+    "outer_product_hessian": "hessians",
+    "output_jacobian": "hessians",
+    "plot": "records",
     "predict_ranks": "theory",
     "sharpness": "measurement",
     "solve": "measurement",
@@ -56,12 +56,18 @@ _HOME_OF = {
 }
 _PACKAGES = (
     "certificates",
-    "curvature",
     "datasets",
     "errors",
+    "exact",
+    "functions",
+    "hessians",
+    "layers",
+    "linalg",
+    "losses",
     "maps",
     "measurement",
     "networks",
+    "problem",
     "records",
     "theory",
     "training",
@@ -85,31 +91,37 @@ def __dir__() -> list[str]:
 
 if TYPE_CHECKING:  # what editors and type checkers see
     from hessmap import certificates as certificates
-    from hessmap import curvature as curvature
     from hessmap import datasets as datasets
     from hessmap import errors as errors
+    from hessmap import exact as exact
+    from hessmap import functions as functions
+    from hessmap import hessians as hessians
+    from hessmap import layers as layers
+    from hessmap import linalg as linalg
+    from hessmap import losses as losses
     from hessmap import maps as maps
     from hessmap import measurement as measurement
     from hessmap import networks as networks
+    from hessmap import problem as problem
     from hessmap import records as records
     from hessmap import theory as theory
     from hessmap import training as training
     from hessmap.certificates import Certificate as Certificate
     from hessmap.certificates import certify as certify
     from hessmap.certificates import certify_from_data as certify_from_data
-    from hessmap.curvature import Problem as Problem
-    from hessmap.curvature import fisher as fisher
-    from hessmap.curvature import functional_hessian as functional_hessian
-    from hessmap.curvature import loss_hessian as loss_hessian
-    from hessmap.curvature import next_token as next_token
-    from hessmap.curvature import outer_product_hessian as outer_product_hessian
-    from hessmap.curvature import output_jacobian as output_jacobian
-    from hessmap.curvature.finite_field import certified_rank as certified_rank
-    from hessmap.curvature.finite_field import generic_rank as generic_rank
-    from hessmap.curvature.layers import kronecker_approximation as kronecker_approximation
-    from hessmap.curvature.layers import layer_factors as layer_factors
-    from hessmap.curvature.layers import layer_hessian as layer_hessian
-    from hessmap.curvature.layers import layer_names as layer_names
+    from hessmap.exact import certified_rank as certified_rank
+    from hessmap.exact import generic_rank as generic_rank
+    from hessmap.hessians import fisher as fisher
+    from hessmap.hessians import functional_hessian as functional_hessian
+    from hessmap.hessians import loss_hessian as loss_hessian
+    from hessmap.hessians import outer_product_hessian as outer_product_hessian
+    from hessmap.hessians import output_jacobian as output_jacobian
+    from hessmap.layers import kronecker_approximation as kronecker_approximation
+    from hessmap.layers import layer_eigenpairs as layer_eigenpairs
+    from hessmap.layers import layer_factors as layer_factors
+    from hessmap.layers import layer_hessian as layer_hessian
+    from hessmap.layers import layer_names as layer_names
+    from hessmap.losses import next_token as next_token
     from hessmap.maps.comparison import compare_maps as compare_maps
     from hessmap.maps.curvature_map import map as map
     from hessmap.maps.functions import function_rank as function_rank
@@ -122,11 +134,11 @@ if TYPE_CHECKING:  # what editors and type checkers see
     from hessmap.measurement import spectrum as spectrum
     from hessmap.measurement import top_eigenpairs as top_eigenpairs
     from hessmap.measurement import trace_estimate as trace_estimate
-    from hessmap.measurement.layers import layer_eigenpairs as layer_eigenpairs
     from hessmap.networks import Convolutional as Convolutional
     from hessmap.networks import FullyConnected as FullyConnected
     from hessmap.networks import describe as describe
-    from hessmap.records.pictures import plot as plot
+    from hessmap.problem import Problem as Problem
+    from hessmap.records import plot as plot
     from hessmap.theory import effective_parameters as effective_parameters
     from hessmap.theory import learning_coefficient as learning_coefficient
     from hessmap.theory import predict_ranks as predict_ranks

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hessmap.curvature.finite_field import generic_rank
+from golden_tables import each, table
+from hessmap.exact import generic_rank
 from hessmap.networks import FullyConnected, Residual, SelfAttention
 from hessmap.records import PARTS, Part
 from hessmap.theory import predict_ranks
+from hessmap.theory import residual as linear
+from hessmap.theory import residual as prediction
 from hessmap.theory.attention import causal, heads, last_token, single_head, subspace_products
-from hessmap.theory.residual import linear, prediction
 
-CASES = json.loads((Path(__file__).parents[1] / "golden" / "attention-residual.json").read_text())["cases"]
+CASES = table("attention-residual")["cases"]
 KEYS = {"outer_product": "H_o", "functional": "H_f", "loss": "H_L"}
 # The sheet of the stored cases has an upper bound of 24 here; three subspaces are of a finite kind, and 22 is exact.
 SHARPER = {"d": 5, "d_k": 5, "d_v": 2, "N": 3, "n": 4}
@@ -46,7 +46,7 @@ def network_and_question(case: dict[str, Any]) -> tuple[SelfAttention | Residual
     return layer, {"num_samples": case["N"], "num_tokens": case["n"]}
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case['variant']}-{case.get('read', '')}")
+@each(CASES, lambda case: f"{case['variant']}-{case.get('read', '')} {case}")
 def test_stored_cases(case: dict[str, Any]) -> None:
     net, question = network_and_question(case)
     assert net.num_parameters == case["ranks"]["p"]

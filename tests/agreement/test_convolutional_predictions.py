@@ -10,9 +10,9 @@ import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from hessmap.curvature import Problem
-from hessmap.curvature.finite_field import certified_rank, generic_rank
+from hessmap.exact import certified_rank, generic_rank
 from hessmap.networks import Convolutional, LocallyConnected
+from hessmap.problem.problem import Problem
 from hessmap.records import PARTS
 from hessmap.theory import effective_output_dim, predict_ranks
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,13 +9,17 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hessmap.curvature import Problem, functional_hessian
-from hessmap.curvature.finite_field import generic_rank
+from drawn_networks import network_of
+from golden_tables import each, table
 from hessmap.errors import InvalidInput
+from hessmap.exact import generic_rank
+from hessmap.hessians.operators import functional_hessian
 from hessmap.measurement import numerical_rank
 from hessmap.networks import Convolutional
+from hessmap.problem.problem import Problem
 from hessmap.theory.convolutional import deep_bounds as deep_convolutional
 from hessmap.theory.convolutional import one_layer as convolutional
+from hessmap.theory.convolutional.chains import FilterChain, convolutional_chain
 from hessmap.theory.convolutional.deep_columns import (
     functional_column_upper_bounds,
     functional_upper_bound,
@@ -25,19 +27,8 @@ from hessmap.theory.convolutional.deep_columns import (
     loss_upper_bound,
 )
 from hessmap.theory.convolutional.deep_law import outer_product_rank, product_dimension
-from hessmap.theory.convolutional.filter_chains import FilterChain, convolutional_chain
 
-GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "ranks.json").read_text())["cases"]
-DEEP = [case for case in GOLDEN if case["family"] == "cnn_deep"]
-
-
-def network_of(chain: FilterChain) -> Convolutional:
-    """The shortest network of a chain."""
-    length = chain.kernels[-1]
-    for kernel, stride in zip(chain.kernels[-2::-1], chain.strides[-2::-1], strict=True):
-        length = (length - 1) * stride + kernel
-    *channels, outputs = chain.channels
-    return Convolutional(length, channels, chain.kernels[:-1], chain.strides[:-1], outputs)
+DEEP = [case for case in table("ranks")["cases"] if case["family"] == "cnn_deep"]
 
 
 @st.composite
@@ -72,7 +63,7 @@ def test_rounding_of_degrees_is_counted(chain: FilterChain, rank: int, count: in
     assert generic_rank(network_of(chain), "outer_product").value == rank
 
 
-@pytest.mark.parametrize("case", DEEP, ids=lambda case: str(case["id"]))
+@each(DEEP)
 def test_stored_cases(case: dict[str, Any]) -> None:
     chain = convolutional_chain(case["d0"], (1, *case["channels"]), case["kernels"], case["K"])
     assert outer_product_rank(chain) == case["true"]["Ho"]

@@ -9,14 +9,15 @@ import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from hessmap.curvature import Problem, functional_hessian, loss_hessian, outer_product_hessian
-from hessmap.curvature.finite_field import generic_rank
 from hessmap.errors import InvalidInput
+from hessmap.exact import generic_rank
+from hessmap.hessians.operators import functional_hessian, loss_hessian, outer_product_hessian
 from hessmap.measurement import numerical_rank
 from hessmap.networks import Convolutional, ImageConvolutional, parse_network
+from hessmap.problem.problem import Problem
 from hessmap.records import PARTS
 from hessmap.theory import predict_ranks
-from hessmap.theory.convolutional.channel_mixing import channel_mixing_upper_bound
+from hessmap.theory.convolutional.chains import channel_mixing_upper_bound
 
 HESSIANS = dict(zip(PARTS, (outer_product_hessian, functional_hessian, loss_hessian), strict=True))
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import hessmap as hm
-from hessmap.curvature.finite_field import certified_data_ranks
+from hessmap.exact import certified_data_ranks
 from hessmap.records import PARTS, RankPrediction
 
 OPERATORS = {

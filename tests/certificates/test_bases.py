@@ -12,9 +12,10 @@ from hessmap.certificates.bases import BASES, take_curvature_bases
 from hessmap.certificates.fit import PosteriorFit
 from hessmap.certificates.fit_settings import FitSettings
 from hessmap.certificates.stochastic import StochasticNetwork
-from hessmap.curvature import Problem, loss_hessian
 from hessmap.datasets import Data, gaussian_mixture
+from hessmap.hessians.operators import loss_hessian
 from hessmap.networks import FullyConnected
+from hessmap.problem.problem import Problem
 
 
 @pytest.fixture(scope="module")

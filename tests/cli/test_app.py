@@ -2,35 +2,23 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from importlib.metadata import version
 
 import pytest
 from typer.testing import CliRunner
 
+from command_lines import loaded_after
 from hessmap.cli import app
+from hessmap.cli.options import STORE
 from hessmap.errors import InvalidInput
+from hessmap.records.store import DEFAULT_STORE
 
 runner = CliRunner()
-HEAVY = "{'torch', 'numpy', 'scipy', 'sklearn', 'matplotlib'}"
-
-
-def loaded_after(*arguments: str) -> set[str]:
-    """The heavy packages that one run of the program loads."""
-    program = (
-        "import sys; from hessmap.cli import app\n"
-        "try: app(sys.argv[1:])\n"
-        "except SystemExit: pass\n"
-        f"print('LOADED', *sorted({HEAVY} & set(sys.modules)))"
-    )
-    done = subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, text=True, check=True)
-    return set(done.stdout.rsplit("LOADED", 1)[1].split())
 
 
 @pytest.mark.parametrize(
     "arguments",
-    [["--help"], ["map", "--help"], ["predict", "--help"], ["study", "--help"], ["--version"], []],
+    [["--help"], ["map", "--help"], ["predict", "--help"], ["--version"], []],
 )
 def test_help_and_version_load_nothing_heavy(arguments: list[str]) -> None:
     assert loaded_after(*arguments) == set()
@@ -78,3 +66,7 @@ def test_an_unknown_command_is_refused() -> None:
     done = runner.invoke(app, ["mapp"])
     assert done.exit_code == 2
     assert "mapp" in done.stderr
+
+
+def test_the_default_store_is_that_of_the_records() -> None:
+    assert STORE == DEFAULT_STORE

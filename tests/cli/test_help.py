@@ -1,4 +1,4 @@
-"""Help: examples fit a terminal of 80 columns, flags have no type, piped tables no padding, names are completed."""
+"""Help: examples fit a terminal of 80 columns, flags have no type, piped tables no padding."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import typer
 from typer.testing import CliRunner
 
 from hessmap.cli import app
-from hessmap_research.cli.study import _names_of_studies
 
 runner = CliRunner()
 
@@ -57,7 +56,5 @@ def test_tables_that_are_piped_have_no_spaces_at_the_ends_of_lines() -> None:
     assert [line for line in shown.splitlines() if line != line.rstrip()] == []
 
 
-def test_names_of_studies_are_completed() -> None:
-    assert "fcn/rank-vs-width" in _names_of_studies("fcn/rank")
-    assert _names_of_studies("nothing/") == []
+def test_completion_can_be_installed() -> None:
     assert "--install-completion" in runner.invoke(app, ["--help"]).output

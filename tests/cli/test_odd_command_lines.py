@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
+from command_lines import assert_one_sentence, enter, odd_folder
 from hessmap.cli import app
 
 FILES = {
@@ -29,24 +29,6 @@ class Failing(nn.Module):
     def forward(self, x): raise KeyError("my own")
 failing = Failing()
 """,
-    "odd_studies.py": r"""
-from hessmap_research.studies import Lines, Series, Study, View, grid
-def study(name, **changes):
-    view = View(figures=(Lines(title="t", x="width", series=(Series("a", points="value"),)),), table=("width", "value"))
-    fields = {"cases": grid(width=[1, 2]), "measure": lambda case: {"value": 1}, "view": view, **changes}
-    return Study(name=f"odd/{name}", question="Why?", reference="none", **fields)
-GOOD, CASES, NUMBER = study("good"), study("cases", cases=lambda data: 1 / 0), study("number", cases=5)
-OBJECT, SECONDS = study("object", cases=({"width": object()},)), study("seconds", seconds=lambda case: "x")
-DATA, CLASS = study("data", data=("nowhere",)), Study
-""",
-    "no_python.py": "def broken(:\n",
-    "failing.py": "raise ValueError('at import [/red]')\n",
-    "leaving.py": "import sys; sys.exit(3)\n",
-    "wanting.py": "import not_there_at_all\n",
-    "lying.py": "def __getattr__(name): raise RuntimeError('odd')\n",
-    "a_file": "text",
-    "other.sqlite": "no database",
-    "junk.pt": "junk",
 }
 OWN = "--data mine:data"
 LINES = f"""
@@ -168,37 +150,6 @@ certify --checkpoint a_folder
 certify --data mine:data
 certify mine:net --data mine:data
 certify mine:net --initial mine:net --data mine:strings
-study list --store other.sqlite
-study describe absent
-study describe ''
-study describe ../x
-study describe odd_studies:GOOD --data x
-study describe odd_studies:CASES
-study describe odd_studies:NUMBER
-study describe odd_studies:SECONDS
-study describe odd_studies:CLASS
-study describe odd_studies:
-study describe no_python:STUDY
-study run no_python:STUDY
-study run failing:STUDY
-study run leaving:STUDY
-study run wanting:STUDY
-study run lying:STUDY
-study run absent:STUDY
-study run :STUDY
-study run odd_studies:GOOD --engine inline --case '{{'
-study run odd_studies:GOOD --engine inline --store a_folder
-study run odd_studies:GOOD --engine inline --store a_file/x
-study show odd_studies:GOOD
-study show odd_studies:GOOD --figure x.gif
-study show odd_studies:GOOD --rows -1
-study export odd_studies:GOOD
-papers 7
-papers 'Table 8'
-papers 2 'Table 80'
-papers 2 ''
-papers --status nearly
-papers --html a_folder
 data --no-such-option
 absent
 """
@@ -206,37 +157,17 @@ absent
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    made = tmp_path_factory.mktemp("odd")
-    for name, text in FILES.items():
-        (made / name).write_text(text)
-    (made / "a_folder").mkdir()
-    return made
+    return odd_folder(tmp_path_factory.mktemp("odd"), FILES)
 
 
 @pytest.fixture(autouse=True)
 def _in_the_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("HESSMAP_STORE", "HESSMAP_MODELS", "HESSMAP_DATA"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.chdir(folder)
-    monkeypatch.syspath_prepend(folder)
-
-
-def files(folder: Path) -> set[str]:
-    return {path.name for path in folder.rglob("*") if "__pycache__" not in path.parts}
+    enter(folder, monkeypatch)
 
 
 @pytest.mark.parametrize("line", LINES.strip().splitlines())
 def test_an_odd_command_line_ends_in_one_sentence(line: str, folder: Path) -> None:
-    before = files(folder)
-    result = CliRunner().invoke(app, shlex.split(line), env={"COLUMNS": "200"})
-    assert result.exception is None or isinstance(result.exception, SystemExit), repr(result.exception)
-    assert result.exit_code in (1, 2)
-    assert "Traceback" not in result.output
-    said = [text for text in result.stderr.splitlines() if text.startswith("hessmap:")]
-    assert len(said) == 1 or (not said and "Usage:" in result.stderr)
-    assert "hessmap must not fail like this" not in result.stderr
-    assert result.exit_code == (1 if said and "code of your own" in said[0] else 2)
-    assert files(folder) == before
+    assert_one_sentence(line, folder)
 
 
 def test_what_nobody_foresaw_is_one_sentence_too(monkeypatch: pytest.MonkeyPatch) -> None:

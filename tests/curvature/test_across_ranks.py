@@ -30,7 +30,7 @@ def problem(rank: int | None) -> hm.Problem:
 
 def worker(rank: int, store: str, answer: str, dies: bool) -> None:
     dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
-    operator = hm.curvature.across_ranks(hm.loss_hessian(problem(rank)), timeout=PATIENCE)
+    operator = hm.hessians.across_ranks(hm.loss_hessian(problem(rank)), timeout=PATIENCE)
     if dies and rank == 1:
         os._exit(0)
     try:
@@ -74,4 +74,4 @@ def test_a_process_that_dies_is_an_error_and_no_hang(tmp_path):
 
 def test_without_a_process_group_it_is_refused():
     with pytest.raises(InvalidInput, match="need an initialised process group; there is none"):
-        hm.curvature.across_ranks(hm.loss_hessian(problem(None)))
+        hm.hessians.across_ranks(hm.loss_hessian(problem(None)))

@@ -76,8 +76,8 @@ def test_bad_input_gets_a_sentence(options: dict[str, object], sentence: str) ->
 @pytest.mark.parametrize(
     "function",
     [
-        *(hm.loss_hessian, hm.outer_product_hessian, hm.functional_hessian, hm.fisher, hm.curvature.empirical_fisher),
-        *(hm.output_jacobian, hm.curvature.tangent_kernel, hm.layer_names),
+        *(hm.loss_hessian, hm.outer_product_hessian, hm.functional_hessian, hm.fisher, hm.hessians.empirical_fisher),
+        *(hm.output_jacobian, hm.hessians.tangent_kernel, hm.layer_names),
         *(lambda given: hm.layer_factors(given, "0"), lambda given: hm.layer_hessian(given, "0")),
         lambda given: hm.kronecker_approximation(given, "0"),
     ],
@@ -237,7 +237,7 @@ def test_large_models_keep_their_own_precision_and_say_so() -> None:
 
 
 def test_the_memory_budget_is_said_and_shared(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hessmap.curvature.memory.available_bytes", lambda: 2**34)
+    monkeypatch.setattr("hessmap.linalg.memory.available_bytes", lambda: 2**34)
     alone = problem()
     assert alone.memory_budget == 2**32
     assert "the memory budget is 4.0 GiB, from what was free" in alone.notes

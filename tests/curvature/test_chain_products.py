@@ -10,10 +10,11 @@ import torch
 from torch import Tensor, nn
 
 import hessmap as hm
-from hessmap.curvature import chain_products
-from hessmap.curvature.chain import chain_of
-from hessmap.curvature.lifted import dense_hessian, engine
-from hessmap.curvature.products import BlockProducts
+from hessmap.hessians import dense as engine
+from hessmap.hessians import mlp as chain_products
+from hessmap.hessians.dense import dense_hessian
+from hessmap.hessians.products import BlockProducts
+from hessmap.problem.sequential import chain_of
 
 PARTS = ("loss", "outer_product", "functional")
 

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from hessmap.curvature.convolution_geometry import ConvolutionGeometry
 from hessmap.errors import InvalidInput
+from hessmap.problem.geometry import ConvolutionGeometry
 
 CONVOLUTIONS = {1: (F.conv1d, nn.Conv1d), 2: (F.conv2d, nn.Conv2d), 3: (F.conv3d, nn.Conv3d)}
 

@@ -8,8 +8,10 @@ from torch import Tensor, nn
 
 import hessmap as hm
 from cases import CASES, chain, convolved
-from hessmap.curvature.lifted import dense_hessian, engine, lifted_network
-from hessmap.curvature.products import hessian_product
+from hessmap.hessians import dense as engine
+from hessmap.hessians.dense import dense_hessian
+from hessmap.hessians.dense_assembly import lifted_network
+from hessmap.hessians.products import hessian_product
 from hessmap.records import PARTS
 
 
@@ -123,7 +125,7 @@ def test_convolutions_beside_a_parameter_of_their_own():
 def test_tangent_kernel_of_convolutions_has_the_spectrum_of_the_outer_product():
     case = next(case for case in CASES if case.name == "convolutions, max-pool")
     made = hm.Problem(case.seeded_model(), "squared", *case.data())
-    kernel = torch.linalg.eigvalsh(hm.curvature.tangent_kernel(made)) / made.num_samples
+    kernel = torch.linalg.eigvalsh(hm.hessians.tangent_kernel(made)) / made.num_samples
     hessian = torch.linalg.eigvalsh(hm.outer_product_hessian(made).to_dense())
     count = min(len(kernel), len(hessian))
     assert torch.allclose(kernel.flip(0)[:count], hessian.flip(0)[:count], atol=1e-12)

@@ -11,8 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import hessmap as hm
-from hessmap.curvature.differences import HIDDEN_LOSS_NOTE, HIDDEN_NOTE, is_contradicted
 from hessmap.errors import NotReproducible, UnsupportedNetwork
+from hessmap.problem.derivative_checks import HIDDEN_LOSS_NOTE, HIDDEN_NOTE, is_contradicted
 
 INPUTS = torch.randn(6, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 LABELS = torch.arange(6) % 3

@@ -10,8 +10,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import hessmap as hm
-from hessmap.curvature.differences import HIDDEN_LOSS_NOTE, HIDDEN_NOTE
 from hessmap.errors import UnsupportedNetwork
+from hessmap.problem.derivative_checks import HIDDEN_LOSS_NOTE, HIDDEN_NOTE
 
 COUNT = 300
 

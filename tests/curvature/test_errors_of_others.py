@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 
 import hessmap as hm
-from hessmap.curvature.second_derivatives import twice_differentiable
 from hessmap.errors import InvalidInput, UnsupportedNetwork
+from hessmap.problem.derivative_checks import twice_differentiable
 
 INPUTS = torch.randn(10, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 LABELS = torch.arange(10) % 3

@@ -9,14 +9,16 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import hessmap as hm
 from cases import CASES, Case, Tokens, averaged_and_normalised, chain, max_pooled, strided_convolutions
-from hessmap.curvature import Problem, chain_products, empirical_fisher, fisher
-from hessmap.curvature.batch_graph import BatchGraph
-from hessmap.curvature.chain import Link, activation_derivatives
-from hessmap.curvature.layers import diagonal as road
-from hessmap.curvature.layers import diagonal_check, exact_diagonal, kronecker_approximation, layer_hessian
-from hessmap.curvature.layers.chain_diagonal import chain_diagonal
-from hessmap.curvature.layers.layer_graph import GraphUse
-from hessmap.curvature.operator import DenseOperator
+from hessmap.hessians import diagonal as diagonal_check
+from hessmap.hessians import diagonal as road
+from hessmap.hessians import mlp as chain_products
+from hessmap.hessians.diagonal import GraphUse, chain_diagonal
+from hessmap.hessians.operators import empirical_fisher, fisher
+from hessmap.layers import exact_diagonal, kronecker_approximation, layer_hessian
+from hessmap.linalg.operator import DenseOperator
+from hessmap.problem.autograd import BatchGraph
+from hessmap.problem.problem import Problem
+from hessmap.problem.sequential import Link, activation_derivatives
 
 PARTS = {"loss": hm.loss_hessian, "outer_product": hm.outer_product_hessian, "functional": hm.functional_hessian}
 UNTOLD = {

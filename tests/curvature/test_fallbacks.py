@@ -10,12 +10,13 @@ import torch
 from torch import Tensor, nn
 
 import hessmap as hm
-from hessmap.curvature import operation_formulas
-from hessmap.curvature.fallbacks import Fallbacks, is_answerable, is_out_of_memory
-from hessmap.curvature.input_output import NetworkFunction, input_jacobians
-from hessmap.curvature.lifted import engine
-from hessmap.curvature.products import BlockProducts
-from hessmap.curvature.recording import recording_of
+from hessmap.functions import NetworkFunction, input_jacobians
+from hessmap.hessians import dense as engine
+from hessmap.hessians.products import BlockProducts
+from hessmap.linalg.fallbacks import Fallbacks, is_answerable
+from hessmap.linalg.memory import is_out_of_memory
+from hessmap.problem import rewrites as operation_formulas
+from hessmap.problem.trace import recording_of
 
 KINDS = ("loss", "outer_product", "functional", "empirical_fisher")
 Error = Callable[[], BaseException]
@@ -150,7 +151,7 @@ def test_products_of_token_losses_run_batched(loss: str, num_batched: list[int])
 
 
 def test_many_rows_of_classes_go_in_parts(num_batched: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hessmap.curvature.losses.softmax._CHUNK", 6)  # two rows at a time, the last one alone
+    monkeypatch.setattr("hessmap.losses.cross_entropy._CHUNK", 6)  # two rows at a time, the last one alone
     require_batched(made(MODELS["perceptron"][0]()), num_batched)
 
 
@@ -366,7 +367,7 @@ class Changing:
             yield inputs + is_changed, labels
 
 
-@pytest.mark.parametrize("operator", [hm.loss_hessian, hm.functional_hessian, hm.fisher, hm.curvature.empirical_fisher])
+@pytest.mark.parametrize("operator", [hm.loss_hessian, hm.functional_hessian, hm.fisher, hm.hessians.empirical_fisher])
 def test_other_samples_in_any_pass_of_the_dense_engine_are_refused(operator: Callable[..., Any]) -> None:
     def fresh() -> tuple[hm.Problem, Changing]:
         data = Changing()

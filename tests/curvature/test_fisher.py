@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 import hessmap as hm
-from hessmap.curvature import hessians
+from hessmap.hessians import operators as hessians
 
 
 def normals(*shape: int) -> Tensor:
@@ -89,7 +89,7 @@ def test_the_empirical_fisher_is_the_second_moment_of_the_gradients(name: str) -
     problem = PROBLEMS[name]()
     expected = gradient_moment(problem)
     atol = 1e-12 * float(expected.abs().max())
-    empirical = hm.curvature.empirical_fisher(problem)
+    empirical = hm.hessians.empirical_fisher(problem)
     assert isinstance(empirical, hessians.Hessian)
     assert empirical.dense.method == "lifted"
     assert torch.allclose(empirical.to_dense(), expected, rtol=1e-9, atol=atol)
@@ -117,7 +117,7 @@ def test_the_empirical_fisher_of_a_models_own_loss() -> None:
 
     problem = hm.Problem(Own().double(), None, {"inputs": normals(5, 3), "labels": normals(5, 2)})
     assert torch.allclose(
-        hm.curvature.empirical_fisher(problem).to_dense(), gradient_moment(problem), rtol=1e-9, atol=1e-12
+        hm.hessians.empirical_fisher(problem).to_dense(), gradient_moment(problem), rtol=1e-9, atol=1e-12
     )
     with pytest.raises(hm.errors.InvalidInput, match="known function of the outputs"):
         hm.fisher(problem)

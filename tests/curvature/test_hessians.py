@@ -11,10 +11,10 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import hessmap as hm
 from cases import CASES, Case, chain
-from hessmap.curvature.lanczos import spectral_norm
-from hessmap.curvature.lifted import dense_hessian
-from hessmap.curvature.products import hessian_product
-from hessmap.curvature.recording import recording_of
+from hessmap.hessians.dense import dense_hessian
+from hessmap.hessians.products import hessian_product
+from hessmap.linalg.lanczos import spectral_norm
+from hessmap.problem.trace import recording_of
 from hessmap.records import PARTS
 
 by_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)

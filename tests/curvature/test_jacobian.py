@@ -29,10 +29,10 @@ def test_gradient_is_the_residual_pulled_back(case):
 
 def test_kernels_are_made_of_each_other():
     problem = CASES[4].problem()
-    full = hm.curvature.tangent_kernel(problem).reshape(11, 3, 11, 3)
-    assert torch.allclose(hm.curvature.tangent_kernel(problem, "trace"), torch.einsum("ncmc->nm", full))
-    assert torch.allclose(hm.curvature.tangent_kernel(problem, "single_output", output=2), full[:, 2, :, 2])
+    full = hm.hessians.tangent_kernel(problem).reshape(11, 3, 11, 3)
+    assert torch.allclose(hm.hessians.tangent_kernel(problem, "trace"), torch.einsum("ncmc->nm", full))
+    assert torch.allclose(hm.hessians.tangent_kernel(problem, "single_output", output=2), full[:, 2, :, 2])
     with pytest.raises(hm.errors.InvalidInput, match=r"output must be in 0..2; got 3"):
-        hm.curvature.tangent_kernel(problem, "single_output", output=3)
+        hm.hessians.tangent_kernel(problem, "single_output", output=3)
     with pytest.raises(hm.errors.InvalidInput, match="kind must be one of full, trace, single_output; got 'sum'"):
-        hm.curvature.tangent_kernel(problem, "sum")
+        hm.hessians.tangent_kernel(problem, "sum")

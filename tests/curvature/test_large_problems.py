@@ -209,7 +209,7 @@ def test_fisher_is_the_expected_and_empirical_fisher_the_observed_square_of_grad
             true += probabilities[n, label] * torch.outer(slope, slope) / 11
             empirical += (label == int(LABELS[n])) * torch.outer(slope, slope) / 11
     assert close(hm.fisher(problem).to_dense(), true)
-    assert close(hm.curvature.empirical_fisher(problem).to_dense(), empirical)
+    assert close(hm.hessians.empirical_fisher(problem).to_dense(), empirical)
     assert not close(empirical, true, 1e-2)
     with pytest.raises(InvalidInput, match="minus a log-likelihood"):
         hm.fisher(hm.Problem(MODEL, "log_cosh", INPUTS, LABELS))

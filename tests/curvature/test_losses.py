@@ -7,8 +7,8 @@ import torch
 from torch import nn
 
 import hessmap as hm
-from hessmap.curvature.losses import LOSSES, as_loss
 from hessmap.errors import InvalidInput
+from hessmap.losses import LOSSES, as_loss
 
 GENERATOR = torch.Generator().manual_seed(2)
 OUTPUTS = 3 * torch.randn(6, 4, generator=GENERATOR, dtype=torch.float64)

@@ -7,10 +7,11 @@ import torch
 from torch import nn
 
 import hessmap as hm
-from hessmap.curvature import batch_graph, graph_memory, products
-from hessmap.curvature.convolution_geometry import ConvolutionGeometry
-from hessmap.curvature.matrix_convolution import matrix_convolution
-from hessmap.curvature.patch_convolution import patch_convolution
+from hessmap.hessians import products
+from hessmap.problem import autograd as batch_graph
+from hessmap.problem import autograd as graph_memory
+from hessmap.problem.convolution import matrix_convolution, patch_convolution
+from hessmap.problem.geometry import ConvolutionGeometry
 
 SHAPES = {
     "square": ((5, 3, 8, 8), (4, 3, 3, 3), {}),

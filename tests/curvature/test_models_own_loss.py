@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from hessmap.curvature.losses import ModelLoss
+from hessmap.losses import ModelLoss
 
 
 def test_the_derivatives_of_a_loss_that_is_the_output_are_one_and_zero() -> None:

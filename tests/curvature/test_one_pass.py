@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 import hessmap as hm
-from hessmap.curvature import Problem
 from hessmap.errors import NotReproducible
 from hessmap.maps.data_ranks import measured_data_ranks
+from hessmap.problem.problem import Problem
 
 COUNT = 60
 INPUTS = torch.randn(COUNT, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)

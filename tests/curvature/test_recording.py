@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrizations
 
 import hessmap as hm
-from hessmap.curvature.recording import LayerUse, Recording, SampleAxis, recording_of
+from hessmap.problem.layer_calls import LayerUse, Recording, SampleAxis
+from hessmap.problem.trace import recording_of
 
 INPUTS = torch.randn(5, 3, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 LABELS = torch.arange(5) % 3

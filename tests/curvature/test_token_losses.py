@@ -8,8 +8,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import hessmap as hm
-from hessmap.curvature.layers import layer_factors, layer_hessian
 from hessmap.errors import InvalidInput
+from hessmap.layers import layer_factors, layer_hessian
 from plain_autograd import plain_hessian
 
 GENERATOR = torch.Generator().manual_seed(4)
@@ -107,7 +107,7 @@ def test_the_outer_product_and_fisher_are_those_of_the_jacobian():
     slopes = counted[:, None] * (shares - F.one_hot(PADDED.reshape(-1).clamp(min=0), CLASSES))
     gradients = torch.einsum("tc,tcp->tp", slopes, rows).reshape(SAMPLES, TOKENS, -1).sum(1)
     empirical = gradients.T @ gradients / counted.sum()
-    assert error(hm.curvature.empirical_fisher(problem) @ identity, empirical) < 1e-12
+    assert error(hm.hessians.empirical_fisher(problem) @ identity, empirical) < 1e-12
 
 
 def test_layers_of_token_models_are_blocks_of_the_whole():
@@ -216,7 +216,7 @@ def peak_bytes(work) -> int:
 
 
 @pytest.mark.parametrize(
-    "operator", [hm.loss_hessian, hm.outer_product_hessian, hm.functional_hessian, hm.curvature.empirical_fisher]
+    "operator", [hm.loss_hessian, hm.outer_product_hessian, hm.functional_hessian, hm.hessians.empirical_fisher]
 )
 def test_a_product_at_the_vocabulary_of_a_language_model_holds_three_tensors_of_its_logits(operator):
     vocabulary, tokens, width = 50_000, 32, 4

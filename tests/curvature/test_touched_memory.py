@@ -7,8 +7,8 @@ import gc
 import numpy as np
 import torch
 
-from hessmap.curvature import memory
-from hessmap.curvature.touched_memory import TouchedMemory
+from hessmap.linalg import memory
+from hessmap.linalg.memory import TouchedMemory
 
 
 def test_memory_that_nobody_holds_is_used_again():

@@ -10,10 +10,11 @@ from torch import Tensor, nn
 
 import hessmap as hm
 from cases import CASES, Case
-from hessmap.curvature import products, traced_products
-from hessmap.curvature.batch_graph import PRODUCTS, BatchGraph
-from hessmap.curvature.products import BlockProducts
-from hessmap.curvature.traced_graph import NotTraceable, folded_graph, held_bytes
+from hessmap.hessians import compiled as traced_products
+from hessmap.hessians import products
+from hessmap.hessians.compiled import NotTraceable, folded_graph, held_bytes
+from hessmap.hessians.products import BlockProducts
+from hessmap.problem.autograd import PRODUCTS, BatchGraph
 
 KINDS = ("loss", "outer_product", "functional", "empirical_fisher")
 
@@ -193,7 +194,7 @@ def test_streamed_data_and_small_budgets_keep_to_the_plain_way() -> None:
         assert any(f"not traced, {reason}" in note or reason in note for note in given.notes), given.notes
 
 
-class Announced(hm.curvature.DenseOperator):
+class Announced(hm.linalg.DenseOperator):
     counts: tuple[int, ...] = ()
 
     def expect_products(self, count: int) -> None:

@@ -64,7 +64,7 @@ def test_every_public_call_leaves_the_user_alone():
             assert hessian.scale > 0
         problem.gradient()
         hm.output_jacobian(problem)
-        hm.curvature.tangent_kernel(problem, "trace")
+        hm.hessians.tangent_kernel(problem, "trace")
     assert same(before, states(model, inputs, targets, generator.get_state()))
 
 

@@ -10,8 +10,8 @@ from torch.nn.utils.parametrizations import weight_norm
 
 import hessmap as hm
 from cases import Case, chain
-from hessmap.curvature.lifted import dense_hessian
 from hessmap.errors import InvalidInput, NotReproducible, UnsupportedNetwork
+from hessmap.hessians.dense import dense_hessian
 from plain_autograd import plain_hessian
 
 INPUTS = torch.randn(9, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, hessian, jacrev
 
-from hessmap.curvature import Problem
+from hessmap.problem.problem import Problem
 
 EXACT_BELOW = 2.0**50
 

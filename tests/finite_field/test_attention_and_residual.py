@@ -7,15 +7,15 @@ import pytest
 import torch
 from torch import nn
 
-from hessmap.curvature import Problem, functional_hessian, loss_hessian, outer_product_hessian
-from hessmap.curvature.finite_field import certified_rank, generic_rank
-from hessmap.curvature.finite_field.attention import MATRICES, attention_hessian, attention_rows
-from hessmap.curvature.finite_field.field_array import from_floats
-from hessmap.curvature.finite_field.hessian import OutputDerivatives
-from hessmap.curvature.finite_field.prime_field import random_prime_field
 from hessmap.errors import InvalidInput, UnsupportedNetwork
+from hessmap.exact import certified_rank, generic_rank
+from hessmap.exact.attention import MATRICES, attention_hessian, attention_rows
+from hessmap.exact.field import from_floats, random_prime_field
+from hessmap.exact.hessian import OutputDerivatives
+from hessmap.hessians.operators import functional_hessian, loss_hessian, outer_product_hessian
 from hessmap.measurement import numerical_rank
 from hessmap.networks import Residual, SelfAttention
+from hessmap.problem.problem import Problem
 
 HESSIANS = {"outer_product": outer_product_hessian, "functional": functional_hessian, "loss": loss_hessian}
 

@@ -12,14 +12,14 @@ from rational_oracle import rational_hessians
 from test_field_hessian import assert_equal
 from torch import Tensor, nn
 
-from hessmap.curvature import Problem
-from hessmap.curvature.finite_field import certified_rank
-from hessmap.curvature.finite_field import hessian as hessian_module
-from hessmap.curvature.finite_field.certified_rank import exact_problem
-from hessmap.curvature.finite_field.prime_field import PrimeField
 from hessmap.errors import UnsupportedNetwork
+from hessmap.exact import certified_rank
+from hessmap.exact import hessian as hessian_module
+from hessmap.exact.certified import exact_problem
+from hessmap.exact.field import PrimeField
 from hessmap.measurement import numerical_rank
 from hessmap.networks import Convolutional, LocallyConnected, Polynomial, PolynomialActivation
+from hessmap.problem.problem import Problem
 from hessmap.records import PARTS, Part
 
 FIELD = PrimeField(2**62 - 57)

@@ -12,10 +12,10 @@ from integer_networks import integer_data, integer_network, integer_rank, naive_
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from hessmap.curvature import Problem
-from hessmap.curvature.finite_field import certified_data_ranks, certified_matrix_rank, certified_rank
 from hessmap.errors import InvalidInput, UnknownName, UnsupportedNetwork
+from hessmap.exact import certified_data_ranks, certified_matrix_rank, certified_rank
 from hessmap.networks import FullyConnected, Polynomial, PolynomialActivation
+from hessmap.problem.problem import Problem
 from hessmap.records import PARTS, DataRanks, Part, RankCertificate
 
 QUADRATIC = PolynomialActivation(Polynomial((0, 1, 0.5)))

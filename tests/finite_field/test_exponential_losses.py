@@ -6,9 +6,9 @@ import pytest
 import torch
 
 import hessmap as hm
-from hessmap.curvature import functional_hessian, loss_hessian, outer_product_hessian
-from hessmap.curvature.finite_field import certified_rank, certified_rank_bounds
 from hessmap.errors import InvalidInput, UnsupportedNetwork
+from hessmap.exact import certified_rank, certified_rank_bounds
+from hessmap.hessians.operators import functional_hessian, loss_hessian, outer_product_hessian
 from hessmap.records import Record
 
 HESSIANS = {"loss": loss_hessian, "outer_product": outer_product_hessian, "functional": functional_hessian}

@@ -11,21 +11,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hessmap.curvature.finite_field import rank as rank_module
-from hessmap.curvature.finite_field.field_array import (
+from hessmap.errors import InvalidInput
+from hessmap.exact import rank as rank_module
+from hessmap.exact.field import (
+    NUM_PRIMES_AT_LEAST,
     FieldArray,
     Height,
+    PrimeField,
     concatenate,
     dyadic_parts,
     from_floats,
     from_integers,
     random_array,
+    random_prime_field,
     scaled_integers,
     where,
 )
-from hessmap.curvature.finite_field.prime_field import NUM_PRIMES_AT_LEAST, PrimeField, random_prime_field
-from hessmap.curvature.finite_field.rank import failure_bound, field_rank
-from hessmap.errors import InvalidInput
+from hessmap.exact.rank import failure_bound, field_rank
 
 LARGEST = PrimeField(2**62 - 57)
 SMALLEST = PrimeField(2**61 + 15)

@@ -10,17 +10,17 @@ import torch
 from integer_networks import EXACT_BELOW, integer_data, integer_network, naive_hessians, with_integers
 from torch import Tensor, nn
 
-from hessmap.curvature import Problem, memory
-from hessmap.curvature.finite_field import hessian as hessian_module
-from hessmap.curvature.finite_field.certified_rank import exact_problem
-from hessmap.curvature.finite_field.chain import Affine, Chain, LeakyRelu, in_field
-from hessmap.curvature.finite_field.evaluation import evaluate
-from hessmap.curvature.finite_field.field_array import FieldArray, from_floats
-from hessmap.curvature.finite_field.hessian import OutputDerivatives, field_hessian
-from hessmap.curvature.finite_field.prime_field import PrimeField
-from hessmap.curvature.finite_field.signs import signs
 from hessmap.errors import TooLarge
+from hessmap.exact import hessian as hessian_module
+from hessmap.exact.activation_patterns import signs
+from hessmap.exact.certified import exact_problem
+from hessmap.exact.evaluation import evaluate
+from hessmap.exact.field import FieldArray, PrimeField, from_floats
+from hessmap.exact.hessian import OutputDerivatives, field_hessian
+from hessmap.exact.network import Affine, Chain, LeakyRelu, in_field
+from hessmap.linalg import memory
 from hessmap.networks import Polynomial, PolynomialActivation
+from hessmap.problem.problem import Problem
 from hessmap.records import PARTS, Part
 
 FIELD = PrimeField(2**62 - 57)

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from hessmap.curvature.finite_field import generic_rank
+from golden_tables import each, table
 from hessmap.errors import UnsupportedNetwork
+from hessmap.exact import generic_rank
 from hessmap.networks import Convolutional, LocallyConnected, Polynomial
 from hessmap.records import PARTS
 
-_CASES: list[dict[str, Any]] = json.loads((Path(__file__).parents[1] / "golden" / "ranks.json").read_text())["cases"]
+_CASES: list[dict[str, Any]] = table("ranks")["cases"]
 
 
 def stored(*families: str) -> list[dict[str, Any]]:
@@ -24,10 +23,6 @@ def stored(*families: str) -> list[dict[str, Any]]:
 
 CASES = stored("cnn1", "cnn1_r_lt_d", "cnn_deep", "lcn", "lcn_ws")
 SPREAD = sorted(CASES, key=lambda case: case["n_params"])[: int(0.8 * len(CASES)) : 4]
-
-
-def name(case: dict[str, Any]) -> str:
-    return f"{case['family']}-{case['id']}"
 
 
 def network(case: dict[str, Any]) -> Convolutional | LocallyConnected:
@@ -48,13 +43,13 @@ def check(case: dict[str, Any]) -> None:
     assert all(rank.failure_bound < 1e-12 for rank in found)
 
 
-@pytest.mark.parametrize("case", SPREAD, ids=name)
+@each(SPREAD)
 def test_a_spread_of_stored_ranks_is_found_again(case: dict[str, Any]) -> None:
     check(case)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", CASES, ids=name)
+@each(CASES)
 def test_every_stored_rank_is_found_again(case: dict[str, Any]) -> None:
     check(case)
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,23 +10,18 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hessmap.curvature import Problem
-from hessmap.curvature.finite_field import certified_rank, generic_rank
-from hessmap.curvature.finite_field.drawn_network import drawn_network
-from hessmap.curvature.finite_field.field_array import FieldArray, concatenate, ones
-from hessmap.curvature.finite_field.generic_data import (
-    drawn_derivatives,
-    drawn_inputs,
-    drawn_residuals,
-    generic_ranks,
-)
-from hessmap.curvature.finite_field.prime_field import PrimeField
-from hessmap.curvature.finite_field.rank import field_rank
+from golden_tables import each, table
 from hessmap.errors import InvalidInput, TooLarge, UnknownName, UnsupportedNetwork
+from hessmap.exact import certified_rank, generic_rank
+from hessmap.exact.field import FieldArray, PrimeField, concatenate, ones
+from hessmap.exact.random_data import drawn_derivatives, drawn_inputs, drawn_residuals, generic_ranks
+from hessmap.exact.random_networks import drawn_network
+from hessmap.exact.rank import field_rank
 from hessmap.networks import FullyConnected, Polynomial
+from hessmap.problem.problem import Problem
 from hessmap.records import PARTS, Part
 
-GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "ranks.json").read_text())["cases"]
+GOLDEN = table("ranks")["cases"]
 FULLY_CONNECTED = [case for case in GOLDEN if case["family"] in ("fcn", "fcn_bias")]
 LOSS = {"mse": "squared", "ce": "cross_entropy", "cosh": "log_cosh"}
 KEY = {"outer_product": "Ho", "functional": "Hf", "loss": "HL"}
@@ -45,7 +38,7 @@ def test_the_stored_cases_cover_every_loss_with_and_without_bias() -> None:
     assert len(FULLY_CONNECTED) == 199
 
 
-@pytest.mark.parametrize("case", FULLY_CONNECTED, ids=label)
+@each(FULLY_CONNECTED, label)
 def test_the_generic_rank_is_the_measured_one(case: dict[str, Any]) -> None:
     net = FullyConnected(case["dims"], bias=case["bias"])
     for part in PARTS:

@@ -11,14 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from hessmap.curvature import Problem
-from hessmap.curvature.finite_field import certified_rank
-from hessmap.curvature.finite_field.certified_rank import exact_problem
-from hessmap.curvature.finite_field.evaluation import float_outputs, require_outputs
-from hessmap.curvature.finite_field.model_reading import read_chain
-from hessmap.curvature.finite_field.prime_field import PrimeField
-from hessmap.curvature.layout import Layout
 from hessmap.errors import UnsupportedNetwork
+from hessmap.exact import certified_rank
+from hessmap.exact.certified import exact_problem
+from hessmap.exact.evaluation import float_outputs, require_outputs
+from hessmap.exact.field import PrimeField
+from hessmap.exact.reading import read_chain
+from hessmap.linalg.layout import Layout
+from hessmap.problem.problem import Problem
 
 FIELD = PrimeField(2**62 - 57)
 

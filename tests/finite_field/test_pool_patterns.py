@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from integer_networks import naive_hessians
 from torch import Tensor, nn
 
-from hessmap.curvature import Problem
-from hessmap.curvature.finite_field import certified_rank
-from hessmap.curvature.finite_field.certified_rank import exact_problem
-from hessmap.curvature.finite_field.model_reading import read_chain
-from hessmap.curvature.finite_field.prime_field import PrimeField
-from hessmap.curvature.finite_field.signs import signs
+from hessmap.exact import certified_rank
+from hessmap.exact.activation_patterns import signs
+from hessmap.exact.certified import exact_problem
+from hessmap.exact.field import PrimeField
+from hessmap.exact.reading import read_chain
+from hessmap.problem.problem import Problem
 
 FIELD = PrimeField(2**62 - 57)
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hessmap.curvature.finite_field.chain import Affine, Chain, ExactActivation, Floats, Identity, LeakyRelu
-from hessmap.curvature.finite_field.signs import signs
+from hessmap.exact.activation_patterns import signs
+from hessmap.exact.network import Affine, Chain, ExactActivation, Floats, Identity, LeakyRelu
 from hessmap.networks import Polynomial
 
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from torch import nn
 
 import hessmap as hm
-from hessmap.curvature.input_output import JacobianGram, NetworkFunction, jacobian_chunks
 from hessmap.errors import InvalidInput, NotReproducible, UnsupportedNetwork
+from hessmap.functions import JacobianGram, NetworkFunction, jacobian_chunks
 from hessmap.theory import functions
 
 
@@ -93,7 +93,7 @@ def test_jacobians_do_not_depend_on_how_the_samples_are_split(name, monkeypatch)
     made, shape = CASES[name]
     model, inputs = made().double(), drawn(*shape)
     together = hm.maps.functions.input_jacobians(model, inputs)
-    monkeypatch.setattr("hessmap.curvature.input_output.jacobians._CHUNK", 1)  # one sample at a time
+    monkeypatch.setattr("hessmap.functions.jacobians._CHUNK", 1)  # one sample at a time
     assert torch.allclose(hm.maps.functions.input_jacobians(model, inputs), together, rtol=0, atol=1e-13)
 
 

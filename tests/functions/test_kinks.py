@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 import hessmap as hm
-from hessmap.curvature.input_output import NetworkFunction
-from hessmap.curvature.input_output.kinks import is_on_kink
+from hessmap.functions import NetworkFunction
+from hessmap.functions.kinks import is_on_kink
 
 
 class Second(nn.Module):
@@ -92,7 +92,7 @@ def test_points_with_ties_certify_no_more_than_the_truth(kind):
     assert (certificate.num_moved, certificate.num_uncertified) == (2, 0)
     both = hm.function_rank(model, points, certify=True)
     assert (both.value, both.bottleneck.lower, both.num_kinks) == (1, 1, 2)
-    cost = hm.maps.functions.representation_cost.representation_cost(model, points)
+    cost = hm.maps.functions.representation_cost(model, points)
     if cost.bound("jacobians") is not None:
         assert cost.bound("jacobians").squared_norm == pytest.approx(2.0 * (1 if kind == "relu" else 1.25))
 

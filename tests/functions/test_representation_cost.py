@@ -26,7 +26,7 @@ def drawn(*shape: int, seed: int = 0) -> torch.Tensor:
 )
 def test_lower_bounds_stay_below_the_norm_of_the_weights(seed, widths, activation):
     model = hm.FullyConnected(tuple(widths), bias=True, activation=activation).build(seed=seed)
-    cost = hm.maps.functions.representation_cost.representation_cost(model, drawn(8, widths[0], seed=seed))
+    cost = hm.maps.functions.representation_cost(model, drawn(8, widths[0], seed=seed))
     assert cost.num_layers == len(widths) - 1
     assert cost.squared_norm == pytest.approx(sum(float(p.detach().square().sum()) for p in model.parameters()))
     for name in ("jacobians", "linear"):
@@ -44,7 +44,7 @@ def test_balanced_factors_leave_nothing_to_save():
         layer = nn.Linear(factor.shape[1], factor.shape[0], bias=False, dtype=torch.float64)
         layer.weight.data = torch.from_numpy(factor)
         layers.append(layer)
-    cost = hm.maps.functions.representation_cost.representation_cost(nn.Sequential(*layers), drawn(6, 4))
+    cost = hm.maps.functions.representation_cost(nn.Sequential(*layers), drawn(6, 4))
     for name in ("jacobians", "linear"):
         assert cost.bound(name).squared_norm == pytest.approx(cost.squared_norm, rel=1e-10)
 
@@ -58,7 +58,7 @@ def test_a_rank_deficient_map_is_charged_for_its_rank_alone():
 
 def test_the_path_bound_is_that_of_the_outputs_of_the_network():
     model, inputs = hm.FullyConnected((2, 9, 3), activation="relu", bias=True).build(seed=3), drawn(7, 2)
-    cost = hm.maps.functions.representation_cost.representation_cost(model, inputs)
+    cost = hm.maps.functions.representation_cost(model, inputs)
     outputs = model(inputs).detach().numpy()
     wanted = functions.rank_one_lower_bound(inputs.numpy(), outputs).squared_norm(2)
     assert cost.bound("path").squared_norm == pytest.approx(wanted)
@@ -74,9 +74,7 @@ def test_depths_of_recovery_are_given_where_a_network_is_cheap():
     for layer in (narrow[0], narrow[2]):
         nn.init.eye_(layer.weight)
         nn.init.zeros_(layer.bias)
-    cost = hm.maps.functions.representation_cost.representation_cost(
-        narrow, torch.rand(60, 2, generator=torch.Generator().manual_seed(0))
-    )
+    cost = hm.maps.functions.representation_cost(narrow, torch.rand(60, 2, generator=torch.Generator().manual_seed(0)))
     assert cost.inner_rank == 2
     first, last = cost.expected_depths
     assert first == max(cost.num_layers + 1, int(np.floor(cost.constant)) + 1)
@@ -96,13 +94,13 @@ def rank_two(noise: float, seed: int = 0) -> nn.Module:
 @pytest.mark.parametrize("noise", [0.0, 1e-13, 1e-7, 1e-5])
 def test_the_rank_of_the_weights_does_not_hang_on_rounding(noise):
     model, inputs = rank_two(noise), drawn(100, 6)
-    cost = hm.maps.functions.representation_cost.representation_cost(model, inputs)
+    cost = hm.maps.functions.representation_cost(model, inputs)
     measured = cost.inner_rank_measurement
     assert (cost.inner_rank, measured.value, measured.decidable) == (2, 2, True)
     assert measured.threshold == pytest.approx(0.1 * measured.scale)
     assert measured.gap > 1e3
     assert cost.expected_depths is None or cost.expected_depths[0] > 2
-    single = hm.maps.functions.representation_cost.representation_cost(model.float(), inputs.float())
+    single = hm.maps.functions.representation_cost(model.float(), inputs.float())
     assert single.inner_rank == 2
     assert single.constant == pytest.approx(cost.constant, rel=1e-4)
 
@@ -110,7 +108,7 @@ def test_the_rank_of_the_weights_does_not_hang_on_rounding(noise):
 @pytest.mark.parametrize("seed", range(4))
 def test_what_is_dropped_moves_the_outputs_by_no_more_than_is_said(seed):
     model, inputs = rank_two(1e-5, seed), drawn(100, 6, seed=seed)
-    cost = hm.maps.functions.representation_cost.representation_cost(model, inputs)
+    cost = hm.maps.functions.representation_cost(model, inputs)
     left, values, right = torch.linalg.svd(model[0].weight.detach(), full_matrices=False)
     other = rank_two(0.0, seed)
     other.load_state_dict(model.state_dict())
@@ -126,7 +124,7 @@ def test_weights_without_a_clear_cut_have_no_inner_rank():
     model = rank_two(0.0)
     left, _, right = torch.linalg.svd(model[0].weight.detach(), full_matrices=False)
     model[0].weight.data = (left * 0.4 ** torch.arange(6, dtype=torch.float64)) @ right
-    cost = hm.maps.functions.representation_cost.representation_cost(model, drawn(100, 6))
+    cost = hm.maps.functions.representation_cost(model, drawn(100, 6))
     assert (cost.inner_rank, cost.constant, cost.expected_depths) == (None, None, None)
     assert not cost.inner_rank_measurement.decidable
     assert any("no clear cut at 0.1 of the largest" in note for note in cost.notes)
@@ -137,8 +135,7 @@ def test_a_zero_weight_is_said_and_not_stumbled_over():
     model = rank_two(0.0)
     nn.init.zeros_(model[2].weight)
     assert any(
-        "a weight matrix is zero" in note
-        for note in hm.maps.functions.representation_cost.representation_cost(model, drawn(9, 6)).notes
+        "a weight matrix is zero" in note for note in hm.maps.functions.representation_cost(model, drawn(9, 6)).notes
     )
 
 
@@ -150,19 +147,17 @@ def test_depths_are_claimed_only_above_the_networks_own(seed, depth, scale):
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.mul_(scale)
-    cost = hm.maps.functions.representation_cost.representation_cost(
-        model, 50 * drawn(30, 3, seed=seed), relative_tolerance=1e-6
-    )
+    cost = hm.maps.functions.representation_cost(model, 50 * drawn(30, 3, seed=seed), relative_tolerance=1e-6)
     for depths in (cost.expected_depths, cost.proved_depths):
         assert depths is None or depth < depths[0] <= depths[1]
 
 
 def test_what_has_no_bound_says_why():
     model = nn.Sequential(nn.Unflatten(1, (1, 4, 4)), nn.Conv2d(1, 2, 3), nn.ReLU(), nn.Flatten(), nn.Linear(8, 3))
-    cost = hm.maps.functions.representation_cost.representation_cost(model, drawn(5, 16))
+    cost = hm.maps.functions.representation_cost(model, drawn(5, 16))
     assert [bound.name for bound in cost.bounds] == ["weights"]
     assert "slopes of at most 1" in cost.notes[0]
-    same = hm.maps.functions.representation_cost.representation_cost(
+    same = hm.maps.functions.representation_cost(
         nn.Sequential(nn.Linear(2, 2), nn.Tanh(), nn.Linear(2, 2)), torch.ones(3, 2)
     )
     assert any("no bound by path" in note for note in same.notes)

@@ -10,7 +10,7 @@ from torch import nn
 import hessmap as hm
 from hessmap.errors import InvalidInput
 from hessmap.maps.functions.bottleneck import similarity
-from hessmap.theory.functions.shortest_path import diameter, shortest_path
+from hessmap.theory.functions.costs import diameter, shortest_path
 
 INPUTS = torch.randn(40, 2, generator=torch.Generator().manual_seed(0)).double()
 SCALES = [1e-200, 1e-150, 1.0, 1e150, 1e200]
@@ -54,14 +54,14 @@ def test_the_rank_of_a_map_does_not_see_its_scale(scale: float) -> None:
 
 @pytest.mark.parametrize("scale", SCALES[:-1])
 def test_the_cost_of_a_map_is_found_at_any_scale(scale: float) -> None:
-    found = hm.maps.functions.representation_cost.representation_cost(_identity(scale), INPUTS)
+    found = hm.maps.functions.representation_cost(_identity(scale), INPUTS)
     with np.errstate(under="ignore"):
         assert found.bound("jacobians").squared_norm == pytest.approx(float(2 * np.float64(scale) ** 2))
 
 
 def test_a_cost_that_is_no_number_is_refused() -> None:
     with pytest.raises(InvalidInput, match="the squared norm of the weights must be in the range of float64"):
-        hm.maps.functions.representation_cost.representation_cost(_identity(1e200), INPUTS)
+        hm.maps.functions.representation_cost(_identity(1e200), INPUTS)
 
 
 def _identity(scale: float) -> nn.Linear:

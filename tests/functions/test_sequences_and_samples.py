@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrizations
 
 import hessmap as hm
+from hessmap.errors import InvalidInput
 from hessmap.records import FunctionRank
 from hessmap.records.functions import robust_rank
 
@@ -104,9 +105,7 @@ def test_a_way_around_a_narrow_layer_is_no_bottleneck(name):
     assert (found.bottleneck.lower, found.bottleneck.upper) == (DIM, DIM)
     assert not view.is_chain
     assert found.schatten is None
-    assert [
-        bound.name for bound in hm.maps.functions.representation_cost.representation_cost(model, inputs).bounds
-    ] == ["weights"]
+    assert [bound.name for bound in hm.maps.functions.representation_cost(model, inputs).bounds] == ["weights"]
 
 
 def test_a_forward_pass_set_on_the_object_is_not_that_of_its_layers():
@@ -223,9 +222,11 @@ def test_the_interval_takes_the_rank_that_holds_over_tolerances():
     assert (found.robust_rank.lowest, found.robust_rank.highest) == pytest.approx((0.105, 0.7))
 
 
-def test_records_of_the_first_version_are_read():
+def test_records_without_later_fields_are_read_and_former_names_refused():
     made = hm.function_rank(wide_network(), drawn(5, 4))
     old = made.to_dict()
-    old["road"] = old.pop("method")
     del old["num_kinks"]
     assert FunctionRank.from_dict(old) == made
+    old["road"] = old.pop("method")
+    with pytest.raises(InvalidInput, match="must hold the fields of a FunctionRank"):
+        FunctionRank.from_dict(old)

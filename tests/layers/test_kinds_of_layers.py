@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import hessmap as hm
-from hessmap.curvature.layers import find_layer, kronecker_approximation, layer_factors, layer_hessian, layer_names
-from hessmap.curvature.products import hessian_product
 from hessmap.errors import UnsupportedNetwork
+from hessmap.hessians.products import hessian_product
+from hessmap.layers import find_layer, kronecker_approximation, layer_factors, layer_hessian, layer_names
 
 LABELS = torch.randint(0, 3, (6,), generator=torch.Generator().manual_seed(1))
 

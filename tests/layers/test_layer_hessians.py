@@ -9,8 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from cases import CASES, Case
-from hessmap.curvature import Problem, loss_hessian
-from hessmap.curvature.layers import (
+from hessmap.errors import InvalidInput, TooLarge, UnknownName, UnsupportedNetwork
+from hessmap.hessians.operators import loss_hessian
+from hessmap.layers import (
     PATCH_RULES,
     LayerHessian,
     find_layer,
@@ -20,10 +21,9 @@ from hessmap.curvature.layers import (
     layer_names,
     plan_layer_hessian,
 )
-from hessmap.curvature.layers.batches import LayerBatch, layer_batches
-from hessmap.curvature.layers.store import Form, SampleStore
-from hessmap.curvature.layers.stored_samples import Stored, StoredPatches, stored_jacobians, stored_product
-from hessmap.errors import InvalidInput, TooLarge, UnknownName, UnsupportedNetwork
+from hessmap.layers.batches import LayerBatch, layer_batches
+from hessmap.layers.stored_samples import Form, SampleStore, Stored, StoredPatches, stored_jacobians, stored_product
+from hessmap.problem.problem import Problem
 
 LIFTABLE = [case for case in CASES if case.name != "tied weight and bias"]
 
@@ -218,8 +218,8 @@ def test_compression_is_the_same_in_pieces_and_takes_the_bytes_that_were_said(
     left, right = (torch.eye(size, dtype=torch.float64)[:, :3] for size in layer.weight_shape)
     whole = held.compressed(left, right)
     contracted = held.contracted_inputs(torch.eye(layer.weight_shape[1], dtype=torch.float64))
-    monkeypatch.setattr("hessmap.curvature.layers.stored_samples._CACHED", 1)
-    monkeypatch.setattr("hessmap.curvature.layers.stored_samples._LARGEST", 1)
+    monkeypatch.setattr("hessmap.layers.stored_samples._CACHED", 1)
+    monkeypatch.setattr("hessmap.layers.stored_samples._LARGEST", 1)
     pieces, rounded = held.compressed(left, right), held.compressed(left, right, torch.float32)
     assert whole.num_bytes == pieces.num_bytes == held.compressed_bytes(3, 3) == 2 * rounded.num_bytes
     vectors = torch.eye(9, dtype=torch.float64)
@@ -319,7 +319,7 @@ def test_a_hidden_use_of_the_weight_is_found_out() -> None:
 
 
 def test_a_layer_that_does_not_fit_says_its_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hessmap.curvature.memory.available_bytes", lambda: 1000)
+    monkeypatch.setattr("hessmap.linalg.memory.available_bytes", lambda: 1000)
     with pytest.raises(TooLarge, match="the Hessian of layer 'layers.0' must fit the memory"):
         layer_hessian(images(), "layers.0")
 

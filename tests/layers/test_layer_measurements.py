@@ -10,57 +10,25 @@ import torch
 from numpy.testing import assert_allclose
 from torch import nn
 
-from cases import chain
-from hessmap.curvature import Problem, loss_hessian
-from hessmap.curvature.layers import (
+from hessmap.errors import InvalidInput, UnknownName, UnsupportedNetwork
+from hessmap.layers import (
     LayerHessian,
     fully_connected_tail,
-    kronecker_approximation,
     layer_factors,
     layer_hessian,
     logit_gradients,
     mean_output_hessian,
     require_logits,
 )
-from hessmap.curvature.layers.stored_samples import StoredPatches
-from hessmap.curvature.touched_memory import touched_memory
-from hessmap.errors import InvalidInput, UnknownName, UnsupportedNetwork
+from hessmap.layers.comparison import autocorrelation, best_kronecker_product, class_outliers, decoupling
+from hessmap.layers.eigenpairs import layer_eigenpairs, layer_eigenpairs_bytes
+from hessmap.layers.stored_samples import StoredPatches
+from hessmap.linalg.memory import touched_memory
 from hessmap.measurement import spectrum, subspace_overlap
-from hessmap.measurement.layers import (
-    autocorrelation,
-    best_kronecker_product,
-    class_outliers,
-    decoupling,
-    layer_eigenpairs,
-    layer_eigenpairs_bytes,
-    overlap_curve,
-    overlap_of_models,
-)
+from hessmap.measurement.overlap import overlap_curve, overlap_of_models
+from hessmap.problem.problem import Problem
 from hessmap.records import Record
-from hessmap.theory import layers as theory
-from hessmap_research.instruments.clusters import cluster_ratios, embedded
-from hessmap_research.instruments.full_factors import full_factors
-from hessmap_research.instruments.matricisation import input_correspondence, output_correspondence, rank_one_ratios
-
-
-def network(seed: int = 0) -> nn.Sequential:
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        return chain(9, 8, 7, 4, activation=nn.ReLU).double()
-
-
-@cache
-def problem(num_samples: int = 80, seed: int = 0, dead: bool = False) -> Problem:
-    generator = torch.Generator().manual_seed(seed)
-    model = network(seed)
-    inputs = torch.rand(num_samples, 9, generator=generator, dtype=torch.float64)
-    if dead:  # a pixel that is always zero, one that repeats another, and a unit that never fires
-        inputs[:, 3] = 0.0
-        inputs[:, 5] = inputs[:, 6]
-        with torch.no_grad():
-            model[0].bias[2] = -100.0
-    labels = torch.arange(num_samples) % 4
-    return Problem(model, "cross_entropy", inputs, labels)
+from layer_problems import network, problem
 
 
 @cache
@@ -141,7 +109,7 @@ def test_a_wrong_compression_is_noticed_and_undone(monkeypatch: pytest.MonkeyPat
     given = hessian("0")
     known = spectrum(given.to_dense()).eigenvalues
     cut = torch.eye(8, dtype=torch.float64)[:, :6], torch.eye(9, dtype=torch.float64)
-    monkeypatch.setattr("hessmap.measurement.layers.eigenpairs._active_directions", lambda _: cut)
+    monkeypatch.setattr("hessmap.layers.eigenpairs._active_directions", lambda _: cut)
     assert_allclose(layer_eigenpairs(given, 3).eigenvalues, known[:3], rtol=1e-8)
 
 
@@ -196,7 +164,7 @@ def test_decoupling_measures_both_products_against_the_true_block(name: str, mon
     assert found.best.frobenius_error <= found.expectation.frobenius_error
     assert Record.from_json(found.to_json()) == found
     # Without the sum over all entries the Frobenius norm is estimated, with its standard error.
-    monkeypatch.setattr("hessmap.measurement.layers.kronecker_comparison._EXACT_SIZE", 0)
+    monkeypatch.setattr("hessmap.layers.comparison._EXACT_SIZE", 0)
     estimated = decoupling(given, 6, tolerance=1e-10).expectation
     assert estimated.frobenius_standard_error > 0
     difference = abs(estimated.frobenius_error - found.expectation.frobenius_error)
@@ -210,21 +178,6 @@ def test_a_kronecker_hessian_decouples_exactly() -> None:
         assert fit.frobenius_error < 1e-7
         assert fit.spectral_error < 1e-12
         assert fit.overlap[0] == pytest.approx(1)
-
-
-def test_kronecker_eigenvectors_are_rank_one_and_correspond_to_single_factors() -> None:
-    product = kronecker_approximation(problem(), "2")
-    pairs = product.leading(9)
-    vectors = product.eigenvectors(pairs)
-    assert_allclose(rank_one_ratios(vectors, product.weight_shape), 1, atol=1e-12)
-    of_inputs = input_correspondence(vectors, product.input_eigenpairs[1])
-    of_outputs = output_correspondence(vectors, product.output_eigenpairs[1])
-    assert_allclose(of_inputs, np.eye(8)[:, pairs.input_index], atol=1e-12)
-    assert_allclose(of_outputs, np.eye(7)[:, pairs.output_index], atol=1e-12)
-    spread = np.linalg.qr(np.random.default_rng(0).standard_normal((56, 3)))[0]
-    assert (rank_one_ratios(spread, (7, 8)) < 0.9).all()
-    with pytest.raises(InvalidInput, match=r"must be columns with 56 entries; got shape \(55, 3\)"):
-        rank_one_ratios(spread[:-1], (7, 8))
 
 
 def test_overlap_curves_are_overlaps_at_every_dimension() -> None:
@@ -292,40 +245,8 @@ def test_logit_gradients_sum_to_the_output_factor_and_their_means_hold_less() ->
     of_weights = logit_gradients(given, "2", space="weights")
     assert of_weights.total == pytest.approx(hessian("2").trace, rel=1e-12)
     assert of_weights.means.shape == (4, 4, 56)
-    ratios = cluster_ratios(found.means, found.total)
-    assert 0 < ratios.explained < 1
     with pytest.raises(UnknownName, match="space must be one of outputs, weights; got 'logits'"):
         logit_gradients(given, "2", space="logits")
-
-
-def test_cluster_ratios_see_which_index_matters() -> None:
-    rng = np.random.default_rng(0)
-    centres, noise = rng.standard_normal((5, 1, 20)), 0.1 * rng.standard_normal((5, 5, 20))
-    by_class = cluster_ratios(centres + noise, total=100.0)
-    assert by_class.by_class > 20 > 0.1 > by_class.by_logit
-    by_logit = cluster_ratios((centres + noise).transpose(1, 0, 2), total=100.0)
-    assert by_logit.by_logit == pytest.approx(by_class.by_class)
-    assert_allclose(by_logit.of_each_logit, by_class.of_each_class)
-    with pytest.raises(InvalidInput, match=r"must have the shape \(classes, logits, entries\)"):
-        cluster_ratios(np.ones((2, 3, 4)), total=1.0)
-
-
-def test_a_plane_keeps_clusters_together() -> None:
-    rng = np.random.default_rng(0)
-    points = 10 * np.repeat(np.eye(4), 8, axis=0) + 0.1 * rng.standard_normal((32, 4))
-    plane = embedded(points, perplexity=5.0)
-    labels = np.repeat(np.arange(4), 8)
-    distances = np.linalg.norm(plane[:, None] - plane[None], axis=2) + 1e9 * np.eye(32)
-    assert (labels[distances.argmin(1)] == labels).all()
-    with pytest.raises(InvalidInput, match="perplexity must lie between 1 and a third of the points"):
-        embedded(points, perplexity=20.0)
-
-
-@pytest.mark.parametrize("scale", [2.0**-700, 2.0**-40, 2.0**40, 2.0**700])
-def test_a_plane_does_not_depend_on_the_unit_of_the_points(scale: float) -> None:
-    """Gradients of a network that fits its data are tiny, and squares of them would vanish."""
-    points = np.repeat(np.eye(4), 3, axis=0) + 0.3 * np.random.default_rng(0).standard_normal((12, 4))
-    assert_allclose(embedded(scale * points, perplexity=3.0), embedded(points, perplexity=3.0), rtol=1e-6)
 
 
 def test_outputs_that_are_not_logits_are_refused() -> None:
@@ -356,25 +277,6 @@ def test_the_tail_behind_a_layer_has_weights_and_activities() -> None:
     convolved = nn.Sequential(nn.Unflatten(1, (1, 9)), nn.Conv1d(1, 2, 3), nn.ReLU(), nn.Flatten(), nn.Linear(14, 4))
     with pytest.raises(UnsupportedNetwork, match="it has convolutions, tokens or shared weights"):
         fully_connected_tail(Problem(convolved, "cross_entropy", given.inputs, given.targets), "1")
-
-
-def test_full_eigenvectors_from_factors_are_exact_if_inputs_never_vary() -> None:
-    """One sample that is fitted: all inputs are their means, and the residual part vanishes."""
-    given = problem()
-    sample, outputs = given.inputs[:1], given.outputs()[:1]
-    fitted = Problem(network(), "squared", sample, outputs)
-    factors = full_factors(fitted)
-    sizes = [layer.num_outputs for layer in factors.layers]
-    found = theory.full_eigenpairs(factors.output_factor, [mean.numpy() for mean in factors.mean_inputs], sizes, 4)
-    dense = loss_hessian(fitted).to_dense()
-    vectors = factors.in_layout(fitted, torch.from_numpy(found.eigenvectors))
-    assert_allclose(found.eigenvalues, spectrum(dense).eigenvalues[:4], rtol=1e-10)
-    assert_allclose(dense @ vectors, vectors.numpy() * found.eigenvalues, atol=1e-10 * found.eigenvalues[0])
-    assert_allclose(vectors.T @ vectors, np.eye(4), atol=1e-12)
-    printed = theory.printed_full_eigenpairs(
-        factors.output_factor, [mean.numpy() for mean in factors.mean_inputs], sizes, 4
-    )
-    assert abs(printed.eigenvalues[0] / found.eigenvalues[0] - 1) > 1e-3
 
 
 def test_memory_of_a_product_does_not_grow_with_the_samples() -> None:

@@ -12,12 +12,11 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import hessmap as hm
-from hessmap.curvature.layers import layer_factors, layer_hessian, layer_names, plan_layer_hessian
-from hessmap.curvature.layers.batches import LayerBatch, layer_batch
-from hessmap.curvature.layers.piecewise_linear import is_piecewise_linear
-from hessmap.curvature.layers.store import Form, SampleStore
-from hessmap.curvature.layers.stored_samples import stored_product
-from hessmap.curvature.products import hessian_product
+from hessmap.hessians.products import hessian_product
+from hessmap.layers import layer_factors, layer_hessian, layer_names, plan_layer_hessian
+from hessmap.layers.batches import LayerBatch, layer_batch
+from hessmap.layers.curvature_choice import is_piecewise_linear
+from hessmap.layers.stored_samples import Form, SampleStore, stored_product
 from hessmap.maps.curvature_map.layers import measured_factors
 
 FEW = 16
@@ -178,7 +177,7 @@ def test_layer_hessians_are_those_of_all_samples(case: Rare) -> None:
         assert_close(hessian.exact_diagonal(), expected.diagonal())
         found = hm.layer_eigenpairs(hessian, 2)
         assert found.eigenvalues == pytest.approx(torch.linalg.eigvalsh(expected).flip(0)[:2].numpy(), rel=1e-6)
-        measured = hm.measurement.layers.decoupling(hessian, 2)
+        measured = hm.layers.decoupling(hessian, 2)
         difference = torch.kron(*_factors(problem)) - expected
         assert measured.expectation.frobenius_error == pytest.approx(float(difference.norm() / expected.norm()))
         assert_close(hm.loss_hessian(problem).exact_diagonal()[problem.layout["0.weight"]], expected.diagonal())
@@ -237,7 +236,7 @@ def test_piecewise_linear_networks_need_no_pass_over_the_data(name: str, monkeyp
     def refuse(*_: object) -> None:
         raise AssertionError("a pass over all data")
 
-    monkeypatch.setattr("hessmap.curvature.layers.needed_curvature._has_functional_term", refuse)
+    monkeypatch.setattr("hessmap.layers.curvature_choice._has_functional_term", refuse)
     model, inputs = PIECEWISE_LINEAR[name]
     problem = hm.Problem(model, "cross_entropy", inputs, torch.arange(40) % 3)
     for layer in layer_names(problem):
@@ -293,7 +292,7 @@ def test_a_network_that_is_fitted_everywhere_has_gauss_newton_alone() -> None:
 def test_the_decision_is_made_once_for_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
     problem = RARE[0].problem()
     layer_factors(problem, "0")
-    monkeypatch.setattr("hessmap.curvature.layers.needed_curvature._needed_curvature", None)
+    monkeypatch.setattr("hessmap.layers.curvature_choice._needed_curvature", None)
     layer_hessian(problem, "0")
 
 

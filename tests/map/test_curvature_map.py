@@ -10,11 +10,12 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from hessmap.curvature import Problem, loss_hessian, outer_product_hessian
 from hessmap.errors import InvalidInput
+from hessmap.hessians.operators import loss_hessian, outer_product_hessian
 from hessmap.maps.curvature_map import curvature_map, linear_twin
 from hessmap.maps.curvature_map.verdicts import agreement_sentence
 from hessmap.networks import FullyConnected
+from hessmap.problem.problem import Problem
 from hessmap.records import RankValue
 from hessmap.records.maps import CurvatureMap
 

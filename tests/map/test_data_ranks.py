@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from hessmap.curvature import Problem
-from hessmap.curvature.finite_field import certified_data_ranks
+from hessmap.exact import certified_data_ranks
 from hessmap.maps.data_ranks import measured_data_ranks
 from hessmap.networks import FullyConnected
+from hessmap.problem.problem import Problem
 
 NAMES = ("input_rank", "centred_input_rank", "residual_rank", "residual_rank_with_bias")
 

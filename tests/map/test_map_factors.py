@@ -13,11 +13,13 @@ import torch
 from rich.console import Console
 from torch import Tensor, nn
 
-from hessmap.curvature import Problem, loss_hessian
-from hessmap.curvature.layers import layer_factors, layer_hessian
+from hessmap.hessians.operators import loss_hessian
+from hessmap.layers import layer_factors, layer_hessian
+from hessmap.layers.comparison import decoupling
 from hessmap.maps.comparison import compare_maps
 from hessmap.maps.curvature_map import curvature_map
-from hessmap.measurement.layers import decoupling
+from hessmap.maps.curvature_map.layers import measured_factors
+from hessmap.problem.problem import Problem
 from hessmap.records import CurvatureMap
 from hessmap.records.store import Store, add_map
 from hessmap.views.tables import comparison_view, map_view
@@ -225,3 +227,47 @@ def test_factors_stand_in_the_view_of_layers(made: CurvatureMap, tmp_path: Path)
     assert found is not None
     expected = ("run1", found.input_ratio, found.outlier_share, found.kronecker_overlap)
     assert sorted(read) == [("older", None, None, None), expected]
+
+
+def normalised(norm: nn.Module) -> nn.Module:
+    """A convolution with 4 outputs at 32 x 32 places, then what may be curved, then a linear layer."""
+    parts = nn.Conv2d(1, 4, 3, padding=1), norm, nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(16, 3)
+    return nn.Sequential(*parts)
+
+
+@pytest.mark.parametrize(
+    ("norm", "has_factors"),
+    [
+        (nn.GroupNorm(2, 4, affine=False), False),
+        (nn.Tanh(), False),
+        (nn.Softplus(), False),
+        (nn.ReLU(), True),
+        (nn.Identity(), True),
+    ],
+)
+def test_a_layer_whose_matrices_do_not_fit_is_left_out(
+    norm: nn.Module, has_factors: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Behind what is curved every sample has a matrix of 4,096 rows; what is piecewise linear needs three rows."""
+    torch.manual_seed(0)
+    problem = Problem(normalised(norm), "cross_entropy", torch.randn(8, 1, 32, 32), torch.arange(8) % 3)
+    asked: list[str] = []
+
+    def watched(given: Problem, name: str) -> object:
+        asked.append(name)
+        assert has_factors or name == "4", "this would take minutes and gigabytes"
+        return layer_factors(given, name)
+
+    monkeypatch.setattr("hessmap.maps.curvature_map.layers.layer_factors", watched)
+    found, gap = measured_factors(problem, None)
+    assert set(found) == ({"0", "4"} if has_factors else {"4"})
+    assert asked == (["0", "4"] if has_factors else ["4"])
+    assert gap == ""
+
+
+def test_where_no_layer_fits_it_is_said_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hessmap.maps.curvature_map.layers._MOST_WORK", -1.0)
+    problem = Problem(normalised(nn.Tanh()), "cross_entropy", torch.randn(8, 1, 32, 32), torch.arange(8) % 3)
+    found, gap = measured_factors(problem, None)
+    assert found == {}
+    assert "those of '4' need the eigenvalues of 8 matrices of size 3" in gap

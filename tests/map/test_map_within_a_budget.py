@@ -250,6 +250,14 @@ def test_the_figure_of_a_map_has_a_symmetric_logarithmic_axis(monkeypatch: pytes
     assert zero.axes[0].lines
 
 
+@pytest.mark.parametrize("values", [np.linspace(1.0, 2.0, 9), 1 + 1e-9 * np.arange(9), np.full(4, -30.0), [-0.3, 5.0]])
+def test_a_density_has_at_least_two_ticks_beside_its_curve(values: NDArray[np.float64]) -> None:
+    (axes,) = density_figure(DensityCurve.of_eigenvalues(np.array(values))).axes
+    low, high = axes.get_xlim()
+    assert sum(low <= tick <= high for tick in axes.get_xticks()) >= 2
+    assert ("logarithmic" in axes.get_xlabel()) == (axes.get_xscale() == "symlog")
+
+
 def test_a_network_in_float32_products_has_the_numbers_of_float64(monkeypatch: pytest.MonkeyPatch) -> None:
     straight = map_of("convolutions", 400, monkeypatch)
     monkeypatch.setattr(stages, "_SINGLE_FROM", 10)

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 
 import hessmap as hm
-from hessmap.curvature.hessians import Hessian
 from hessmap.errors import HessmapError, InvalidInput, TooLarge
+from hessmap.hessians.operators import Hessian
 from hessmap.records import CurvatureMap, Record
 from hessmap.records.maps import whole_of
 
@@ -76,7 +76,7 @@ def test_a_dense_map_stays_without_a_part(
 
 @pytest.mark.parametrize("kind", FAILURES)
 def test_a_certificate_that_fails_leaves_a_note(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hessmap.curvature.finite_field.certified_rank", failing(kind))
+    monkeypatch.setattr("hessmap.exact.certified_rank", failing(kind))
     found = hm.map(problem("squared"), certify=True, twin=False)
     assert any(WORDS[kind] in note for note in found.network.notes)
     assert found.network.is_dense

@@ -5,10 +5,11 @@ import pytest
 import torch
 
 import hessmap as hm
-from hessmap.curvature.layout import Layout
-from hessmap.curvature.operator import DenseOperator
-from hessmap.measurement import block_compression, numerical_rank, spectrum
-from hessmap.measurement.block_compression import spectra_by_blocks
+from hessmap.linalg.layout import Layout
+from hessmap.linalg.operator import DenseOperator
+from hessmap.measurement import numerical_rank, spectrum
+from hessmap.measurement import rank as block_compression
+from hessmap.measurement.rank import spectra_by_blocks
 
 SHAPES = (("first", (30, 25)), ("bias", (12,)), ("second", (24, 16)))  # 1146 parameters
 SIZES = (750, 12, 384)

@@ -7,12 +7,11 @@ import pytest
 import torch
 
 import hessmap as hm
-from hessmap.curvature.operator import DenseOperator
-from hessmap.curvature.operator_blocks import PrincipalBlock
 from hessmap.errors import InvalidInput
-from hessmap.measurement.block_traces import block_traces
-from hessmap.measurement.largest_ritz_value import largest_ritz_value
-from hessmap.measurement.negative_share import negative_share
+from hessmap.linalg.operator import DenseOperator, PrincipalBlock
+from hessmap.measurement.eigenpairs import largest_ritz_value
+from hessmap.measurement.spectral_sums import negative_share
+from hessmap.measurement.trace import block_traces
 
 
 def matrix(size: int = 200, seed: int = 0) -> np.ndarray:

@@ -11,14 +11,14 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
-from known_spectra import Floats, random_orthogonal, rotated
 from scipy import stats
 
 import hessmap as hm
-from hessmap.measurement.block_traces import block_traces
-from hessmap.measurement.negative_share import negative_share
-from hessmap.measurement.random_probes import form_error, interval, standard_error
+from hessmap.measurement.probes import form_error, interval, standard_error
+from hessmap.measurement.spectral_sums import negative_share
+from hessmap.measurement.trace import block_traces
 from hessmap.records import SpectralEstimate
+from known_spectra import Floats, random_orthogonal, rotated
 
 SIZE = 80
 SPECTRA: dict[str, Floats] = {

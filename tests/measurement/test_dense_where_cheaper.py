@@ -8,17 +8,18 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from known_spectra import Counted, Floats, rotated
 from torch import Tensor
 
 import hessmap as hm
-from hessmap.curvature.operator import DenseOperator, SymmetricOperator
 from hessmap.errors import UnknownName
-from hessmap.measurement.block_traces import block_traces
-from hessmap.measurement.diagonal_estimate import exact_diagonal
-from hessmap.measurement.negative_share import negative_share
-from hessmap.measurement.random_probes import ProbedOperator
+from hessmap.linalg.operator import DenseOperator, SymmetricOperator
+from hessmap.maps.curvature_map.density import resolved_density
+from hessmap.measurement.diagonal import exact_diagonal
+from hessmap.measurement.probes import ProbedOperator
+from hessmap.measurement.spectral_sums import negative_share
+from hessmap.measurement.trace import block_traces
 from hessmap.records import DensityCurve, Record, SpectralEstimate
+from known_spectra import Counted, Floats, rotated
 
 EPSILON = 0.3
 
@@ -195,14 +196,42 @@ def test_exact_records_are_in_the_unit_of_the_matrix(scale: float) -> None:
     assert 0.01 < probed.relative_error < 1.0
 
 
+def shown_width(curve: DensityCurve) -> float:
+    """Of a density with one peak; smaller by far than the spread of one whose eigenvalues are told apart."""
+    assert np.trapezoid(curve.density, curve.grid) == pytest.approx(1, abs=0.02)
+    return float(1 / curve.density.max())
+
+
 @pytest.mark.parametrize("size", [5, 200])
 @pytest.mark.parametrize("value", [1.0, -3.0, 1e-150, 1e150])
 def test_a_spread_of_rounding_is_no_width(size: int, value: float) -> None:
     values = np.linalg.eigvalsh(rotated(np.full(size, value)))
     curve = DensityCurve.of_eigenvalues(values)
-    assert curve.width > 1e-4 * abs(value)
+    assert shown_width(curve) > 1e-2 * abs(value)
     for method in ("exact", "quadrature"):
         assert hm.density_estimate(rotated(np.full(size, value)), method=method).width > 1e-3 * abs(value)
     apart = value * (1 + 1e-9 * np.arange(size))
+    assert shown_width(DensityCurve.of_eigenvalues(apart)) < 1e-6 * abs(value)
     assert DensityCurve.of_eigenvalues(apart).width < 1e-6 * abs(value)
     assert hm.density_estimate(np.diag(apart)).width < 1e-6 * abs(value)
+
+
+@pytest.mark.parametrize("lowest", [0.9, 0.3, 0.1, 0.01, 0.0, -0.5])
+def test_a_density_is_on_the_scale_that_resolves_more(lowest: float) -> None:
+    """No peak of two clusters is wider than 9% of its eigenvalue, or than the 64th part of the range."""
+    values = np.r_[np.full(20, lowest), np.full(20, 1.0)]
+    curve = DensityCurve.of_eigenvalues(values)
+    assert np.trapezoid(curve.density, curve.grid) == pytest.approx(1, abs=0.02)
+    for value in (lowest, 1.0):
+        widest = max(0.09 * abs(value), 1e-6)
+        if lowest >= 0.3:
+            widest = min(widest, 1.01 * (1.0 - lowest) / 64)
+        peak = np.interp(value, curve.grid, curve.density)
+        assert peak > 0.95 * 0.5 / (widest * np.sqrt(2 * np.pi))
+
+
+@pytest.mark.parametrize("values", [[2.0, 2.1, 2.2], [-5.0, 1.0, 100.0], [3.0] * 4])
+def test_an_exact_density_is_resolved_as_all_eigenvalues_are(values: list[float]) -> None:
+    found = resolved_density(hm.density_estimate(np.diag(values), num_probes=2, num_steps=8))
+    assert found == DensityCurve.of_eigenvalues(np.sort(values))
+    assert found.num_probes == 0

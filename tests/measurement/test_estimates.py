@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from known_spectra import KNOWN_MATRICES, NAMES, KnownMatrix, known
 
 import hessmap as hm
 from hessmap.errors import InvalidInput, UnknownName
 from hessmap.records import DensityEstimate, Record, SpectralEstimate
+from known_spectra import KNOWN_MATRICES, NAMES, KnownMatrix, known
 
 LARGE = known("falling", *(10.0 ** -np.linspace(0, 6, 90)), *(-0.1 * np.ones(30)), zeros=80)
 WIDE = known("bulk of 300", *np.linspace(0.5, 1.5, 296), 20.0, 30.0, 40.0, 50.0)
@@ -294,7 +294,7 @@ def test_the_choice_of_method_is_said_before() -> None:
 def test_the_predicted_products_are_about_those_that_are_made(count: int, width: int) -> None:
     """Within the spread that benchmarks/lanczos_products.py found between operators, and a little more."""
 
-    class Block(hm.curvature.DenseOperator):
+    class Block(hm.linalg.DenseOperator):
         block_size = width
 
     inputs, labels = hm.datasets.digits(num_samples=80)
@@ -308,7 +308,7 @@ def test_the_predicted_products_are_about_those_that_are_made(count: int, width:
 
 
 def test_the_size_decides() -> None:
-    class Large(hm.curvature.SymmetricOperator):
+    class Large(hm.linalg.SymmetricOperator):
         size = 7000
 
         def matmat(self, vectors: torch.Tensor) -> torch.Tensor:

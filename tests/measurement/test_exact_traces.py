@@ -9,10 +9,10 @@ from torch import nn
 
 import hessmap as hm
 from cases import Residual, chain
-from hessmap.curvature.operator import DenseOperator
 from hessmap.errors import InvalidInput
-from hessmap.measurement.diagonal_estimate import exact_diagonal
-from hessmap.measurement.random_probes import ProbedOperator
+from hessmap.linalg.operator import DenseOperator
+from hessmap.measurement.diagonal import exact_diagonal
+from hessmap.measurement.probes import ProbedOperator
 from hessmap.records import Record
 
 

@@ -7,12 +7,12 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
-from known_spectra import Counted, Floats, rotated
 from torch import Tensor
 
-from hessmap.curvature.operator import SymmetricOperator
+from hessmap.linalg.operator import SymmetricOperator
 from hessmap.measurement import numerical_rank, sharpness, spectrum, top_eigenpairs
-from hessmap.measurement.largest_ritz_value import largest_ritz_value
+from hessmap.measurement.eigenpairs import largest_ritz_value
+from known_spectra import Counted, Floats, rotated
 
 EIGENVALUES = np.concatenate([[7.0, 7.0, 7.0, 3.0, 2.5], np.linspace(-1, 1, 20)[:-5], np.zeros(10), [-5.0, -5.0]])
 DESCENDING = np.sort(EIGENVALUES)[::-1]

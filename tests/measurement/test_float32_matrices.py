@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from known_spectra import rotated
 
 import hessmap as hm
-from hessmap.curvature.operator import DenseOperator
 from hessmap.errors import InvalidInput
+from hessmap.linalg.operator import DenseOperator
 from hessmap.records import Spectrum
+from known_spectra import rotated
 
 EPS = float(np.finfo(np.float32).eps)
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from known_spectra import KNOWN_MATRICES, KnownMatrix, random_orthogonal, rotated
 from torch import Tensor
 
 import hessmap as hm
-from hessmap.curvature.lanczos import BlockLanczos, ParallelLanczos, ScaledProduct, spectral_norm
 from hessmap.errors import InvalidInput
-from hessmap.measurement.top_eigenpairs import top_eigenpairs
+from hessmap.linalg.lanczos import BlockLanczos, ParallelLanczos, spectral_norm
+from hessmap.linalg.scaled_product import ScaledProduct
+from hessmap.measurement.eigenpairs import top_eigenpairs
+from known_spectra import KNOWN_MATRICES, KnownMatrix, random_orthogonal, rotated
 
 NOT_EMPTY = [case for case in KNOWN_MATRICES if len(case.eigenvalues)]
 every_matrix = pytest.mark.parametrize("case", NOT_EMPTY, ids=[case.name for case in NOT_EMPTY])
@@ -158,7 +159,7 @@ def test_a_start_that_knows_too_little_is_completed(kind: str) -> None:
         assert found.eigenvalues == pytest.approx([5, 5, 4, 3], abs=1e-7)
 
 
-class Turning(hm.curvature.SymmetricOperator):
+class Turning(hm.linalg.SymmetricOperator):
     """NaN or inf from the second product on."""
 
     size, count = 30, 0

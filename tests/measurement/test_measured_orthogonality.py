@@ -5,13 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from known_spectra import rotated
 
-from hessmap.curvature import LinearOperator
-from hessmap.curvature.lanczos import BlockLanczos, ScaledProduct
-from hessmap.curvature.lanczos.measured_orthogonality import MeasuredOrthogonality
+from hessmap.linalg.lanczos import BlockLanczos
+from hessmap.linalg.operator import LinearOperator
+from hessmap.linalg.orthogonalisation import MeasuredOrthogonality
+from hessmap.linalg.scaled_product import ScaledProduct
 from hessmap.measurement.eigenpair_iteration import EigenpairIteration
-from hessmap.measurement.top_eigenpairs import top_eigenpairs
+from hessmap.measurement.eigenpairs import top_eigenpairs
+from known_spectra import rotated
 
 SIZE = 300
 SPECTRA = {

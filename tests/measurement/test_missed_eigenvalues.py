@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from hessmap.curvature.lanczos import BlockLanczos, ScaledProduct
-from hessmap.measurement.missed_eigenvalues import least_overlap, overlap_bound
-from hessmap.measurement.top_eigenpairs import top_eigenpairs
+from hessmap.linalg.lanczos import BlockLanczos
+from hessmap.linalg.scaled_product import ScaledProduct
+from hessmap.measurement.eigenpair_iteration import least_overlap, overlap_bound
+from hessmap.measurement.eigenpairs import top_eigenpairs
 
 STEPS = np.repeat(np.linspace(1, 0, 40), 5)  # five copies each, 2.6 % apart
 

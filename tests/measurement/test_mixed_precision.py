@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from known_spectra import Counted, Floats, random_orthogonal, rotated
 from torch import Tensor
 
 import hessmap as hm
-from hessmap.curvature.operator import SymmetricOperator
 from hessmap.errors import UnknownName
-from hessmap.measurement.top_eigenpairs import top_eigenpairs
+from hessmap.linalg.operator import SymmetricOperator
+from hessmap.measurement.eigenpairs import top_eigenpairs
 from hessmap.records import EigenpairsMeasurement, Record
+from known_spectra import Counted, Floats, random_orthogonal, rotated
 
 PRECISIONS = ["single", "mixed"]
 THIRTY_COPIES = np.concatenate([np.full(30, 5.0), np.linspace(0, 4, 370)])

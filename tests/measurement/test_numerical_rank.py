@@ -9,13 +9,13 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from known_spectra import KNOWN_MATRICES, NAMES, KnownMatrix, random_orthogonal
 
-from hessmap.curvature.layout import Layout
-from hessmap.curvature.operator import DenseOperator, LinearOperator
 from hessmap.errors import InvalidInput
+from hessmap.linalg.layout import Layout
+from hessmap.linalg.operator import DenseOperator, LinearOperator
 from hessmap.measurement import numerical_rank, spectrum
 from hessmap.records import RankMeasurement, Spectrum
+from known_spectra import KNOWN_MATRICES, NAMES, KnownMatrix, random_orthogonal
 
 each_known_matrix = pytest.mark.parametrize("case", KNOWN_MATRICES, ids=NAMES)
 

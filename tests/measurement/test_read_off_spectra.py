@@ -7,11 +7,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from known_spectra import KNOWN_MATRICES, NAMES, KnownMatrix, random_orthogonal
 
 from hessmap.errors import InvalidInput
 from hessmap.measurement import effective_dimension, reconstruction_error, spectrum, subspace_overlap
 from hessmap.records import EffectiveDimension, ReconstructionErrors, Record, Spectrum, SubspaceOverlap
+from known_spectra import KNOWN_MATRICES, NAMES, KnownMatrix, random_orthogonal
 
 each_known_matrix = pytest.mark.parametrize("case", KNOWN_MATRICES, ids=NAMES)
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from hessmap.curvature.lanczos.orthogonalisation import remove_basis
+from hessmap.linalg.orthogonalisation import remove_basis
 
 SIZE, NUM_VECTORS, NUM_NEAR, NUM_ROWS = 2**17, 40, 32, 3
 

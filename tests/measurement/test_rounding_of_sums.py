@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from known_spectra import rotated
 
 import hessmap as hm
+from known_spectra import rotated
 
 PLACES = np.arange(30)
 CUT = np.where(PLACES < 5, 1.0, np.where(PLACES < 10, 1e-6, 0.0))

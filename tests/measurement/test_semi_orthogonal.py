@@ -6,11 +6,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from hessmap.curvature.lanczos import ParallelLanczos, orthogonalisation, parallel
-from hessmap.curvature.lanczos.orthogonalisation import OrthogonalityEstimate
-from hessmap.curvature.operator import SymmetricOperator
-from hessmap.measurement.quadrature import gauss_rules, lanczos_process
-from hessmap.measurement.random_probes import ProbedOperator
+from hessmap.linalg import lanczos as parallel
+from hessmap.linalg import orthogonalisation
+from hessmap.linalg.lanczos import ParallelLanczos
+from hessmap.linalg.operator import SymmetricOperator
+from hessmap.linalg.orthogonalisation import OrthogonalityEstimate
+from hessmap.measurement.density import gauss_rules, lanczos_process
+from hessmap.measurement.probes import ProbedOperator
 
 SIZE, STARTS, STEPS = 2000, 3, 64
 

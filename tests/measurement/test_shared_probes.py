@@ -5,17 +5,17 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from known_spectra import random_orthogonal, rotated
 from torch import Tensor
 
-from hessmap.measurement.left_out_trace import (
+from hessmap.measurement.trace import (
+    EntryMoments,
     ProbedSketch,
     probed_sketch,
     shared_standard_error,
     values_without_one,
     values_without_two,
 )
-from hessmap.measurement.sketched_trace import EntryMoments
+from known_spectra import random_orthogonal, rotated
 
 
 def matrix_of(size: int, seed: int = 3) -> Tensor:

@@ -7,12 +7,12 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from known_spectra import KNOWN_MATRICES, NAMES, KnownMatrix, rotated
 
-from hessmap.curvature.operator import DenseOperator
 from hessmap.errors import InvalidInput
+from hessmap.linalg.operator import DenseOperator
 from hessmap.measurement import krylov_solve, solve
 from hessmap.records import LinearSolution
+from known_spectra import KNOWN_MATRICES, NAMES, KnownMatrix, rotated
 
 each_known_matrix = pytest.mark.parametrize("case", KNOWN_MATRICES, ids=NAMES)
 

@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from known_spectra import Counted, Floats, rotated
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 import hessmap as hm
-from hessmap.curvature.operator import DenseOperator, SymmetricOperator
 from hessmap.errors import HessmapError, InvalidInput
-from hessmap.measurement.matrices import is_known_symmetric, measured_product
+from hessmap.linalg.operator import DenseOperator, SymmetricOperator
+from hessmap.measurement.operators_in import is_known_symmetric, measured_product
+from known_spectra import Counted, Floats, rotated
 
 SIZE = 60
 MEASUREMENTS: dict[str, Callable[[Any], Any]] = {

@@ -7,13 +7,14 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from known_spectra import KNOWN_MATRICES, Counted, Floats, KnownMatrix, random_orthogonal, rotated
 
-from hessmap.curvature.lanczos import BlockLanczos, ScaledProduct
 from hessmap.errors import InvalidInput, UnknownName
-from hessmap.measurement.top_eigenpairs import top_eigenpairs
-from hessmap.measurement.wanted_eigenpairs import ENDS
+from hessmap.linalg.lanczos import BlockLanczos
+from hessmap.linalg.scaled_product import ScaledProduct
+from hessmap.measurement.eigenpair_iteration import ENDS
+from hessmap.measurement.eigenpairs import top_eigenpairs
 from hessmap.records import EigenpairsMeasurement, Record
+from known_spectra import KNOWN_MATRICES, Counted, Floats, KnownMatrix, random_orthogonal, rotated
 
 NOT_EMPTY = [case for case in KNOWN_MATRICES if len(case.eigenvalues)]
 

@@ -8,18 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch import nn
 
 import hessmap as hm
-from hessmap.errors import HessmapError, InvalidInput, TooLarge, UnknownName, UnsupportedNetwork
+from hessmap.errors import HessmapError, InvalidInput, TooLarge, UnknownName
 from hessmap.networks import activation_module, initialise, parse_network
+from odd_values import ODD_ARGUMENTS
 
 NET = hm.FullyConnected((3, 2))
-ODD = [
-    *(None, -1, 2.5, "a", "", [], {}, float("nan"), 2**70, -(2**70), 1j, object(), len),
-    *(np.array([1.5, 2]), torch.zeros(2, 2), (1, "a"), (1, 2.5), (0, 3), (-1, 3), [[1, 2], [3]]),
-    *(nn.Linear, NET),
-]
 
 
 def problem() -> hm.Problem:
@@ -28,13 +23,11 @@ def problem() -> hm.Problem:
 
 CALLS: dict[str, Callable[[Any], object]] = {
     "describe": hm.describe,
-    "toeplitz_layer, module": lambda odd: hm.toeplitz_layer(odd, (2, 4)),
-    "toeplitz_layer, shape": lambda odd: hm.toeplitz_layer(nn.AvgPool1d(2), odd),
     "certified_rank, problem": hm.certified_rank,
     "certified_rank, part": lambda odd: hm.certified_rank(problem(), odd),
     "certified_rank, seed": lambda odd: hm.certified_rank(problem(), seed=odd),
-    "certified_data_ranks, seed": lambda odd: hm.curvature.finite_field.certified_data_ranks(problem(), seed=odd),
-    "certified_matrix_rank, seed": lambda odd: hm.curvature.finite_field.certified_matrix_rank(np.eye(2), seed=odd),
+    "certified_data_ranks, seed": lambda odd: hm.exact.certified_data_ranks(problem(), seed=odd),
+    "certified_matrix_rank, seed": lambda odd: hm.exact.certified_matrix_rank(np.eye(2), seed=odd),
     "generic_rank, part": lambda odd: hm.generic_rank(NET, odd),
     "generic_rank, loss": lambda odd: hm.generic_rank(NET, loss=odd),
     "generic_rank, seed": lambda odd: hm.generic_rank(NET, seed=odd),
@@ -64,7 +57,7 @@ TAKEN = {  # what is odd alone and has a meaning here
 
 @pytest.mark.parametrize("call", CALLS)
 def test_odd_arguments_are_answered_in_sentences(call: str) -> None:
-    for odd in ODD:
+    for odd in ODD_ARGUMENTS:
         if isinstance(odd, int | float) and odd in TAKEN.get(call, ()):
             continue
         with pytest.raises(HessmapError, match=r"; .*\."):
@@ -74,8 +67,6 @@ def test_odd_arguments_are_answered_in_sentences(call: str) -> None:
 @pytest.mark.parametrize(
     ("call", "kind", "message"),
     [
-        (lambda: hm.toeplitz_layer(None, (2, 4)), UnsupportedNetwork, "or an nn.Linear; got a NoneType"),  # type: ignore[arg-type]
-        (lambda: hm.toeplitz_layer(nn.AvgPool1d(2), (0, 3)), InvalidInput, r"input_shape\[0\] must be an integer"),
         (lambda: hm.certified_rank(problem(), seed=-1), InvalidInput, "seed must be an integer of at least 0; got -1"),
         (lambda: NET.build(seed=2**70), InvalidInput, r"seed must lie below 2\^63"),
         (lambda: NET.build(dtype=torch.int64), InvalidInput, "dtype must be a torch.dtype of real numbers"),
@@ -83,7 +74,7 @@ def test_odd_arguments_are_answered_in_sentences(call: str) -> None:
         (lambda: hm.FullyConnected([torch.zeros(2), 3]), InvalidInput, r"widths\[0\] is tensor"),  # type: ignore[list-item]
         (lambda: hm.generic_rank(NET, num_samples=2**70), TooLarge, "drawn samples must fit the memory"),
         (
-            lambda: hm.curvature.finite_field.certified_matrix_rank([[1.0], [1.0, 2.0]]),
+            lambda: hm.exact.certified_matrix_rank([[1.0], [1.0, 2.0]]),
             InvalidInput,
             "its rows have different lengths",
         ),  # type: ignore[arg-type]

@@ -14,8 +14,9 @@ import random
 from dataclasses import dataclass
 from functools import reduce
 
-from exact_oracle import PRIME, Matrix, field_matrix, plain, product, random_matrix, rank, transpose
 from flint import nmod_mat
+
+from exact_oracle import PRIME, Matrix, field_matrix, plain, product, random_matrix, rank, transpose
 
 
 @dataclass(frozen=True)

@@ -6,26 +6,24 @@ import random
 
 import pytest
 
+from drawn_networks import drawn_biased_convolution
 from hessmap.errors import InvalidInput
+from hessmap.exact.generic import generic_hessian_ranks
 from hessmap.networks import Convolutional
 from hessmap.theory import predict_ranks
 from hessmap.theory.convolutional.biased_convolution import loss_rank
-from hessmap.theory.convolutional.one_hidden_convolution import OneHiddenConvolution
-from hessmap_research.studies.cnn import biased_convolution as study
+from hessmap.theory.convolutional.one_layer import OneHiddenConvolution
 
 
 @pytest.mark.parametrize("has_last_bias", [True, False])
 def test_drawn_networks_have_the_ranks_of_the_formulas(has_last_bias):
-    found = study.measure({"has_last_bias": has_last_bias, "num_networks": 15, "batch": 99})
-    assert found["right"] == {"functional": 15, "loss": 15}
-    assert found["counterexamples"] == []
-
-
-def test_the_study_bites(monkeypatch):
-    right = study.predict_ranks
-    monkeypatch.setattr(study, "predict_ranks", lambda net: right(net, mean_residual_is_zero=True))
-    found = study.measure({"has_last_bias": True, "num_networks": 15, "batch": 99})
-    assert found["right"]["functional"] < 15
+    draw = random.Random(99)
+    for _ in range(15):
+        network = drawn_biased_convolution(draw, has_last_bias)
+        claimed = predict_ranks(network)
+        found = generic_hessian_ranks(network, seed=draw.randrange(2**32))
+        ranks = found["functional"].value, found["loss"].value
+        assert ranks == (claimed.functional.value, claimed.loss.value), str(network)
 
 
 def test_nothing_is_claimed_beyond_the_assumptions():

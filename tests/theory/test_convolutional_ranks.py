@@ -7,7 +7,7 @@ from patch_oracle import convolution, generic_ranks
 
 from hessmap.errors import InvalidInput
 from hessmap.theory.convolutional import one_layer as convolutional
-from hessmap.theory.convolutional.one_hidden_convolution import OneHiddenConvolution
+from hessmap.theory.convolutional.one_layer import OneHiddenConvolution
 
 
 def plus(value):

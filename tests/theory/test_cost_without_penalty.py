@@ -15,7 +15,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
-from hessmap.theory.functions.linear_cost import linear_representation_cost
+from hessmap.theory.functions.costs import linear_representation_cost
 
 Matrix = NDArray[np.float64]
 NUM_STEPS = 5_000

@@ -3,6 +3,9 @@
 import random
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from exact_oracle import (
     columns_of,
     field_matrix,
@@ -14,9 +17,6 @@ from exact_oracle import (
     rank,
     transpose,
 )
-from hypothesis import given, settings
-from hypothesis import strategies as st
-
 from hessmap.errors import InvalidInput
 from hessmap.theory.fully_connected import hessian_ranks
 

@@ -4,6 +4,9 @@ import random
 from itertools import pairwise
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from exact_oracle import (
     columns_of,
     field_matrix,
@@ -13,9 +16,6 @@ from exact_oracle import (
     random_matrix,
     rank,
 )
-from hypothesis import given, settings
-from hypothesis import strategies as st
-
 from hessmap.errors import InvalidInput
 from hessmap.theory.convolutional import deep_bounds as deep_convolutional
 

@@ -8,17 +8,20 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from teacher_golden import teacher_golden
 
-from hessmap.curvature.finite_field import generic_rank
+from golden_tables import each
 from hessmap.errors import UnsupportedNetwork
+from hessmap.exact import generic_rank
 from hessmap.networks import FullyConnected, Polynomial
-from hessmap.theory.polynomial.three_layers import (
-    ONE_LESS,
+from hessmap.theory.polynomial import (
+    ONE_LESS_OF_THREE_LAYERS as ONE_LESS,
+)
+from hessmap.theory.polynomial import (
     deep_polynomial_rank,
     segre_veronese_dimension,
     upper_bounds,
 )
+from teacher_golden import teacher_golden
 
 STORED = {
     "quad": Polynomial((0, 1, 1)),
@@ -26,14 +29,14 @@ STORED = {
     "x^2": Polynomial((0, 0, 1)),
     "x^3": Polynomial((0, 0, 0, 1)),
 }
-DEEP = [case for case in teacher_golden("deep_") if ":" in str(case.id)]
+DEEP = [case for case in teacher_golden("deep_") if ":" in case["id"]]
 
 
 def exact(widths: tuple[int, ...], activation: Polynomial, seed: int = 0) -> int:
     return generic_rank(FullyConnected(widths, activation=activation), "outer_product", seed=seed).value
 
 
-@pytest.mark.parametrize("case", DEEP)
+@each(DEEP)
 def test_stored_ranks_of_deep_networks_come_out(case: dict[str, Any]) -> None:
     name, text = case["inputs"]["key"].split(":")
     widths = tuple(map(int, text.split("-")))

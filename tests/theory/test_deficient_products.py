@@ -8,11 +8,11 @@ from itertools import pairwise
 from itertools import product as product_of
 
 import pytest
-from exact_oracle import Matrix, product, random_matrix, rank
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from polarised_oracle import Data, ranks
 
+from exact_oracle import Matrix, product, random_matrix, rank
 from hessmap.errors import InvalidInput
 from hessmap.theory.fully_connected import linear
 from hessmap.theory.fully_connected.deficient_products import functional_rank, loss_rank, outer_product_rank
@@ -170,7 +170,7 @@ def test_tables_that_no_weights_have_are_refused() -> None:
 
 
 def _entry_and_equations(num_layers: int, x: tuple[int, int], y: tuple[int, int]) -> tuple[Interval, list[Interval]]:
-    """Of the lemma of docs/conjectures.md: which f_k make the entry once around, and which each equation."""
+    """Of the lemma of research/docs/conjectures.md: which f_k make the entry once around, and which each equation."""
     (start, end), (other_start, other_end) = x, y
     low, high = start - 1, other_end + 1
     first, last = max(other_start, start + 1), min(num_layers + other_end, num_layers + end + 1)

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from polynomial_oracle import exact_rank
-from teacher_golden import teacher_golden
 
+from golden_tables import each
 from hessmap.errors import InvalidInput, UnknownName, UnsupportedNetwork
 from hessmap.networks import Polynomial
 from hessmap.theory import effective_parameters
-from hessmap.theory.polynomial.alexander_hirschowitz import EXCEPTIONS, secant_dimension
-from hessmap.theory.polynomial.two_layers import ONE_LESS, rank_with_hidden_bias, rank_without_bias
+from hessmap.theory.polynomial import EXCEPTIONS, ONE_LESS, rank_with_hidden_bias, rank_without_bias, secant_dimension
+from teacher_golden import teacher_golden
 
 QUADRATIC, CUBIC = Polynomial((0, 1, 1)), Polynomial((0, 1, 1, 1))
 BIAS = {(False, False): "none", (True, False): "hidden", (False, True): "output", (True, True): "both"}
@@ -31,7 +31,7 @@ def activation_of(case: dict[str, Any]) -> Polynomial:
     return Polynomial((0, 1, 0, 1)) if "x+x3" in name else QUADRATIC
 
 
-@pytest.mark.parametrize("case", teacher_golden("rank_"))
+@each(teacher_golden("rank_"))
 def test_stored_ranks_come_out(case: dict[str, Any]) -> None:
     inputs = case["inputs"]
     bias = BIAS[inputs.get("hidden_bias", False), inputs.get("out_bias", False)]
@@ -40,7 +40,7 @@ def test_stored_ranks_come_out(case: dict[str, Any]) -> None:
     assert {count.kind for count in found} <= {"exact", "conjecture"}
 
 
-@pytest.mark.parametrize("case", teacher_golden("deep_lin_rank_"))
+@each(teacher_golden("deep_lin_rank_"))
 def test_stored_ranks_of_deep_linear_networks_come_out(case: dict[str, Any]) -> None:
     first, *hidden, last = case["inputs"]["widths"]
     assert effective_parameters(first, hidden, outputs=last).value == case["expected"]["rank"]

@@ -3,6 +3,7 @@
 import random
 
 import pytest
+
 from exact_oracle import (
     PRIME,
     functional_hessian,

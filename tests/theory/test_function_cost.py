@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import itertools
-import json
-from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from golden_tables import each, table
 from hessmap.errors import InvalidInput
 from hessmap.theory import functions
 
-CASES = json.loads((Path(__file__).parents[1] / "golden" / "nonlinear-rank.json").read_text())["cases"]
+CASES = table("nonlinear-rank")["cases"]
 
 
 def stored(beginning: str) -> list:
-    found = [pytest.param(case, id=case["id"]) for case in CASES if case["id"].startswith(beginning)]
+    found = [case for case in CASES if case["id"].startswith(beginning)]
     assert found, beginning
     return found
 
@@ -43,7 +42,7 @@ def test_every_stored_case_has_a_test():
     assert all(case["id"].startswith(beginnings) for case in CASES)
 
 
-@pytest.mark.parametrize("case", stored("jacot_cor1"))
+@each(stored("jacot_cor1"))
 def test_relu_from_leaky_units_with_the_corrected_sign(case):
     slope, x = case["inputs"]["a"], case["inputs"]["x"]
     assert functions.relu_from_leaky([x], slope) == pytest.approx(case["expected"]["correct"], abs=case["tol"])
@@ -51,7 +50,7 @@ def test_relu_from_leaky_units_with_the_corrected_sign(case):
     assert printed == pytest.approx(case["expected"]["printed"], abs=case["tol"])
 
 
-@pytest.mark.parametrize("case", stored("jacot_diag"))
+@each(stored("jacot_diag"))
 def test_cost_of_diagonal_networks(case):
     """x -> w . x with w the product of L vectors: the closed form of linear maps with |w| for the singular values."""
     depth = case["inputs"]["L"]
@@ -59,7 +58,7 @@ def test_cost_of_diagonal_networks(case):
     assert found == pytest.approx(case["expected"]["R"], abs=case["tol"])
 
 
-@pytest.mark.parametrize("case", stored("jacot_schatten"))
+@each(stored("jacot_schatten"))
 def test_cost_of_linear_networks_and_the_factors_that_attain_it(case):
     matrix, depth = np.array(case["inputs"]["A"]), case["inputs"]["L"]
     cost = functions.linear_representation_cost(matrix, depth)
@@ -71,14 +70,14 @@ def test_cost_of_linear_networks_and_the_factors_that_attain_it(case):
     assert sum(np.square(factor).sum() for factor in factors) == pytest.approx(cost, abs=1e-11)
 
 
-@pytest.mark.parametrize("case", stored("jacot_ex1_-"))
+@each(stored("jacot_ex1_-"))
 def test_the_corrected_cross_map_has_jacobian_rank_one(case):
     point = case["inputs"]["x"]
     assert functions.cross_map([point])[0].tolist() == case["expected"]["f"]
     assert np.linalg.matrix_rank(functions.cross_map_jacobian(point)) == case["expected"]["jac_rank"]
 
 
-@pytest.mark.parametrize("case", stored("jacot_ex1_jump"))
+@each(stored("jacot_ex1_jump"))
 def test_the_printed_cross_map_jumps_across_the_axes_and_the_corrected_does_not(case):
     points = [case["inputs"]["x_plus"], case["inputs"]["x_minus"]]
     wanted = [case["expected"]["f_plus"], case["expected"]["f_minus"]]
@@ -86,7 +85,7 @@ def test_the_printed_cross_map_jumps_across_the_axes_and_the_corrected_does_not(
     assert np.abs(np.diff(functions.cross_map(points), axis=0)).max() < 1e-11
 
 
-@pytest.mark.parametrize("case", stored("jacot_krr"))
+@each(stored("jacot_krr"))
 def test_rank_of_the_kernel_ridge_jacobian(case):
     sizes = case["inputs"]
     dim = sizes["rankX"]
@@ -98,7 +97,7 @@ def test_rank_of_the_kernel_ridge_jacobian(case):
     assert np.linalg.matrix_rank(fit.jacobian(generator.normal(size=sizes["d_in"])), tol=1e-9) == wanted
 
 
-@pytest.mark.parametrize("case", stored("jacot_prop10"))
+@each(stored("jacot_prop10"))
 def test_rank_one_interpolators_pay_for_the_path_through_the_outputs(case):
     bound = functions.rank_one_lower_bound(case["inputs"]["X"], case["inputs"]["Y"])
     wanted, tolerance = case["expected"], case["tol"]

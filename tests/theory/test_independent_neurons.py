@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.special import erf, ndtr
 
-from hessmap.theory.polynomial.independent_neurons import independent_rank
+from hessmap.theory.polynomial import independent_rank
 
 Function = Callable[[np.ndarray], np.ndarray]
 SLOPES: dict[str, tuple[Function, Function]] = {

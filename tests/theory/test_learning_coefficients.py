@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import random
 from fractions import Fraction
 from itertools import pairwise, permutations, product
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -22,6 +20,7 @@ from learning_oracles import (
 )
 
 import hessmap as hm
+from golden_tables import each, table
 from hessmap.errors import InvalidInput, UnsupportedNetwork
 from hessmap.records import LearningCoefficient, Record
 from hessmap.theory.fully_connected import linear
@@ -33,13 +32,13 @@ from hessmap.theory.learning import (
     two_layer_coefficient,
 )
 
-GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "learning-coefficients.json").read_text())
+GOLDEN = table("learning-coefficients")
 SETTINGS = st.lists(st.integers(1, 9), min_size=2, max_size=6).flatmap(
     lambda widths: st.tuples(st.just(tuple(widths)), st.integers(0, min(widths)))
 )
 
 
-@pytest.mark.parametrize("case", GOLDEN, ids=lambda case: f"{'-'.join(map(str, case['widths']))}-rank-{case['rank']}")
+@each(GOLDEN, lambda case: f"{'-'.join(map(str, case['widths']))}-rank-{case['rank']}")
 def test_stored_cases(case):
     found = hm.learning_coefficient(hm.FullyConnected(case["widths"]), rank=case["rank"])
     assert (found.value, found.multiplicity) == (Fraction(case["lambda"]), case["multiplicity"])

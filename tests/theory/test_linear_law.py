@@ -9,17 +9,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import gammaincinv
-from teacher_golden import teacher_golden
 
+from golden_tables import each
 from hessmap.errors import InvalidInput
-from hessmap.theory.teacher_student.linear_law import (
+from hessmap.theory.teacher_student.spectral_law import (
     LinearSpectrumLaw,
+    MarchenkoPastur,
     OneTeacherLaw,
+    SpectralLaw,
     exact_moments,
     linear_eigenvalues,
 )
-from hessmap.theory.teacher_student.marchenko_pastur import MarchenkoPastur
-from hessmap.theory.teacher_student.spectral_law import SpectralLaw
+from teacher_golden import teacher_golden
 
 LAWS: list[SpectralLaw] = [
     MarchenkoPastur(0.25),
@@ -40,20 +41,20 @@ def fractions(rows: list[list[str]]) -> np.ndarray:
     return np.array([[float(Fraction(entry)) for entry in row] for row in rows])
 
 
-@pytest.mark.parametrize("case", teacher_golden("law_cdf_"))
+@each(teacher_golden("law_cdf_"))
 def test_stored_values_of_the_distribution_function_come_out(case: dict[str, Any]) -> None:
     inputs = case["inputs"]
     law = LinearSpectrumLaw(inputs["Ni"], inputs["Nh"])
     np.testing.assert_allclose(law.cdf(inputs["x"]), case["expected"]["cdf"], atol=case["tol"], rtol=0)
 
 
-@pytest.mark.parametrize("case", teacher_golden("law_moments_"))
+@each(teacher_golden("law_moments_"))
 def test_stored_moments_come_out(case: dict[str, Any]) -> None:
     found = exact_moments(case["inputs"]["Ni"], case["inputs"]["Nh"])
     assert found == pytest.approx((case["expected"]["m1"], case["expected"]["m2"]), abs=case["tol"])
 
 
-@pytest.mark.parametrize("case", teacher_golden("lin_spec_", "lin_bias_spec_"))
+@each(teacher_golden("lin_spec_", "lin_bias_spec_"))
 def test_stored_spectra_of_linear_teachers_come_out(case: dict[str, Any]) -> None:
     inputs = case["inputs"]
     bias = fractions([inputs["b"]])[0] if "b" in inputs else None

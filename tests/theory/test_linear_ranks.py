@@ -3,16 +3,16 @@
 from itertools import pairwise
 
 import pytest
-from exact_oracle import columns_of, rank
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rank_settings import architectures, settings_with_ranks
 
+from exact_oracle import columns_of, rank
 from hessmap.errors import InvalidInput
 from hessmap.theory import linear_hessian_ranks
 from hessmap.theory.fully_connected import linear
 from hessmap.theory.fully_connected.bias_bounds import layer_ranks, loss_upper_bound
 from hessmap.theory.fully_connected.biased_network import biased_network
+from rank_settings import architectures, settings_with_ranks
 
 
 def num_parameters(widths):

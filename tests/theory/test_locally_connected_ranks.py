@@ -7,7 +7,7 @@ from patch_oracle import generic_ranks, locally_connected
 
 from hessmap.errors import InvalidInput
 from hessmap.theory import linear_hessian_ranks
-from hessmap.theory.locally_connected.one_layer import locally_connected_ranks, shared_weights_ranks
+from hessmap.theory.locally_connected import locally_connected_ranks, shared_weights_ranks
 
 small = st.tuples(st.integers(1, 3), st.integers(1, 3), st.integers(1, 4), st.integers(1, 4))
 

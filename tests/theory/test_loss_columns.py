@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hessmap.curvature.finite_field import generic_rank
 from hessmap.errors import InvalidInput
+from hessmap.exact import generic_rank
 from hessmap.networks import Convolutional, FullyConnected
 from hessmap.theory.convolutional.deep_bounds import loss_column_upper_bounds
 

@@ -8,7 +8,7 @@ import pytest
 
 import hessmap as hm
 from hessmap.theory.convolutional import deep_law
-from hessmap.theory.convolutional.filter_chains import FilterChain
+from hessmap.theory.convolutional.chains import FilterChain
 from hessmap.theory.convolutional.narrowest_vertices import proved_outer_product_rank
 
 

@@ -8,11 +8,11 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from exact_oracle import Matrix, random_matrix
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from polarised_oracle import Data, random_data, ranks
 
+from exact_oracle import Matrix, random_matrix
 from hessmap.errors import InvalidInput
 from hessmap.theory.fully_connected import bias_bounds, linear, linear_with_bias, partial_bias
 
@@ -97,7 +97,7 @@ def test_the_functional_rank_is_below_that_of_a_network_that_carries_the_constan
 @given(networks(max_width=7, max_layers=6), st.data())
 @settings(max_examples=100, deadline=None)
 def test_what_is_exact_with_bias_is_a_formula_without(network: Network, data: st.DataObject) -> None:
-    """Residuals of zero mean, and a bias in the last layer alone: the theorems of docs/conjectures.md."""
+    """Residuals of zero mean, and a bias in the last layer alone: the theorems of research/docs/conjectures.md."""
     widths, rank, centred = network.widths, network.input_rank, network.centred_input_rank
     last = len(widths) - 1
     residual = data.draw(st.integers(0, min(centred, widths[-1])))

@@ -5,11 +5,12 @@ from collections import defaultdict
 from itertools import pairwise
 
 import pytest
-from exact_oracle import hessians, random_matrix, rank, trace
-from golden_cases import golden, stored_ranks
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from exact_oracle import hessians, random_matrix, rank, trace
+from golden_cases import golden, stored_ranks
+from golden_tables import each
 from hessmap.errors import InvalidInput
 from hessmap.theory import linear_hessian_ranks
 from hessmap.theory.fully_connected import activation_bounds
@@ -91,7 +92,7 @@ def test_symmetry_bounds_hold_at_any_depth(bias, data):
     assert loss <= reachable
 
 
-@pytest.mark.parametrize("case", golden("relu"))
+@each(golden("relu"))
 def test_stored_relu_ranks_obey_the_bounds(case):
     widths, layers, inputs = case["dims"], case["W"], [list(column) for column in zip(*case["X"], strict=True)]
     outer, functional, loss = stored_ranks(case, "true")

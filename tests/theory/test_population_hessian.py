@@ -13,7 +13,8 @@ from scipy.special import erf, ndtr
 from teacher_oracles import polynomial_hessian, sampled_jacobian, tensor_hessian
 
 from counted_work import num_lines
-from hessmap.theory.teacher_student import ActivationFunction, TeacherStudent, closed_forms
+from hessmap.theory.teacher_student import ActivationFunction, TeacherStudent
+from hessmap.theory.teacher_student import two_layers as closed_forms
 
 _SMALL = st.fractions(min_value=-3, max_value=3, max_denominator=4)
 

@@ -3,10 +3,11 @@
 from dataclasses import replace
 
 import pytest
-from golden_cases import golden, stored_ranks
 
-from hessmap.curvature.finite_field import generic_rank
+from golden_cases import golden, stored_ranks
+from golden_tables import each
 from hessmap.errors import InvalidInput
+from hessmap.exact import generic_rank
 from hessmap.networks import Convolutional, FullyConnected, LocallyConnected
 from hessmap.records import PARTS
 from hessmap.theory import predict_ranks
@@ -25,7 +26,7 @@ def one_hidden(case):
     return Convolutional(case["d0"], (case["m0"], case["m"]), (case["k"],), (case["stride"],), case["K"])
 
 
-@pytest.mark.parametrize("case", golden("cnn1"))
+@each(golden("cnn1"))
 def test_one_hidden_convolution_is_predicted_exactly(case):
     prediction = predict_ranks(one_hidden(case))
     assert values(prediction) == stored_ranks(case, "true")
@@ -33,7 +34,7 @@ def test_one_hidden_convolution_is_predicted_exactly(case):
     assert prediction.num_parameters == case["n_params"]
 
 
-@pytest.mark.parametrize("case", golden("cnn1_r_lt_d"))
+@each(golden("cnn1_r_lt_d"))
 def test_inputs_of_low_rank_leave_one_exact_rank_and_two_bounds(case):
     prediction = predict_ranks(one_hidden(case), input_rank=case["r"], residual_rank=case["s"])
     outer, functional, loss = stored_ranks(case, "true")
@@ -43,7 +44,7 @@ def test_inputs_of_low_rank_leave_one_exact_rank_and_two_bounds(case):
         assert rank.value == true if rank.relation == "equal" else rank.value >= true
 
 
-@pytest.mark.parametrize("case", golden("cnn_deep"))
+@each(golden("cnn_deep"))
 def test_deep_convolutions_have_bounds_at_least_as_sharp_as_the_printed_ones(case):
     network = Convolutional(case["d0"], (1, *case["channels"]), case["kernels"], outputs=case["K"])
     prediction = predict_ranks(network)
@@ -62,7 +63,7 @@ def test_deep_convolutions_have_bounds_at_least_as_sharp_as_the_printed_ones(cas
         assert prediction.functional.value <= printed["cor12"]
 
 
-@pytest.mark.parametrize("case", golden("lcn", "lcn_ws"))
+@each(golden("lcn", "lcn_ws"))
 def test_networks_on_patches_are_predicted_exactly_for_every_residual_rank(case):
     net = LocallyConnected(case["t"], case["k"], case["m"], case["K"], shared_weights=case["family"] == "lcn_ws")
     prediction = predict_ranks(net, residual_rank=case["s"])

@@ -5,16 +5,16 @@ import sys
 
 import numpy as np
 import pytest
-from exact_oracle import generic_hessians
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rank_settings import settings_with_ranks
 
 from counted_work import num_lines
+from exact_oracle import generic_hessians
 from hessmap.errors import InvalidInput, UnknownName, UnsupportedNetwork
 from hessmap.networks import FullyConnected
 from hessmap.records import RankPrediction
 from hessmap.theory import LOSSES, predict_ranks
+from rank_settings import settings_with_ranks
 
 
 def ranks(prediction):

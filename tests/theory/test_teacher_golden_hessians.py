@@ -11,10 +11,12 @@ import numpy as np
 import pytest
 from scipy.integrate import quad
 from scipy.special import erf
-from teacher_golden import teacher_golden
 from teacher_oracles import fractions
 
-from hessmap.theory.teacher_student import TeacherStudent, closed_forms
+from golden_tables import each
+from hessmap.theory.teacher_student import TeacherStudent
+from hessmap.theory.teacher_student import two_layers as closed_forms
+from teacher_golden import teacher_golden
 
 Case = dict[str, Any]
 
@@ -32,7 +34,7 @@ def _are_equal(found: np.ndarray, expected: Any) -> bool:
     return bool((found == np.array(fractions(expected), dtype=object)).all())
 
 
-@pytest.mark.parametrize("case", teacher_golden("lin_H", "quad_H", "cubic_H"))
+@each(teacher_golden("lin_H", "quad_H", "cubic_H"))
 def test_polynomial_hessians_are_the_stored_fractions(case: Case) -> None:
     inputs = case["inputs"]
     coefficients = fractions(inputs["coef"]) if "coef" in inputs else [0, 1, Fraction(inputs.get("eps", "0"))]
@@ -43,7 +45,7 @@ def test_polynomial_hessians_are_the_stored_fractions(case: Case) -> None:
         assert _are_equal(closed_forms.quadratic_hessian(*_rational(case), coefficients[2]), case["expected"]["H"])
 
 
-@pytest.mark.parametrize("case", teacher_golden("quad_printed_diff"))
+@each(teacher_golden("quad_printed_diff"))
 def test_printed_quadratic_hessian_is_off_by_the_stored_difference(case: Case) -> None:
     epsilon = Fraction(case["inputs"]["eps"])
     right = _student(case, (0, 1, epsilon)).population_hessian(*_rational(case))
@@ -57,20 +59,20 @@ def test_printed_quadratic_hessian_is_right_where_every_outer_weight_is_one() ->
     assert (printed == TeacherStudent(2, 2, (0, 1, 3)).population_hessian(rows, [1, 1])).all()
 
 
-@pytest.mark.parametrize("case", teacher_golden("quad_rank"))
+@each(teacher_golden("quad_rank"))
 def test_rank_of_the_rational_hessian_is_the_stored_one(case: Case) -> None:
     found = _student(case, (0, 1, Fraction(case["inputs"]["eps"]))).population_hessian(*_rational(case))
     assert _exact_rank(found) == case["expected"]["rank"]
 
 
-@pytest.mark.parametrize("case", teacher_golden("erf_H"))
+@each(teacher_golden("erf_H"))
 def test_error_function_hessian_is_the_stored_one(case: Case) -> None:
     weights = (case["inputs"]["W1"], case["inputs"]["W2"])
     for found in (_student(case, "erf").population_hessian(*weights), closed_forms.error_function_hessian(*weights)):
         assert np.abs(found - np.array(case["expected"]["H"])).max() < case["tol"]
 
 
-@pytest.mark.parametrize("case", teacher_golden("erf_Sigma"))
+@each(teacher_golden("erf_Sigma"))
 def test_covariance_under_two_tilts_is_the_stored_one(case: Case) -> None:
     u, v = (np.array(case["inputs"][name]) for name in "uv")
     found = closed_forms.tilted_covariance(u, v)
@@ -78,7 +80,7 @@ def test_covariance_under_two_tilts_is_the_stored_one(case: Case) -> None:
     assert 1 / np.linalg.det(found) == pytest.approx(case["expected"]["det"], abs=case["tol"])
 
 
-@pytest.mark.parametrize("case", teacher_golden("erf_I"))
+@each(teacher_golden("erf_I"))
 def test_integral_of_two_error_functions_is_the_stored_one(case: Case) -> None:
     a, b = case["inputs"]["a"], case["inputs"]["b"]
     found = closed_forms.error_function_integral(a, b)
@@ -91,7 +93,7 @@ def test_integral_of_two_error_functions_is_the_stored_one(case: Case) -> None:
     assert abs(slope - case["expected"]["dIda"] * sqrt(pi) / 2) > 1e-3  # the printed one
 
 
-@pytest.mark.parametrize("case", teacher_golden("lin_spec", "lin_bias_spec"))
+@each(teacher_golden("lin_spec", "lin_bias_spec"))
 def test_linear_hessian_has_the_stored_eigenvalues(case: Case) -> None:
     rows, factors = _rational(case)
     has_bias = "b" in case["inputs"]
@@ -104,7 +106,7 @@ def test_linear_hessian_has_the_stored_eigenvalues(case: Case) -> None:
     assert np.abs(eigenvalues[len(expected) :]).max() < 1e-12
 
 
-@pytest.mark.parametrize("case", teacher_golden("erf_lmin"))
+@each(teacher_golden("erf_lmin"))
 def test_smallest_eigenvalue_under_the_error_function_is_the_stored_one(case: Case) -> None:
     size, seed = case["inputs"]["N"], case["inputs"]["seed"]
     student = TeacherStudent(size, size, "erf")
@@ -112,7 +114,7 @@ def test_smallest_eigenvalue_under_the_error_function_is_the_stored_one(case: Ca
     assert eigenvalues[0] == pytest.approx(case["expected"]["lmin"], abs=case["tol"])
 
 
-@pytest.mark.parametrize("case", teacher_golden("erf_bulk"))
+@each(teacher_golden("erf_bulk"))
 def test_largest_gap_under_the_error_function_is_at_the_number_of_inputs(case: Case) -> None:
     inputs, hidden = case["inputs"]["Ni"], case["inputs"]["Nh"]
     student = TeacherStudent(inputs, hidden, "erf")
@@ -123,7 +125,7 @@ def test_largest_gap_under_the_error_function_is_at_the_number_of_inputs(case: C
     assert positions == case["expected"]["position"] == [inputs] * len(positions)
 
 
-@pytest.mark.parametrize("case", teacher_golden("over_"))
+@each(teacher_golden("over_"))
 def test_student_with_extra_units_has_the_stored_rank(case: Case) -> None:
     name, inputs, hidden, width, mode = case["inputs"]["key"].split(",")
     coefficients = {"lin": (0, 1), "quad": (0, 1, 1), "cubic": (0, 1, 1, 1)}[name]

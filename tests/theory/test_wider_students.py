@@ -6,17 +6,18 @@ from typing import Any, get_args
 
 import pytest
 from polynomial_oracle import exact_rank
-from teacher_golden import teacher_golden
 
+from golden_tables import each
 from hessmap.errors import HessmapError, InvalidInput, UnknownName
 from hessmap.theory import effective_parameters
-from hessmap.theory.teacher_student.wider_student import Extra, wider_student_rank
+from hessmap.theory.teacher_student.two_layers import Extra, wider_student_rank
+from teacher_golden import teacher_golden
 
 TERMS = {"linear": [1], "quad": [1, 2], "cubic": [1, 2, 3], "quartic": [1, 2, 3, 4]}
 STORED = {"zero": "zero", "split": "split", "w2zero": "output_zero", "w1zero": "input_zero"}
 
 
-@pytest.mark.parametrize("case", teacher_golden("over_"))
+@each(teacher_golden("over_"))
 def test_stored_ranks_of_wider_students_come_out(case: dict[str, Any]) -> None:
     name, inputs, teacher, student, mode = case["inputs"]["key"].split(",")
     extra: Any = STORED[mode]

@@ -6,8 +6,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from hessmap.curvature import Problem, functional_hessian, loss_hessian, outer_product_hessian
 from hessmap.errors import InvalidInput, UnknownName, UnsupportedNetwork
+from hessmap.hessians.operators import functional_hessian, loss_hessian, outer_product_hessian
+from hessmap.problem.problem import Problem
 from hessmap.records import PARTS, Part
 from hessmap_research.deep_linear import DeepLinearConvolutionHessian, deep_linear_convolution_of
 

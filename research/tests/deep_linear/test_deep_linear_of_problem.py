@@ -7,9 +7,10 @@ import torch
 from linear_networks import relative_error
 from torch import nn
 
-from hessmap.curvature import Problem, functional_hessian, loss_hessian, outer_product_hessian
 from hessmap.errors import InvalidInput, UnsupportedNetwork
+from hessmap.hessians.operators import functional_hessian, loss_hessian, outer_product_hessian
 from hessmap.networks import Convolutional, FullyConnected
+from hessmap.problem.problem import Problem
 from hessmap.records import PARTS
 from hessmap_research.deep_linear import (
     DeepLinearConvolutionHessian,

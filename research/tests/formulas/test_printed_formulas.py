@@ -1,14 +1,14 @@
 """The printed formulas: right where they are said to be, wrong where exact arithmetic says so."""
 
 import pytest
-from exact_oracle import generic_hessians, rank
 from hypothesis import given
 from hypothesis import strategies as st
-from rank_settings import architectures
 
+from exact_oracle import generic_hessians, rank
 from hessmap.errors import InvalidInput
 from hessmap.theory.fully_connected import linear, linear_with_bias
 from hessmap_research.formulas import printed_fully_connected as printed_formulas
+from rank_settings import architectures
 
 
 @st.composite

@@ -7,16 +7,17 @@ from typing import Any
 import numpy as np
 import pytest
 from scipy.linalg import expm
-from teacher_golden import teacher_golden
 
+from golden_tables import each
 from hessmap.errors import InvalidInput
 from hessmap.theory.teacher_student import TeacherStudent
 from hessmap_research.formulas.quadratic_dynamics import QuadraticDynamics
+from teacher_golden import teacher_golden
 
 ACTIVATIONS: dict[str, Any] = {"erf": "erf", "quad": (0, 1, 0.5), "lin": "identity"}
 
 
-@pytest.mark.parametrize("case", teacher_golden("eq7_"))
+@each(teacher_golden("eq7_"))
 def test_stored_mean_losses_come_out(case: dict[str, Any]) -> None:
     inputs = case["inputs"]
     network = TeacherStudent(inputs["Ni"], inputs["Nh"], ACTIVATIONS[inputs["kind"]])

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from hessmap.curvature import Problem, functional_hessian, outer_product_hessian
 from hessmap.errors import InvalidInput
+from hessmap.hessians.operators import functional_hessian, outer_product_hessian
 from hessmap.networks import SelfAttention
+from hessmap.problem.problem import Problem
 from hessmap_research.formulas.softmax_blocks import softmax_attention_blocks, whole_matrix
 
 

@@ -1,12 +1,12 @@
 """Ranks of the neural tangent kernel against kernels formed in exact arithmetic."""
 
 import pytest
-from exact_oracle import product, rank, transpose
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rank_settings import settings_with_ranks
 
+from exact_oracle import product, rank, transpose
 from hessmap_research.formulas import tangent_kernel
+from rank_settings import settings_with_ranks
 
 
 def kernels(found):

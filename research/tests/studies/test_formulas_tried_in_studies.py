@@ -7,12 +7,11 @@ from fractions import Fraction
 import pytest
 
 import hessmap as hm
-from hessmap.curvature.finite_field import generic_hessian_ranks, generic_rank
+from hessmap.exact import generic_hessian_ranks, generic_rank
 from hessmap.records import PARTS
 from hessmap.theory import learning
-from hessmap_research.studies.attention import ranks as attention_ranks
-from hessmap_research.studies.cnn import narrowest_vertices
-from hessmap_research.studies.learning import formulas
+from hessmap_research.studies.random_networks import attention, convolutional
+from hessmap_research.studies.random_networks import learning as formulas
 from hessmap_research.studies.residual import convolutions, growth
 
 
@@ -29,7 +28,7 @@ def test_the_ranks_of_one_draw_are_those_of_three(net):
 @pytest.mark.parametrize("formula", formulas._FORMULAS)
 def test_a_wrong_learning_coefficient_is_seen(formula, monkeypatch):
     case = {"formula": formula, "num_networks": 12, "batch": 50}
-    assert formulas.measure(case)["held"] == 12
+    assert formulas.FORMULAS.measure(case)["held"] == 12
     name = "local_learning_coefficient" if "at weights" in formula else "linear_learning_coefficient"
     right = getattr(learning, name)
 
@@ -38,7 +37,7 @@ def test_a_wrong_learning_coefficient_is_seen(formula, monkeypatch):
         return found._replace(value=found.value + Fraction(1, 2))
 
     monkeypatch.setattr(learning, name, wrong)
-    record = formulas.measure(case)
+    record = formulas.FORMULAS.measure(case)
     assert record["held"] == 0
     assert len(record["counterexamples"]) == 12
 
@@ -50,24 +49,24 @@ def test_a_wrong_multiplicity_is_seen(monkeypatch):
         "linear_learning_coefficient",
         lambda *sizes: right(*sizes)._replace(multiplicity=right(*sizes).multiplicity + 1),
     )
-    assert formulas.measure({"formula": "its multiplicity", "num_networks": 10, "batch": 51})["held"] == 0
+    assert formulas.FORMULAS.measure({"formula": "its multiplicity", "num_networks": 10, "batch": 51})["held"] == 0
 
 
 def test_a_wrong_theorem_on_convolutions_is_seen(monkeypatch):
     case = {"num_layers": 3, "num_networks": 4, "batch": 50}
-    assert narrowest_vertices.measure(case)["held"] == 4
-    right = narrowest_vertices.proved_outer_product_rank
+    assert convolutional.NARROWEST_VERTICES.measure(case)["held"] == 4
+    right = convolutional.narrowest_vertices.proved_outer_product_rank
     monkeypatch.setattr(
-        narrowest_vertices,
+        convolutional.narrowest_vertices,
         "proved_outer_product_rank",
         lambda chain: None if right(chain) is None else right(chain) - 1,
     )
-    assert narrowest_vertices.measure(case)["held"] == 0
+    assert convolutional.NARROWEST_VERTICES.measure(case)["held"] == 0
 
 
-@pytest.mark.parametrize("family", attention_ranks._FAMILIES)
+@pytest.mark.parametrize("family", attention._FAMILIES)
 def test_every_family_of_attention_is_drawn_and_held(family):
-    record = attention_ranks.measure({"family": family, "loss": "squared", "num_networks": 4, "batch": 77})
+    record = attention.RANKS.measure({"family": family, "loss": "squared", "num_networks": 4, "batch": 77})
     assert record["counterexamples"] == []
     assert record["held"] == dict.fromkeys(PARTS, 4)
 

@@ -113,10 +113,3 @@ def test_a_mistake_is_one_sentence_and_exit_code_2(words: tuple[str, ...], messa
     result = study(*words, *STORE, code=2)
     assert message in result.stderr
     assert "Traceback" not in result.output
-
-
-def test_the_default_store_is_the_one_of_the_room() -> None:
-    from hessmap.cli.options import STORE
-    from hessmap.records.store import DEFAULT_STORE
-
-    assert STORE == DEFAULT_STORE

@@ -1,4 +1,4 @@
-"""docs/studies.md: its example is run as it stands, and what it says about the store is there."""
+"""research/docs/studies.md: its example is run as it stands, and what it says about the store is there."""
 
 from __future__ import annotations
 

@@ -15,17 +15,11 @@ from torch import Tensor, nn
 
 from hessmap.certificates.model_copies import in_format
 from hessmap.certificates.stochastic import StochasticNetwork
-from hessmap.curvature.layers import LayerFactors, layer_factors
-from hessmap.curvature.layers.logits import mean_output_hessian
-from hessmap.curvature.layers.tail import fully_connected_tail
-from hessmap.curvature.problem import Problem
 from hessmap.datasets.data import Data
 from hessmap.errors import HessmapError, InvalidInput, require, sentence, unknown_name
-from hessmap.theory.layers.output_subspace import (
-    activity_weighted_product,
-    output_factor_from_weights,
-    weight_product,
-)
+from hessmap.layers import LayerFactors, fully_connected_tail, layer_factors, mean_output_hessian
+from hessmap.problem import Problem
+from hessmap.theory.layers import activity_weighted_product, output_factor_from_weights, weight_product
 
 GivenBases = Mapping[str, tuple[Tensor, Tensor]]
 OutputFactor = Literal["measured", "weights", "activity"]

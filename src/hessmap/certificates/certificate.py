@@ -12,8 +12,7 @@ import numpy as np
 
 from hessmap.certificates.posterior import Arrays
 from hessmap.errors import DataFileError, sentence
-from hessmap.records.provenance import Provenance
-from hessmap.records.record import Record
+from hessmap.records import Provenance, Record
 
 if TYPE_CHECKING:
     from torch import nn

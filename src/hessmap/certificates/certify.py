@@ -43,9 +43,9 @@ from hessmap.certificates.samples import (
 )
 from hessmap.datasets.data import Data
 from hessmap.errors import checked_count, require, require_name
-from hessmap.records.provenance import data_hash, provenance
+from hessmap.records import data_hash, provenance
 from hessmap.theory.pac_bayes import PriorGrid, confidence_of
-from hessmap.training.trainer import train as plain_training
+from hessmap.training import train as plain_training
 
 PosteriorKind = Literal["fitted", "prior", "tightest"]
 FitOn = Literal["rest", "all"]

@@ -16,8 +16,9 @@ from torch.utils._pytree import tree_iter
 
 from hessmap.certificates.model_copies import state_tensors
 from hessmap.certificates.stochastic import StochasticNetwork
-from hessmap.curvature.operation_reader import Operation, OperationReader, storage_address
 from hessmap.errors import UnsupportedNetwork, sentence
+from hessmap.linalg import storage_address
+from hessmap.problem import Operation, OperationReader
 
 SAMPLES_TOGETHER = 100  # that a whole network answers at once, here and wherever an error is counted
 _TOLERANCE = 1e-4  # relative

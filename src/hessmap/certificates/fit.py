@@ -27,10 +27,10 @@ from hessmap.certificates.posterior import LayerPosterior, Posterior
 from hessmap.certificates.stochastic import StochasticLayer, StochasticNetwork
 from hessmap.datasets.data import Data
 from hessmap.errors import HessmapError, sentence
-from hessmap.records.provenance import data_hash
+from hessmap.records import data_hash
 from hessmap.theory.pac_bayes import PriorGrid, binary_kl_inverse
 from hessmap.theory.risk_bounds import log_maurer_constant
-from hessmap.training.checkpoints import check_same_settings, content_of, load_checkpoint, save_checkpoint
+from hessmap.training import check_same_settings, content_of, load_checkpoint, save_checkpoint
 
 _RATE_REDUCTIONS = (0.6, 0.85)  # of the iterations: the step sizes are then a tenth
 _FIRST_LOG_DEVIATION = -3.0  # of the prior

@@ -17,8 +17,7 @@ from torch import Tensor, nn
 from hessmap.certificates.drawable import OperationGuard, conversion_guard
 from hessmap.certificates.model_copies import in_format
 from hessmap.certificates.stochastic import StochasticLayer, StochasticNetwork
-from hessmap.curvature.problem import Problem
-from hessmap.curvature.recording import LayerUse, recording_of
+from hessmap.problem import LayerUse, Problem, recording_of
 
 _TINY = 1e-30  # below every variance that matters; keeps the derivative of the root finite at zero
 _PROOF_SAMPLES = 4

@@ -31,10 +31,10 @@ from torch import Tensor, nn
 
 from hessmap.certificates.losses import BoundedLoss, ClassificationError
 from hessmap.certificates.model_copies import in_format, model_copy
-from hessmap.curvature.given_data import all_samples
 from hessmap.datasets.data import Data
 from hessmap.errors import InvalidInput, checked_number, checked_seed, require, sentence
-from hessmap.records.provenance import data_hash
+from hessmap.problem import all_samples
+from hessmap.records import data_hash
 
 _CHUNK = 256  # samples converted at a time
 _NUM_COMPARED = 8  # samples whose outputs in a batch are compared with those of each alone

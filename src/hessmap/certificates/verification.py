@@ -46,8 +46,7 @@ from hessmap.certificates.samples import (
 from hessmap.certificates.stochastic import StochasticNetwork
 from hessmap.datasets.data import Data
 from hessmap.errors import HessmapError, checked_count, checked_seed, require
-from hessmap.records.provenance import Provenance, data_hash, provenance
-from hessmap.records.record import Record
+from hessmap.records import Provenance, Record, data_hash, provenance
 from hessmap.theory.pac_bayes import PriorGrid, confidence_of
 from hessmap.theory.risk_bounds import tightest_bound
 

@@ -1,4 +1,4 @@
-"""The command line: ``hessmap map | predict | data | study``."""
+"""The command line: ``hessmap map``, ``predict``, ``certify`` and the others, and the commands of other packages."""
 
 from hessmap.cli.app import app, main
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import sys
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
@@ -39,6 +40,7 @@ Every command has --help with examples of its own, and --json for programs.
 """
 
 _HELP_OPTIONS = ["-h", "--help"]
+_PACKAGES = ("hessmap", "hessmap_explorer", "hessmap_research")
 _OUTPUT_ERRORS = (errno.EBADF, errno.EIO, errno.ENOSPC)
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
@@ -104,9 +106,10 @@ def _unforeseen_error_text(error: BaseException) -> str:
 
 
 def _is_users(file: Path) -> bool:
-    """Whether a file lies in the current folder, and not among what is installed."""
-    is_installed = file.is_relative_to(Path(__file__).parents[2]) or "site-packages" in file.parts
-    return file.is_relative_to(Path.cwd()) and not is_installed
+    """Whether a file is in the current folder, and neither installed nor part of a package of this project."""
+    loaded = [module for name in _PACKAGES if (module := sys.modules.get(name)) is not None]
+    is_ours = any(file.is_relative_to(folder) for module in loaded for folder in module.__path__)
+    return file.is_relative_to(Path.cwd()) and not is_ours and "site-packages" not in file.parts
 
 
 app = typer.Typer(

@@ -71,8 +71,7 @@ def function(
     require_writable(figure, FIGURES)
     with TerminalProgress(keeps_steps=True) as shown:
         shown.start(f"loading torch and the data ({data})")
-        from hessmap.maps.functions import bottleneck_view, function_rank
-        from hessmap.maps.functions.representation_cost import representation_cost
+        from hessmap.maps.functions import bottleneck_view, function_rank, representation_cost
 
         network, inputs = _subject(model, data, samples, epochs, seed, shown)
         shown.start(f"Jacobians at {len(inputs)} samples")

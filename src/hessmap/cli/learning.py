@@ -115,8 +115,8 @@ def estimate(
     require_writable(figure, FIGURES)
     with TerminalProgress(keeps_steps=True) as shown:
         shown.start(f"loading torch and the data ({data})")
-        from hessmap.curvature import Problem
         from hessmap.maps.learning import learning_coefficient_estimate
+        from hessmap.problem import Problem
 
         given = chosen_data(data, samples, side)
         if model is not None:

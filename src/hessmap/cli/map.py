@@ -114,7 +114,7 @@ def map_curvature(
     from hessmap.cli.stored_maps import new_folder, new_name, write_map
     from hessmap.cli.subject import mapped_subject
     from hessmap.errors import require
-    from hessmap.records.store import MapOptions, Store, add_map
+    from hessmap.records import MapOptions, Store, add_map
     from hessmap.views.progress import TerminalProgress
     from hessmap.views.tables import map_view
 

@@ -14,10 +14,9 @@ from hessmap.cli.stored_maps import Name
 from hessmap.errors import InvalidInput, require, sentence, short_text
 
 if TYPE_CHECKING:
-    from hessmap.curvature import Problem
+    from hessmap.problem import Problem
     from hessmap.progress import Progress
-    from hessmap.records import EigenpairsMeasurement
-    from hessmap.records.store import MapOptions, MapSummary, StoredMap
+    from hessmap.records import EigenpairsMeasurement, MapOptions, MapSummary, StoredMap
 
 _NUM_SHOWN = 40  # eigenvalues of a factor
 
@@ -43,7 +42,7 @@ def directions(
     seed, or imported, and then measured. A store may come from someone else:
     what it names is imported after you agreed to it.
     """
-    from hessmap.records.store import Store, load_map
+    from hessmap.records import Store, load_map
     from hessmap.views.progress import TerminalProgress
 
     names = [name] if against is None else [name, against]
@@ -72,7 +71,7 @@ def directions(
 def problem_of_map(stored: StoredMap, shown: Progress) -> Problem:
     """The problem that a stored map was made of, from its options. This imports what they name."""
     from hessmap.cli.subject import mapped_subject
-    from hessmap.curvature import Problem
+    from hessmap.problem import Problem
 
     options = options_of_map(stored)
     model, data = mapped_subject(options, shown)
@@ -103,7 +102,7 @@ def _require_trust(store: Path, references: Sequence[str]) -> None:
 
 
 def _eigenpairs(problem: Problem, layer: str | None, count: int) -> EigenpairsMeasurement:
-    from hessmap.curvature import loss_hessian
+    from hessmap.hessians import loss_hessian
     from hessmap.measurement import top_eigenpairs
 
     operator: Any = loss_hessian(problem)
@@ -144,8 +143,8 @@ def _factors(problem: Problem, layer: str) -> dict[str, Any]:
     """The eigenvalues of both factors of the weight, or why there are none."""
     import torch
 
-    from hessmap.curvature.layers import layer_factors
     from hessmap.errors import HessmapError
+    from hessmap.layers import layer_factors
 
     try:
         factors = layer_factors(problem, layer)
@@ -160,7 +159,7 @@ def _factors(problem: Problem, layer: str) -> dict[str, Any]:
 
 
 def _overlap(first: EigenpairsMeasurement, second: EigenpairsMeasurement) -> dict[str, Any]:
-    from hessmap.measurement.overlap import overlap_curve
+    from hessmap.measurement import overlap_curve
 
     must = "two spaces overlap in networks of one size"
     require(first.size == second.size, must, f"the sizes are {first.size:,} and {second.size:,}")

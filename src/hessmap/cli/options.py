@@ -25,7 +25,7 @@ Seed = Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Seed of weights a
 Samples = Annotated[int | None, typer.Option(min=1, help="Use that many samples of a listed data set.")]
 Side = Annotated[int | None, typer.Option(min=1, help="Scale listed images down to side x side pixels.")]
 FIGURES = (".png", ".svg", ".pdf")
-STORE = Path("hessmap-runs/hessmap.sqlite")  # runs.store.DEFAULT_STORE, without loading the room for --help
+STORE = Path("hessmap-runs/hessmap.sqlite")  # records.store.DEFAULT_STORE, which --help does not load
 
 
 def console(stderr: bool = False) -> Console:

@@ -125,7 +125,7 @@ def _exact_checks(network: Architecture, prediction: RankPrediction, known: dict
     found = []
     with TerminalProgress() as shown:
         shown.start("loading exact arithmetic", total=len(PARTS))
-        from hessmap.curvature.finite_field import generic_rank
+        from hessmap.exact import generic_rank
 
         for place, part in enumerate(PARTS):
             shown.start(f"rank of the {part.replace('_', '-')} Hessian, exactly", total=len(PARTS))

@@ -33,7 +33,7 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="The name of a stored 
 
 def list_maps(store: StorePath = STORE, as_json: AsJson = False) -> None:
     """List the stored maps."""
-    from hessmap.records.store import MapSummary, Store, map_summaries
+    from hessmap.records import MapSummary, Store, map_summaries
 
     summaries: tuple[MapSummary, ...] = ()
     if store.exists():
@@ -49,7 +49,7 @@ def list_maps(store: StorePath = STORE, as_json: AsJson = False) -> None:
 
 def show(name: Name, store: StorePath = STORE, html: Html = None, as_json: AsJson = False) -> None:
     """Show a stored map: ranks, layers, verdicts, and the command that made it."""
-    from hessmap.records.store import Store, load_map
+    from hessmap.records import Store, load_map
 
     require_writable(html)
     with Store(store) as opened:
@@ -84,7 +84,7 @@ def compare(
     require_writable(html)
     require_writable(figure, FIGURES)
     from hessmap.maps.comparison import compare_maps
-    from hessmap.records.store import Store, load_map
+    from hessmap.records import Store, load_map
 
     with Store(store) as opened:
         before, after = load_map(opened, old), load_map(opened, new)
@@ -116,7 +116,7 @@ def new_name(store: Path, name: str | None, replace: bool) -> str:
         f"got {name!r}",
         "Use --output for a path",
     )
-    from hessmap.records.store import Store, free_name, require_free_map
+    from hessmap.records import Store, free_name, require_free_map
 
     wanted = time.strftime("%Y%m%d-%H%M%S") if name is None else name
     require_writable(store, replaces=True)

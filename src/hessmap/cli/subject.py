@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from hessmap.networks import FullyConnected
     from hessmap.progress import Progress
-    from hessmap.records.store import MapOptions
+    from hessmap.records import MapOptions
 
 _SHAPE = "a model or data of your own is named as package.module:attribute"
 _HIDDEN_WIDTHS = (30, 20)
@@ -197,7 +197,7 @@ def trained_model(
     network: FullyConnected, data: Any, loss: str, epochs: int, seed: int, progress: Progress
 ) -> nn.Module:
     """The network after training by Adam, as good a minimum as a practitioner would stop at."""
-    from hessmap.curvature.memory import require_memory
+    from hessmap.linalg import require_memory
     from hessmap.training import train
 
     num_bytes = 8 * _COPIES_IN_TRAINING * network.num_parameters

@@ -47,7 +47,7 @@ track_app = typer.Typer(
 @track_app.command("list")
 def list_tracks(store: StorePath = STORE, as_json: AsJson = False) -> None:
     """List the stored tracks."""
-    from hessmap.records.store import Store, TrackSummary, track_summaries
+    from hessmap.records import Store, TrackSummary, track_summaries
 
     summaries: tuple[TrackSummary, ...] = ()
     if store.exists():
@@ -72,7 +72,7 @@ def show(
     """Show a stored track: its points, what to make of them, and on request the figure or a page."""
     require_writable(figure, FIGURES)
     require_writable(html)
-    from hessmap.records.store import Store, load_track
+    from hessmap.records import Store, load_track
 
     with Store(store) as opened:
         track = load_track(opened, name)
@@ -137,7 +137,7 @@ def checkpoints(
     if as_json:
         typer.echo(track.to_json(indent=2))
         return
-    from hessmap.records.commands import command_line
+    from hessmap.records import command_line
     from hessmap.views.tables.tracks import track_view
 
     console().print(track_view(track))

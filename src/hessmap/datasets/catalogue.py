@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from hessmap.errors import DataFileError, InvalidInput, sentence
-from hessmap.records.datasets import DataSetStatus
+from hessmap.records import DataSetStatus
 
 ENVIRONMENT_VARIABLE = "HESSMAP_DATA"
 SYSTEM_FOLDER = Path("/usr/share/datasets")  # where Debian's dataset-* packages install

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import torch
 
-from hessmap.curvature import Problem
 from hessmap.errors import require
 from hessmap.measurement import numerical_rank
-from hessmap.records.maps import DataRankMeasurement
+from hessmap.problem import Problem
+from hessmap.records import DataRankMeasurement
 
 # Relative to the norm of the residuals; the same cut as for ranks.
 _ZERO = 1e-12

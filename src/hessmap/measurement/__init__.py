@@ -1,36 +1,65 @@
 """Any operator or matrix in, a record out; never a network."""
 
 from hessmap.measurement.dense_spectrum import spectrum
-from hessmap.measurement.density_estimate import density_estimate
-from hessmap.measurement.diagonal_estimate import diagonal_estimate
-from hessmap.measurement.krylov_solve import krylov_solve
+from hessmap.measurement.density import density_estimate
+from hessmap.measurement.diagonal import diagonal_estimate
+from hessmap.measurement.eigenpair_iteration import Reference
+from hessmap.measurement.eigenpairs import (
+    basis_bytes,
+    default_block,
+    eigenpairs_bytes,
+    largest_ritz_value,
+    sharpness,
+    top_eigenpairs,
+)
+from hessmap.measurement.linear_systems import krylov_solve, solve
 from hessmap.measurement.method_choice import auto_spectrum, choose_method
-from hessmap.measurement.numerical_rank import numerical_rank
-from hessmap.measurement.overlap import gradient_overlap, subspace_overlap
-from hessmap.measurement.shifted_solve import solve
-from hessmap.measurement.spectral_sum_estimates import (
+from hessmap.measurement.operators_in import EPS, Floats, Matrix, float_array, reachable_tolerance, rounding_unit
+from hessmap.measurement.overlap import gradient_overlap, overlap_curve, subspace_overlap
+from hessmap.measurement.probes import ProbedOperator, form_errors
+from hessmap.measurement.rank import RELATIVE_TOLERANCE, numerical_rank
+from hessmap.measurement.spectral_sums import (
+    effective_dimension,
     effective_dimension_estimate,
     log_determinant_estimate,
+    negative_share,
     rank_estimate,
+    reconstruction_error,
 )
-from hessmap.measurement.spectral_sums import effective_dimension, reconstruction_error
-from hessmap.measurement.top_eigenpairs import sharpness, top_eigenpairs
-from hessmap.measurement.trace_estimate import frobenius_norm_estimate, trace_estimate
+from hessmap.measurement.trace import BlockTraces, block_traces, frobenius_norm_estimate, trace_estimate
 
 __all__ = [
+    "EPS",
+    "RELATIVE_TOLERANCE",
+    "BlockTraces",
+    "Floats",
+    "Matrix",
+    "ProbedOperator",
+    "Reference",
     "auto_spectrum",
+    "basis_bytes",
+    "block_traces",
     "choose_method",
+    "default_block",
     "density_estimate",
     "diagonal_estimate",
     "effective_dimension",
     "effective_dimension_estimate",
+    "eigenpairs_bytes",
+    "float_array",
+    "form_errors",
     "frobenius_norm_estimate",
     "gradient_overlap",
     "krylov_solve",
+    "largest_ritz_value",
     "log_determinant_estimate",
+    "negative_share",
     "numerical_rank",
+    "overlap_curve",
     "rank_estimate",
+    "reachable_tolerance",
     "reconstruction_error",
+    "rounding_unit",
     "sharpness",
     "solve",
     "spectrum",

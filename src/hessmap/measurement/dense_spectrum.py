@@ -8,10 +8,16 @@ import numpy as np
 import scipy.linalg
 import torch
 
-from hessmap.curvature.memory import require_memory
 from hessmap.errors import checked_number, require, short_text
-from hessmap.measurement.array_norms import Floats, column_norms
-from hessmap.measurement.matrices import SMALLEST, Matrix, carried_scale, is_narrow, rounding_unit, symmetric_array
+from hessmap.linalg import Floats, column_norms, require_memory
+from hessmap.measurement.operators_in import (
+    SMALLEST,
+    Matrix,
+    carried_scale,
+    is_narrow,
+    rounding_unit,
+    symmetric_array,
+)
 from hessmap.records import Provenance, Spectrum, provenance
 
 

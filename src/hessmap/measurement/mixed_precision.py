@@ -8,11 +8,10 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from hessmap.curvature.lanczos import ScaledProduct
-from hessmap.curvature.operator import LinearOperator
 from hessmap.errors import InvalidInput
+from hessmap.linalg import LinearOperator, ScaledProduct
 from hessmap.measurement.eigenpair_iteration import SHARE, EigenpairIteration, RitzPairs
-from hessmap.measurement.matrices import NARROW_TOLERANCE, Matrix, is_narrow
+from hessmap.measurement.operators_in import NARROW_TOLERANCE, Matrix, is_narrow
 
 _FLOOR = 1e-6  # of the norm: the rounding of a product in float32
 _MOST_APART = 1e-4  # of a product: where both formats differ by more, they are not those of one operator

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from hessmap.errors import InvalidInput, list_of, require, sentence
-from hessmap.measurement.array_norms import Floats, largest_entry
-from hessmap.measurement.matrices import dense_array, float_array
+from hessmap.linalg import Floats, largest_entry
+from hessmap.measurement.operators_in import dense_array, float_array
 from hessmap.records import EigenpairsMeasurement, GradientOverlap, OverlapCurve, OverlapSummary, SubspaceOverlap
 
 Basis = Tensor | NDArray[Any]

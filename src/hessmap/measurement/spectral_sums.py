@@ -1,16 +1,31 @@
-"""Sums over the whole spectrum of a matrix: effective dimension, and what its leading eigenvectors leave of it."""
+"""Sums over the whole spectrum of a matrix: effective dimension, and what its leading eigenvectors leave of it.
+
+Sums over all eigenvalues of a large operator, from its Gauss rules.
+
+How much of the curvature is negative: the part of the magnitudes of all eigenvalues that negative ones hold."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hessmap.errors import checked_count, checked_number, list_of, require
+from hessmap.errors import InvalidInput, checked_count, checked_number, list_of, require, require_name, sentence
 from hessmap.measurement.dense_spectrum import whole_spectrum
-from hessmap.measurement.matrices import Matrix
-from hessmap.records import EffectiveDimension, ReconstructionErrors, Spectrum
+from hessmap.measurement.density import (
+    DensityMethod,
+    density_record,
+    is_dense_worth,
+    method_text,
+    probe_rules,
+    whole_density,
+)
+from hessmap.measurement.operators_in import EPS, SMALLEST, Floats, Matrix, carried_scale
+from hessmap.measurement.probes import CONFIDENCE, ErrorTarget, ProbedOperator, error_target, form_error, interval
+from hessmap.progress import shown_work
+from hessmap.records import DensityEstimate, EffectiveDimension, ReconstructionErrors, SpectralEstimate, Spectrum
 
 
 def effective_dimension(matrix: Matrix | Spectrum, epsilon: float) -> EffectiveDimension:
@@ -76,3 +91,296 @@ def _rank_array(ranks: Iterable[int], size: int) -> NDArray[np.int64]:
 
 def _noise(error: float, frobenius: float, size: int) -> float:
     return error * size**0.5 / frobenius if frobenius else 0.0
+
+
+_PROBES = 8  # to begin with; as many again join at a time
+
+
+class Sums(NamedTuple):
+    """Of a function over the eigenvalues, per probe: the sum, what the rule may be off by, the sum of squares; and the
+    largest magnitude of the function."""
+
+    values: Floats
+    doubts: Floats
+    squares: Floats
+    largest: float
+
+
+@shown_work("log determinant")
+def log_determinant_estimate(
+    matrix: Matrix | DensityEstimate,
+    shift: float,
+    *,
+    relative_error: float = 0.01,
+    method: DensityMethod = "auto",
+    num_steps: int = 64,
+    max_products: int = 8192,
+    memory_budget: int = 2**30,
+    seed: int = 0,
+) -> SpectralEstimate:
+    """log det(H + shift I) = tr log(H + shift I), which must be positive definite.
+
+    A node at or below -shift shows that it is not, or that rounding hides it. ``method_error`` is the distance from
+    the rule of half the steps, and what the rounding of the products may change: with a shift far below the spectrum
+    the logarithm is steep, and more steps are needed.
+
+    ``method`` "quadrature" is stochastic Lanczos quadrature, by 8 probes of ``num_steps`` steps and more until the
+    standard error asked for; "exact" takes all eigenvalues, by one product a dimension and LAPACK. "auto" is exact
+    where that takes no more products than the probes, and where the matrix fits into ``memory_budget``; the record then
+    has a standard error of 0.
+
+    >>> round(log_determinant_estimate(np.diag([1.0, 3.0]), shift=1.0).value, 12) == round(float(np.log(8)), 12)
+    True
+    """
+    shift = checked_number("shift", shift)
+    require(0 <= shift < np.inf, "shift must be finite and not negative", f"got {shift}")
+
+    def sums(density: DensityEstimate, error: float) -> Sums:
+        lowest = float(density.nodes[density.weights > 0].min())
+        if lowest + shift <= 0:
+            must, remedy = "H + shift I must be positive definite", f"Choose a shift above {error - lowest:.6g}"
+            got = f"there is an eigenvalue at or below {lowest:.6g}, up to a rounding of {error:.2g}"
+            raise InvalidInput(sentence(must, got, remedy))
+        return _smooth_sums(density, lambda nodes: np.log(np.maximum(nodes + shift, np.finfo(float).tiny)), error)
+
+    target = error_target(relative_error, max_products)
+    return _sum_estimate("log_determinant", matrix, sums, target, method, num_steps, memory_budget, seed)
+
+
+@shown_work("effective dimension")
+def effective_dimension_estimate(
+    matrix: Matrix | DensityEstimate,
+    epsilon: float,
+    *,
+    relative_error: float = 0.01,
+    method: DensityMethod = "auto",
+    num_steps: int = 64,
+    max_products: int = 8192,
+    memory_budget: int = 2**30,
+    seed: int = 0,
+) -> SpectralEstimate:
+    """The sum of h / (h + epsilon) over the magnitudes h of the eigenvalues, as ``effective_dimension`` has it.
+
+    ``method_error`` is the distance from the rule of half the steps, and what the rounding of the products may change:
+    with an epsilon below it nobody knows which eigenvalues are zero. ``method`` is that of
+    ``log_determinant_estimate``.
+
+    >>> round(effective_dimension_estimate(np.diag([3.0, 1.0, 0.0]), epsilon=1.0).value, 12)
+    1.25
+    """
+    epsilon = checked_number("epsilon", epsilon)
+    require(0 < epsilon < np.inf, "epsilon must be positive and finite", f"got {epsilon}")
+    target = error_target(relative_error, max_products)
+
+    def sums(density: DensityEstimate, error: float) -> Sums:
+        return _smooth_sums(density, lambda nodes: np.abs(nodes) / (np.abs(nodes) + epsilon), error)
+
+    return _sum_estimate("effective_dimension", matrix, sums, target, method, num_steps, memory_budget, seed)
+
+
+@shown_work("rank")
+def rank_estimate(
+    matrix: Matrix | DensityEstimate,
+    *,
+    relative_tolerance: float = 1e-6,
+    scale: float | None = None,
+    relative_error: float = 0.01,
+    method: DensityMethod = "auto",
+    num_steps: int = 64,
+    max_products: int = 8192,
+    memory_budget: int = 2**30,
+    seed: int = 0,
+) -> SpectralEstimate:
+    """How many eigenvalues exceed ``relative_tolerance * scale`` in magnitude; ``scale`` is that of the operator,
+    else the largest node.
+
+    What a Gauss rule says of a measure up to a point is right to within the weights of the nodes on both sides of it
+    (Chebyshev, Markov & Stieltjes): those make ``method_error``, with nodes that the rounding of the products may carry
+    over the cut. It is wide where eigenvalues crowd around the cut. ``method`` is that of
+    ``log_determinant_estimate``.
+
+    >>> rank_estimate(np.diag([3.0, 1.0, 0.0, 0.0])).value
+    2.0
+    """
+    relative_tolerance = checked_number("relative_tolerance", relative_tolerance)
+    require(0 < relative_tolerance < 1, "relative_tolerance must lie between 0 and 1", f"got {relative_tolerance}")
+    target = error_target(relative_error, max_products)
+    scale = None if scale is None else checked_number("scale", scale)
+    require(scale is None or 0 <= scale < np.inf, "scale must be finite and not negative", f"got {scale}")
+    carried = scale if scale is not None or isinstance(matrix, DensityEstimate) else carried_scale(matrix)
+
+    def sums(density: DensityEstimate, error: float) -> Sums:
+        largest = float(np.abs(density.nodes[density.weights > 0]).max())
+        return _counts(density, relative_tolerance * (largest if carried is None else carried), error)
+
+    return _sum_estimate("numerical_rank", matrix, sums, target, method, num_steps, memory_budget, seed)
+
+
+def _smooth_sums(density: DensityEstimate, function: Callable[[Floats], Floats], error: float) -> Sums:
+    terms, counts = function(density.nodes), _multiplicities(density)
+    whole = (counts * terms).sum(1)
+    half = density.size * (density.half_weights * function(density.half_nodes)).sum(1)
+    doubts = np.where(density.is_exact, 0.0, np.abs(whole - half)) + _rounding_doubts(density, function, error)
+    squares, largest = (counts * np.square(terms)).sum(1), np.abs(terms[density.weights > 0])
+    return Sums(whole, doubts, squares, float(largest.max()))
+
+
+def _rounding_doubts(density: DensityEstimate, function: Callable[[Floats], Floats], error: float) -> Floats:
+    """How far the sum moves where every node does so by ``error``, at most: a function that rises, or one that rises
+    with the magnitude, which is least at zero."""
+    nodes, terms = density.nodes, function(density.nodes)
+    moved = (nodes - error, nodes + error, np.where(np.abs(nodes) < error, 0.0, nodes))
+    furthest = np.max([np.abs(function(others) - terms) for others in moved], axis=0)
+    found: Floats = (_multiplicities(density) * furthest).sum(1)
+    return found
+
+
+def _multiplicities(density: DensityEstimate) -> Floats:
+    """How many eigenvalues every node stands for."""
+    return np.ones_like(density.nodes) if density.method == "exact" else density.size * density.weights
+
+
+def _counts(density: DensityEstimate, threshold: float, error: float) -> Sums:
+    counted, doubts = np.zeros(len(density.nodes)), np.zeros(len(density.nodes))
+    counts = _multiplicities(density)
+    for i in range(len(density.nodes)):
+        used = density.weights[i] > 0
+        nodes, weights = density.nodes[i][used], counts[i][used]
+        counted[i] = weights[np.abs(nodes) > threshold].sum()
+        if density.is_exact[i]:
+            continue
+        for cut in (-threshold, threshold):
+            place = int(np.searchsorted(nodes, cut))
+            doubts[i] += weights[max(0, place - 1) : place + 1].sum()
+    doubts = doubts + _rounding_doubts(density, lambda nodes: (np.abs(nodes) > threshold).astype(np.float64), error)
+    return Sums(counted, np.minimum(density.size, doubts), counted, float(counted.any()))
+
+
+def _sum_estimate(
+    quantity: str,
+    matrix: Matrix | DensityEstimate,
+    sums: Callable[[DensityEstimate, float], Sums],
+    target: ErrorTarget,
+    method: DensityMethod,
+    num_steps: int,
+    memory_budget: int,
+    seed: int,
+) -> SpectralEstimate:
+    """From a density as it is; from all eigenvalues where that takes no more products than probes do; or from more and
+    more probes until the standard error asked for."""
+    require_name("method", method, get_args(DensityMethod))
+    if isinstance(matrix, DensityEstimate):
+        return _record(quantity, matrix, sums(matrix, _node_error(matrix, matrix.size * EPS)), None)
+    num_steps = checked_count("num_steps", num_steps, 1)
+    memory_budget = checked_count("memory_budget", memory_budget, 0)
+    operator = ProbedOperator(matrix, seed)
+    require(operator.size > 0, "an estimate needs at least one dimension", "the operator has size 0")
+    may_be_exact = method != "quadrature"
+    if method == "exact" or (may_be_exact and is_dense_worth(operator, _PROBES * num_steps, memory_budget)):
+        return _whole_sum(quantity, operator, sums, target, num_steps)
+    rules, kept = probe_rules(operator, _PROBES, num_steps, memory_budget)
+    while True:
+        density = density_record(operator, rules, num_steps, kept, num_points=2)
+        found = sums(density, _node_error(density, operator.rounding))
+        value, error, count = float(found.values.mean()), _error(found, density), len(found.values)
+        needed = target.missing(count, value, error) * operator.num_products / count
+        left = target.max_products - operator.num_products
+        if may_be_exact and operator.size <= left and is_dense_worth(operator, min(needed, left), memory_budget):
+            return _whole_sum(quantity, operator, sums, target, num_steps)
+        more = min(count, left // num_steps)
+        if target.is_met(value, error) or more < 1:
+            return _record(quantity, density, found, target)
+        rules = rules.joined_with(probe_rules(operator, more, num_steps, memory_budget)[0])
+
+
+def _whole_sum(
+    quantity: str,
+    operator: ProbedOperator,
+    sums: Callable[[DensityEstimate, float], Sums],
+    target: ErrorTarget,
+    num_steps: int,
+) -> SpectralEstimate:
+    """From all eigenvalues."""
+    whole = whole_density(operator, num_steps, num_points=2)
+    return _record(quantity, whole, sums(whole, _node_error(whole, operator.rounding)), target)
+
+
+def _node_error(density: DensityEstimate, rounding: float) -> float:
+    """What rounding may have cost a node, with the digits that numbers near zero lack."""
+    norm = float(np.abs(density.nodes).max())
+    return rounding * norm + (density.size * SMALLEST if norm else 0.0)
+
+
+def _error(sums: Sums, density: DensityEstimate) -> float:
+    if density.method == "exact":
+        return 0.0
+    size = density.size
+    return size * form_error(sums.values / size, float(sums.squares.mean()) / size, size, sums.largest)
+
+
+def _record(quantity: str, density: DensityEstimate, sums: Sums, target: ErrorTarget | None) -> SpectralEstimate:
+    value, error, doubt = float(sums.values.mean()), _error(sums, density), float(sums.doubts.mean())
+    return SpectralEstimate(
+        quantity=quantity,
+        value=value,
+        standard_error=error,
+        interval=interval(value, error, len(sums.values), doubt),
+        confidence=CONFIDENCE,
+        method_error=doubt,
+        asked=None if target is None else target.standard_error(value),
+        reached=target is None or target.is_met(value, error),
+        num_probes=density.num_probes,
+        num_products=density.num_products,
+        method=method_text(density),
+        size=density.size,
+        seed=density.seed,
+        provenance=density.provenance,
+    )
+
+
+def negative_share(found: DensityEstimate) -> SpectralEstimate:
+    """The sum of |h| over h < 0 over that of all |h|, by the Gauss rules of random probes or by all eigenvalues.
+
+    Of a ratio of two means over probes the error is that of (negative - ratio * all) over the mean of all;
+    ``method_error`` is the distance from the rules of half the steps. A zero matrix has no negative share.
+
+    >>> from hessmap.measurement import density_estimate
+    >>> round(negative_share(density_estimate(np.diag([3.0, 0.5, -0.5]), num_probes=4)).value, 12)
+    0.125
+    """
+    negative, whole = _sums(found.nodes, found.weights)
+    value = _share(float(negative.mean()), float(whole.mean()))
+    half = _share(*(float(part.mean()) for part in _sums(found.half_nodes, found.half_weights)))
+    magnitudes = np.abs(found.nodes) / (float(np.abs(found.nodes).max()) or 1.0)
+    terms = magnitudes * ((found.nodes < 0) - value)
+    values, squares, mean = ((found.weights * part).sum(-1) for part in (terms, np.square(terms), magnitudes))
+    has_error = found.method != "exact" and bool(mean.any())
+    error = form_error(values, float(squares.mean()), found.size) / float(mean.mean()) if has_error else 0.0
+    method_error = 0.0 if found.is_exact.all() else abs(value - half)
+    low, high = interval(value, error, found.num_probes, method_error)
+    return SpectralEstimate(
+        quantity="negative_share",
+        value=value,
+        standard_error=error,
+        interval=(max(0.0, low), min(1.0, high)),
+        confidence=CONFIDENCE,
+        method_error=method_error,
+        asked=None,
+        reached=True,
+        num_probes=found.num_probes,
+        num_products=found.num_products,
+        method=method_text(found),
+        size=found.size,
+        seed=found.seed,
+        provenance=found.provenance,
+    )
+
+
+def _sums(values: Floats, weights: Floats) -> tuple[Floats, Floats]:
+    """Of the magnitudes of the negative ones and of all, over the last axis."""
+    whole = weights * np.abs(values)
+    return np.where(values < 0, whole, 0.0).sum(-1), whole.sum(-1)
+
+
+def _share(negative: float, whole: float) -> float:
+    return negative / whole if whole > 0 else 0.0

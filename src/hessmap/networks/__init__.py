@@ -6,29 +6,33 @@ from typing import TYPE_CHECKING, Any
 
 from hessmap.networks.activations import ACTIVATIONS, Activation, Polynomial, activation_of
 from hessmap.networks.architecture import Architecture, parse_network
-from hessmap.networks.convolutional import Convolutional
+from hessmap.networks.convolutional import Convolutional, ImageConvolutional
 from hessmap.networks.fully_connected import FullyConnected
-from hessmap.networks.image_convolutional import ImageConvolutional
 from hessmap.networks.locally_connected import LocallyConnected
 from hessmap.networks.residual import Residual
 from hessmap.networks.self_attention import SelfAttention
 
 if TYPE_CHECKING:
+    from hessmap.networks.build import (
+        INITIALISATIONS,
+        AttentionModule,
+        Erf,
+        PolynomialActivation,
+        ResidualBlock,
+        activation_module,
+        initialise,
+    )
     from hessmap.networks.description import describe
-    from hessmap.networks.initialisation import INITIALISATIONS, initialise
-    from hessmap.networks.modules import Erf, PolynomialActivation, activation_module
-    from hessmap.networks.residual_module import ResidualBlock
-    from hessmap.networks.self_attention_module import AttentionModule
 
 _NEEDS_TORCH = {
-    "INITIALISATIONS": "initialisation",
-    "AttentionModule": "self_attention_module",
-    "Erf": "modules",
-    "PolynomialActivation": "modules",
-    "ResidualBlock": "residual_module",
-    "activation_module": "modules",
+    "INITIALISATIONS": "build",
+    "AttentionModule": "build",
+    "Erf": "build",
+    "PolynomialActivation": "build",
+    "ResidualBlock": "build",
+    "activation_module": "build",
     "describe": "description",
-    "initialise": "initialisation",
+    "initialise": "build",
 }
 
 __all__ = [

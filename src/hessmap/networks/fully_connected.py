@@ -92,7 +92,7 @@ class FullyConnected:
         >>> [name for name, _ in FullyConnected((3, 2, 1)).build(seed=0).named_parameters()]
         ['0.weight', '2.weight']
         """
-        from hessmap.networks.construction import build_fully_connected
+        from hessmap.networks.build import build_fully_connected
 
         return build_fully_connected(self, seed=seed, init=init, dtype=dtype)
 

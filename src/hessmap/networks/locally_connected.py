@@ -119,7 +119,7 @@ class LocallyConnected:
         >>> [(name, tuple(parameter.shape)) for name, parameter in model.named_parameters()]
         [('1.weight', (15, 1, 4)), ('4.weight', (10, 15))]
         """
-        from hessmap.networks.construction import build_locally_connected
+        from hessmap.networks.build import build_locally_connected
 
         return build_locally_connected(self, seed=seed, init=init, dtype=dtype)
 

@@ -13,7 +13,7 @@ from torch.nn.utils.parametrize import is_parametrized
 
 from hessmap.errors import UnsupportedNetwork, sentence
 from hessmap.networks.activations import Activation
-from hessmap.networks.modules import MODULES, PolynomialActivation
+from hessmap.networks.build import MODULES, PolynomialActivation
 
 _OPTIONS: dict[str, dict[str, object]] = {
     "leaky_relu": {"negative_slope": 0.01},

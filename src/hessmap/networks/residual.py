@@ -128,7 +128,7 @@ class Residual:
         >>> [name for name, _ in model.named_parameters()]
         ['0.down.weight', '0.up.weight', '1.down.weight', '1.up.weight', '2.weight']
         """
-        from hessmap.networks.residual_module import build_residual
+        from hessmap.networks.build import build_residual
 
         return build_residual(self, seed=seed, init=init, dtype=dtype)
 

@@ -12,7 +12,7 @@ from hessmap.networks.activations import Activation
 if TYPE_CHECKING:
     import torch
 
-    from hessmap.networks.self_attention_module import AttentionModule
+    from hessmap.networks.build import AttentionModule
 
 Read = Literal["all", "last"]
 READS: tuple[Read, ...] = ("all", "last")
@@ -154,7 +154,7 @@ class SelfAttention:
         >>> [(name, tuple(parameter.shape)) for name, parameter in model.named_parameters()]
         [('q_proj_weight', (2, 3)), ('k_proj_weight', (2, 3)), ('v_proj_weight', (4, 3)), ('out_proj.weight', (5, 4))]
         """
-        from hessmap.networks.self_attention_module import build_self_attention
+        from hessmap.networks.build import build_self_attention
 
         return build_self_attention(self, seed=seed, init=init, dtype=dtype, temperature=temperature)
 

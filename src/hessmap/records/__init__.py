@@ -1,8 +1,10 @@
 """Frozen records that carry their own doubt."""
 
+from hessmap.records.commands import command_line
 from hessmap.records.costs import CostBound, RepresentationCost
 from hessmap.records.datasets import DataSetStatus
 from hessmap.records.effective_parameters import CountTruth, EffectiveParameters
+from hessmap.records.encoding import encode
 from hessmap.records.estimates import (
     DensityEstimate,
     DiagonalEstimate,
@@ -20,12 +22,16 @@ from hessmap.records.function_layers import (
     LayerRepresentation,
 )
 from hessmap.records.functions import (
+    GRAM_ERROR,
     FunctionRank,
     FunctionRankCertificate,
     RankInterval,
     RankRange,
     SchattenMeasurement,
+    SideTruth,
+    robust_rank,
 )
+from hessmap.records.html_tables import html_facts, html_table
 from hessmap.records.layers import (
     AutocorrelationMeasurement,
     ClusterMeasurement,
@@ -35,9 +41,34 @@ from hessmap.records.layers import (
     OverlapCurve,
     OverlapSummary,
 )
-from hessmap.records.learning import ChainSettings, LearningCheck, LearningCoefficient, LearningCoefficientEstimate
-from hessmap.records.map_comparison import Change, FactorChange, LayerChange, MapComparison, MapIdentity, PartChange
-from hessmap.records.maps import CurvatureMap, FactorCurvature, LayerCurvature, NetworkCurvature, PartCurvature
+from hessmap.records.learning import (
+    ChainSettings,
+    CheckOutcome,
+    EstimateVerdict,
+    LearningCheck,
+    LearningCoefficient,
+    LearningCoefficientEstimate,
+)
+from hessmap.records.map_comparison import (
+    Change,
+    FactorChange,
+    LayerChange,
+    MapComparison,
+    MapIdentity,
+    PartChange,
+    change,
+)
+from hessmap.records.maps import (
+    HESSIAN_SYMBOLS,
+    CurvatureMap,
+    DataRankMeasurement,
+    FactorCurvature,
+    LayerCurvature,
+    NetworkCurvature,
+    PartCurvature,
+    whole_of,
+)
+from hessmap.records.pictures import plot, register_pictures
 from hessmap.records.provenance import Provenance, data_hash, provenance
 from hessmap.records.ranks import (
     PARTS,
@@ -59,17 +90,55 @@ from hessmap.records.spectra import (
     Spectrum,
     SubspaceOverlap,
 )
+from hessmap.records.store import (
+    DEFAULT_STORE,
+    MapOptions,
+    MapSummary,
+    Store,
+    StoredMap,
+    TrackSummary,
+    add_map,
+    add_point,
+    add_track,
+    drop_points,
+    drop_track,
+    free_name,
+    load_map,
+    load_track,
+    map_summaries,
+    require_free_map,
+    require_free_track,
+    set_times,
+    track_summaries,
+)
 from hessmap.records.tracks import CurvatureTrack, TrackPoint
 from hessmap.records.training import TrainingRun
-from hessmap.records.whole_curvature import CurvatureSpread, DensityCurve, MapWork, WholeCurvature
+from hessmap.records.whole_curvature import (
+    DENSITY_WIDTH,
+    NUM_EIGENVALUES,
+    CurvatureSpread,
+    DensityCurve,
+    MapWork,
+    SymmetricLogScale,
+    WholeCurvature,
+    share_text,
+    smoothed_density,
+    smoothed_kernels,
+)
 
 __all__ = [
+    "DEFAULT_STORE",
+    "DENSITY_WIDTH",
+    "GRAM_ERROR",
+    "HESSIAN_SYMBOLS",
+    "NUM_EIGENVALUES",
     "PARTS",
     "AutocorrelationMeasurement",
     "BalanceMeasurement",
     "BottleneckView",
     "ChainSettings",
     "Change",
+    "CheckOutcome",
     "ClassRegions",
     "ClusterMeasurement",
     "CostBound",
@@ -77,6 +146,7 @@ __all__ = [
     "CurvatureMap",
     "CurvatureSpread",
     "CurvatureTrack",
+    "DataRankMeasurement",
     "DataRanks",
     "DataSetStatus",
     "DecouplingMeasurement",
@@ -87,6 +157,7 @@ __all__ = [
     "EffectiveDimension",
     "EffectiveParameters",
     "EigenpairsMeasurement",
+    "EstimateVerdict",
     "FactorChange",
     "FactorCurvature",
     "FunctionRank",
@@ -102,6 +173,8 @@ __all__ = [
     "LinearSolution",
     "MapComparison",
     "MapIdentity",
+    "MapOptions",
+    "MapSummary",
     "MapWork",
     "MethodChoice",
     "NetworkCurvature",
@@ -125,13 +198,43 @@ __all__ = [
     "SchattenMeasurement",
     "SharpnessMeasurement",
     "ShiftedSolution",
+    "SideTruth",
     "SpectralEstimate",
     "Spectrum",
+    "Store",
+    "StoredMap",
     "SubspaceOverlap",
+    "SymmetricLogScale",
     "TrackPoint",
+    "TrackSummary",
     "TrainingRun",
     "Truth",
     "WholeCurvature",
+    "add_map",
+    "add_point",
+    "add_track",
+    "change",
+    "command_line",
     "data_hash",
+    "drop_points",
+    "drop_track",
+    "encode",
+    "free_name",
+    "html_facts",
+    "html_table",
+    "load_map",
+    "load_track",
+    "map_summaries",
+    "plot",
     "provenance",
+    "register_pictures",
+    "require_free_map",
+    "require_free_track",
+    "robust_rank",
+    "set_times",
+    "share_text",
+    "smoothed_density",
+    "smoothed_kernels",
+    "track_summaries",
+    "whole_of",
 ]

@@ -18,6 +18,7 @@ NUM_EIGENVALUES = 10
 _NUM_POINTS = 512  # of the grid of a density
 _LINEAR_PART, _MOST_LINEAR = 1e-5, 1e-3  # of the largest magnitude: below it the scale of a density is linear
 DENSITY_WIDTH = 0.08  # of the smoothing, in units of asinh(eigenvalue / linear part): 8% of a large eigenvalue
+_RESOLVED = 64  # parts of the range of a narrow spectrum that the width of its density is
 _MANY = 20_000  # eigenvalues; up to here each is smoothed by itself
 _BINS = 256  # to a width
 _LEAST_RANGE = 1e-290  # whose density is a number
@@ -29,7 +30,8 @@ class DensityCurve(Record):
 
     The smoothing is a Gaussian of standard deviation ``width`` in asinh(eigenvalue / ``linear_part``): of ``width *
     linear_part`` around zero, and of the part ``width`` of the eigenvalue far from it, so that outliers of any size
-    stay apart from the bulk. In older maps ``linear_part`` is 0, and the width is that of the eigenvalues themselves.
+    stay apart from the bulk. Where ``linear_part`` is 0, as for spectra that are narrower than that and in older maps,
+    the width is that of the eigenvalues themselves.
 
     ``lower`` and ``upper`` are its pointwise band of the stated ``confidence`` over ``num_probes`` random probes; with
     0 probes all eigenvalues are known, and the band is the curve.
@@ -48,7 +50,18 @@ class DensityCurve(Record):
 
     @staticmethod
     def of_eigenvalues(values: Floats) -> DensityCurve:
-        """Of all eigenvalues."""
+        """Of all eigenvalues: on a linear scale where that resolves more at every one of them, as of a narrow spectrum
+        far from zero, on a symmetric logarithmic one otherwise.
+
+        A spread that is rounding alone, as of a multiple of the identity, resolves nothing.
+        """
+        low, high, nearest = float(values.min()), float(values.max()), float(np.abs(values).min())
+        rounding = 2 * len(values) * float(np.finfo(float).eps) * max(abs(low), abs(high))
+        width = max(high - low, _LEAST_RANGE) / _RESOLVED
+        if high - low > rounding and width <= DENSITY_WIDTH * nearest:
+            grid = np.linspace(low - 4 * width, high + 4 * width, _NUM_POINTS)
+            density = smoothed_density(grid, *merged_nodes(values, width), width)
+            return DensityCurve(grid, density, density, density, width, confidence=1.0, num_probes=0, size=len(values))
         scale = SymmetricLogScale.of(values)
         places = scale.places(values)
         grid = scale.grid(values)

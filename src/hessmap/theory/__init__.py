@@ -21,10 +21,10 @@ from hessmap.theory.fully_connected.hessian_ranks import (
     linear_hessian_ranks_with_bias,
 )
 from hessmap.theory.fully_connected.prediction import fully_connected_ranks
-from hessmap.theory.locally_connected.prediction import locally_connected_network_ranks
+from hessmap.theory.locally_connected import locally_connected_network_ranks
 from hessmap.theory.losses_and_data.losses import LOSSES, effective_output_dim
 from hessmap.theory.prediction import RankQuestion, predict_ranks, rank_rule
-from hessmap.theory.residual.prediction import residual_ranks
+from hessmap.theory.residual import residual_ranks
 
 if TYPE_CHECKING:
     from hessmap.theory import functions, layers, learning, pac_bayes, polynomial, teacher_student

@@ -8,19 +8,19 @@ from typing import Literal, get_args
 
 from hessmap.errors import InvalidInput, UnsupportedNetwork, require_name, sentence
 from hessmap.networks.activations import Activation, Polynomial, activation_of
-from hessmap.records.effective_parameters import EffectiveParameters
+from hessmap.records import EffectiveParameters
 from hessmap.theory.conditions import Widths, checked_count, checked_widths
 from hessmap.theory.fully_connected import partial_bias
-from hessmap.theory.polynomial.independent_neurons import independent_rank
-from hessmap.theory.polynomial.three_layers import deep_polynomial_rank
-from hessmap.theory.polynomial.two_layers import (
+from hessmap.theory.polynomial import (
     Rank,
+    deep_polynomial_rank,
     function_space_dim,
+    independent_rank,
     rank_with_hidden_bias,
     rank_with_output_bias,
     rank_without_bias,
 )
-from hessmap.theory.teacher_student.wider_student import Extra, wider_student_rank
+from hessmap.theory.teacher_student.two_layers import Extra, wider_student_rank
 
 Bias = Literal["none", "hidden", "output", "both"]
 _REMEDY = "Use generic_rank(net, 'outer_product'), which is exact for every polynomial activation"
@@ -117,7 +117,7 @@ def _linear_rank(widths: Widths, activation: Activation, in_hidden: bool, in_out
     layers = range(1, len(widths))
     biased = [layer for layer in layers if (in_output if layer == len(widths) - 1 else in_hidden)]
     value = partial_bias.outer_product_rank(widths, biased, widths[0])
-    reference = "Singh, Bachmann & Hofmann 2021, Theorem 3; with bias docs/conjectures.md"
+    reference = "Singh, Bachmann & Hofmann 2021, Theorem 3; with bias research/docs/conjectures.md"
     return Rank(value, "exact", reference), widths[-1] * (widths[0] + bool(biased))
 
 

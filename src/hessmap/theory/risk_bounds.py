@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from scipy.special import betaincinv
 
 from hessmap.errors import require
-from hessmap.theory.pac_bayes.bounds import check_delta
-from hessmap.theory.pac_bayes.divergences import BITS, EPS, binary_kl_inverse, probability
+from hessmap.theory.pac_bayes import BITS, EPS, binary_kl_inverse, check_delta, probability
 
 if TYPE_CHECKING:
     from flint import arb as Ball

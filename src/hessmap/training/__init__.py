@@ -1,10 +1,10 @@
 """A plain trainer: batches of gradients, stationary points, and checkpoints that go on to the same bits."""
 
-from hessmap.training.checkpoints import load_checkpoint, save_checkpoint
+from hessmap.training.checkpoints import check_same_settings, content_of, load_checkpoint, save_checkpoint
 from hessmap.training.losses import LOSSES
+from hessmap.training.modes import evaluation_mode
 from hessmap.training.objective import Evaluation, Moment, TrainingDiverged
-from hessmap.training.trainer import train
-from hessmap.training.training_state import OPTIMISERS
+from hessmap.training.trainer import OPTIMISERS, train
 
 __all__ = [
     "LOSSES",
@@ -12,6 +12,9 @@ __all__ = [
     "Evaluation",
     "Moment",
     "TrainingDiverged",
+    "check_same_settings",
+    "content_of",
+    "evaluation_mode",
     "load_checkpoint",
     "save_checkpoint",
     "train",

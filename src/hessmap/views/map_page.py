@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from hessmap.records.commands import command_line
-from hessmap.records.map_comparison import MapComparison
-from hessmap.records.maps import CurvatureMap, NetworkCurvature
-from hessmap.records.store import StoredMap
+from hessmap.records import CurvatureMap, MapComparison, NetworkCurvature, StoredMap, command_line
 from hessmap.views.page import Drawing, inline_svg, page
 from hessmap.views.plots.layers import QUANTITIES, network_layers_figure, quantity_figure
 from hessmap.views.plots.spectrum import network_density_figure, network_spectrum_figure

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from hessmap.maps.comparison import track_verdicts
-from hessmap.records.commands import command_line
-from hessmap.records.tracks import CurvatureTrack
+from hessmap.records import CurvatureTrack, command_line
 from hessmap.views.page import Drawing, inline_svg, page
 from hessmap.views.plots.track import panel_figures
 from hessmap.views.tables.tracks import points, track_facts

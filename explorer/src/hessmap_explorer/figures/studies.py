@@ -28,7 +28,16 @@ from hessmap_research.runner.view import Cloud, Heatmap, Histogram, Lines, Plane
 from hessmap_research.views.legends import how_to_read, reading_text
 from hessmap_research.views.line_marks import slope_line
 from hessmap_research.views.marks import histogram_density, matrix_over_fields, value_limits
-from hessmap_research.views.panels import Curve, Panel, curves, flat_values, kind_label, kinds_of, panels, point_kinds
+from hessmap_research.views.panels import (
+    Curve,
+    Panel,
+    curves,
+    flat_values,
+    kind_label,
+    kinds_of,
+    point_kinds,
+    shown_panels,
+)
 from hessmap_research.views.table import words
 
 _KINDS: dict[str, Kind] = {"line": "line", "dashed": "dashed", "points": "points"}
@@ -38,8 +47,8 @@ Drawn = tuple[tuple[Trace, ...], str, str]  # traces, and what the axes are call
 
 
 def study_figures(collection: Collection) -> list[FigureData]:
-    """Every panel of a study."""
-    return [panel_data(panel) for panel in panels(collection.study.view.figures, collection.stored.rows)]
+    """Every panel of a study that is shown."""
+    return [panel_data(panel) for panel in shown_panels(collection)]
 
 
 def panel_data(panel: Panel) -> FigureData:

@@ -20,10 +20,10 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from hessmap.curvature.layout import Layout
-from hessmap.curvature.memory import require_memory
-from hessmap.curvature.operator import SymmetricOperator
 from hessmap.errors import require, require_name
+from hessmap.linalg.layout import Layout
+from hessmap.linalg.memory import require_memory
+from hessmap.linalg.operator import SymmetricOperator
 from hessmap.records import PARTS, Part
 from hessmap_research.deep_linear.blocks import Pair, block_factors
 from hessmap_research.deep_linear.network import DeepLinear

@@ -10,8 +10,8 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from hessmap.curvature.layout import Layout
 from hessmap.errors import require
+from hessmap.linalg.layout import Layout
 
 
 @dataclass(frozen=True, eq=False)

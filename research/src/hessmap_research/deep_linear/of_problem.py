@@ -7,13 +7,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from hessmap.curvature.chain import tensor_inputs
-from hessmap.curvature.layout import Layout
-from hessmap.curvature.losses import Squared
-from hessmap.curvature.problem import Problem
 from hessmap.errors import UnsupportedNetwork, require, sentence
+from hessmap.linalg.layout import Layout
+from hessmap.losses import Squared
 from hessmap.networks import FullyConnected, describe
 from hessmap.networks.module_tree import Named, Rules, Unreadable, sequential_layers, shape_after
+from hessmap.problem.problem import Problem
+from hessmap.problem.sequential import tensor_inputs
 from hessmap_research.deep_linear.convolutional import DeepLinearConvolution
 from hessmap_research.deep_linear.network import DeepLinear
 from hessmap_research.toeplitz import WITH_MATRIX, ToeplitzLayer, toeplitz_layer

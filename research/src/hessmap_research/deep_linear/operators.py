@@ -10,9 +10,9 @@ from scipy.sparse.linalg import LinearOperator as ScipyOperator
 from scipy.sparse.linalg import eigsh
 from torch import Tensor
 
-from hessmap.curvature.memory import require_memory
-from hessmap.curvature.operator import SymmetricOperator
 from hessmap.errors import require_name
+from hessmap.linalg.memory import require_memory
+from hessmap.linalg.operator import SymmetricOperator
 from hessmap.records import PARTS, Part
 from hessmap_research.deep_linear.blocks import dense_hessian
 from hessmap_research.deep_linear.network import DeepLinear

@@ -9,7 +9,7 @@ import numpy as np
 from hessmap.errors import require
 from hessmap.measurement.dense_spectrum import spectrum
 from hessmap.records import Spectrum
-from hessmap_research.deep_linear import Reduction
+from hessmap_research.deep_linear.reduction import Reduction
 
 _REDUCTION = "Use reduce_deep_linear of hessmap_research.deep_linear"
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from hessmap.errors import checked_number, checked_seed, require
-from hessmap.measurement.matrices import Floats, float_array
+from hessmap.measurement.operators_in import Floats, float_array
 from hessmap.records import ClusterMeasurement
 
 Means = Tensor | NDArray[Any]

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from hessmap.curvature.layers.batches import layer_batch, samples_at_once
-from hessmap.curvature.layers.layer import Layer, find_layer, layer_names
-from hessmap.curvature.problem import Problem
 from hessmap.errors import UnsupportedNetwork, sentence
+from hessmap.layers.batches import layer_batch, samples_at_once
+from hessmap.layers.layer import Layer, find_layer, layer_names
+from hessmap.problem.problem import Problem
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from hessmap.errors import checked_count, require, short_text
-from hessmap.measurement.matrices import Floats, dense_array, float_array
+from hessmap.measurement.operators_in import Floats, dense_array, float_array
 
 
 def matricised(vectors: Tensor | NDArray[Any], weight_shape: tuple[int, int]) -> Floats:

@@ -9,8 +9,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from hessmap_research.papers import Item, Paper, papers, stored_outcomes
-from hessmap_research.papers.registry import outcomes_text
+from hessmap_research.papers.registry import Item, Paper, outcomes_text, papers, stored_outcomes
 
 BEGIN, END = "<!-- from the registry: make papers -->", "<!-- end of what comes from the registry -->"
 

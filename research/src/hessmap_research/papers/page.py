@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from hessmap.views.page import page
-from hessmap_research.papers import STATUSES, Paper
+from hessmap_research.papers.registry import STATUSES, Paper
 from hessmap_research.papers.text import study_line
 
 _CLONE = Path(__file__).resolve().parents[4]

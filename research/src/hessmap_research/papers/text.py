@@ -9,7 +9,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from hessmap.views.tables.contents import new_table
-from hessmap_research.papers import STATUSES, Item, Paper, Status, stored_outcomes
+from hessmap_research.papers.registry import STATUSES, Item, Paper, Status, stored_outcomes
 
 _STYLES: dict[Status, str] = {
     "proved here": "bold green",

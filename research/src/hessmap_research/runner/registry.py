@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 _ROOT = Path(__file__).parents[1] / "studies"
 _PACKAGE = "hessmap_research.studies"
 _LISTED = ("name", "question", "reference")
+_DECLARED_BY = ("Study", "random_networks")
 
 
 @dataclass(frozen=True)
@@ -43,9 +44,10 @@ def find(address: str) -> Study:
         return _study_at(address)
     family = address.partition("/")[0]
     if family.isidentifier():  # the other families need not be read
-        for listed in _listings(_ROOT / family, f"{_PACKAGE}.{family}"):
-            if listed.name == address:
-                return _study_at(f"{listed.module}:{listed.attribute}")
+        for folder in (family, "random_networks"):
+            for listed in _listings(_ROOT / folder, f"{_PACKAGE}.{folder}"):
+                if listed.name == address:
+                    return _study_at(f"{listed.module}:{listed.attribute}")
     raise unknown_name("study", address, [listed.name for listed in listing()])
 
 
@@ -68,7 +70,7 @@ def _study_at(address: str) -> Study:
 
 
 def _listings(folder: Path, package: str) -> Iterator[Listing]:
-    """The studies below a folder: what the modules of its sub-packages assign as ``NAME = Study(...)``."""
+    """The studies below a folder: what modules of its sub-packages assign as ``NAME = Study(...)``, or by a table."""
     for found in pkgutil.iter_modules([str(folder)]):
         module = f"{package}.{found.name}"
         if found.ispkg:
@@ -94,7 +96,9 @@ def _declarations(path: Path) -> Iterator[tuple[str, dict[str, str]]]:
         raise InvalidInput(sentence("the file of a study must be Python", got)) from error
     for node in statements:
         match node:
-            case ast.Assign(targets=[ast.Name(attribute)], value=ast.Call(ast.Name("Study"), keywords=keywords)):
+            case ast.Assign(targets=[ast.Name(attribute)], value=ast.Call(ast.Name(maker), keywords=keywords)) if (
+                maker in _DECLARED_BY
+            ):
                 given = {keyword.arg: keyword.value for keyword in keywords}
                 yield attribute, {field: _literal(given.get(field), field, path) for field in _LISTED}
 

@@ -1,6 +1,6 @@
 """Records of studies in the store: one transaction a case, nothing is lost and nothing stored twice.
 
-``docs/studies.md`` explains every column.
+``research/docs/studies.md`` explains every column.
 """
 
 from __future__ import annotations

@@ -8,15 +8,17 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 
 from hessmap.records import PARTS
-from hessmap_research.studies import Check, Claim, Lines, Row, Series, claim_id
+from hessmap_research.runner.claims import Check, Claim, claim_id
+from hessmap_research.runner.row import Row
+from hessmap_research.runner.view import Lines, Series
 from hessmap_research.studies.hessian_ranks import SYMBOLS, hessian_spectra
 from hessmap_research.studies.plotted_curves import four_digits
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from hessmap.curvature import Problem
     from hessmap.datasets import Data
+    from hessmap.problem.problem import Problem
     from hessmap.training.objective import Evaluation
     from hessmap_research.studies.trained_networks import Architecture
 

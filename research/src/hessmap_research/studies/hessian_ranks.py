@@ -7,10 +7,12 @@ from operator import le
 from typing import TYPE_CHECKING, Any
 
 from hessmap.records import PARTS, Part
-from hessmap_research.studies import Check, Claim, Column, Heatmap, Row, Series, View
+from hessmap_research.runner.claims import Check, Claim
+from hessmap_research.runner.row import Row
+from hessmap_research.runner.view import Series
 
 if TYPE_CHECKING:
-    from hessmap.curvature import Problem
+    from hessmap.problem.problem import Problem
     from hessmap.records import RankCertificate, RankMeasurement, Spectrum
 
 # Exact elimination takes the entries as Python integers: some GB beyond this size.
@@ -24,31 +26,11 @@ FRACTIONS = tuple(
     for part in PARTS
 )
 
-CLAIM_CHECKS = tuple(Check(f"held.{part}", "num_networks", "equal") for part in PARTS)
-
-
-def claims_view(
-    title: str, x: str, columns: tuple[str | Column, ...], group_by: tuple[str, ...], most: int = 50
-) -> View:
-    """How many of the random networks of a family meet the claims of ``predict_ranks``: heat maps and a table."""
-    return View(
-        figures=tuple(
-            Heatmap(title=f"${name}$: {title}", value=f"met.{part}", x=x, y="family", limits=(0, most))
-            for part, name in NAMES.items()
-        ),
-        table=(
-            *columns,
-            *(Column(f"{what}.{part}", f"{name} {what}") for part, name in NAMES.items() for what in ("held", "met")),
-            Column("num_networks", "of"),
-        ),
-        group_by=group_by,
-    )
-
 
 def hessian_spectra(problem: Problem) -> dict[Part, Spectrum]:
     """All eigenvalues of H_o, H_f and H_L; their ranks are relative to the norm of H_L."""
-    from hessmap.curvature import functional_hessian, loss_hessian, outer_product_hessian
-    from hessmap.measurement.block_compression import spectra_by_blocks
+    from hessmap.hessians.operators import functional_hessian, loss_hessian, outer_product_hessian
+    from hessmap.measurement.rank import spectra_by_blocks
 
     hessians = [hessian(problem) for hessian in (outer_product_hessian, functional_hessian, loss_hessian)]
     return dict(zip(PARTS, spectra_by_blocks(hessians), strict=True))
@@ -64,7 +46,7 @@ def measured_ranks(problem: Problem) -> dict[Part, RankMeasurement]:
 
 def certified_ranks(problem: Problem, largest: int = LARGEST_CERTIFIED) -> dict[Part, RankCertificate]:
     """The exact ranks of the three Hessians, or none if the problem has more than ``largest`` parameters."""
-    from hessmap.curvature.finite_field import certified_rank
+    from hessmap.exact import certified_rank
 
     return {part: certified_rank(problem, part) for part in PARTS} if problem.num_parameters <= largest else {}
 

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from hessmap.records import Part
-from hessmap_research.studies import Claim, Row, claim_id
+from hessmap_research.runner.claims import Claim, claim_id
+from hessmap_research.runner.row import Row
 from hessmap_research.studies.plotted_curves import few_places, four_digits
 
 if TYPE_CHECKING:

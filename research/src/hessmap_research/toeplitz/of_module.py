@@ -10,10 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from hessmap.curvature.convolution_geometry import ConvolutionGeometry
 from hessmap.errors import UnsupportedNetwork, require, sentence
 from hessmap.networks.arguments import checked_counts
 from hessmap.networks.module_tree import Rules, sequential_layers
+from hessmap.problem.geometry import ConvolutionGeometry
 from hessmap_research.toeplitz.layer import ToeplitzLayer
 
 _CONVOLUTIONS: dict[type[nn.Module], int] = {nn.Conv1d: 1, nn.Conv2d: 2, nn.Conv3d: 3}

@@ -20,7 +20,7 @@ from hessmap_research.views.colours import MARK_STROKES, shades
 from hessmap_research.views.legends import NEUTRAL, place_legends
 from hessmap_research.views.line_marks import draw_lines, series_looks
 from hessmap_research.views.marks import draw_cloud, draw_heatmap, draw_histogram, draw_plane
-from hessmap_research.views.panels import Panel, curves, panels
+from hessmap_research.views.panels import Panel, curves, shown_panels
 
 _MAX_COLUMNS = 3
 _PANEL_INCHES = (4.4, 3.3)
@@ -28,8 +28,8 @@ _IMAGE_INCHES = 2.0  # the height of rows of images
 
 
 def study_figure(collection: Collection, panel: int | None = None) -> Figure:
-    """All panels of a study in one matplotlib figure, or one of them, counted from 0."""
-    opened = panels(collection.study.view.figures, collection.stored.rows)
+    """The shown panels of a study in one matplotlib figure, or one of them, counted from 0."""
+    opened = shown_panels(collection)
     opened = opened if panel is None else opened[panel : panel + 1]
     num_columns = _num_columns(len(opened), collection.study.view.panels_in_a_row)
     num_lines = max(1, -(-len(opened) // num_columns))
@@ -58,9 +58,9 @@ def write_study_figure(collection: Collection, path: Path) -> Path:
 
 
 def inline_drawings(collection: Collection) -> list[Drawing]:
-    """Every panel as a drawing of its own, so that a narrow page shows them one below the other."""
+    """Every shown panel as a drawing of its own, so that a narrow page shows them one below the other."""
     drawings: list[Drawing] = []
-    for place, panel in enumerate(panels(collection.study.view.figures, collection.stored.rows)):
+    for place, panel in enumerate(shown_panels(collection)):
         figure = new_figure(*_PANEL_INCHES)
         axes = figure.add_subplot()
         draw(axes, panel)

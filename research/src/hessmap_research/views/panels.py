@@ -13,12 +13,14 @@ from numpy.typing import NDArray
 from hessmap.errors import unknown_name
 from hessmap.records import Part
 from hessmap.views.plots.style import literal, mathematics
+from hessmap_research.runner.collection import Collection
 from hessmap_research.runner.row import Row
 from hessmap_research.runner.view import INDEX, Cloud, Figure, Lines, Series
 from hessmap_research.views.spelling import counted, phrase, shown_value, spelled
 from hessmap_research.views.table import words
 
 Style = Literal["line", "points", "dashed"]
+MOST_PANELS = 9
 _STYLES: tuple[Style, ...] = ("dashed", "line", "points")
 
 
@@ -39,6 +41,20 @@ class Panel:
     def drawn_title(self) -> str:
         """For matplotlib: what the study writes may hold mathematics, the value of a case does not."""
         return ", ".join(filter(None, (mathematics(spelled(self.figure.title)), literal(self.facet))))
+
+
+def shown_panels(collection: Collection) -> list[Panel]:
+    """The panels of a study; where they are more than nine, those of its first data set alone.
+
+    A collection of one data set (``hessmap study show --data``) shows the panels of that set.
+    """
+    opened = panels(collection.study.view.figures, collection.stored.rows)
+    if len(opened) <= MOST_PANELS:
+        return opened
+    found = {row.case.get("data") for row in collection.stored.rows}
+    first = next((name for name in collection.study.data if name in found), None)
+    rows = [row for row in collection.stored.rows if row.case.get("data") == first]
+    return panels(collection.study.view.figures, rows)
 
 
 def panels(figures: Sequence[Figure], rows: Sequence[Row]) -> list[Panel]:

@@ -9,14 +9,14 @@ import pytest
 
 import hessmap.theory
 from hessmap.records import PARTS
-from hessmap_research.studies.cnn import claims
+from hessmap_research.studies.random_networks.convolutional import CLAIMS
 
-FAMILIES = tuple(dict.fromkeys(case["family"] for case in claims.STUDY.cases))
+FAMILIES = tuple(dict.fromkeys(case["family"] for case in CLAIMS.cases))
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_no_claim_fails_on_a_few_networks_of_each_family(family: str) -> None:
-    record = claims.measure({"family": family, "loss": "cross_entropy", "num_networks": 4, "batch": 99})
+    record = CLAIMS.measure({"family": family, "loss": "cross_entropy", "num_networks": 4, "batch": 99})
     assert record["held"] == dict.fromkeys(PARTS, 4)
     assert record["counterexamples"] == []
     assert all(sum(kinds.values()) == 4 for kinds in record["kinds"].values())
@@ -30,6 +30,6 @@ def test_a_claim_that_is_one_too_high_is_found(monkeypatch: pytest.MonkeyPatch) 
         return replace(prediction, loss=replace(prediction.loss, value=prediction.loss.value + 1))
 
     monkeypatch.setattr(hessmap.theory, "predict_ranks", wrong)
-    record = claims.measure({"family": "one convolution", "loss": "squared", "num_networks": 3, "batch": 0})
+    record = CLAIMS.measure({"family": "one convolution", "loss": "squared", "num_networks": 3, "batch": 0})
     assert record["held"] == {"outer_product": 3, "functional": 3, "loss": 0}
     assert [example["claim"].truth for example in record["counterexamples"]] == ["exact"] * 3

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from hessmap.curvature.finite_field import certified_rank
 from hessmap.errors import InvalidInput, UnsupportedNetwork
+from hessmap.exact import certified_rank
 from hessmap.networks import Convolutional, FullyConnected, LocallyConnected, parse_network
 from hessmap.records import PARTS
 from hessmap.records.encoding import decode, encode

@@ -8,10 +8,16 @@ import pytest
 
 from hessmap.errors import UnknownName
 from hessmap.theory.convolutional import deep_law as deep_convolutional_law
-from hessmap.theory.convolutional.filter_chains import FilterChain
-from hessmap_research.studies import Row
-from hessmap_research.studies.cnn import deep_law
-from hessmap_research.studies.cnn.deep_law import FAMILIES, has_rounding, input_length, random_chain, small_chains
+from hessmap.theory.convolutional.chains import FilterChain
+from hessmap_research.runner.row import Row
+from hessmap_research.studies.random_networks.convolutional import (
+    DEEP_LAW,
+    FAMILIES,
+    has_rounding,
+    input_length,
+    random_chain,
+    small_chains,
+)
 
 SMALL = {
     "family": "all small",
@@ -28,11 +34,11 @@ STRIDES = {**SOFTMAX, "family": "strides", "loss": "squared", "num_hidden": 3}
 
 @pytest.fixture(scope="module")
 def rows() -> list[Row]:
-    return [Row(case, deep_law.measure(case)) for case in (SMALL, SOFTMAX, STRIDES)]
+    return [Row(case, DEEP_LAW.measure(case)) for case in (SMALL, SOFTMAX, STRIDES)]
 
 
 def test_a_thousand_fresh_networks_and_every_small_one() -> None:
-    cases = deep_law.STUDY.cases_on("")
+    cases = DEEP_LAW.cases_on("")
     assert sum(case["num_networks"] for case in cases if case["family"] != "all small") >= 1_000
     assert sum(case["num_networks"] for case in cases if case["family"] == "all small") == 18 * 81 + 9 * 216
 
@@ -68,16 +74,16 @@ def test_law_is_right_and_bounds_hold(rows: list[Row]) -> None:
         assert row["held"] == dict.fromkeys(("outer_product", "functional", "loss"), row["num_networks"])
         assert row["counterexamples"] == []
         assert row["reached"]["ours"]["functional"] > row["reached"]["printed"]["functional"]
-    assert all(claim.holds for claim in deep_law.claims(rows))
+    assert all(claim.holds for claim in DEEP_LAW.outcome(rows).claims)
 
 
 def test_a_wrong_law_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     right = deep_convolutional_law.outer_product_rank
     monkeypatch.setattr(deep_convolutional_law, "outer_product_rank", lambda chain: right(chain) - 1)
-    row = Row(STRIDES, deep_law.measure(STRIDES))
+    row = Row(STRIDES, DEEP_LAW.measure(STRIDES))
     assert row["law_right"] == 0
     assert {example["side"] for example in row["counterexamples"]} == {"ours"}
-    holds = {claim.id: claim.holds for claim in deep_law.claims([row])}
+    holds = {claim.id: claim.holds for claim in DEEP_LAW.outcome([row]).claims}
     assert not holds["law"]
     assert not holds["bound-ours"]
     assert holds["bound-printed"]

@@ -6,9 +6,15 @@ import random
 
 import pytest
 
-from hessmap_research.studies import Row
-from hessmap_research.studies.fcn import bias_in_some_layers, conjectures, deficient_products
-from hessmap_research.studies.fcn.random_settings import Setting, printed_ranks, random_setting
+from hessmap_research.runner.row import Row
+from hessmap_research.studies.random_networks.fully_connected import (
+    BIAS_IN_SOME_LAYERS,
+    CONJECTURES,
+    DEFICIENT_PRODUCTS,
+    Setting,
+    printed_ranks,
+    random_setting,
+)
 
 FAMILIES = ("deep, no bias", "deep, no bias, bottleneck", "deep, bias", "deep, bias, bottleneck")
 BOTTLENECK = {
@@ -24,11 +30,11 @@ PLAIN = {**BOTTLENECK, "family": "deep, no bias"}
 
 @pytest.fixture(scope="module")
 def rows() -> list[Row]:
-    return [Row(case, conjectures.measure(case)) for case in (PLAIN, BOTTLENECK)]
+    return [Row(case, CONJECTURES.measure(case)) for case in (PLAIN, BOTTLENECK)]
 
 
 def test_the_study_runs_twenty_thousand_networks() -> None:
-    assert sum(case["num_networks"] for case in conjectures.STUDY.cases_on("")) > 20_000
+    assert sum(case["num_networks"] for case in CONJECTURES.cases_on("")) > 20_000
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -64,7 +70,7 @@ def test_ours_is_right_everywhere_and_the_paper_without_bottleneck(rows: list[Ro
 
 
 def test_a_kept_counterexample_is_one(rows: list[Row]) -> None:
-    from hessmap.curvature.finite_field import generic_rank
+    from hessmap.exact import generic_rank
     from hessmap.networks import FullyConnected
 
     example = next(item for item in rows[1]["counterexamples_of_paper"] if item["part"] == "loss")
@@ -76,18 +82,18 @@ def test_a_kept_counterexample_is_one(rows: list[Row]) -> None:
 
 
 def test_equal_cases_draw_equal_networks(rows: list[Row]) -> None:
-    assert conjectures.measure(BOTTLENECK) == rows[1].record
+    assert CONJECTURES.measure(BOTTLENECK) == rows[1].record
 
 
 def test_the_verdict_counts_families_and_can_fail(rows: list[Row]) -> None:
-    assert conjectures.STUDY.outcome(rows).holds
+    assert CONJECTURES.outcome(rows).holds
     wrong = {**rows[0].record, "ours_right": {**rows[0]["ours_right"], "loss": 7}}
-    verdict = conjectures.STUDY.outcome([Row(PLAIN, wrong), rows[1]])
+    verdict = CONJECTURES.outcome([Row(PLAIN, wrong), rows[1]])
     assert verdict.num_disagree == 1
     assert [claim.holds for claim in verdict.claims] == [True, True, False, True, True]
     paper_fails = {**rows[0].record, "paper_right": {**rows[0]["paper_right"], "loss": 7}}
     paper_holds = {**rows[1].record, "paper_right": rows[0]["paper_right"]}
-    found = list(conjectures.claims([Row(PLAIN, paper_fails), Row(BOTTLENECK, paper_holds)]))
+    found = CONJECTURES.outcome([Row(PLAIN, paper_fails), Row(BOTTLENECK, paper_holds)]).claims
     assert [claim.holds for claim in found] == [True, True, True, False, False]
 
 
@@ -100,24 +106,24 @@ def test_the_verdict_counts_families_and_can_fail(rows: list[Row]) -> None:
     ],
 )
 def test_a_bias_in_some_layers_is_predicted(case: dict[str, object]) -> None:
-    row = Row(case, bias_in_some_layers.measure(case))
+    row = Row(case, BIAS_IN_SOME_LAYERS.measure(case))
     assert row["counterexamples"] == []
-    assert bias_in_some_layers.STUDY.outcome([row]).holds
+    assert BIAS_IN_SOME_LAYERS.outcome([row]).holds
     wrong = {**row.record, "right": {**row["right"], "functional": 7}}
-    assert not bias_in_some_layers.STUDY.outcome([Row(case, wrong)]).holds
+    assert not BIAS_IN_SOME_LAYERS.outcome([Row(case, wrong)]).holds
 
 
 @pytest.mark.parametrize("loss", ["squared", "cross_entropy"])
 def test_products_that_lose_rank_are_predicted_and_break_the_printed_formulas(loss: str) -> None:
     case = {"num_layers": 4, "loss": loss, "num_networks": 8, "batch": 0}
-    row = Row(case, deficient_products.measure(case))
+    row = Row(case, DEFICIENT_PRODUCTS.measure(case))
     assert row["counterexamples"] == []
-    assert deficient_products.STUDY.outcome([row]).holds
+    assert DEFICIENT_PRODUCTS.outcome([row]).holds
     assert row["printed_right"]["loss"] < 8
 
 
 def test_a_sum_of_intervals_has_the_product_ranks_it_says() -> None:
-    from hessmap_research.studies.fcn.interval_networks import SumOfIntervals
+    from hessmap_research.studies.random_networks.interval_networks import SumOfIntervals
 
     network = SumOfIntervals(2, ((0, 0), (0, 2), (1, 2)))
     assert network.widths == (2, 2, 2)

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from hessmap.curvature import Problem
 from hessmap.networks import FullyConnected
+from hessmap.problem.problem import Problem
 from hessmap.records import PARTS
 from hessmap.records.encoding import decode, encode
 from hessmap_research.studies import Row, Study

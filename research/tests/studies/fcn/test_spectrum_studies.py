@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import torch
 
-from hessmap.curvature import Problem
 from hessmap.datasets import Data, digits, linear_teacher
 from hessmap.networks import FullyConnected
+from hessmap.problem.problem import Problem
 from hessmap.records import PARTS
 from hessmap.records.encoding import decode, encode
 from hessmap_research.runner.model_cache import use_models_folder
@@ -257,7 +257,7 @@ def test_a_constructed_point_is_critical_and_a_minimum_only_with_the_leading_dir
     problem = Problem(bottleneck_critical_point(network, data, is_minimum, seed=1), "squared", *data)
     assert float(problem.gradient().norm()) < 1e-12
     assert float(problem.residuals().norm()) > 0.1
-    from hessmap.curvature import loss_hessian
+    from hessmap.hessians.operators import loss_hessian
 
     lowest = float(torch.linalg.eigvalsh(loss_hessian(problem).to_dense())[0])
     assert (lowest > -1e-10) is is_minimum

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from hessmap.curvature import loss_hessian
+from hessmap.hessians.operators import loss_hessian
 from hessmap_research.studies import Row
 from hessmap_research.studies.layers.full_width import STUDY, cases, claims, measure
 from hessmap_research.studies.layers.trained_layers import Recipe, untrained_layers

@@ -6,18 +6,23 @@ from collections.abc import Iterator, Sequence
 
 from hessmap.errors import require, short_text
 from hessmap.maps.comparison.verdicts import verdicts
-from hessmap.records import PARTS, SpectralEstimate
-from hessmap.records.map_comparison import (
+from hessmap.records import (
+    PARTS,
     Change,
+    CurvatureMap,
     FactorChange,
+    FactorCurvature,
     LayerChange,
+    LayerCurvature,
     MapComparison,
     MapIdentity,
+    NetworkCurvature,
     PartChange,
+    SpectralEstimate,
+    WholeCurvature,
     change,
+    whole_of,
 )
-from hessmap.records.maps import CurvatureMap, FactorCurvature, LayerCurvature, NetworkCurvature, whole_of
-from hessmap.records.whole_curvature import WholeCurvature
 
 
 def compare_maps(old: CurvatureMap, new: CurvatureMap, old_name: str = "old", new_name: str = "new") -> MapComparison:

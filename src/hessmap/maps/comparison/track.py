@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hessmap.records.tracks import CurvatureTrack, TrackPoint
+from hessmap.records import CurvatureTrack, TrackPoint
 
 _CLEAR = 2.0  # standard errors by which two traces must differ to be called different
 

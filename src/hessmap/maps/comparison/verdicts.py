@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from hessmap.records.map_comparison import Change, LayerChange, PartChange
-from hessmap.records.maps import HESSIAN_SYMBOLS
+from hessmap.records import HESSIAN_SYMBOLS, Change, LayerChange, PartChange
 
 # A ratio within this of 1 is called equal, of 2 twice, of 1/2 half.
 _NEAR = 0.05

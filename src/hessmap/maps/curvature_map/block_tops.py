@@ -9,8 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from hessmap.measurement.matrices import EPS, Floats, Matrix
-from hessmap.measurement.random_probes import ProbedOperator
+from hessmap.measurement import EPS, Floats, Matrix, ProbedOperator
 
 LEAST_STEPS = 3  # that every block makes: a small residual before may be that of a start near another eigenvector
 _NOISE = 0.1  # beside the start, so that no direction is left out

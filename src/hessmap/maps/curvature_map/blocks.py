@@ -10,7 +10,8 @@ from math import prod
 import torch
 from torch import Tensor, nn
 
-from hessmap.curvature import Layout, Problem
+from hessmap.linalg import Layout
+from hessmap.problem import Problem
 
 _QUERY_KEY_VALUE = ("query", "key", "value")
 # Names of weights in which query, key and value lie one after the other, as torch, GPT-2 and timm have them. (Those in

@@ -10,19 +10,20 @@ from typing import Any
 import torch
 from torch import nn
 
-from hessmap.curvature import Problem, loss_hessian
-from hessmap.curvature.losses import AnyLoss
-from hessmap.errors import UnsupportedNetwork, checked_number, require
+from hessmap.errors import TooLarge, UnsupportedNetwork, checked_number, require
+from hessmap.hessians import loss_hessian
+from hessmap.linalg import is_out_of_memory
+from hessmap.losses import AnyLoss
 from hessmap.maps.curvature_map.estimates import curvature_estimates, seconds_per_product
 from hessmap.maps.curvature_map.linear_twin import linear_twin
 from hessmap.maps.curvature_map.network import network_curvature
-from hessmap.maps.curvature_map.optional_parts import is_out_of_memory, optional_part, reason_of
+from hessmap.maps.curvature_map.optional_parts import optional_part, reason_of
 from hessmap.maps.curvature_map.plan import MapPlan
 from hessmap.maps.curvature_map.verdicts import verdicts
 from hessmap.networks import describe
+from hessmap.problem import Problem
 from hessmap.progress import PATIENCE_SECONDS, shown_work
-from hessmap.records.maps import CurvatureMap, NetworkCurvature
-from hessmap.records.whole_curvature import MapWork
+from hessmap.records import CurvatureMap, MapWork, NetworkCurvature
 
 Say = Callable[[str], object]
 _SECONDS = 60.0
@@ -88,7 +89,7 @@ def curvature_map(
             try:
                 network = network_curvature(problem, "network", say, certify)
             except (MemoryError, RuntimeError) as error:
-                if dense or not is_out_of_memory(error):
+                if dense or not (isinstance(error, TooLarge) or is_out_of_memory(error)):
                     raise
                 reason = f"dense Hessians did not fit the memory ({reason_of(error).removesuffix('.')})"
         if reason:

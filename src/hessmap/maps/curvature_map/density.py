@@ -5,26 +5,28 @@ from __future__ import annotations
 import numpy as np
 from scipy.special import ndtr, stdtrit
 
-from hessmap.measurement.matrices import Floats
-from hessmap.measurement.random_probes import form_errors
-from hessmap.records import DensityCurve, DensityEstimate
-from hessmap.records.whole_curvature import DENSITY_WIDTH, SymmetricLogScale, smoothed_kernels
+from hessmap.measurement import Floats, form_errors
+from hessmap.records import DENSITY_WIDTH, DensityCurve, DensityEstimate, SymmetricLogScale, smoothed_kernels
 
 _FEW = 10.0  # eigenvalues: a random probe gives one of them more than ten times its share once in 600 times
 
 
 def resolved_density(found: DensityEstimate) -> DensityCurve:
-    """The mean of the rules of all probes on a symmetric logarithmic scale, with its band over the probes.
+    """The mean of the rules of all probes on a symmetric logarithmic scale, with its band over the probes; the density
+    of the eigenvalues where all of them are known.
 
     On that scale an outlier has the same width wherever it is. A node whose weight is that of a few eigenvalues is
     drawn as one; a node with more weight stands for eigenvalues anywhere between its neighbours, which the steps did
     not tell apart (Chebyshev, Markov & Stieltjes), and its weight is spread evenly between the middles to these.
 
     >>> from hessmap.measurement import density_estimate
-    >>> curve = resolved_density(density_estimate(np.diag([100.0, 1.0, 1.0, 0.5]), num_probes=4))
+    >>> estimate = density_estimate(np.diag([100.0, 1.0, 1.0, 0.5]), num_probes=4, method="quadrature")
+    >>> curve = resolved_density(estimate)
     >>> round(float(np.trapezoid(curve.density, curve.grid)), 2)
     1.0
     """
+    if found.method == "exact":
+        return DensityCurve.of_eigenvalues(found.nodes[0])
     used = [weights > 0 for weights in found.weights]
     rules = [
         (nodes[kept], weights[kept]) for nodes, weights, kept in zip(found.nodes, found.weights, used, strict=True)

@@ -8,9 +8,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from hessmap.curvature import Problem, loss_hessian
-from hessmap.curvature.hessians import Hessian
-from hessmap.curvature.memory import available_bytes, readable_bytes
+from hessmap.hessians import Hessian, loss_hessian
+from hessmap.linalg import available_bytes, frobenius_norm, readable_bytes
 from hessmap.maps.curvature_map.blocks import blocks_of
 from hessmap.maps.curvature_map.density import resolved_density
 from hessmap.maps.curvature_map.layers import direction_share, measured_factors
@@ -18,14 +17,17 @@ from hessmap.maps.curvature_map.network import Progress, description
 from hessmap.maps.curvature_map.optional_parts import optional_part
 from hessmap.maps.curvature_map.spread import curvature_spread
 from hessmap.maps.curvature_map.stages import Stages, fast_hessian, product_budget
-from hessmap.measurement.array_norms import frobenius_norm
-from hessmap.measurement.block_traces import BlockTraces
-from hessmap.measurement.eigenpair_cost import eigenpairs_bytes
-from hessmap.measurement.matrices import Floats
-from hessmap.measurement.negative_share import negative_share
-from hessmap.records import CurvatureSpread
-from hessmap.records.maps import FactorCurvature, LayerCurvature, NetworkCurvature
-from hessmap.records.whole_curvature import NUM_EIGENVALUES, MapWork, WholeCurvature
+from hessmap.measurement import BlockTraces, Floats, eigenpairs_bytes, negative_share
+from hessmap.problem import Problem
+from hessmap.records import (
+    NUM_EIGENVALUES,
+    CurvatureSpread,
+    FactorCurvature,
+    LayerCurvature,
+    MapWork,
+    NetworkCurvature,
+    WholeCurvature,
+)
 
 _LARGEST_FACTOR = 1024  # inputs and outputs of a layer up to which its factors are decomposed
 

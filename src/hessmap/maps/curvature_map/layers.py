@@ -8,10 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from hessmap.curvature import Problem
-from hessmap.curvature.layers import (
+from hessmap.errors import TooLarge, sentence
+from hessmap.layers import (
     KroneckerProduct,
+    autocorrelation,
+    class_outliers,
     find_layer,
+    full_curvature_work,
     layer_factors,
     layer_names,
     product_of_factors,
@@ -19,10 +22,9 @@ from hessmap.curvature.layers import (
 )
 from hessmap.maps.curvature_map.blocks import Block
 from hessmap.maps.curvature_map.optional_parts import optional_part, reason_of
-from hessmap.measurement import numerical_rank, spectrum, top_eigenpairs
-from hessmap.measurement.layers import autocorrelation, class_outliers, overlap_curve
-from hessmap.records import Spectrum
-from hessmap.records.maps import FactorCurvature, LayerCurvature
+from hessmap.measurement import numerical_rank, overlap_curve, spectrum, top_eigenpairs
+from hessmap.problem import Problem
+from hessmap.records import FactorCurvature, LayerCurvature, Spectrum
 
 Floats = NDArray[np.float64]
 
@@ -66,6 +68,7 @@ def direction_share(direction: Floats, block: Block) -> float:
 
 
 _TOLERANCE = 1e-6  # of the eigenvectors, relative to the norm of the block
+_MOST_WORK = 2e10  # samples times cubed outputs of a layer, up to which its factors take seconds
 
 
 def measured_factors(
@@ -75,7 +78,8 @@ def measured_factors(
 
     ``loss`` is the dense loss Hessian; without it the sharpest directions of a layer are not known, and nothing is
     compared with them. Factors are those of the weight alone, as in Wu et al. (2022). When ``has_time`` says no, the
-    layers that are left have none.
+    layers that are left have none; nor has a layer with many outputs at many positions whose second derivative is that
+    of more than a piecewise linear network: its matrices, one a sample, would fit neither the time nor the memory.
     """
     names, gap = optional_part(lambda: _names_of_layers(problem))
     found: dict[str, FactorCurvature] = {}
@@ -103,6 +107,11 @@ def _block(problem: Problem, name: str, loss: Tensor) -> Tensor:
 
 
 def _factor_curvature(problem: Problem, name: str, block: Tensor | None) -> FactorCurvature:
+    layer = find_layer(problem, name)
+    if full_curvature_work(problem, layer) > _MOST_WORK:
+        size = f"the eigenvalues of {problem.num_samples:,} matrices of size {layer.output_size:,}"
+        must = "the factors of a layer must be found in seconds"
+        raise TooLarge(sentence(must, f"those of '{name}' need {size}"))
     num_classes = problem.num_outputs
     factors = layer_factors(problem, name)
     product = product_of_factors(factors)

@@ -7,10 +7,10 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from hessmap.curvature import Problem
 from hessmap.errors import UnsupportedNetwork
 from hessmap.maps.curvature_map.network import beyond_formulas
 from hessmap.networks import Residual, SelfAttention, describe
+from hessmap.problem import Problem
 
 
 def linear_twin(problem: Problem) -> Problem | None:

@@ -10,19 +10,31 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from hessmap.curvature import Problem, functional_hessian, loss_hessian, outer_product_hessian
 from hessmap.errors import UnsupportedNetwork
+from hessmap.hessians import functional_hessian, loss_hessian, outer_product_hessian
+from hessmap.linalg import frobenius_norm
 from hessmap.maps.curvature_map.blocks import blocks_of
 from hessmap.maps.curvature_map.layers import layer_rows, layer_spectra, measured_factors
 from hessmap.maps.curvature_map.optional_parts import optional_part, reason_of
 from hessmap.maps.curvature_map.spread import curvature_spread
 from hessmap.maps.data_ranks import measured_data_ranks
 from hessmap.measurement import effective_dimension, numerical_rank, spectrum, top_eigenpairs
-from hessmap.measurement.array_norms import frobenius_norm
 from hessmap.networks import AttentionModule, SelfAttention, describe
-from hessmap.records import PARTS, Part, RankCertificate, RankMeasurement, RankPrediction, Spectrum
-from hessmap.records.maps import DataRankMeasurement, FactorCurvature, LayerCurvature, NetworkCurvature, PartCurvature
-from hessmap.records.whole_curvature import WholeCurvature
+from hessmap.problem import Problem
+from hessmap.records import (
+    PARTS,
+    DataRankMeasurement,
+    FactorCurvature,
+    LayerCurvature,
+    NetworkCurvature,
+    Part,
+    PartCurvature,
+    RankCertificate,
+    RankMeasurement,
+    RankPrediction,
+    Spectrum,
+    WholeCurvature,
+)
 from hessmap.theory import predict_ranks
 
 Progress = Callable[[str], object]
@@ -130,7 +142,7 @@ def certified_parts(
     wanted = {True: PARTS, False: (), None: doubtful}[certify]
     if not wanted:
         return {}, ""
-    from hessmap.curvature.finite_field import certified_rank
+    from hessmap.exact import certified_rank
 
     found: dict[Part, RankCertificate] = {}
     try:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-import torch
-
 from hessmap.errors import HessmapError
 
 Part = TypeVar("Part")
@@ -26,15 +24,6 @@ def optional_part(make: Callable[[], Part]) -> tuple[Part | None, str]:
         return make(), ""
     except Exception as error:
         return None, reason_of(error)
-
-
-def is_out_of_memory(error: Exception) -> bool:
-    """Whether memory ran out: TooLarge, MemoryError, and what torch raises on the CPU (a RuntimeError) and elsewhere.
-
-    >>> is_out_of_memory(MemoryError()), is_out_of_memory(RuntimeError("shapes do not match"))
-    (True, False)
-    """
-    return isinstance(error, MemoryError | torch.OutOfMemoryError) or "allocate memory" in str(error)
 
 
 def reason_of(error: Exception) -> str:

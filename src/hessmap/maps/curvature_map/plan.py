@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import torch
 
-from hessmap.curvature.memory import available_bytes, readable_bytes
+from hessmap.linalg import available_bytes, readable_bytes
 
 # The matrix at work, its symmetric part, and the copy that LAPACK overwrites.
 _MATRICES_AT_ONCE = 3

@@ -11,21 +11,31 @@ from functools import cached_property
 import numpy as np
 import torch
 
-from hessmap.curvature import Problem, outer_product_hessian
-from hessmap.curvature.hessians import Hessian
-from hessmap.curvature.memory import available_bytes
+from hessmap.hessians import Hessian, outer_product_hessian
+from hessmap.linalg import available_bytes
 from hessmap.maps.curvature_map.block_tops import LEAST_STEPS, BlockTops, block_tops
 from hessmap.maps.curvature_map.blocks import Block, block_numbers
 from hessmap.maps.curvature_map.network import Progress
 from hessmap.maps.curvature_map.optional_parts import optional_part
 from hessmap.maps.curvature_map.plan import ProductBudget
-from hessmap.measurement import density_estimate, top_eigenpairs
-from hessmap.measurement.block_traces import BlockTraces, block_traces
-from hessmap.measurement.eigenpair_cost import default_block, eigenpairs_bytes
-from hessmap.measurement.largest_ritz_value import largest_ritz_value
-from hessmap.measurement.spectral_sum_estimates import effective_dimension_estimate
-from hessmap.records import DensityEstimate, EigenpairsMeasurement, SharpnessMeasurement, SpectralEstimate
-from hessmap.records.whole_curvature import NUM_EIGENVALUES
+from hessmap.measurement import (
+    BlockTraces,
+    block_traces,
+    default_block,
+    density_estimate,
+    effective_dimension_estimate,
+    eigenpairs_bytes,
+    largest_ritz_value,
+    top_eigenpairs,
+)
+from hessmap.problem import Problem
+from hessmap.records import (
+    NUM_EIGENVALUES,
+    DensityEstimate,
+    EigenpairsMeasurement,
+    SharpnessMeasurement,
+    SpectralEstimate,
+)
 
 _TOLERANCE, _ROUGH_TOLERANCE = 1e-3, 1e-2  # of the eigenpairs, relative to the norm
 _RELATIVE_ERROR = 0.05  # of traces

@@ -7,9 +7,7 @@ from math import inf
 
 import numpy as np
 
-from hessmap.records import RankValue
-from hessmap.records.maps import HESSIAN_SYMBOLS, NetworkCurvature, PartCurvature, whole_of
-from hessmap.records.whole_curvature import share_text
+from hessmap.records import HESSIAN_SYMBOLS, NetworkCurvature, PartCurvature, RankValue, share_text, whole_of
 
 # A gradient below this fraction of the norm of H_L marks a point that may be stationary: weights trained that
 # far are not generic, and the formulas need not hold.

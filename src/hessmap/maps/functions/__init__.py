@@ -5,6 +5,7 @@ from hessmap.maps.functions.bottleneck import bottleneck_view
 from hessmap.maps.functions.class_regions import class_regions
 from hessmap.maps.functions.denoising import denoising_score
 from hessmap.maps.functions.function_rank import certified_function_rank, function_rank, input_jacobians
+from hessmap.maps.functions.representation_cost import representation_cost
 
 __all__ = [
     "balance",
@@ -14,4 +15,5 @@ __all__ = [
     "denoising_score",
     "function_rank",
     "input_jacobians",
+    "representation_cost",
 ]

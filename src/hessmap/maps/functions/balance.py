@@ -8,7 +8,7 @@ import numpy as np
 from torch import nn
 
 from hessmap.errors import UnsupportedNetwork, sentence
-from hessmap.measurement.matrices import Floats
+from hessmap.measurement import Floats
 from hessmap.networks.module_tree import Rules, sequential_layers
 from hessmap.records import BalanceMeasurement
 

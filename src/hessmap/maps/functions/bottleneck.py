@@ -9,13 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from hessmap.curvature.input_output import NetworkFunction, Representation, is_chain, representations
 from hessmap.errors import require
+from hessmap.functions import NetworkFunction, Representation, is_chain, representations
+from hessmap.linalg import centred_singular_values, count_above, singular_values
 from hessmap.maps.functions.enough_samples import distinct_samples, is_rank_of_samples
-from hessmap.measurement.matrices import EPS, Floats
-from hessmap.measurement.singular_values import centred_singular_values, count_above, singular_values
-from hessmap.records import BottleneckView, LayerRepresentation, RankRange
-from hessmap.records.functions import robust_rank
+from hessmap.measurement import EPS, Floats
+from hessmap.records import BottleneckView, LayerRepresentation, RankRange, robust_rank
 
 # A layer is called an approximate identity if its nonlinearity and its change of geometry are below this.
 IDENTITY_TOLERANCE = 0.05

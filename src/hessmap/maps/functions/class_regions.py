@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 from torch import nn
 
-from hessmap.curvature.input_output import NetworkFunction
 from hessmap.errors import InvalidInput, require, sentence
-from hessmap.measurement.matrices import Floats
+from hessmap.functions import NetworkFunction
+from hessmap.measurement import Floats
 from hessmap.records import ClassRegions
 
 Box = tuple[float, float, float, float]

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 from torch import Tensor, nn
 
-from hessmap.curvature.input_output import NetworkFunction
 from hessmap.errors import require
+from hessmap.functions import NetworkFunction
 from hessmap.records import DenoisingScore
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from hessmap.measurement.matrices import Floats
-from hessmap.measurement.singular_values import centred_singular_values, count_above
+from hessmap.linalg import centred_singular_values, count_above
+from hessmap.measurement import Floats
 
 
 def is_rank_of_samples(after: Floats, rank: int, distinct: Tensor, relative_tolerance: float) -> bool:

@@ -11,10 +11,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from hessmap.curvature import input_output
-from hessmap.curvature.finite_field.prime_field import random_prime_field
-from hessmap.curvature.finite_field.rank import field_rank
-from hessmap.curvature.input_output import (
+from hessmap import functions as input_output
+from hessmap.errors import UnsupportedNetwork, require
+from hessmap.exact import field_rank, random_prime_field
+from hessmap.functions import (
     JacobianGram,
     NetworkFunction,
     Representation,
@@ -24,15 +24,18 @@ from hessmap.curvature.input_output import (
     jacobian_chunks,
     representations,
 )
-from hessmap.errors import UnsupportedNetwork, require
+from hessmap.linalg import centred_singular_values
 from hessmap.maps.functions.bottleneck import robust_rank_of
 from hessmap.maps.functions.enough_samples import distinct_samples, is_rank_of_samples
-from hessmap.measurement.matrices import EPS, Floats
-from hessmap.measurement.numerical_rank import RELATIVE_TOLERANCE
-from hessmap.measurement.singular_values import centred_singular_values
-from hessmap.measurement.top_eigenpairs import top_eigenpairs
-from hessmap.records import FunctionRank, FunctionRankCertificate, RankInterval, SchattenMeasurement
-from hessmap.records.functions import GRAM_ERROR, SideTruth
+from hessmap.measurement import EPS, RELATIVE_TOLERANCE, Floats, top_eigenpairs
+from hessmap.records import (
+    GRAM_ERROR,
+    FunctionRank,
+    FunctionRankCertificate,
+    RankInterval,
+    SchattenMeasurement,
+    SideTruth,
+)
 
 
 def function_rank(

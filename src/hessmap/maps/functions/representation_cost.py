@@ -10,13 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from hessmap.curvature.input_output import NetworkFunction, affine_layers, plain_layers
 from hessmap.errors import HessmapError, require
+from hessmap.functions import NetworkFunction, affine_layers, plain_layers
 from hessmap.maps.functions.function_rank import function_rank, input_jacobians
 from hessmap.measurement import numerical_rank
 from hessmap.records import CostBound, RankMeasurement, RepresentationCost
 from hessmap.theory import functions
-from hessmap.theory.functions.layers import as_layers, bounds_on_box
+from hessmap.theory.functions.networks import as_layers, bounds_on_box
 
 Floats = NDArray[np.float64]
 _PASSING = (nn.Identity, nn.Flatten, nn.Dropout)

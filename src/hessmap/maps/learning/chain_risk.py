@@ -8,9 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, func
 
-from hessmap.curvature import Problem
-from hessmap.curvature.graph_memory import bytes_per_sample
-from hessmap.curvature.nested_tensors import Inputs, take_rows
+from hessmap.problem import Inputs, Problem, bytes_per_sample, take_rows
 
 _AGREEMENT = {torch.float64: 1e-9, torch.float32: 1e-3}
 

@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf, isfinite, log
 
-from hessmap.measurement.chain_convergence import split_r_hat, trend
-from hessmap.measurement.matrices import Floats
-from hessmap.records import ChainSettings, LearningCheck
-from hessmap.records.learning import CheckOutcome, EstimateVerdict
+from hessmap.maps.learning.convergence import split_r_hat, trend
+from hessmap.measurement import Floats
+from hessmap.records import ChainSettings, CheckOutcome, EstimateVerdict, LearningCheck
 
 R_HAT = 1.02
 CHANGE = 0.05  # of the value, when a setting changes

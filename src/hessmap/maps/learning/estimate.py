@@ -8,14 +8,13 @@ from dataclasses import replace
 import numpy as np
 from scipy.special import stdtrit
 
-from hessmap.curvature import Problem
-from hessmap.curvature.problem import require_problem
 from hessmap.errors import checked_count, checked_number, checked_seed, require
 from hessmap.maps.learning.chain_risk import ChainRisk
 from hessmap.maps.learning.checks import Measured, chain_checks, default_inverse_temperature, setting_check, verdict
+from hessmap.maps.learning.convergence import block_means, split_r_hat
 from hessmap.maps.learning.langevin import Draws, Langevin, deadline_of
-from hessmap.measurement.chain_convergence import block_means, split_r_hat
-from hessmap.measurement.matrices import Floats
+from hessmap.measurement import Floats
+from hessmap.problem import Problem, require_problem
 from hessmap.progress import Progress, new_progress
 from hessmap.records import ChainSettings, LearningCheck, LearningCoefficientEstimate, provenance
 

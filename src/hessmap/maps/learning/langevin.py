@@ -13,7 +13,7 @@ from torch import Tensor
 
 from hessmap.errors import InvalidInput, sentence
 from hessmap.maps.learning.chain_risk import ChainRisk, largest_curvatures
-from hessmap.measurement.matrices import Floats
+from hessmap.measurement import Floats
 from hessmap.progress import Progress
 from hessmap.records import ChainSettings
 

@@ -11,7 +11,6 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from hessmap.curvature.losses import AnyLoss
 from hessmap.errors import (
     DataFileError,
     InvalidInput,
@@ -22,13 +21,14 @@ from hessmap.errors import (
     sentence,
     short_text,
 )
+from hessmap.losses import AnyLoss
 from hessmap.maps.track.pace import Pace
 from hessmap.maps.track.point import TrackSettings
 from hessmap.maps.track.stored_track import new_track, store_path, stored_track, track_name
 from hessmap.maps.track.subject import Subject
 from hessmap.maps.track.tracker import measure_and_store
-from hessmap.records.tracks import CurvatureTrack
-from hessmap.training.checkpoints import load_checkpoint
+from hessmap.records import CurvatureTrack
+from hessmap.training import load_checkpoint
 
 Location = str | os.PathLike[str]
 _WEIGHTS = ("model", "state_dict", "model_state_dict", "parameters")  # where training programs keep them

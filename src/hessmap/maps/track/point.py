@@ -9,12 +9,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from hessmap.curvature import Problem, functional_hessian, loss_hessian, outer_product_hessian
 from hessmap.errors import require, require_name
+from hessmap.hessians import functional_hessian, loss_hessian, outer_product_hessian
+from hessmap.linalg import frobenius_norm
 from hessmap.measurement import gradient_overlap, top_eigenpairs, trace_estimate
-from hessmap.measurement.array_norms import frobenius_norm
-from hessmap.records import PARTS, EigenpairsMeasurement, Part
-from hessmap.records.tracks import TrackPoint
+from hessmap.problem import Problem
+from hessmap.records import PARTS, EigenpairsMeasurement, Part, TrackPoint
 
 Quantity = Literal["eigenvalues", "gradient_overlap", "trace"]
 QUANTITIES: tuple[Quantity, ...] = get_args(Quantity)

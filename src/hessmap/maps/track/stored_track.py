@@ -8,25 +8,26 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from hessmap.curvature import Problem
 from hessmap.errors import InvalidInput, require, sentence
 from hessmap.maps.curvature_map.network import description
 from hessmap.maps.track.point import TrackSettings
 from hessmap.maps.track.subject import data_fingerprint
-from hessmap.records.encoding import encode
-from hessmap.records.store import (
+from hessmap.problem import Problem
+from hessmap.records import (
     DEFAULT_STORE,
+    CurvatureTrack,
     Store,
+    TrackPoint,
     add_point,
     add_track,
     drop_points,
     drop_track,
+    encode,
     free_name,
     load_track,
     require_free_track,
     set_times,
 )
-from hessmap.records.tracks import CurvatureTrack, TrackPoint
 
 _MUST_AGREE = ("network", "loss", "part", "num_parameters", "num_samples", "data_hash", "settings")
 

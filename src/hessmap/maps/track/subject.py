@@ -9,11 +9,11 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from hessmap.curvature import Problem
-from hessmap.curvature.losses import AnyLoss
 from hessmap.errors import require
+from hessmap.losses import AnyLoss
+from hessmap.problem import Problem
 from hessmap.records import data_hash
-from hessmap.training.modes import evaluation_mode
+from hessmap.training import evaluation_mode
 
 
 @dataclass(frozen=True)

@@ -11,16 +11,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from hessmap.curvature.evaluation import Forward
-from hessmap.curvature.losses import AnyLoss
 from hessmap.errors import checked_count, require
+from hessmap.losses import AnyLoss
 from hessmap.maps.track.callbacks import hugging_face_callback, lightning_callback
 from hessmap.maps.track.pace import Pace
 from hessmap.maps.track.point import QUANTITIES, Measured, Quantity, TrackSettings, measured_point
 from hessmap.maps.track.stored_track import StoredTrack, new_track, store_path, stored_track, track_name
 from hessmap.maps.track.subject import Subject, require_same_data
-from hessmap.records import Part
-from hessmap.records.tracks import CurvatureTrack, TrackPoint
+from hessmap.problem import Forward
+from hessmap.records import CurvatureTrack, Part, TrackPoint
 
 
 class Tracker:

@@ -9,9 +9,9 @@ from itertools import count
 from typing import Any, Literal, TypeVar
 
 from hessmap.errors import InvalidInput, require, sentence, short_text, unknown_name
-from hessmap.records import Provenance
 from hessmap.records.encoding import decode, encode
 from hessmap.records.maps import CurvatureMap
+from hessmap.records.provenance import Provenance
 from hessmap.records.store.file import StoreError, store_content
 from hessmap.records.store.map_options import MapOptions
 from hessmap.records.store.store import Store, typed

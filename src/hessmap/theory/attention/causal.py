@@ -76,7 +76,7 @@ def seen_score_dimension(sizes: HeadSizes) -> int:
 def outer_product_rank_bound(sizes: HeadSizes) -> int:
     """min((v-w) d + min(N n w, D + d w - 1), v d + s - 1), with s the ``seen_score_dimension``; s if V is frozen.
 
-    Assumptions: two or more tokens, which span the width d. Reference: proof in docs/conjectures.md.
+    Assumptions: two or more tokens, which span the width d. Reference: proof in research/docs/conjectures.md.
 
     >>> outer_product_rank_bound(HeadSizes(2, 2, 2, num_samples=1, num_tokens=2))    # two tokens of two outputs
     4

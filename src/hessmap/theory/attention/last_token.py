@@ -19,7 +19,7 @@ def seen_score_dimension(sizes: HeadSizes) -> int:
 def outer_product_rank(sizes: HeadSizes) -> int:
     """min((v-w) rV + min(N w, D + d w - 1), v rV + s - 1) with rV = min(N, d) and s the ``seen_score_dimension``.
 
-    Assumptions: two or more tokens, which span the width. Reference: docs/attention-residual.md, conjectured.
+    Assumptions: two or more tokens, which span the width. Reference: research/docs/attention-residual.md, conjectured.
 
     By hand for two samples of a head of width and key width 1, F = q k (x^2 + z^2) x v: one row of three weights.
 
@@ -42,7 +42,7 @@ def functional_rank(sizes: HeadSizes) -> int:
     sample's tokens, of dimension y); rho pairs the directions of K that no residual meets, of dimension d - N, with
     those of V (``_paired_keys``). With V frozen 2 key_width min(N, d) for any N. One matrix S: 2 min(tau, d^2).
 
-    Kind of truth: never above (proof in docs/conjectures.md); equality conjectured but where V is frozen.
+    Kind of truth: never above (proof in research/docs/conjectures.md); equality conjectured but where V is frozen.
 
     >>> functional_rank(HeadSizes(2, 1, 1, num_samples=2, num_tokens=2))
     6

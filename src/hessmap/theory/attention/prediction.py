@@ -9,8 +9,7 @@ from hessmap.networks import SelfAttention
 from hessmap.records import RankPrediction, RankValue
 from hessmap.theory.attention import heads as projected
 from hessmap.theory.attention import single_head
-from hessmap.theory.attention.head_claims import PROOF, head_claims, rank_bound
-from hessmap.theory.attention.heads import ProjectedHeads
+from hessmap.theory.attention.heads import PROOF, ProjectedHeads, head_claims, rank_bound
 from hessmap.theory.attention.single_head import HeadSizes
 from hessmap.theory.claims import Claims, Conjecture, claims_as_bounds, rank_prediction
 from hessmap.theory.conditions import checked_count
@@ -19,7 +18,7 @@ from hessmap.theory.losses_and_data.losses import effective_output_dim
 from hessmap.theory.prediction import RankQuestion, rank_rule
 
 _HEADS_BOUND = f"several heads: {PROOF}"
-_PRODUCTS = "V O in place of V, and its second derivative: proof in docs/conjectures.md"
+_PRODUCTS = "V O in place of V, and its second derivative: proof in research/docs/conjectures.md"
 _PARAMETERS = "parameters that the tokens and the loss can reach"
 _NO_OUTPUTS = "softmax of one output is constant"
 _HEADS = Conjecture("several heads of linear attention, not in print; study attention/ranks", 1_200)

@@ -82,8 +82,8 @@ def head_ranks(sizes: HeadSizes) -> HessianRanks:
 
     Assumptions: generic weights, tokens and residuals, a loss whose second derivative is positive definite.
 
-    Reference: docs/attention-residual.md, with proofs for many samples, for one sample and for n = 1 or n >= d with V
-    frozen; all else is conjectured from exact arithmetic, and an upper bound where it was found to fail.
+    Reference: research/docs/attention-residual.md, with proofs for many samples, for one sample and for n = 1 or n >= d
+    with V frozen; all else is conjectured from exact arithmetic, and an upper bound where it was found to fail.
 
     By hand for d = key_width = v = n = N = 1, F = q k v x^3: ranks 1, 3, 3.
 

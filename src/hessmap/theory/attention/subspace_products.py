@@ -38,7 +38,8 @@ def sum_of_products_dimension(first: int, second: int, arms: Sequence[Arm]) -> i
     Assumptions: for N <= 3 each of the two systems is of general position; how they depend on each other is all the
     same. For N >= 4 none.
 
-    Reference: Gabriel 1972 (D4); Schofield 1992 (general position of representations). docs/attention-residual.md.
+    Reference: Gabriel 1972 (D4); Schofield 1992 (general position of representations);
+    research/docs/attention-residual.md.
 
     By hand: two lines of the plane times themselves, 2; three planes of R^2 (x) R^1 fill it, 2.
 

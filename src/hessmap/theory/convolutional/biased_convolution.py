@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from hessmap.errors import require
 from hessmap.networks import Convolutional
-from hessmap.networks.convolutions import Convolutions
+from hessmap.networks.convolutional import Convolutions
 from hessmap.records import RankValue
 from hessmap.theory.claims import Conjecture
-from hessmap.theory.convolutional.balanced_degrees import balanced_degrees
-from hessmap.theory.convolutional.one_hidden_convolution import OneHiddenConvolution
+from hessmap.theory.convolutional.chains import balanced_degrees
+from hessmap.theory.convolutional.one_layer import OneHiddenConvolution
 from hessmap.theory.losses_and_data.data_facts import DataFacts
 
-_FUNCTIONAL = "the bias of a filter is one tap more, not in print, proof in docs/convolutional.md"
+_FUNCTIONAL = "the bias of a filter is one tap more, not in print, proof in research/docs/convolutional.md"
 _LOSS = Conjecture("modules cut at the point of the constants, not in print; study cnn/biased-convolution", 2_000)
 
 
@@ -46,7 +46,7 @@ def has_biased_ranks(net: OneHiddenConvolution) -> bool:
 def functional_rank(net: OneHiddenConvolution) -> int:
     """The functional Hessian has rank 2 m min(kt + 1, K d1): the bias of a filter is one tap more.
 
-    Kind of truth: a theorem, proof in docs/convolutional.md.
+    Kind of truth: a theorem, proof in research/docs/convolutional.md.
 
     By hand for three inputs, two taps, one filter, one output: no more than two moments.
 

@@ -19,8 +19,17 @@ import numpy as np
 
 from hessmap.errors import require
 from hessmap.theory.convolutional import one_layer
-from hessmap.theory.convolutional.balanced_degrees import sum_over_balanced
-from hessmap.theory.convolutional.chain_tables import NO_LIMIT, ChainTables, Integers, chain_tables, mirror
+from hessmap.theory.convolutional.chains import (
+    NO_LIMIT,
+    ChainTables,
+    FilterChain,
+    ImageChain,
+    Integers,
+    chain_tables,
+    mirror,
+    sum_over_balanced,
+)
+from hessmap.theory.convolutional.deep_bounds import gauge_forms, point_forms
 from hessmap.theory.convolutional.deep_law import (
     dimensions_from,
     dimensions_to,
@@ -28,10 +37,7 @@ from hessmap.theory.convolutional.deep_law import (
     outer_product_rank,
     product_dimensions,
 )
-from hessmap.theory.convolutional.filter_chains import FilterChain
-from hessmap.theory.convolutional.image_chains import ImageChain
 from hessmap.theory.convolutional.layer_kernels import layer_kernel_dimensions
-from hessmap.theory.convolutional.shared_forms import gauge_forms, point_forms
 
 
 def functional_upper_bound(chain: FilterChain | ImageChain) -> int:

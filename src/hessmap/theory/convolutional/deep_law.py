@@ -15,11 +15,8 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from hessmap.theory.convolutional.chain_tables import NO_LIMIT, ChainTables, Integers, chain_tables
-from hessmap.theory.convolutional.filter_chains import FilterChain
-from hessmap.theory.convolutional.image_chains import ImageChain
-from hessmap.theory.convolutional.one_hidden_convolution import OneHiddenConvolution
-from hessmap.theory.convolutional.one_layer import outer_product_ranks
+from hessmap.theory.convolutional.chains import NO_LIMIT, ChainTables, FilterChain, ImageChain, Integers, chain_tables
+from hessmap.theory.convolutional.one_layer import OneHiddenConvolution, outer_product_ranks
 
 
 def has_law(chain: FilterChain | ImageChain) -> bool:

@@ -5,7 +5,7 @@ b. A is what leads from b to w and B what leads from u to a, matrices of polynom
 coefficients. A change D of the layer is not seen if A D B = 0 (no output changes) and if Z(A' D B) = Z(A D B') = 0
 for all changes A' and B', Z the residual seen between u and w (no gradient changes). What follows counts such D from
 below; so all weights, residuals and inputs have at least as many, because the dimension of a kernel only grows in
-limits. Proof: docs/convolutional.md.
+limits. Proof: research/docs/convolutional.md.
 """
 
 from __future__ import annotations
@@ -16,8 +16,7 @@ from functools import lru_cache
 from itertools import product
 from math import prod
 
-from hessmap.theory.convolutional.balanced_degrees import balanced_degrees
-from hessmap.theory.convolutional.filter_chains import FilterChain
+from hessmap.theory.convolutional.chains import FilterChain, balanced_degrees
 
 Degrees = dict[int, int]
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from hessmap.theory.convolutional.filter_chains import FilterChain
-from hessmap.theory.convolutional.one_hidden_convolution import OneHiddenConvolution
-from hessmap.theory.convolutional.one_layer import outer_product_rank
+from hessmap.theory.convolutional.chains import FilterChain
+from hessmap.theory.convolutional.one_layer import OneHiddenConvolution, outer_product_rank
 
 
 def proved_outer_product_rank(chain: FilterChain) -> int | None:
@@ -23,7 +22,7 @@ def proved_outer_product_rank(chain: FilterChain) -> int | None:
     matrices of rational functions. G has no pole where A has full column rank, none where B has full row rank, and for
     generic weights these two finite sets of exceptions do not meet; at infinity it is bounded, because the last taps of
     A multiply to a matrix of full column rank and dA has no higher degree. So G is constant, one of m_v^2 matrices; and
-    A G and G B are tangents for each of them (the gauge). docs/convolutional.md has every step.
+    A G and G B are tangents for each of them (the gauge). research/docs/convolutional.md has every step.
 
     Reference: none in print. It proves the law of ``deep_law`` for these networks.
 

@@ -5,24 +5,22 @@ from __future__ import annotations
 from dataclasses import replace
 
 from hessmap.networks import Convolutional, ImageConvolutional
-from hessmap.networks.convolutions import Convolutions
+from hessmap.networks.convolutional import Convolutions
 from hessmap.records import RankPrediction, RankValue
 from hessmap.theory.claims import Claims, Conjecture, claims_as_bounds, rank_prediction
 from hessmap.theory.convolutional import deep_bounds, deep_columns, deep_law, one_layer
 from hessmap.theory.convolutional.biased_convolution import one_biased_claims
-from hessmap.theory.convolutional.channel_mixing import channel_mixing_upper_bound
+from hessmap.theory.convolutional.chains import FilterChain, ImageChain, channel_mixing_upper_bound, convolutional_chain
 from hessmap.theory.convolutional.deep_bounds import loss_column_upper_bounds
-from hessmap.theory.convolutional.filter_chains import FilterChain, convolutional_chain
-from hessmap.theory.convolutional.image_chains import ImageChain
 from hessmap.theory.convolutional.layer_kernels import loss_kernel_upper_bound
 from hessmap.theory.convolutional.narrowest_vertices import proved_outer_product_rank
-from hessmap.theory.convolutional.one_hidden_convolution import OneHiddenConvolution
-from hessmap.theory.convolutional.patch_bounds import NO_OUTPUTS, claims_with_bias, non_linear_claims
+from hessmap.theory.convolutional.one_layer import NO_OUTPUTS, OneHiddenConvolution, claims_with_bias, non_linear_claims
 from hessmap.theory.losses_and_data.data_facts import DataFacts, data_facts
 from hessmap.theory.prediction import RankQuestion, rank_rule
 
 _PAPER = "Singh, Hofmann & Schoelkopf 2023"
-_PROOF = "proof in docs/convolutional.md"
+_PAGE = "research/docs/convolutional.md"
+_PROOF = f"proof in {_PAGE}"
 _CORRECTED = "corrected (input 9, kernel 8, filters 3, outputs 5: 44, not 45)"
 _OUTER = f"{_PAPER}, Theorem 7, there a bound; {_CORRECTED}, {_PROOF}"
 _FUNCTIONAL = f"{_PAPER}, Theorem 8, an equality, with the residual rank for the outputs, {_PROOF}"
@@ -32,7 +30,7 @@ _GENERIC = "the rank for data in general position"
 _DEEP_OUTER = f"{_PAPER}, Theorem 5, with channels times positions and the input rank"
 _DEEP_FUNCTIONAL = f"{_PAPER}, Theorem 6, sharpened: no layer has a block of its own"
 _DEEP_LOSS = f"{_PAPER}, Section 6, sharpened by the dense formula and the shared gradient"
-_LOSS_COLUMNS = "what outputs and other layers feel of each layer, proof in docs/convolutional.md"
+_LOSS_COLUMNS = f"what outputs and other layers feel of each layer, {_PROOF}"
 _COROLLARY = f"{_PAPER}, Corollary 12"
 _CHAIN = "products of polynomial matrices, not in print; study cnn/deep-law"
 _NARROWEST = f"cut at the vertices of least width, not in print, {_PROOF}"
@@ -44,7 +42,7 @@ _ADDED_KERNELS = Conjecture(f"{_KERNELS}; study cnn/layer-kernels", 2_100)
 _IMAGES = "products of polynomial matrices in two variables, not in print; study cnn/images"
 _MIXING = "mixing the channels of a hidden layer changes no output"
 _UNITWISE = f"{_PAPER}, Theorem 8, filter by filter: what its taps and its outputs can tell of each other"
-_CONSTANTS = "the outputs, for the last bias, and the rank without bias on centred inputs (docs/convolutional.md)"
+_CONSTANTS = f"the outputs, for the last bias, and the rank without bias on centred inputs ({_PAGE})"
 _NUM_IMAGES = 1_200
 
 

@@ -28,8 +28,8 @@ def loss_upper_bound(
     l <= b, and (D_{l-1} + [l in S] - m - [S meets b+1..l])(D_l - m - [S meets b+1..l-1]) for l > b; the first layer
     also the weights that no input reaches, the last those that the loss cannot see.
 
-    Kind of truth: theorem, proof in docs/conjectures.md. That generic weights with a generic residual have no other
-    kernel is a theorem without bias, a conjecture with.
+    Kind of truth: theorem, proof in research/docs/conjectures.md. That generic weights with a generic residual have no
+    other kernel is a theorem without bias, a conjecture with.
 
     By hand for 3-3-3 with S = {1} and r = 2: m = 2 at b = 0. Layer 1 has 3 weights that no input reaches and
     (2 + 1 - 2 - 1)(3 - 2) = 0 more directions, layer 2 has (3 - 2 - 1)(3 - 2 - 1) = 0: of 21 parameters 18 are left.

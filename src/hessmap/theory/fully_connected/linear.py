@@ -12,7 +12,7 @@ maximal rank) is not enough: widths 2-3-2-3-2 with W1 = [[1,0],[0,1],[0,0]], W2 
 W3 = [[1,0],[0,0],[0,1]], W4 = [[1,0,0],[0,1,0]] meet A1, and the outer-product Hessian has rank 3, not 4.
 
 The rank of the outer-product Hessian is proved in the paper. The equalities for the functional and the loss Hessian are
-the generic case of ``deficient_products``, proved in docs/conjectures.md; they also held for every random
+the generic case of ``deficient_products``, proved in research/docs/conjectures.md; they also held for every random
 architecture tried in exact arithmetic.
 """
 

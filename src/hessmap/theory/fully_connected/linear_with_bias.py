@@ -11,8 +11,8 @@ the LAST hidden layer of width m, M = M_1 + .. + M_{L-1}, and M_{>b} the sum of 
 the rank of Omega_c alone.
 
 Assumptions shared by every function here: generic weights, biases and residual (its scale included). That of the
-outer-product Hessian is a theorem (docs/conjectures.md); the others are conjectures but for omega = 0, and held on
-every random architecture tried in exact arithmetic (study fcn/conjectures).
+outer-product Hessian is a theorem (research/docs/conjectures.md); the others are conjectures but for omega = 0, and
+held on every random architecture tried in exact arithmetic (study fcn/conjectures).
 """
 
 from __future__ import annotations

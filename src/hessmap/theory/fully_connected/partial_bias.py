@@ -15,8 +15,8 @@ layer: S may be read with layer 1 in it and r as rc. And the functional Hessian 
 [Omega, omega] alone: t outputs, and t - 1 inputs beside the constant one.
 
 Kind of truth: ``outer_product_rank`` is a theorem; ``functional_rank`` and ``loss_rank`` are conjectures that no random
-network broke (docs/conjectures.md counts them), with the theorems of ``bias_bounds`` as upper bounds. With S empty or
-all layers they agree with ``linear`` and ``linear_with_bias``.
+network broke (research/docs/conjectures.md counts them), with the theorems of ``bias_bounds`` as upper bounds. With S
+empty or all layers they agree with ``linear`` and ``linear_with_bias``.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from hessmap.theory.losses_and_data.data_facts import DataFacts, data_facts
 from hessmap.theory.prediction import RankQuestion, rank_rule
 
 _PAPER = "Singh, Bachmann & Hofmann 2021"
-_PROOF = "proof in docs/conjectures.md"
+_PROOF = "proof in research/docs/conjectures.md"
 _REFERENCES = (
     f"{_PAPER}, Corollary 4, for products of weights of maximal rank (A1 alone fails: 2-3-2-3-2)",
     f"{_PAPER}, Corollary 6, an equality, {_PROOF}",

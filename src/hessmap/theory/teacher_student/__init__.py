@@ -1,15 +1,15 @@
 """Teacher and student on Gaussian inputs: population losses and Hessians, their spectra and ranks."""
 
-from hessmap.theory.teacher_student import closed_forms
+from hessmap.theory.teacher_student import two_layers as closed_forms
 from hessmap.theory.teacher_student.functions import ActivationFunction
-from hessmap.theory.teacher_student.linear_law import (
+from hessmap.theory.teacher_student.network import TeacherStudent
+from hessmap.theory.teacher_student.spectral_law import (
     LinearSpectrumLaw,
+    MarchenkoPastur,
     OneTeacherLaw,
     exact_moments,
     linear_eigenvalues,
 )
-from hessmap.theory.teacher_student.marchenko_pastur import MarchenkoPastur
-from hessmap.theory.teacher_student.network import TeacherStudent
 from hessmap.theory.teacher_student.weights import Weights
 
 __all__ = [

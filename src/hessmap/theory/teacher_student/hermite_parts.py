@@ -17,7 +17,7 @@ import numpy as np
 
 from hessmap.errors import require
 from hessmap.theory.teacher_student.gaussian_moments import GaussianMoments
-from hessmap.theory.teacher_student.residual import units_of
+from hessmap.theory.teacher_student.two_layers import units_of
 from hessmap.theory.teacher_student.weights import Array, Weights
 
 

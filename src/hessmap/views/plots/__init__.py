@@ -20,8 +20,8 @@ from hessmap.records import (
     NetworkCurvature,
     Spectrum,
     WholeCurvature,
+    register_pictures,
 )
-from hessmap.records.pictures import register_pictures
 from hessmap.views.plots.certificate import gauge_figure
 from hessmap.views.plots.functions import class_regions_figure, representations_figure
 from hessmap.views.plots.layers import comparison_figure, layers_figure, network_layers_figure

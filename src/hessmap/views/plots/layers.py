@@ -11,8 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
 from hessmap.errors import require
-from hessmap.records.map_comparison import Change, LayerChange, MapComparison
-from hessmap.records.maps import CurvatureMap, LayerCurvature, NetworkCurvature
+from hessmap.records import Change, CurvatureMap, LayerChange, LayerCurvature, MapComparison, NetworkCurvature
 from hessmap.views.plots.style import BAR_COLOURS, INK, dress, literal, new_figure
 
 _MANY = 24  # bars that are read at a glance

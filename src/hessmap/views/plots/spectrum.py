@@ -13,8 +13,16 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import FixedLocator, LogLocator, NullLocator
 from numpy.typing import NDArray
 
-from hessmap.records import DensityCurve, DensityEstimate, Spectrum
-from hessmap.records.maps import HESSIAN_SYMBOLS, CurvatureMap, NetworkCurvature, PartCurvature, whole_of
+from hessmap.records import (
+    HESSIAN_SYMBOLS,
+    CurvatureMap,
+    DensityCurve,
+    DensityEstimate,
+    NetworkCurvature,
+    PartCurvature,
+    Spectrum,
+    whole_of,
+)
 from hessmap.views.plots.style import FAINT, HESSIAN_COLOURS, INK, SHADE, dress, legend_below, literal, new_figure
 
 # Zeros of a float64 eigensolver lie near 1e-16 of the norm; what is below this floor is not drawn.
@@ -126,8 +134,8 @@ class DrawnDensity:
 
 
 def density_figure(estimate: DensityEstimate | DensityCurve, known: Floats | None = None) -> Figure:
-    """The density of the eigenvalues over a symmetric logarithmic axis, with its confidence band over the probes;
-    ``known`` are eigenvalues that are marked below it."""
+    """The density of the eigenvalues over a symmetric logarithmic axis (linear where all are within a decade), with its
+    confidence band over the probes; ``known`` are eigenvalues that are marked below it."""
     figure = new_figure(width=5.4, height=3.7)
     axes = figure.subplots()
     colour = HESSIAN_COLOURS["outer_product"]
@@ -147,9 +155,14 @@ def density_figure(estimate: DensityEstimate | DensityCurve, known: Floats | Non
             *(known, heights, "|"), color=INK, markersize=9, transform=axes.get_xaxis_transform(), clip_on=False,
             label=label,
         )  # fmt: skip
-    if drawn.edge > 0:
-        _set_symmetric_axis(axes, drawn)
-    axes.set_xlabel("eigenvalue (symmetric logarithmic scale)", fontsize=9, color=INK)
+    ticks = _symmetric_ticks(drawn) if drawn.edge > 0 else []
+    is_symmetric = sum(drawn.grid.min() <= tick <= drawn.grid.max() for tick in ticks) > 1
+    if is_symmetric:
+        axes.set_xscale("symlog", linthresh=drawn.edge)
+        axes.set_xlim(float(drawn.grid.min()), float(drawn.grid.max()))
+        axes.xaxis.set_major_locator(FixedLocator(ticks))
+        axes.xaxis.set_minor_locator(NullLocator())
+    axes.set_xlabel("eigenvalue (symmetric logarithmic scale)" if is_symmetric else "eigenvalue", fontsize=9, color=INK)
     axes.set_ylabel(drawn.label, fontsize=9, color=INK)
     dress(axes, f"density of {estimate.size:,} eigenvalues, {drawn.smoothing}")
     if estimate.num_probes:
@@ -157,10 +170,8 @@ def density_figure(estimate: DensityEstimate | DensityCurve, known: Floats | Non
     return figure
 
 
-def _set_symmetric_axis(axes: Axes, drawn: DrawnDensity) -> None:
+def _symmetric_ticks(drawn: DrawnDensity) -> list[float]:
     """Zero, and on both sides as many powers of ten as are read at a glance."""
-    axes.set_xscale("symlog", linthresh=drawn.edge)
-    axes.set_xlim(float(drawn.grid.min()), float(drawn.grid.max()))
     sides = {-1: -float(drawn.grid.min()), 1: float(drawn.grid.max())}
     last = ceil(log10(drawn.edge))
     powers = {sign: np.arange(floor(log10(side)), last - 1, -1) for sign, side in sides.items() if side > drawn.edge}
@@ -168,8 +179,7 @@ def _set_symmetric_axis(axes: Axes, drawn: DrawnDensity) -> None:
     ticks = {0.0}
     for sign, exponents in powers.items():
         ticks.update(sign * 10.0 ** exponents[::every].astype(float))
-    axes.xaxis.set_major_locator(FixedLocator(sorted(ticks)))
-    axes.xaxis.set_minor_locator(NullLocator())
+    return sorted(ticks)
 
 
 def _draw_network(axes: Axes, network: NetworkCurvature, title: str) -> None:

@@ -14,8 +14,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from hessmap.errors import require
-from hessmap.records.maps import HESSIAN_SYMBOLS
-from hessmap.records.tracks import CurvatureTrack
+from hessmap.records import HESSIAN_SYMBOLS, CurvatureTrack
 from hessmap.views.plots.style import (
     FAINT,
     HESSIAN_COLOURS,

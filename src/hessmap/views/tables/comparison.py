@@ -6,7 +6,7 @@ from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from hessmap.records.map_comparison import Change, MapComparison, MapIdentity
+from hessmap.records import Change, MapComparison, MapIdentity
 from hessmap.views.tables.contents import HESSIAN_NAMES, FittingTable, Table, moment, number
 from hessmap.views.tables.map import FACTORS_LEGEND, verdicts_view
 

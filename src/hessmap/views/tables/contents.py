@@ -11,7 +11,7 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from hessmap.records.maps import HESSIAN_SYMBOLS
+from hessmap.records import HESSIAN_SYMBOLS
 
 _GAP = 2  # between two columns
 _LONG = 18  # longer cells of words may go on in the next line

@@ -8,7 +8,7 @@ from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from hessmap.records.datasets import DataSetStatus
+from hessmap.records import DataSetStatus
 from hessmap.views.tables.contents import new_table
 
 

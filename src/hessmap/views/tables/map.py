@@ -10,15 +10,15 @@ from rich.padding import Padding
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from hessmap.records.maps import (
+from hessmap.records import (
     CurvatureMap,
     FactorCurvature,
     LayerCurvature,
+    MapSummary,
     NetworkCurvature,
     PartCurvature,
     whole_of,
 )
-from hessmap.records.store import MapSummary
 from hessmap.views.tables.contents import HESSIAN_NAMES, FittingTable, Table, moment, number, ratio
 
 LAYERS_LEGEND = "rank, top eigenvalue and trace of each layer's own block of H_L; share of the trace of H_o"

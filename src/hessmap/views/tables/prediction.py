@@ -8,8 +8,7 @@ from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from hessmap.records import PARTS, Part, RankPrediction, RankValue
-from hessmap.records.maps import HESSIAN_SYMBOLS
+from hessmap.records import HESSIAN_SYMBOLS, PARTS, Part, RankPrediction, RankValue
 from hessmap.views.tables.contents import HESSIAN_NAMES, FittingTable, Table
 
 _IN_THE_TITLE = {"widths", "bias", "activation", "loss"}

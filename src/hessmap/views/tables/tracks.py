@@ -10,8 +10,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from hessmap.maps.comparison import track_verdicts
-from hessmap.records.store import TrackSummary
-from hessmap.records.tracks import CurvatureTrack, TrackPoint
+from hessmap.records import CurvatureTrack, TrackPoint, TrackSummary
 from hessmap.views.tables.contents import FittingTable, Table, moment, number
 from hessmap.views.tables.map import verdicts_view
 

@@ -9,7 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hessmap.records import Part
-from hessmap_research.studies import Answer, Case, Check, Claim, Lines, Row, Series, Study, View, claim_id, grid
+from hessmap_research.runner.claims import Answer, Check, Claim, claim_id
+from hessmap_research.runner.row import Row
+from hessmap_research.runner.study import Case, Study, grid
+from hessmap_research.runner.view import Lines, Series, View
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -38,8 +41,9 @@ def measure(case: Case) -> dict[str, Any]:
     """Norms of the blocks, and how far they are from autograd's."""
     import torch
 
-    from hessmap.curvature import Problem, functional_hessian, outer_product_hessian
+    from hessmap.hessians.operators import functional_hessian, outer_product_hessian
     from hessmap.networks import SelfAttention
+    from hessmap.problem.problem import Problem
     from hessmap_research.formulas.softmax_blocks import softmax_attention_blocks, whole_matrix
 
     tokens, targets = _drawn(case)

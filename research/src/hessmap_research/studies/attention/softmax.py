@@ -6,7 +6,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from hessmap.records import PARTS
-from hessmap_research.studies import Answer, Case, Claim, Column, Lines, Row, Series, Study, View, grid
+from hessmap_research.runner.claims import Answer, Claim
+from hessmap_research.runner.row import Row
+from hessmap_research.runner.study import Case, Study, grid
+from hessmap_research.runner.view import Column, Lines, Series, View
 from hessmap_research.studies.hessian_ranks import NAMES
 
 _TEMPERATURES = (0.1, 0.5, 1.0, 2.0, 10.0, 100.0, 1000.0)
@@ -17,9 +20,10 @@ def measure(case: Case) -> dict[str, Any]:
     """Measured ranks with softmax, the formula without, and the smallest eigenvalue that counts of each."""
     import torch
 
-    from hessmap.curvature import Problem, functional_hessian, loss_hessian, outer_product_hessian
+    from hessmap.hessians.operators import functional_hessian, loss_hessian, outer_product_hessian
     from hessmap.measurement import numerical_rank
     from hessmap.networks import SelfAttention
+    from hessmap.problem.problem import Problem
     from hessmap.theory import predict_ranks
 
     generator = torch.Generator().manual_seed(case["seed"])
@@ -75,7 +79,7 @@ def _smallest(rows: Sequence[Row], like: Row, temperature: float) -> float:
 STUDY = Study(
     name="attention/softmax",
     question="What does softmax change in the ranks of self-attention, over its temperature?",
-    reference="docs/attention-residual.md; not in print",
+    reference="research/docs/attention-residual.md; not in print",
     cases=grid(sizes=_SIZES, temperature=_TEMPERATURES, seed=range(3)),
     measure=measure,
     claims=claims,

@@ -8,7 +8,10 @@ from math import log
 from typing import TYPE_CHECKING, Any
 
 from hessmap.records import Part
-from hessmap_research.studies import Answer, Case, Claim, Lines, Row, Series, Study, View, grid
+from hessmap_research.runner.claims import Answer, Claim
+from hessmap_research.runner.row import Row
+from hessmap_research.runner.study import Case, Study, grid
+from hessmap_research.runner.view import Lines, Series, View
 from hessmap_research.studies.attention.blocks import BLOCK_NAMES
 
 if TYPE_CHECKING:
@@ -27,7 +30,8 @@ def measure(case: Case) -> dict[str, Any]:
     """Norms of the blocks of the first attention layer, its tokens multiplied by the scale."""
     import torch
 
-    from hessmap.curvature import Problem, functional_hessian, outer_product_hessian
+    from hessmap.hessians.operators import functional_hessian, outer_product_hessian
+    from hessmap.problem.problem import Problem
 
     model, risk, sequences = _trained(case["layer_norm"], case["seed"])
     model.scale = case["scale"]

@@ -10,7 +10,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from hessmap_research.studies import Case, Cloud, Column, Row
+from hessmap_research.runner.row import Row
+from hessmap_research.runner.study import Case
+from hessmap_research.runner.view import Cloud, Column
 
 RECIPE_VERSION = 3
 _FIELDS = (

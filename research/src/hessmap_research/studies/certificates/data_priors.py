@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from hessmap_research.studies import Answer, Case, Claim, Column, Lines, Mark, Row, Series, Study, View, claim_id
+from hessmap_research.runner.claims import Answer, Claim, claim_id
+from hessmap_research.runner.row import Row
+from hessmap_research.runner.study import Case, Study
+from hessmap_research.runner.view import Column, Lines, Mark, Series, View
 from hessmap_research.studies.certificates.certificate_record import BOUND
 from hessmap_research.studies.certificates.prior_cases import CHOICES, SOME_IMAGES, Choice, cases
 

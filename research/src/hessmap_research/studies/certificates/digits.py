@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import partial
 
-from hessmap_research.studies import Answer, Claim, Row, Study, View, grid
+from hessmap_research.runner.claims import Answer, Claim
+from hessmap_research.runner.row import Row
+from hessmap_research.runner.study import Study, grid
+from hessmap_research.runner.view import View
 from hessmap_research.studies.certificates.certificate_record import (
     BASES,
     BOUND,

@@ -6,7 +6,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from hessmap_research.studies import Answer, Case, Claim, Row, Study, View, grid
+from hessmap_research.runner.claims import Answer, Claim
+from hessmap_research.runner.row import Row
+from hessmap_research.runner.study import Case, Study, grid
+from hessmap_research.runner.view import View
 from hessmap_research.studies.certificates.certificate_record import (
     BOUND,
     BOUND_AND_TEST_ERROR,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal, NamedTuple
 
-from hessmap_research.studies import Case, grid
+from hessmap_research.runner.study import Case, grid
 
 FRACTIONS = (0.0, 0.1, 0.25, 0.5, 0.7, 0.9)
 # Posteriors by name: the basis of a fit and what it lowers; "prior" is no posterior but the prior itself, without

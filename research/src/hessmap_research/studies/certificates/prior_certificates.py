@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hessmap_research.runner.model_cache import models_folder
-from hessmap_research.studies import Case
+from hessmap_research.runner.study import Case
 from hessmap_research.studies.certificates.prior_cases import FITS
 from hessmap_research.studies.certificates.prior_networks import (
     Recipe,

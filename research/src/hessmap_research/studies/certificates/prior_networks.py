@@ -50,7 +50,7 @@ class SmallConvolutional:
         import torch
         from torch import nn
 
-        from hessmap.networks.initialisation import initialise
+        from hessmap.networks.build import initialise
 
         size, (before, height, width) = len(self.channels), self.shape
         parts: list[nn.Module] = [nn.Unflatten(1, self.shape)]

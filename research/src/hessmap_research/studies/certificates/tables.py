@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from operator import lt
 
-from hessmap_research.studies import Answer, Case, Claim, Column, Row, Study, View, grid
+from hessmap_research.runner.claims import Answer, Claim
+from hessmap_research.runner.row import Row
+from hessmap_research.runner.study import Case, Study, grid
+from hessmap_research.runner.view import Column, View
 from hessmap_research.studies.certificates.certificate_record import (
     BASES,
     BOUND,

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from hessmap_research.studies import INDEX, Answer, Case, Claim, Column, Lines, Row, Series, Study, View, grid
+from hessmap_research.runner.claims import Answer, Claim
+from hessmap_research.runner.row import Row
+from hessmap_research.runner.study import Case, Study, grid
+from hessmap_research.runner.view import INDEX, Column, Lines, Series, View
 from hessmap_research.studies.certificates.certificate_record import stored_certificate
 
 _BASES = ("approximate", "iterative", "iterative_weights", "iterative_activity")
@@ -16,8 +19,8 @@ def measure(case: Case) -> dict[str, Any]:
     import numpy as np
     from scipy.stats import spearmanr
 
-    from hessmap.curvature import Problem
-    from hessmap.curvature.layers import kronecker_approximation
+    from hessmap.layers import kronecker_approximation
+    from hessmap.problem.problem import Problem
     from hessmap_research.studies.certificates.task import task
 
     log_deviations = stored_certificate(case)["log_deviations"].double().numpy()

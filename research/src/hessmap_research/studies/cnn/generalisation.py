@@ -13,7 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hessmap_research.studies import Answer, Case, Check, Claim, Cloud, Column, Row, Study, View, claim_id
+from hessmap_research.runner.claims import Answer, Check, Claim, claim_id
+from hessmap_research.runner.row import Row
+from hessmap_research.runner.study import Case, Study
+from hessmap_research.runner.view import Cloud, Column, View
 from hessmap_research.studies.cnn.correlations import Interval, compared_correlations, reliability
 from hessmap_research.studies.hessian_ranks import data_ranks
 
@@ -54,8 +57,9 @@ def cases(data: str) -> tuple[Case, ...]:
 
 
 def measure(case: Case) -> dict[str, Any]:
-    from hessmap.curvature import Problem, loss_hessian
+    from hessmap.hessians.operators import loss_hessian
     from hessmap.measurement import numerical_rank
+    from hessmap.problem.problem import Problem
     from hessmap.theory import predict_ranks
     from hessmap_research.studies.trained_networks import trained_network
 

@@ -10,20 +10,10 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from hessmap.records import PARTS, Part
-from hessmap_research.studies import (
-    Answer,
-    Case,
-    Check,
-    Claim,
-    Column,
-    Lines,
-    Reading,
-    Row,
-    Series,
-    Study,
-    View,
-    claim_id,
-)
+from hessmap_research.runner.claims import Answer, Check, Claim, claim_id
+from hessmap_research.runner.row import Row
+from hessmap_research.runner.study import Case, Study
+from hessmap_research.runner.view import Column, Lines, Reading, Series, View
 from hessmap_research.studies.cnn.small_lenet import SmallLeNet, ToeplitzChain, toeplitz_chain
 from hessmap_research.studies.hessian_ranks import (
     NAMES,
@@ -34,7 +24,7 @@ from hessmap_research.studies.hessian_ranks import (
 )
 
 if TYPE_CHECKING:
-    from hessmap.curvature import Problem
+    from hessmap.problem.problem import Problem
     from hessmap.records import RankValue
 
 DATA = ("digits", "mnist", "fashion_mnist", "cifar10")
@@ -57,8 +47,8 @@ def cases(data: str) -> tuple[Case, ...]:
 
 
 def measure(case: Case) -> dict[str, Any]:
-    from hessmap.curvature import Problem
     from hessmap.datasets import by_name
+    from hessmap.problem.problem import Problem
     from hessmap.theory.losses_and_data.losses import outer_product_sample_upper_bound
 
     side, classes = case["side"], range(_CLASSES)
@@ -124,7 +114,7 @@ def _upper_bounds(chain: ToeplitzChain, input_rank: int) -> dict[Part, RankValue
 def _bounds_of_any(network: SmallLeNet, layer_parameters: Sequence[int]) -> dict[Part, RankValue]:
     """All parameters; under ReLU less one direction of H_o for each filter and hidden unit, which can be rescaled."""
     from hessmap.theory.claims import strongest_claim
-    from hessmap.theory.convolutional.patch_bounds import non_linear_claims
+    from hessmap.theory.convolutional.one_layer import non_linear_claims
 
     claims = non_linear_claims(network.activation, layer_parameters, network.num_filters, None)
     return {part: strongest_claim(found) for part, found in zip(PARTS, claims, strict=True)}

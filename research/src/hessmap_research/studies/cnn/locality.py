@@ -9,7 +9,10 @@ from typing import Any
 from hessmap.networks import LocallyConnected
 from hessmap.records import PARTS
 from hessmap_research.formulas import printed_convolutional as printed
-from hessmap_research.studies import Answer, Case, Claim, Lines, Row, Series, Study, View, claim_id
+from hessmap_research.runner.claims import Answer, Claim, claim_id
+from hessmap_research.runner.row import Row
+from hessmap_research.runner.study import Case, Study
+from hessmap_research.runner.view import Lines, Series, View
 from hessmap_research.studies.cnn import ranks
 from hessmap_research.studies.hessian_ranks import NAMES, RANK_CHECKS, SYMBOLS, decidability_claims
 

@@ -11,7 +11,10 @@ from hessmap.errors import require
 from hessmap.networks import Convolutional
 from hessmap.records import PARTS
 from hessmap.theory import effective_output_dim, predict_ranks
-from hessmap_research.studies import Answer, Case, Claim, Lines, Row, Series, Slope, Study, View, claim_id
+from hessmap_research.runner.claims import Answer, Claim, claim_id
+from hessmap_research.runner.row import Row
+from hessmap_research.runner.study import Case, Study
+from hessmap_research.runner.view import Lines, Series, Slope, View
 from hessmap_research.studies.cnn import ranks
 from hessmap_research.studies.hessian_ranks import NAMES, RANK_CHECKS, curves_of, decidability_claims
 

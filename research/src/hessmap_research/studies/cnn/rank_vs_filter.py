@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import product
 
-from hessmap_research.studies import Answer, Case, Claim, Row, Study, View
+from hessmap_research.runner.claims import Answer, Claim
+from hessmap_research.runner.row import Row
+from hessmap_research.runner.study import Case, Study
+from hessmap_research.runner.view import View
 from hessmap_research.studies.cnn import ranks
 from hessmap_research.studies.hessian_ranks import RANK_CHECKS, decidability_claims
 
@@ -82,7 +85,16 @@ STUDY = Study(
     checks=RANK_CHECKS,
     claims=claims,
     seconds=ranks.seconds,
-    view=View(tuple(ranks.sweep_figures("filter_size", "filter size", ranks.SERIES, facet="filters")), ranks.COLUMNS),
+    view=View(
+        tuple(
+            figure
+            for filters in (2, 9)
+            for figure in ranks.sweep_figures(
+                "filter_size", "filter size", ranks.SERIES, {"filters": filters}, f", {filters} filters"
+            )
+        ),
+        ranks.COLUMNS,
+    ),
     answered=Answer(
         "It depends on the activation: linear networks follow the formulas exactly; under ReLU H_f does, H_o is"
         " above in 378 of 378 cases and H_L in 270.",

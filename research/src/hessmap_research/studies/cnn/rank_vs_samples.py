@@ -8,20 +8,10 @@ from itertools import pairwise, product
 from typing import Any
 
 from hessmap.records import PARTS
-from hessmap_research.studies import (
-    Answer,
-    Case,
-    Check,
-    Claim,
-    Column,
-    Lines,
-    Mark,
-    Reading,
-    Row,
-    Study,
-    View,
-    claim_id,
-)
+from hessmap_research.runner.claims import Answer, Check, Claim, claim_id
+from hessmap_research.runner.row import Row
+from hessmap_research.runner.study import Case, Study
+from hessmap_research.runner.view import Column, Lines, Mark, Reading, View
 from hessmap_research.studies.cnn import ranks
 from hessmap_research.studies.hessian_ranks import NAMES, RANK_CHECKS, RANKS, curves_of, decidability_claims
 

@@ -19,17 +19,20 @@ from hessmap.errors import UnsupportedNetwork, sentence
 from hessmap.networks import Convolutional, FullyConnected, LocallyConnected
 from hessmap.records import PARTS
 from hessmap.theory import HessianRanks, effective_output_dim, linear_hessian_ranks
+from hessmap.theory import locally_connected as local
 from hessmap.theory.convolutional import deep_bounds
-from hessmap.theory.convolutional.one_hidden_convolution import OneHiddenConvolution
-from hessmap.theory.locally_connected import one_layer as local
+from hessmap.theory.convolutional.one_layer import OneHiddenConvolution
 from hessmap_research.formulas import printed_convolutional as printed
-from hessmap_research.studies import Case, Claim, Column, Lines, Reading, Row, Series
+from hessmap_research.runner.claims import Claim
+from hessmap_research.runner.row import Row
+from hessmap_research.runner.study import Case
+from hessmap_research.runner.view import Column, Lines, Reading, Series
 from hessmap_research.studies.hessian_ranks import NAMES, SYMBOLS, data_ranks, hessian_spectra
 
 if TYPE_CHECKING:
-    from hessmap.curvature import Problem
     from hessmap.datasets import Data
     from hessmap.networks import Architecture
+    from hessmap.problem.problem import Problem
 
 NUM_SAMPLES = 300
 EMBEDDED = ("digits", "gaussian")
@@ -82,8 +85,8 @@ def measure(case: Case) -> dict[str, Any]:
 
 def network_and_problem(case: Case) -> tuple[Architecture, Problem]:
     """The network of a case with Gaussian weights, and its data: the first ``num_samples`` of a standardised pool."""
-    from hessmap.curvature import Problem
     from hessmap.networks import parse_network
+    from hessmap.problem.problem import Problem
 
     network = parse_network(case["network"])
     pool = _pool(case["data"], network, case["seed"])

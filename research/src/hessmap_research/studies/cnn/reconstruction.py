@@ -12,21 +12,10 @@ from math import isqrt
 from typing import TYPE_CHECKING, Any
 
 from hessmap.records import PARTS, Part
-from hessmap_research.studies import (
-    Answer,
-    Case,
-    Check,
-    Claim,
-    Column,
-    Lines,
-    Mark,
-    Row,
-    Series,
-    Study,
-    View,
-    claim_id,
-    grid,
-)
+from hessmap_research.runner.claims import Answer, Check, Claim, claim_id
+from hessmap_research.runner.row import Row
+from hessmap_research.runner.study import Case, Study, grid
+from hessmap_research.runner.view import Column, Lines, Mark, Series, View
 from hessmap_research.studies.cnn.ranks import printed_bounds
 from hessmap_research.studies.hessian_ranks import (
     NAMES,
@@ -40,8 +29,8 @@ from hessmap_research.studies.hessian_ranks import (
 from hessmap_research.studies.reconstruction_errors import INPUTS, SMALL, error_curves, standardised_inputs_claim
 
 if TYPE_CHECKING:
-    from hessmap.curvature import Problem
     from hessmap.networks import Convolutional
+    from hessmap.problem.problem import Problem
     from hessmap.records import Spectrum
 
 DATA = ("digits", "mnist", "fashion_mnist", "cifar10")
@@ -104,8 +93,8 @@ def _errors(spectra: dict[Part, Spectrum], kept: dict[Part, int]) -> dict[Part, 
 
 
 def _problem(case: Case, activation: str) -> Problem:
-    from hessmap.curvature import Problem
     from hessmap.datasets import by_name
+    from hessmap.problem.problem import Problem
 
     network = network_of(case, activation)
     side, is_standardised = isqrt(network.input_length), case["inputs"] == "standardised"
@@ -213,7 +202,6 @@ STUDY = Study(
     view=View(
         figures=(
             *(_figure(part, loss, INPUTS[0]) for loss in LOSSES for part in PARTS),
-            *(_figure(part, "squared", INPUTS[1]) for part in PARTS),
             *(_over_filters(part, "squared") for part in PARTS),
         ),
         table=(

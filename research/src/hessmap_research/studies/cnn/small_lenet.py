@@ -50,7 +50,7 @@ class SmallLeNet:
         """A float64 model on flat inputs, its weights drawn from ``seed`` alone."""
         from torch import nn
 
-        from hessmap.networks.modules import MODULES
+        from hessmap.networks.build import MODULES
 
         first, second, hidden, last = self._layers(seed, init)
         pool = {"average": nn.AvgPool2d, "max": nn.MaxPool2d}[self.pooling]
@@ -78,7 +78,7 @@ class SmallLeNet:
         import torch
         from torch import nn
 
-        from hessmap.networks.initialisation import initialise
+        from hessmap.networks.build import initialise
 
         first, second, units = self.filters, 2 * self.filters, 2 * self.filters * self._last_length() ** 2
         layers: tuple[nn.Conv2d | nn.Linear, ...] = (

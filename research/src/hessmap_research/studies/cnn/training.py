@@ -7,7 +7,11 @@ from math import isqrt
 from typing import TYPE_CHECKING, Any, Literal
 
 from hessmap.records import PARTS
-from hessmap_research.studies import Answer, Case, Claim, Column, Lines, Row, Study, View, along_training, claim_id
+from hessmap_research.runner.claims import Answer, Claim, claim_id
+from hessmap_research.runner.row import Row
+from hessmap_research.runner.study import Case, Study
+from hessmap_research.runner.view import Column, Lines, View
+from hessmap_research.studies import along_training
 from hessmap_research.studies.hessian_ranks import NAMES, measured_ranks
 
 if TYPE_CHECKING:
@@ -62,9 +66,9 @@ def _record_along_training(network: Convolutional, data: Data, case: Case) -> di
     free (no layer narrower than the input), the minimum is that of least squares: the residual has no moment with the
     inputs, and H_f, which is linear in that moment, is zero whatever the loss.
     """
-    from hessmap.curvature import Problem
-    from hessmap.curvature.finite_field import generic_rank
+    from hessmap.exact import generic_rank
     from hessmap.measurement import numerical_rank
+    from hessmap.problem.problem import Problem
     from hessmap.records import RankValue
 
     along: Literal["loss", "gradient_norm"] = "loss" if case["scenario"] == "teacher" else "gradient_norm"
@@ -88,7 +92,7 @@ def _minimum(network: Convolutional, data: Data, seed: int) -> dict[str, Any]:
     At a critical point the moments of residual and patch, stacked, vanish on the span of the filters and of the last
     layer's columns: they have rank min(k, K positions) - m, and 0 from m = k on.
     """
-    from hessmap.curvature import Problem
+    from hessmap.problem.problem import Problem
     from hessmap.records import RankValue
     from hessmap.theory import predict_ranks
 

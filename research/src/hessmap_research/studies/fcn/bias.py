@@ -11,14 +11,17 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from hessmap.records import PARTS
-from hessmap_research.studies import Answer, Case, Claim, Column, Lines, Mark, Row, Series, Study, View, grid
-from hessmap_research.studies.fcn.random_settings import Setting, printed_ranks
+from hessmap_research.runner.claims import Answer, Claim
+from hessmap_research.runner.row import Row
+from hessmap_research.runner.study import Case, Study, grid
+from hessmap_research.runner.view import Column, Lines, Mark, Series, View
 from hessmap_research.studies.fcn.rank_sweeps import DATA, LOSSES, network_and_problem, rank_record, seconds
 from hessmap_research.studies.hessian_ranks import FRACTIONS, RANK_CHECKS, RANKS, SYMBOLS, decidability_claims
+from hessmap_research.studies.random_networks.fully_connected import Setting, printed_ranks
 
 if TYPE_CHECKING:
-    from hessmap.curvature import Problem
     from hessmap.networks import FullyConnected
+    from hessmap.problem.problem import Problem
 
 _SAMPLES = (2, 5, 10, 20, 30, 40, 50, 60, 100, 200, 300)
 _WIDTHS = (2, 5, 10, 15, 20, 25, 30, 35, 40, 45)
@@ -69,7 +72,7 @@ def _with_stationary_last_bias(case: Case, network: FullyConnected, problem: Pro
     """The problem of squared loss with the last bias moved to where the residuals sum to zero."""
     import torch
 
-    from hessmap.curvature import Problem
+    from hessmap.problem.problem import Problem
 
     model = network.build(seed=case["seed"], init=case["init"])
     last = model[-1]

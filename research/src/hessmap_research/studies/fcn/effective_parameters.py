@@ -11,12 +11,15 @@ from itertools import pairwise
 from operator import eq, ge, lt
 from typing import TYPE_CHECKING, Any
 
-from hessmap_research.studies import Answer, Case, Check, Claim, Column, Lines, Mark, Row, Series, Study, View, grid
+from hessmap_research.runner.claims import Answer, Check, Claim
+from hessmap_research.runner.row import Row
+from hessmap_research.runner.study import Case, Study, grid
+from hessmap_research.runner.view import Column, Lines, Mark, Series, View
 from hessmap_research.studies.hessian_ranks import data_ranks
 
 if TYPE_CHECKING:
-    from hessmap.curvature import Problem
     from hessmap.networks import FullyConnected
+    from hessmap.problem.problem import Problem
 
 DATA = ("digits", "mnist", "fashion_mnist", "cifar10")
 ACTIVATIONS = ("identity", "tanh", "relu")
@@ -45,7 +48,7 @@ def cases() -> tuple[Case, ...]:
 def measure(case: Case) -> dict[str, Any]:
     import numpy as np
 
-    from hessmap.curvature import loss_hessian
+    from hessmap.hessians.operators import loss_hessian
     from hessmap.measurement import effective_dimension, numerical_rank, spectrum
 
     network, problem = _network_and_problem(case)
@@ -74,9 +77,9 @@ def measure(case: Case) -> dict[str, Any]:
 
 
 def _network_and_problem(case: Case) -> tuple[FullyConnected, Problem]:
-    from hessmap.curvature import Problem
     from hessmap.datasets import by_name
     from hessmap.networks import FullyConnected
+    from hessmap.problem.problem import Problem
     from hessmap_research.studies.trained_networks import trained_network
 
     network = FullyConnected(case["widths"], bias=case["bias"], activation=case["activation"])

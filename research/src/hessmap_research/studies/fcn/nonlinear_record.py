@@ -10,12 +10,14 @@ from math import isqrt
 from typing import TYPE_CHECKING, Any
 
 from hessmap.records import PARTS, Part
-from hessmap_research.studies import Case, Check, Mark
+from hessmap_research.runner.claims import Check
+from hessmap_research.runner.study import Case
+from hessmap_research.runner.view import Mark
 from hessmap_research.studies.hessian_ranks import LARGEST_CERTIFIED, certified_ranks, data_ranks, hessian_spectra
 
 if TYPE_CHECKING:
-    from hessmap.curvature import Problem
     from hessmap.networks import FullyConnected
+    from hessmap.problem.problem import Problem
     from hessmap.records import Spectrum, Truth
 
 DATA = ("digits", "mnist", "fashion_mnist", "cifar10")
@@ -104,9 +106,9 @@ def seconds(case: Case) -> float:
 
 
 def _network_and_problem(case: Case) -> tuple[FullyConnected, Problem]:
-    from hessmap.curvature import Problem
     from hessmap.datasets import by_name
     from hessmap.networks import FullyConnected
+    from hessmap.problem.problem import Problem
 
     widths = FullyConnected.parse(case["network"]).widths
     network = FullyConnected(widths, activation=case["activation"])

@@ -7,7 +7,10 @@ from itertools import product
 from typing import Any
 
 from hessmap.records import PARTS, Part
-from hessmap_research.studies import Answer, Case, Claim, Column, Lines, Row, Series, Study, View, claim_id, grid
+from hessmap_research.runner.claims import Answer, Claim, claim_id
+from hessmap_research.runner.row import Row
+from hessmap_research.runner.study import Case, Study, grid
+from hessmap_research.runner.view import Column, Lines, Series, View
 from hessmap_research.studies.fcn import nonlinear_record as shared
 from hessmap_research.studies.hessian_ranks import NAMES, SYMBOLS, certified_rank_claim
 from hessmap_research.studies.plotted_curves import few_places, four_digits

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from hessmap_research.studies import Answer, Case, Check, Claim, Column, Lines, Row, Series, Study, View, grid
+from hessmap_research.runner.claims import Answer, Check, Claim
+from hessmap_research.runner.row import Row
+from hessmap_research.runner.study import Case, Study, grid
+from hessmap_research.runner.view import Column, Lines, Series, View
 from hessmap_research.studies.fcn.rank_sweeps import DATA, network_and_problem
 from hessmap_research.studies.hessian_ranks import data_ranks
 
 if TYPE_CHECKING:
-    from hessmap.curvature.jacobian import Kernel
+    from hessmap.hessians.jacobian import Kernel
 
 _NUM_SAMPLES = (2, 5, 10, 20, 30, 40, 50, 60, 80, 100, 200, 300)
 _WIDTHS = (64, 20, 20, 10)
@@ -24,7 +27,7 @@ def measure(case: Case) -> dict[str, Any]:
     The samples are the first of a pool that is standardised as a whole: they are not centred themselves, and the rank
     of the inputs, which counts without bias, differs from their centred rank, which counts with bias.
     """
-    from hessmap.curvature import tangent_kernel
+    from hessmap.hessians.jacobian import tangent_kernel
     from hessmap.measurement import numerical_rank
 
     network, problem = network_and_problem(case)

@@ -14,7 +14,10 @@ from math import isqrt
 from typing import TYPE_CHECKING, Any
 
 from hessmap.records import PARTS
-from hessmap_research.studies import Answer, Case, Claim, Column, Lines, Row, Study, View
+from hessmap_research.runner.claims import Answer, Claim
+from hessmap_research.runner.row import Row
+from hessmap_research.runner.study import Case, Study
+from hessmap_research.runner.view import Column, Lines, View
 from hessmap_research.studies.hessian_ranks import (
     FRACTIONS,
     NAMES,
@@ -27,8 +30,8 @@ from hessmap_research.studies.hessian_ranks import (
 )
 
 if TYPE_CHECKING:
-    from hessmap.curvature import Problem
     from hessmap.networks import FullyConnected
+    from hessmap.problem.problem import Problem
 
 DATA = ("digits", "mnist", "fashion_mnist", "cifar10")
 LOSSES = ("squared", "cross_entropy", "log_cosh")
@@ -87,9 +90,9 @@ def measure(case: Case) -> dict[str, Any]:
 
 def network_and_problem(case: Case) -> tuple[FullyConnected, Problem]:
     """The network of a case with its weights, and its data: the first ``num_samples`` of a standardised pool."""
-    from hessmap.curvature import Problem
     from hessmap.datasets import by_name
     from hessmap.networks import FullyConnected
+    from hessmap.problem.problem import Problem
 
     network = FullyConnected(case["widths"], bias=case.get("bias", False))
     side, classes = isqrt(network.input_dim), range(network.output_dim)

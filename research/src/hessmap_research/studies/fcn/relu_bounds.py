@@ -7,11 +7,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from hessmap_research.studies import Answer, Case, Check, Claim, Column, Lines, Row, Series, Study, View, grid
+from hessmap_research.runner.claims import Answer, Check, Claim
+from hessmap_research.runner.row import Row
+from hessmap_research.runner.study import Case, Study, grid
+from hessmap_research.runner.view import Column, Lines, Series, View
 
 if TYPE_CHECKING:
-    from hessmap.curvature import Problem
     from hessmap.networks import FullyConnected
+    from hessmap.problem.problem import Problem
     from hessmap.theory.fully_connected.activation_bounds import ActivationGroup
 
 _SIDE = 4
@@ -31,7 +34,7 @@ def measure(case: Case) -> dict[str, Any]:
     ``tightest`` is the smallest bound that applies, so that a rank below it obeys all. ``failure_bound`` is the
     probability that the certified rank of H_o, of H_f or of the inputs is too small.
     """
-    from hessmap.curvature.finite_field import certified_data_ranks, certified_rank
+    from hessmap.exact import certified_data_ranks, certified_rank
     from hessmap.theory import predict_ranks
     from hessmap.theory.losses_and_data.losses import outer_product_sample_upper_bound
 
@@ -63,9 +66,9 @@ def _network_and_problem(case: Case) -> tuple[FullyConnected, Problem]:
     where the labels of a few samples leave classes out."""
     import torch
 
-    from hessmap.curvature import Problem
     from hessmap.datasets import by_name
     from hessmap.networks import FullyConnected
+    from hessmap.problem.problem import Problem
 
     network = FullyConnected((_SIDE**2, *case["hidden"], case["output_dim"]), activation=case["activation"])
     inputs = by_name(case["data"], num_samples=case["num_samples"], side=_SIDE).inputs
@@ -103,9 +106,9 @@ def activation_patterns(problem: Problem) -> ActivationPatterns:
     A leaky unit passes every sample, with two slopes: no unit is dead, and each sees all inputs. The units of a group
     act as a linear network on the inputs times their slope, whose rank is that of the inputs with a slope other than 0.
     """
-    from hessmap.curvature.finite_field import certified_matrix_rank
-    from hessmap.curvature.finite_field.model_reading import read_chain
-    from hessmap.curvature.finite_field.signs import signs
+    from hessmap.exact import certified_matrix_rank
+    from hessmap.exact.activation_patterns import signs
+    from hessmap.exact.reading import read_chain
     from hessmap.networks import describe
     from hessmap.theory.fully_connected.activation_bounds import ActivationGroup
 

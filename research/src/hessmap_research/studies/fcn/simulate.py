@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from hessmap_research.studies import Answer, Case, Claim, Lines, Row, Series, Study, View, grid
+from hessmap_research.runner.claims import Answer, Claim
+from hessmap_research.runner.row import Row
+from hessmap_research.runner.study import Case, Study, grid
+from hessmap_research.runner.view import Lines, Series, View
 from hessmap_research.studies.hessian_ranks import SYMBOLS
 
 _WIDTHS = [head * 10**decade for decade in range(6) for head in (1, 2, 5)] + [10**6]

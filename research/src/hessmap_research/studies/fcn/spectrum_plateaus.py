@@ -9,15 +9,18 @@ import numpy as np
 
 from hessmap.networks import FullyConnected
 from hessmap.records import Part
-from hessmap_research.studies import INDEX, Answer, Case, Check, Claim, Column, Lines, Row, Series, Study, View, grid
+from hessmap_research.runner.claims import Answer, Check, Claim
+from hessmap_research.runner.row import Row
+from hessmap_research.runner.study import Case, Study, grid
+from hessmap_research.runner.view import INDEX, Column, Lines, Series, View
 from hessmap_research.studies.plotted_curves import four_digits
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor, nn
 
-    from hessmap.curvature import Problem
     from hessmap.datasets import Data
+    from hessmap.problem.problem import Problem
 
 _NUM_SAMPLES = 300
 _MIXTURE = {"source": "mixture", "input_dim": 5}
@@ -53,8 +56,9 @@ def _functional(source: Case, hidden_width: int) -> list[Case]:
 
 
 def measure(case: Case) -> dict[str, Any]:
-    from hessmap.curvature import Problem, functional_hessian
+    from hessmap.hessians.operators import functional_hessian
     from hessmap.measurement import spectrum
+    from hessmap.problem.problem import Problem
 
     widths = (case["input_dim"], *case["hidden"], case["penultimate_width"], case["output_dim"])
     network = FullyConnected(widths, case["bias"], case["activation"])
@@ -91,7 +95,7 @@ def outer_product_record(network: FullyConnected, problem: Problem) -> dict[str,
     alone, and each level repeats at least K - M~ times. Under ReLU there is no ``largest`` count: two units that are
     never active together do not see each other, and their levels have K - 1 copies.
     """
-    from hessmap.curvature import outer_product_hessian
+    from hessmap.hessians.operators import outer_product_hessian
     from hessmap.measurement import numerical_rank, spectrum
     from hessmap_research.formulas.plateaus import outer_product_plateaus
 
@@ -118,7 +122,7 @@ def outer_product_record(network: FullyConnected, problem: Problem) -> dict[str,
 
 def unrepeated_record(problem: Problem) -> dict[str, Any]:
     """Losses whose second derivative differs from sample to sample: no non-zero eigenvalue of H_o repeats."""
-    from hessmap.curvature import outer_product_hessian
+    from hessmap.hessians.operators import outer_product_hessian
     from hessmap.measurement import numerical_rank, spectrum
 
     found = spectrum(outer_product_hessian(problem))
@@ -132,7 +136,7 @@ def functional_record(network: FullyConnected, problem: Problem) -> dict[str, An
 
     ``deviation`` is the largest distance of any two, relative to the norm.
     """
-    from hessmap.curvature import functional_hessian
+    from hessmap.hessians.operators import functional_hessian
     from hessmap.measurement import numerical_rank, spectrum
     from hessmap_research.formulas.plateaus import functional_spectrum
 
@@ -245,7 +249,10 @@ STUDY = Study(
     ),
     claims=claims,
     view=View(
-        figures=(_figure("$H_o$, ReLU", "outer_product", **_AS_PRINTED), _figure("$H_f$", "functional")),
+        figures=(
+            *(_figure("$H_o$, ReLU", "outer_product", **_AS_PRINTED, penultimate_width=width) for width in (3, 4)),
+            *(_figure("$H_f$", "functional", output_dim=outputs) for outputs in (3, 5)),
+        ),
         table=(
             *("network", "part", "activation", "bias", "loss"),
             *(Column("expected_plateaus", "plateaus"), Column("num_plateaus", "found"), Column("printed", "K-M")),

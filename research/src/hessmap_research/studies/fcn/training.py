@@ -8,7 +8,11 @@ from math import isqrt
 from typing import TYPE_CHECKING, Any
 
 from hessmap.records import PARTS
-from hessmap_research.studies import Answer, Case, Claim, Column, Lines, Row, Study, View, along_training, grid
+from hessmap_research.runner.claims import Answer, Claim
+from hessmap_research.runner.row import Row
+from hessmap_research.runner.study import Case, Study, grid
+from hessmap_research.runner.view import Column, Lines, View
+from hessmap_research.studies import along_training
 from hessmap_research.studies.hessian_ranks import NAMES, data_ranks, measured_ranks
 
 if TYPE_CHECKING:
@@ -58,7 +62,7 @@ def _samples(case: Case) -> Data:
 
 def _record_along_training(network: FullyConnected, data: Data, seed: int) -> dict[str, Any]:
     """Ranks of the weights and of the Hessians at each moment, and what theory says of the first and the last."""
-    from hessmap.curvature import Problem
+    from hessmap.problem.problem import Problem
     from hessmap.theory import predict_ranks
 
     checkpoints = along_training.checkpoints(network, data, seed)
@@ -77,7 +81,7 @@ def _critical_point(network: FullyConnected, data: Data, point: str, seed: int) 
 
     ``fact_7`` is the printed rank of H_L, for a residual in general position.
     """
-    from hessmap.curvature import Problem
+    from hessmap.problem.problem import Problem
     from hessmap.theory.fully_connected.hessian_ranks import bottleneck_critical_point_ranks
     from hessmap_research.formulas.printed_fully_connected import fact_7
     from hessmap_research.instruments.stationary import train_to_stationary_point

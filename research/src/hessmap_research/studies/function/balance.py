@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from hessmap_research.studies import Answer, Case, Check, Claim, Column, Lines, Mark, Row, Series, Study, View, grid
+from hessmap_research.runner.claims import Answer, Check, Claim
+from hessmap_research.runner.row import Row
+from hessmap_research.runner.study import Case, Study, grid
+from hessmap_research.runner.view import Column, Lines, Mark, Series, View
 
 _DESCENT: dict[str, Any] = {"ridge": 0.05, "learning_rate": 0.02, "num_steps": 12_000}
 _ADAM: dict[str, Any] = {"ridge": 0.05, "learning_rate": 2e-3, "num_steps": 3000}

@@ -6,7 +6,10 @@ from collections.abc import Iterator, Sequence
 from operator import gt
 from typing import TYPE_CHECKING, Any
 
-from hessmap_research.studies import Answer, Case, Claim, Column, Plane, Row, Study, View, claim_id, grid
+from hessmap_research.runner.claims import Answer, Claim, claim_id
+from hessmap_research.runner.row import Row
+from hessmap_research.runner.study import Case, Study, grid
+from hessmap_research.runner.view import Column, Plane, View
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from hessmap_research.studies import Answer, Case, Check, Claim, Cloud, Column, Row, Study, View
+from hessmap_research.runner.claims import Answer, Check, Claim
+from hessmap_research.runner.row import Row
+from hessmap_research.runner.study import Case, Study
+from hessmap_research.runner.view import Cloud, Column, View
 
 _RIDGE, _NUM_POINTS = 0.1, 5
 # Inputs, samples, outputs and the affine dimension of the samples; their plane passes through the origin or not.

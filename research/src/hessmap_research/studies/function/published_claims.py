@@ -13,7 +13,8 @@ from collections.abc import Iterator, Sequence
 from math import sqrt
 from typing import Any
 
-from hessmap_research.studies import Claim, Row, claim_id
+from hessmap_research.runner.claims import Claim, claim_id
+from hessmap_research.runner.row import Row
 
 TRUE_RANK = 4
 UNCHANGED = 1.0  # a penalty that is as strong at first as later

@@ -12,7 +12,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from hessmap_research.studies import INDEX, Answer, Case, Column, Lines, Mark, Series, Study, View, grid
+from hessmap_research.runner.claims import Answer
+from hessmap_research.runner.study import Case, Study, grid
+from hessmap_research.runner.view import INDEX, Column, Lines, Mark, Series, View
 from hessmap_research.studies.function.published_claims import (
     NUM_LAYERS,
     NUM_OUTPUTS,

@@ -5,20 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from hessmap_research.studies import (
-    Answer,
-    Case,
-    Claim,
-    Column,
-    Lines,
-    Reading,
-    Row,
-    Series,
-    Study,
-    View,
-    claim_id,
-    grid,
-)
+from hessmap_research.runner.claims import Answer, Claim, claim_id
+from hessmap_research.runner.row import Row
+from hessmap_research.runner.study import Case, Study, grid
+from hessmap_research.runner.view import Column, Lines, Reading, Series, View
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

@@ -6,7 +6,10 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
-from hessmap_research.studies import Answer, Case, Check, Claim, Column, Lines, Mark, Row, Series, Study, View, grid
+from hessmap_research.runner.claims import Answer, Check, Claim
+from hessmap_research.runner.row import Row
+from hessmap_research.runner.study import Case, Study, grid
+from hessmap_research.runner.view import Column, Lines, Mark, Series, View
 
 _NUM_NETWORKS, _NUM_POINTS = 50, 10
 _NUM_FITS = 30

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from hessmap_research.studies import FEWEST, Answer, Case, Check, Claim, Cloud, Column, Row, Study, View, grid
+from hessmap_research.runner.claims import FEWEST, Answer, Check, Claim
+from hessmap_research.runner.row import Row
+from hessmap_research.runner.study import Case, Study, grid
+from hessmap_research.runner.view import Cloud, Column, View
 from hessmap_research.studies.trained_networks import FAMILIES
 
 if TYPE_CHECKING:

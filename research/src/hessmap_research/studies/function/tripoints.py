@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from hessmap_research.studies import Answer, Case, Claim, Column, Plane, Row, Study, View, claim_id, grid
+from hessmap_research.runner.claims import Answer, Claim, claim_id
+from hessmap_research.runner.row import Row
+from hessmap_research.runner.study import Case, Study, grid
+from hessmap_research.runner.view import Column, Plane, View
 
 if TYPE_CHECKING:
     from hessmap.datasets import Data
@@ -19,7 +22,8 @@ _SHAPES = {
     "sine 0.7/0.9": ("sine", 0.7, 0.9),
     "sine 1.0/0.6": ("sine", 1.0, 0.6),
 }
-_FIRST = "hook 1.5/0.5"
+_DRAWN = ("hook 1.5/0.5", "hook 1.5/0.9", "sine 1.0/0.6")
+_FIRST = _DRAWN[0]
 _MANY = (_FIRST, "sine 1.0/0.6")  # of each kind of shape one with twenty seeds
 _NUM_MANY = 20
 _RIDGE = 1e-4
@@ -173,8 +177,8 @@ STUDY = Study(
     claims=claims,
     seconds=lambda case: 3.0 if case["num_layers"] == 2 else 5.0,
     view=View(
-        # Beside the shallow network of each shape the deep one.
-        figures=tuple(_figure(shape, depth) for shape in _SHAPES for depth in _TRAINING),
+        # Beside the shallow network of a shape the deep one.
+        figures=tuple(_figure(shape, depth) for shape in _DRAWN for depth in _TRAINING),
         table=(
             "shape",
             "ridge",

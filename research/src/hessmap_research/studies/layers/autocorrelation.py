@@ -5,21 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from hessmap_research.studies import (
-    INDEX,
-    Answer,
-    Case,
-    Check,
-    Claim,
-    Column,
-    Lines,
-    Mark,
-    Row,
-    Series,
-    Study,
-    View,
-    claim_id,
-)
+from hessmap_research.runner.claims import Answer, Check, Claim, claim_id
+from hessmap_research.runner.row import Row
+from hessmap_research.runner.study import Case, Study
+from hessmap_research.runner.view import INDEX, Column, Lines, Mark, Series, View
 from hessmap_research.studies.layers import layer_cases as shared
 from hessmap_research.studies.layers.trained_layers import recipe_for
 
@@ -40,8 +29,8 @@ def cases(data: str) -> tuple[Case, ...]:
 
 
 def measure(case: Case) -> dict[str, Any]:
-    from hessmap.curvature.layers import layer_factors, product_of_factors
-    from hessmap.measurement.layers import autocorrelation, class_outliers
+    from hessmap.layers import layer_factors, product_of_factors
+    from hessmap.layers.comparison import autocorrelation, class_outliers
     from hessmap_research.studies.layers.measured_layer import problem_of
 
     problem = problem_of(case)

@@ -5,24 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from hessmap_research.studies import (
-    INDEX,
-    Answer,
-    Case,
-    Claim,
-    Column,
-    Lines,
-    Mark,
-    Row,
-    Series,
-    Study,
-    View,
-    claim_id,
-)
+from hessmap_research.runner.claims import Answer, Claim, claim_id
+from hessmap_research.runner.row import Row
+from hessmap_research.runner.study import Case, Study
+from hessmap_research.runner.view import INDEX, Column, Lines, Mark, Series, View
 from hessmap_research.studies.layers import layer_cases as shared
 
 if TYPE_CHECKING:
-    from hessmap.curvature.layers import LayerHessian
+    from hessmap.layers import LayerHessian
     from hessmap.records import EigenpairsMeasurement
 
 _NETWORKS = ("F-100^2-BN", "F-200^2-BN")
@@ -51,7 +41,8 @@ def cases(data: str) -> tuple[Case, ...]:
 
 
 def measure(case: Case) -> dict[str, Any]:
-    from hessmap.measurement.layers import autocorrelation, overlap_curve
+    from hessmap.layers.comparison import autocorrelation
+    from hessmap.measurement.overlap import overlap_curve
     from hessmap.theory.layers import growth_end
     from hessmap_research.instruments.matricisation import input_correspondence, rank_one_ratios
     from hessmap_research.studies.layers.measured_layer import hessian_of

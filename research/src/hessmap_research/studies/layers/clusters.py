@@ -7,11 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hessmap_research.studies import Answer, Case, Claim, Cloud, Column, Row, Study, View, claim_id, grid
+from hessmap_research.runner.claims import Answer, Claim, claim_id
+from hessmap_research.runner.row import Row
+from hessmap_research.runner.study import Case, Study, grid
+from hessmap_research.runner.view import Cloud, Column, View
 
 if TYPE_CHECKING:
-    from hessmap.curvature import Problem
-    from hessmap.curvature.layers import LogitGradients
+    from hessmap.layers import LogitGradients
+    from hessmap.problem.problem import Problem
 
 _NETWORK = "F-200^2"
 _MOMENTS = ("initialisation", "minimum")
@@ -25,7 +28,7 @@ def cases(data: str) -> tuple[Case, ...]:
 
 def measure(case: Case) -> dict[str, Any]:
     """Variances between clusters over those within them, and where t-SNE puts the points of every class and logit."""
-    from hessmap.curvature.layers import logit_gradients
+    from hessmap.layers import logit_gradients
     from hessmap_research.instruments.clusters import cluster_ratios, embedded
     from hessmap_research.studies.layers.trained_layers import trained_layers, untrained_layers
     from hessmap_research.studies.plotted_curves import four_digits
@@ -62,7 +65,7 @@ def _centre_cosines(problem: Problem, layer: str, gradients: LogitGradients) -> 
     """
     import torch
 
-    from hessmap.curvature.layers import fully_connected_tail, layer_factors
+    from hessmap.layers import fully_connected_tail, layer_factors
     from hessmap.theory.layers import activity_weighted_product, weight_product
 
     tail = fully_connected_tail(problem, layer)

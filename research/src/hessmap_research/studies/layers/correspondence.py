@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from hessmap_research.studies import Answer, Case, Claim, Column, Heatmap, Row, Study, View, claim_id
+from hessmap_research.runner.claims import Answer, Claim, claim_id
+from hessmap_research.runner.row import Row
+from hessmap_research.runner.study import Case, Study
+from hessmap_research.runner.view import Column, Heatmap, View
 from hessmap_research.studies.layers import layer_cases as shared
 
 _SHOWN = 20  # rows and columns of a matrix, as in the paper's Figure 23

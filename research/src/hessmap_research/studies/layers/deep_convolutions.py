@@ -7,25 +7,14 @@ from dataclasses import replace
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
-from hessmap_research.studies import (
-    INDEX,
-    Answer,
-    Case,
-    Claim,
-    Column,
-    Lines,
-    Mark,
-    Row,
-    Series,
-    Study,
-    View,
-    claim_id,
-    grid,
-)
+from hessmap_research.runner.claims import Answer, Claim, claim_id
+from hessmap_research.runner.row import Row
+from hessmap_research.runner.study import Case, Study, grid
+from hessmap_research.runner.view import INDEX, Column, Lines, Mark, Series, View
 
 if TYPE_CHECKING:
-    from hessmap.curvature import Problem
-    from hessmap.curvature.layers import LayerHessian
+    from hessmap.layers import LayerHessian
+    from hessmap.problem.problem import Problem
 
 _LAYERS = {
     "VGG11-W32": (*(f"conv{place}" for place in range(1, 9)), "fc1"),
@@ -47,7 +36,7 @@ def measure(case: Case) -> dict[str, Any]:
     """The overlap of two models for k up to twice the outputs m, and how far the top eigenvectors lie over v_1."""
     import numpy as np
 
-    from hessmap.measurement.layers import overlap_curve
+    from hessmap.measurement.overlap import overlap_curve
     from hessmap.theory.layers import growth_end
     from hessmap_research.instruments.matricisation import input_correspondence
     from hessmap_research.studies.layers.measured_layer import stored_eigenpairs
@@ -93,7 +82,7 @@ def _trained(case: Case, seed: int) -> tuple[Problem, float]:
 
 
 def _hessian(problem: Problem, layer: str) -> LayerHessian:
-    from hessmap.curvature.layers import layer_hessian
+    from hessmap.layers import layer_hessian
 
     return layer_hessian(problem, layer)
 
@@ -182,7 +171,7 @@ STUDY = Study(
     seconds=lambda case: _SECONDS[case["network"]],
     view=View(
         figures=(
-            *(_figure("VGG11-W32", layer) for layer in _LAYERS["VGG11-W32"]),
+            *(_figure("VGG11-W32", layer) for layer in ("conv1", "conv2", "conv3", "conv5", "conv8", "fc1")),
             *(_figure("ResNet18-W12", layer) for layer in ("conv1", "conv9", "conv17")),
         ),
         table=(

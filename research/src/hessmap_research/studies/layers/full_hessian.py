@@ -5,21 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from hessmap_research.studies import (
-    INDEX,
-    Answer,
-    Case,
-    Claim,
-    Column,
-    Lines,
-    Mark,
-    Row,
-    Series,
-    Study,
-    View,
-    claim_id,
-    grid,
-)
+from hessmap_research.runner.claims import Answer, Claim, claim_id
+from hessmap_research.runner.row import Row
+from hessmap_research.runner.study import Case, Study, grid
+from hessmap_research.runner.view import INDEX, Column, Lines, Mark, Series, View
 from hessmap_research.studies.layers.layer_cases import NUM_OUTLIERS
 
 _COUNT = 50
@@ -57,9 +46,9 @@ def measure(case: Case) -> dict[str, Any]:
     """Eigenvalues and overlaps with the true top-k spaces, k = 1 .. count, of the corrected and the printed form."""
     import torch
 
-    from hessmap.curvature import loss_hessian
+    from hessmap.hessians.operators import loss_hessian
     from hessmap.measurement import top_eigenpairs
-    from hessmap.measurement.layers import overlap_curve
+    from hessmap.measurement.overlap import overlap_curve
     from hessmap.theory.layers import full_eigenpairs, printed_full_eigenpairs
     from hessmap_research.instruments.full_factors import full_factors
     from hessmap_research.studies.layers.measured_layer import problem_of

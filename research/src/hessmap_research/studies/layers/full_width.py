@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from hessmap_research.runner.view import INDEX
-from hessmap_research.studies import Answer, Case, Claim, Column, Lines, Mark, Row, Series, Study, View, claim_id
+from hessmap_research.runner.claims import Answer, Claim, claim_id
+from hessmap_research.runner.row import Row
+from hessmap_research.runner.study import Case, Study
+from hessmap_research.runner.view import INDEX, Column, Lines, Mark, Series, View
 from hessmap_research.studies.layers.layer_cases import NUM_CLASSES, NUM_OUTLIERS
 
 _COUNT = 200
@@ -26,8 +28,10 @@ def cases(data: str) -> tuple[Case, ...]:
 
 
 def measure(case: Case) -> dict[str, Any]:
-    from hessmap.curvature.layers import layer_hessian
-    from hessmap.measurement.layers import class_outliers, layer_eigenpairs, layer_eigenpairs_bytes, overlap_curve
+    from hessmap.layers import layer_hessian
+    from hessmap.layers.comparison import class_outliers
+    from hessmap.layers.eigenpairs import layer_eigenpairs, layer_eigenpairs_bytes
+    from hessmap.measurement.overlap import overlap_curve
     from hessmap_research.studies.layers.trained_layers import Recipe, trained_layers, untrained_layers
 
     how = Recipe(case.get("num_samples", _NUM_SAMPLES), case["epochs"], case.get("num_samples", _NUM_SAMPLES))

@@ -5,21 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from hessmap_research.studies import (
-    INDEX,
-    Answer,
-    Case,
-    Claim,
-    Column,
-    Lines,
-    Mark,
-    Reading,
-    Row,
-    Series,
-    Study,
-    View,
-    claim_id,
-)
+from hessmap_research.runner.claims import Answer, Claim, claim_id
+from hessmap_research.runner.row import Row
+from hessmap_research.runner.study import Case, Study
+from hessmap_research.runner.view import INDEX, Column, Lines, Mark, Reading, Series, View
 from hessmap_research.studies.layers import layer_cases as shared
 
 _NETWORK = "F-100^2"
@@ -36,7 +25,8 @@ def cases(data: str) -> tuple[Case, ...]:
 
 
 def measure(case: Case) -> dict[str, Any]:
-    from hessmap.measurement.layers import decoupling, overlap_curve
+    from hessmap.layers.comparison import decoupling
+    from hessmap.measurement.overlap import overlap_curve
     from hessmap_research.studies.layers.measured_layer import eigenpairs_of, hessian_of
 
     hessian = hessian_of(case)

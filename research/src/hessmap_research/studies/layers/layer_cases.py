@@ -9,7 +9,9 @@ from operator import gt, lt
 from typing import NamedTuple
 
 from hessmap.errors import InvalidInput, sentence
-from hessmap_research.studies import Case, Claim, Row, claim_id, grid
+from hessmap_research.runner.claims import Claim, claim_id
+from hessmap_research.runner.row import Row
+from hessmap_research.runner.study import Case, grid
 from hessmap_research.studies.layers.trained_layers import Recipe, recipe_for
 
 DATA = ("digits", "mnist", "fashion_mnist", "cifar10")

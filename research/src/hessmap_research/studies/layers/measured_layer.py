@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from hessmap.records import EigenpairsMeasurement, data_hash
 from hessmap_research.runner.model_cache import cached_model
-from hessmap_research.studies import Case
+from hessmap_research.runner.study import Case
 from hessmap_research.studies.layers.layer_cases import NUM_CLASSES, recipe_of
 from hessmap_research.studies.layers.trained_layers import Recipe, trained_layers
 
 if TYPE_CHECKING:
-    from hessmap.curvature import Problem
-    from hessmap.curvature.layers import LayerFactors, LayerHessian
+    from hessmap.layers import LayerFactors, LayerHessian
+    from hessmap.problem.problem import Problem
 
 _VERSION = 1
 _TOLERANCE = 1e-6
@@ -32,7 +32,7 @@ def problem_of(case: Case, recipe: Recipe | None = None) -> Problem:
 
 def hessian_of(case: Case, recipe: Recipe | None = None) -> LayerHessian:
     """The Hessian of the layer of a case."""
-    from hessmap.curvature.layers import layer_hessian
+    from hessmap.layers import layer_hessian
 
     return layer_hessian(problem_of(case, recipe), case["layer"])
 
@@ -48,7 +48,7 @@ def stored_eigenpairs(hessian: LayerHessian, count: int) -> EigenpairsMeasuremen
     """Top eigenpairs of a layer Hessian, kept beside the trained networks by parameters, samples and layer."""
     import torch
 
-    from hessmap.measurement.layers import layer_eigenpairs
+    from hessmap.layers.eigenpairs import layer_eigenpairs
 
     def find(_: Path) -> dict[str, Any]:
         found = layer_eigenpairs(hessian, count, tolerance=_TOLERANCE)
@@ -75,8 +75,8 @@ def stored_eigenpairs(hessian: LayerHessian, count: int) -> EigenpairsMeasuremen
 
 def factors_in_numbers(factors: LayerFactors, places: Sequence[int]) -> dict[str, Any]:
     """How near E[x x^T] is to rank one, how E[M] falls, and their eigenvalues: gamma 1 to 3, tau at some places."""
-    from hessmap.curvature.layers import product_of_factors
-    from hessmap.measurement.layers import autocorrelation, class_outliers
+    from hessmap.layers import product_of_factors
+    from hessmap.layers.comparison import autocorrelation, class_outliers
 
     inputs = autocorrelation(factors.input_factor, factors.mean_patches)
     values = product_of_factors(factors).output_eigenpairs[0].numpy()

@@ -5,12 +5,14 @@ from __future__ import annotations
 from itertools import combinations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from hessmap_research.studies import INDEX, Answer, Case, Column, Lines, Mark, Series, Study, View, grid
+from hessmap_research.runner.claims import Answer
+from hessmap_research.runner.study import Case, Study, grid
+from hessmap_research.runner.view import INDEX, Column, Lines, Mark, Series, View
 from hessmap_research.studies.layers.layer_cases import ON_ALL_IMAGES
 from hessmap_research.studies.layers.overlap_claims import claims
 
 if TYPE_CHECKING:
-    from hessmap.curvature import Problem
+    from hessmap.problem.problem import Problem
     from hessmap.theory.layers import FactorSpectra
 
 _PAIRS = tuple(combinations(range(3), 2))
@@ -64,7 +66,7 @@ def measure(case: Case) -> dict[str, Any]:
     """The overlap of two models for k = 1 .. count, what random spaces have, and what their factors alone give."""
     import numpy as np
 
-    from hessmap.measurement.layers import overlap_curve
+    from hessmap.measurement.overlap import overlap_curve
     from hessmap.theory.layers import growth_end, predicted_overlap
     from hessmap_research.studies.plotted_curves import four_digits
 
@@ -114,7 +116,7 @@ def _theorem(num_outputs: int, input_overlap: float, end: int, is_output: bool) 
 
 
 def _layer_of_model(problem: Problem, case: Case) -> _LayerOfModel:
-    from hessmap.curvature.layers import layer_hessian, layer_names
+    from hessmap.layers import layer_hessian, layer_names
     from hessmap.theory.layers import FactorSpectra
     from hessmap_research.studies.layers.measured_layer import eigenpairs_of, stored_eigenpairs
 

@@ -8,7 +8,8 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from hessmap_research.studies import Claim, Row, claim_id
+from hessmap_research.runner.claims import Claim, claim_id
+from hessmap_research.runner.row import Row
 
 Floats = NDArray[np.float64]
 _SHORT = 60  # dimensions up to which most curves go

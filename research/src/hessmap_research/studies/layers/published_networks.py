@@ -5,21 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from hessmap_research.studies import (
-    Answer,
-    Case,
-    Claim,
-    Column,
-    Lines,
-    Mark,
-    Reading,
-    Row,
-    Series,
-    Study,
-    View,
-    claim_id,
-    grid,
-)
+from hessmap_research.runner.claims import Answer, Claim, claim_id
+from hessmap_research.runner.row import Row
+from hessmap_research.runner.study import Case, Study, grid
+from hessmap_research.runner.view import Column, Lines, Mark, Reading, Series, View
 from hessmap_research.studies.layers.layer_cases import (
     NUM_CLASSES,
     NUM_ON_ALL_IMAGES,
@@ -61,7 +50,7 @@ def cases(data: str) -> tuple[Case, ...]:
 
 
 def measure(case: Case) -> dict[str, Any]:
-    from hessmap.curvature.layers import layer_names
+    from hessmap.layers import layer_names
     from hessmap_research.studies.layers.trained_layers import trained_layers
 
     recipe = recipe_of(case) if "epochs" in case else recipe_for(case["network"], case["data"], case["size"])
@@ -85,8 +74,8 @@ def measure(case: Case) -> dict[str, Any]:
 
 def _layer(problem: Any, name: str) -> dict[str, Any]:
     """Both factors of a layer, and of linear layers that are not too large how they fit the layer's Hessian."""
-    from hessmap.curvature.layers import find_layer, layer_factors, product_of_factors
-    from hessmap.measurement.layers import autocorrelation, class_outliers
+    from hessmap.layers import find_layer, layer_factors, product_of_factors
+    from hessmap.layers.comparison import autocorrelation, class_outliers
 
     factors = layer_factors(problem, name)
     inputs = autocorrelation(factors.input_factor, factors.mean_patches)
@@ -104,8 +93,8 @@ def _layer(problem: Any, name: str) -> dict[str, Any]:
 
 
 def _fit(problem: Any, name: str) -> dict[str, float]:
-    from hessmap.curvature.layers import layer_hessian
-    from hessmap.measurement.layers import overlap_curve
+    from hessmap.layers import layer_hessian
+    from hessmap.measurement.overlap import overlap_curve
     from hessmap_research.instruments.matricisation import rank_one_ratios
     from hessmap_research.studies.layers.measured_layer import stored_eigenpairs
 

@@ -5,20 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from hessmap_research.studies import (
-    INDEX,
-    Answer,
-    Case,
-    Claim,
-    Column,
-    Lines,
-    Mark,
-    Row,
-    Series,
-    Study,
-    View,
-    claim_id,
-)
+from hessmap_research.runner.claims import Answer, Claim, claim_id
+from hessmap_research.runner.row import Row
+from hessmap_research.runner.study import Case, Study
+from hessmap_research.runner.view import INDEX, Column, Lines, Mark, Series, View
 from hessmap_research.studies.layers import layer_cases as shared
 
 _NETWORK = "F-100^2"

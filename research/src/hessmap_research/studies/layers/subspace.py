@@ -5,21 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from hessmap_research.studies import (
-    Answer,
-    Case,
-    Check,
-    Claim,
-    Column,
-    Lines,
-    Mark,
-    Row,
-    Series,
-    Study,
-    View,
-    claim_id,
-    grid,
-)
+from hessmap_research.runner.claims import Answer, Check, Claim, claim_id
+from hessmap_research.runner.row import Row
+from hessmap_research.runner.study import Case, Study, grid
+from hessmap_research.runner.view import Column, Lines, Mark, Series, View
 from hessmap_research.studies.layers import layer_cases as shared
 from hessmap_research.studies.layers.table_8 import NUM_FIRST, ON_ALL_IMAGES, PUBLISHED, published_claims
 
@@ -47,8 +36,8 @@ def cases(data: str) -> tuple[Case, ...]:
 def measure(case: Case) -> dict[str, Any]:
     import numpy as np
 
-    from hessmap.curvature.layers import layer_factors, mean_output_hessian, product_of_factors
-    from hessmap.measurement.layers import overlap_curve
+    from hessmap.layers import layer_factors, mean_output_hessian, product_of_factors
+    from hessmap.measurement.overlap import overlap_curve
     from hessmap.theory.layers import (
         activity_weighted_product,
         logit_subspace,
@@ -89,7 +78,7 @@ def measure(case: Case) -> dict[str, Any]:
 
 def _network(case: Case) -> tuple[Any, list[Any], list[Any]]:
     """The problem of a case, the weights behind its layer and the activities of the units between them."""
-    from hessmap.curvature.layers import fully_connected_tail
+    from hessmap.layers import fully_connected_tail
     from hessmap_research.studies.layers.measured_layer import problem_of
     from hessmap_research.studies.layers.trained_layers import untrained_layers
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from hessmap_research.studies import Case, Claim, Row, claim_id
+from hessmap_research.runner.claims import Claim, claim_id
+from hessmap_research.runner.row import Row
+from hessmap_research.runner.study import Case
 from hessmap_research.studies.layers import layer_cases as shared
 from hessmap_research.studies.layers.trained_layers import recipe_for
 

@@ -7,25 +7,15 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from hessmap.theory.layers import printed_subspace_overlap_limit
-from hessmap_research.studies import (
-    Answer,
-    Case,
-    Claim,
-    Column,
-    Lines,
-    Mark,
-    Row,
-    Series,
-    Study,
-    View,
-    claim_id,
-    grid,
-)
+from hessmap_research.runner.claims import Answer, Claim, claim_id
+from hessmap_research.runner.row import Row
+from hessmap_research.runner.study import Case, Study, grid
+from hessmap_research.runner.view import Column, Lines, Mark, Series, View
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from hessmap.curvature import Problem
+    from hessmap.problem.problem import Problem
 
 _NUM_CLASSES = 4
 _WIDTHS = (16, 64, 256, 512, 1024)
@@ -41,7 +31,7 @@ def measure(case: Case) -> dict[str, Any]:
     """
     import torch
 
-    from hessmap.curvature.layers import layer_factors, mean_output_hessian
+    from hessmap.layers import layer_factors, mean_output_hessian
     from hessmap.theory.layers import (
         activity,
         limit_subspace,
@@ -80,8 +70,8 @@ def measure(case: Case) -> dict[str, Any]:
 
 
 def _layer_hessian(problem: Problem) -> dict[str, Any]:
-    from hessmap.curvature.layers import layer_hessian
-    from hessmap.measurement.layers import layer_eigenpairs
+    from hessmap.layers import layer_hessian
+    from hessmap.layers.eigenpairs import layer_eigenpairs
 
     hessian = layer_hessian(problem, "0")
     found = layer_eigenpairs(hessian, _NUM_CLASSES, tolerance=1e-6)
@@ -100,7 +90,7 @@ def _random_problem(case: Case) -> tuple[Tensor, Tensor, Problem]:
     import torch
     from torch import nn
 
-    from hessmap.curvature import Problem
+    from hessmap.problem.problem import Problem
 
     width, count = case["width"], case["num_samples"]
     inputs = round(width ** (1.25 if width <= _WIDEST_HESSIAN else 1.1))
@@ -136,7 +126,7 @@ def _largest(factor: Any) -> float:
 
 
 def _overlap(first: Any, second: Any) -> float:
-    from hessmap.measurement.layers import overlap_curve
+    from hessmap.measurement.overlap import overlap_curve
 
     return overlap_curve(first, second).at(_NUM_CLASSES - 1)
 

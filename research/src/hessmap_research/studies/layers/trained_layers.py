@@ -15,8 +15,8 @@ from hessmap.errors import unknown_name
 if TYPE_CHECKING:
     from torch import nn
 
-    from hessmap.curvature import Problem
     from hessmap.datasets import Data
+    from hessmap.problem.problem import Problem
     from hessmap.records.training import TrainingRun
 
 IMAGE_SHAPES = {"digits": (1, 8, 8), "mnist": (1, 28, 28), "fashion_mnist": (1, 28, 28), "cifar10": (3, 32, 32)}
@@ -173,7 +173,7 @@ def _problem(model: nn.Module, samples: Data, recipe: Recipe) -> Problem:
     """In float64 also above a million parameters, where a problem keeps the model's own precision by default."""
     import torch
 
-    from hessmap.curvature import Problem
+    from hessmap.problem.problem import Problem
 
     measured = (part[: recipe.num_measured].clone() for part in samples)
     return Problem(model, "cross_entropy", *measured, dtype=torch.float64)

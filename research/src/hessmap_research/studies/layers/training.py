@@ -6,7 +6,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from hessmap_research.studies import Answer, Case, Claim, Column, Lines, Row, Series, Study, View, claim_id
+from hessmap_research.runner.claims import Answer, Claim, claim_id
+from hessmap_research.runner.row import Row
+from hessmap_research.runner.study import Case, Study
+from hessmap_research.runner.view import Column, Lines, Series, View
 from hessmap_research.studies.layers.layer_cases import (
     NUM_MEASURED,
     NUM_ON_ALL_IMAGES,
@@ -19,7 +22,7 @@ from hessmap_research.studies.layers.layer_cases import (
 )
 
 if TYPE_CHECKING:
-    from hessmap.curvature import Problem
+    from hessmap.problem.problem import Problem
     from hessmap_research.studies.layers.trained_layers import Recipe
 
 _NUM_MODELS = 3
@@ -80,7 +83,7 @@ def measure(case: Case) -> dict[str, Any]:
 
 def _overlaps(case: Case, epochs: Sequence[int], spaces: Sequence[Any]) -> dict[str, list[Any]]:
     """With the end of the same training, and with another training after as many epochs."""
-    from hessmap.measurement.layers import overlap_curve
+    from hessmap.measurement.overlap import overlap_curve
 
     neighbour = {**case, "seed": (case["seed"] + 1) % (NUM_ON_ALL_IMAGES if "size" in case else _NUM_MODELS)}
     others = [_layer_at(neighbour, epoch)["space"] for epoch in epochs]
@@ -113,8 +116,8 @@ def _problem(case: Case, epochs: int) -> Problem:
 
 def _layer_at(case: Case, epochs: int) -> dict[str, Any]:
     """Numbers of a layer at a checkpoint, and the top c - 1 eigenvectors of its Hessian unless it is on all images."""
-    from hessmap.curvature.layers import layer_factors, layer_hessian
-    from hessmap.measurement.layers import overlap_curve
+    from hessmap.layers import layer_factors, layer_hessian
+    from hessmap.measurement.overlap import overlap_curve
     from hessmap_research.studies.layers.measured_layer import factors_in_numbers, stored_eigenpairs
 
     problem = _problem(case, epochs)

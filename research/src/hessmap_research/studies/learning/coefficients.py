@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from hessmap_research.studies import Answer, Case, Check, Claim, Column, Lines, Row, Series, Study, View
+from hessmap_research.runner.claims import Answer, Check, Claim
+from hessmap_research.runner.row import Row
+from hessmap_research.runner.study import Case, Study
+from hessmap_research.runner.view import Column, Lines, Series, View
 
 if TYPE_CHECKING:
-    from hessmap.curvature import Problem
+    from hessmap.problem.problem import Problem
 
 NUM_OBSERVATIONS = 10_000
 CHAINS: dict[str, Any] = {"num_chains": 8, "num_draws": 12_000, "num_burn_in": 6_000, "check_settings": False}
@@ -52,7 +55,7 @@ def _problem(network: Any, rank: int) -> Problem:
     """The network at the weights whose products all have the rank of the truth, on inputs of second moment one."""
     import torch
 
-    from hessmap.curvature import Problem
+    from hessmap.problem.problem import Problem
 
     model = network.build(seed=0)
     with torch.no_grad():

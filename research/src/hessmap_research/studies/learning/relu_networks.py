@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from hessmap_research.studies import Answer, Case, Claim, Column, Lines, Row, Series, Study, View, grid
+from hessmap_research.runner.claims import Answer, Claim
+from hessmap_research.runner.row import Row
+from hessmap_research.runner.study import Case, Study, grid
+from hessmap_research.runner.view import Column, Lines, Series, View
 
 if TYPE_CHECKING:
-    from hessmap.curvature import Problem
+    from hessmap.problem.problem import Problem
 
 _INPUTS, _OUTPUTS, _NUM_SAMPLES = 4, 2, 120
 _NUM_OBSERVATIONS = 1_000_000
@@ -19,7 +22,7 @@ _STUDENTS = ("its own teacher", "one unit at zero")
 def measure(case: Case) -> dict[str, Any]:
     import numpy as np
 
-    from hessmap.curvature import outer_product_hessian
+    from hessmap.hessians.operators import outer_product_hessian
     from hessmap.maps.learning import learning_coefficient_estimate
     from hessmap.measurement import numerical_rank, spectrum
 
@@ -45,8 +48,8 @@ def _problem(hidden: int, has_zero_unit: bool, seed: int) -> Problem:
     """A network on the outputs of its own weights; with one unit more whose weights are all zero, where asked for."""
     import torch
 
-    from hessmap.curvature import Problem
     from hessmap.networks import FullyConnected
+    from hessmap.problem.problem import Problem
 
     model = FullyConnected((_INPUTS, hidden + has_zero_unit, _OUTPUTS), activation="relu").build(seed=seed)
     if has_zero_unit:

@@ -6,7 +6,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from hessmap.records import PARTS
-from hessmap_research.studies import Answer, Case, Claim, Column, Lines, Row, Series, Study, View, grid
+from hessmap_research.runner.claims import Answer, Claim
+from hessmap_research.runner.row import Row
+from hessmap_research.runner.study import Case, Study, grid
+from hessmap_research.runner.view import Column, Lines, Series, View
 from hessmap_research.studies.hessian_ranks import NAMES, SYMBOLS
 
 _ACTIVATIONS = ("identity", "relu", "tanh", "gelu")
@@ -23,8 +26,8 @@ def measure(case: Case) -> dict[str, Any]:
     """Numerical ranks, the linear formula for inputs and residuals of the same ranks, and the parameters."""
     import torch
 
-    from hessmap.curvature import Problem
     from hessmap.networks import Residual
+    from hessmap.problem.problem import Problem
     from hessmap.theory import predict_ranks
     from hessmap_research.studies.hessian_ranks import data_ranks, measured_ranks
 
@@ -74,7 +77,7 @@ def claims(rows: Sequence[Row]) -> Iterator[Claim]:
 STUDY = Study(
     name="residual/activations",
     question="What does an activation change in the ranks of residual networks?",
-    reference="docs/attention-residual.md; not in print",
+    reference="research/docs/attention-residual.md; not in print",
     cases=grid(activation=_ACTIVATIONS, inner_width=[None, 3], num_blocks=[1, 2, 3], seed=range(2)),
     measure=measure,
     claims=claims,

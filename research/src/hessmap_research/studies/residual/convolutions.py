@@ -6,7 +6,10 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from hessmap.records import PARTS
-from hessmap_research.studies import Answer, Case, Check, Claim, Column, Heatmap, Row, Study, View, grid
+from hessmap_research.runner.claims import Answer, Check, Claim
+from hessmap_research.runner.row import Row
+from hessmap_research.runner.study import Case, Study, grid
+from hessmap_research.runner.view import Column, Heatmap, View
 from hessmap_research.studies.hessian_ranks import NAMES
 
 if TYPE_CHECKING:
@@ -19,9 +22,9 @@ def measure(case: Case) -> dict[str, Any]:
     """Measured ranks with the skips; for blocks of one layer the exact ones of the network without, and its claims."""
     import torch
 
-    from hessmap.curvature import Problem
-    from hessmap.curvature.finite_field import generic_hessian_ranks
+    from hessmap.exact import generic_hessian_ranks
     from hessmap.networks import ImageConvolutional
+    from hessmap.problem.problem import Problem
     from hessmap.theory import predict_ranks
     from hessmap_research.studies.hessian_ranks import measured_ranks
 
@@ -49,7 +52,7 @@ def _with_skips(case: Case) -> nn.Module:
     import torch
     from torch import nn
 
-    from hessmap.networks.residual_module import ResidualBlock
+    from hessmap.networks.build import ResidualBlock
 
     size, channels, inner = case["size"], case["channels"], case["inner_channels"]
     first: dict[str, Any] = {"padding": 1, "bias": False, "dtype": torch.float64}
@@ -81,7 +84,7 @@ def claims(rows: Sequence[Row]) -> Iterator[Claim]:
 STUDY = Study(
     name="residual/convolutions",
     question="Have convolutional residual blocks the ranks of the padded network without skips?",
-    reference="docs/attention-residual.md; not in print",
+    reference="research/docs/attention-residual.md; not in print",
     cases=grid(
         size=[2, 3], channels=[1, 2], inner_channels=[None, 1], num_blocks=[1, 2], outputs=[1, 3], seed=range(2)
     ),

@@ -6,20 +6,10 @@ from collections.abc import Iterator, Sequence
 from math import log
 from typing import TYPE_CHECKING, Any
 
-from hessmap_research.studies import (
-    Answer,
-    Case,
-    Check,
-    Claim,
-    Column,
-    Lines,
-    Row,
-    Series,
-    Study,
-    View,
-    claim_id,
-    grid,
-)
+from hessmap_research.runner.claims import Answer, Check, Claim, claim_id
+from hessmap_research.runner.row import Row
+from hessmap_research.runner.study import Case, Study, grid
+from hessmap_research.runner.view import Column, Lines, Series, View
 
 if TYPE_CHECKING:
     from hessmap.networks import Architecture
@@ -41,7 +31,7 @@ _DATA: dict[str, int | None] = {"input_rank": _INPUTS, "residual_rank": _RESIDUA
 
 def measure(case: Case) -> dict[str, Any]:
     """The predicted rank and, of small networks, the exact one."""
-    from hessmap.curvature.finite_field import generic_rank
+    from hessmap.exact import generic_rank
     from hessmap.theory import predict_ranks
 
     network, data = _network(case["family"], case["width"])

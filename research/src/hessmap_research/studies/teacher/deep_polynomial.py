@@ -7,8 +7,11 @@ from collections.abc import Iterator, Sequence
 from itertools import product
 from typing import Any
 
+from hessmap_research.runner.claims import Answer, Check, Claim, claim_id
 from hessmap_research.runner.encoding import case_key
-from hessmap_research.studies import Answer, Case, Check, Claim, Column, Heatmap, Row, Study, View, claim_id
+from hessmap_research.runner.row import Row
+from hessmap_research.runner.study import Case, Study
+from hessmap_research.runner.view import Column, Heatmap, View
 
 _LARGEST = {2: 6, 3: 5, 4: 4}
 _FRESH_DEGREES = (2, 3, 4, 5)
@@ -45,9 +48,9 @@ def measure(case: Case) -> dict[str, Any]:
     """Exact ranks, the formula, and the counts of parameters and functions, network by network."""
     import numpy as np
 
-    from hessmap.curvature.finite_field import generic_rank
+    from hessmap.exact import generic_rank
     from hessmap.networks import FullyConnected, Polynomial
-    from hessmap.theory.polynomial.three_layers import deep_polynomial_rank, upper_bounds
+    from hessmap.theory.polynomial import deep_polynomial_rank, upper_bounds
 
     draw = random.Random(case_key(case))
     networks, exact, formula, bound, expected = [], [], [], [], []

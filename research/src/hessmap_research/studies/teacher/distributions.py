@@ -5,21 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from hessmap_research.studies import (
-    Answer,
-    Case,
-    Check,
-    Claim,
-    Column,
-    Histogram,
-    Lines,
-    Row,
-    Series,
-    Study,
-    View,
-    claim_id,
-    grid,
-)
+from hessmap_research.runner.claims import Answer, Check, Claim, claim_id
+from hessmap_research.runner.row import Row
+from hessmap_research.runner.study import Case, Study, grid
+from hessmap_research.runner.view import Column, Histogram, Lines, Series, View
 
 _FOURTH_MOMENTS = {"normal": 3.0, "uniform": 1.8, "laplace": 6.0, "two-point": 1.0, "student": 4.0}
 _NUM_NORMS = 20_000

@@ -7,21 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from hessmap_research.studies import (
-    Answer,
-    Case,
-    Check,
-    Claim,
-    Column,
-    Lines,
-    Mark,
-    Row,
-    Series,
-    Study,
-    View,
-    claim_id,
-    grid,
-)
+from hessmap_research.runner.claims import Answer, Check, Claim, claim_id
+from hessmap_research.runner.row import Row
+from hessmap_research.runner.study import Case, Study, grid
+from hessmap_research.runner.view import Column, Lines, Mark, Series, View
 from hessmap_research.studies.teacher.student_paths import descend, flow, population_loss
 
 _NETWORKS = {"linear": (4, 6), "quadratic": (3, 3), "erf": (3, 3), "relu": (3, 3)}

@@ -7,20 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from hessmap_research.studies import (
-    Answer,
-    Case,
-    Check,
-    Claim,
-    Column,
-    Lines,
-    Row,
-    Series,
-    Study,
-    View,
-    claim_id,
-    grid,
-)
+from hessmap_research.runner.claims import Answer, Check, Claim, claim_id
+from hessmap_research.runner.row import Row
+from hessmap_research.runner.study import Case, Study, grid
+from hessmap_research.runner.view import Column, Lines, Series, View
 
 _FULL = {f"degree {degree}": (0, *(3, 5, 7, 11, 13, 17)[:degree]) for degree in (1, 2, 3, 4, 5, 6)}
 _MONOMIALS = {f"x^{degree}": (*[0] * degree, 1) for degree in (2, 3, 4, 5)}
@@ -54,7 +44,7 @@ def _rows(name: str, bias: str, fewer: int) -> tuple[Case, ...]:
 
 def measure(case: Case) -> dict[str, Any]:
     """The rank of every cell of a row, as predicted and in GF(P)."""
-    from hessmap.curvature.finite_field import generic_rank
+    from hessmap.exact import generic_rank
     from hessmap.networks import FullyConnected, Polynomial
     from hessmap.theory import effective_parameters
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from hessmap_research.studies import Answer, Case, Check, Claim, Column, Lines, Reading, Row, Series, Study, View
+from hessmap_research.runner.claims import Answer, Check, Claim
+from hessmap_research.runner.row import Row
+from hessmap_research.runner.study import Case, Study
+from hessmap_research.runner.view import Column, Lines, Reading, Series, View
 
 _SQUARE = tuple((size, size) for size in range(1, 8))
 _WIDE = ((1, 2), (1, 4), (1, 6), (1, 8), (2, 4), (2, 8), (2, 12), (2, 16), (2, 24), (2, 32), (4, 12))

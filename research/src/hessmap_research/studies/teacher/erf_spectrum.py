@@ -11,7 +11,10 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
-from hessmap_research.studies import INDEX, Answer, Case, Check, Claim, Column, Lines, Mark, Row, Series, Study, View
+from hessmap_research.runner.claims import Answer, Check, Claim
+from hessmap_research.runner.row import Row
+from hessmap_research.runner.study import Case, Study
+from hessmap_research.runner.view import INDEX, Column, Lines, Mark, Series, View
 from hessmap_research.studies.teacher.spectra_of_teachers import density_figure, extremes, log_density, sized_cases
 
 _SQUARE = ((5, 5, 80), (10, 10, 60), (20, 20, 30), (40, 40, 8))

@@ -11,21 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from hessmap_research.studies import (
-    Answer,
-    Case,
-    Check,
-    Claim,
-    Cloud,
-    Column,
-    Lines,
-    Row,
-    Series,
-    Study,
-    View,
-    claim_id,
-    grid,
-)
+from hessmap_research.runner.claims import Answer, Check, Claim, claim_id
+from hessmap_research.runner.row import Row
+from hessmap_research.runner.study import Case, Study, grid
+from hessmap_research.runner.view import Cloud, Column, Lines, Series, View
 
 ACTIVATIONS = {"identity": "identity", "quadratic": "polynomial(0,1,0.5)", "relu": "relu", "tanh": "tanh"}
 DISTANCES = (0.0, 0.01, 0.03, 0.1, 0.3, 1.0)
@@ -64,7 +53,8 @@ def _sampled_fishers(network: Any, student: Any, teacher: Any) -> tuple[Any, Any
     import numpy as np
     import torch
 
-    from hessmap.curvature import Problem, output_jacobian
+    from hessmap.hessians.jacobian import output_jacobian
+    from hessmap.problem.problem import Problem
 
     student_model, teacher_model = _model(network, student), _model(network, teacher)
     generator = torch.Generator().manual_seed(3)

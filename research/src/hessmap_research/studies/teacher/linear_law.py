@@ -6,21 +6,10 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby, pairwise
 from typing import Any
 
-from hessmap_research.studies import (
-    Answer,
-    Case,
-    Check,
-    Claim,
-    Column,
-    Histogram,
-    Lines,
-    Reading,
-    Row,
-    Series,
-    Study,
-    View,
-    claim_id,
-)
+from hessmap_research.runner.claims import Answer, Check, Claim, claim_id
+from hessmap_research.runner.row import Row
+from hessmap_research.runner.study import Case, Study
+from hessmap_research.runner.view import Column, Histogram, Lines, Reading, Series, View
 
 _WIDE = ((2, 4), (5, 10), (10, 20), (20, 40), (40, 80), (80, 160))
 _NARROW = ((4, 2), (10, 5), (20, 10), (40, 20), (80, 40), (160, 80))

@@ -9,21 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from hessmap_research.studies import (
-    INDEX,
-    Answer,
-    Case,
-    Check,
-    Claim,
-    Column,
-    Lines,
-    Mark,
-    Row,
-    Series,
-    Study,
-    View,
-    claim_id,
-)
+from hessmap_research.runner.claims import Answer, Check, Claim, claim_id
+from hessmap_research.runner.row import Row
+from hessmap_research.runner.study import Case, Study
+from hessmap_research.runner.view import INDEX, Column, Lines, Mark, Series, View
 
 POLYNOMIALS = {
     "identity": (0, 1),
@@ -81,7 +70,7 @@ def _is_known(name: str, inputs: int) -> bool:
 def _predicted_rank(name: str, way: str, inputs: int, hidden: int, extra: int) -> int:
     """Polynomials: `wider_student_rank`. Otherwise a new unit is a new function, and so are the linear ones (erf)."""
     from hessmap.theory import effective_parameters
-    from hessmap.theory.teacher_student.wider_student import wider_student_rank
+    from hessmap.theory.teacher_student.two_layers import wider_student_rank
 
     if name in POLYNOMIALS:
         degrees = [degree for degree, coefficient in enumerate(POLYNOMIALS[name]) if coefficient]

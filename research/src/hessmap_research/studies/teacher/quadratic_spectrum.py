@@ -10,7 +10,10 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
-from hessmap_research.studies import Answer, Case, Check, Claim, Column, Lines, Row, Series, Study, View, claim_id
+from hessmap_research.runner.claims import Answer, Check, Claim, claim_id
+from hessmap_research.runner.row import Row
+from hessmap_research.runner.study import Case, Study
+from hessmap_research.runner.view import Column, Lines, Series, View
 from hessmap_research.studies.teacher.spectra_of_teachers import density_figure, extremes, log_density, sized_cases
 
 EPSILON = 1.0

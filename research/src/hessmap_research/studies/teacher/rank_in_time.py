@@ -10,7 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from hessmap_research.studies import Answer, Case, Check, Claim, Column, Lines, Mark, Row, Series, Study, View
+from hessmap_research.runner.claims import Answer, Check, Claim
+from hessmap_research.runner.row import Row
+from hessmap_research.runner.study import Case, Study
+from hessmap_research.runner.view import Column, Lines, Mark, Series, View
 
 ACTIVATIONS: dict[str, str] = {
     "identity": "identity",

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from hessmap_research.studies import Case, Lines, Series
+from hessmap_research.runner.study import Case
+from hessmap_research.runner.view import Lines, Series
 
 _DECADES = (-6.0, 2.5, 35)  # from, to, edges
 

@@ -1,0 +1,173 @@
+"""The exact rank of the generic network of an architecture, by random draws in GF(P)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from hessmap.errors import checked_seed, integer_or_none, require, unknown_name
+from hessmap.exact.attention import drawn_attention_hessians
+from hessmap.exact.evaluation import evaluate
+from hessmap.exact.field import FieldArray, PrimeField, random_prime_field
+from hessmap.exact.hessian import field_hessian
+from hessmap.exact.random_data import drawn_derivatives, drawn_inputs, drawn_residuals, generic_ranks
+from hessmap.exact.random_networks import drawn_network
+from hessmap.exact.rank import field_rank
+from hessmap.linalg import require_memory
+from hessmap.losses import LOSSES
+from hessmap.networks import SelfAttention
+from hessmap.records import PARTS, Part, RankCertificate, provenance
+
+
+def generic_rank(
+    net: object,
+    part: Part = "loss",
+    loss: str = "squared",
+    *,
+    input_rank: int | None = None,
+    residual_rank: int | None = None,
+    centred_input_rank: int | None = None,
+    mean_residual_is_zero: bool = False,
+    num_samples: int | None = None,
+    num_tokens: int | None = None,
+    seed: int = 0,
+) -> RankCertificate:
+    """The exact rank of the loss, outer-product or functional Hessian of the generic network of an architecture.
+
+    ``net`` is a ``FullyConnected``, ``Convolutional``, ``LocallyConnected``, ``Residual`` or ``SelfAttention``.
+    Weights, inputs and residuals are drawn uniformly from GF(P), P a random prime of [2^61, 2^62]; residuals and
+    softmax probabilities independently of the outputs. The value is never above the rank of the generic real
+    network, and below it with probability at most ``failure_bound``. Linear and polynomial activations only.
+
+    ``input_rank`` and ``centred_input_rank`` are the ranks of the inputs and of the centred inputs (equal, or one
+    less). ``residual_rank`` is the rank of Omega = sum residual input^T or, with bias, of [Omega_c, omega], omega the
+    sum of the residuals; ``mean_residual_is_zero`` asks for omega = 0. All are generic unless given. A linear network
+    needs no more samples than the ranks do; with a polynomial activation the rank can grow with ``num_samples``
+    (default: the number of parameters). Self-attention takes ``num_samples`` of ``num_tokens`` tokens (default: so many
+    that more change nothing) and ``input_rank``, that of all tokens.
+
+    >>> import hessmap as hm
+    >>> generic_rank(hm.FullyConnected((6, 5, 4)), "loss", residual_rank=1).value
+    33
+    >>> generic_rank(hm.networks.SelfAttention(1, 1), "functional", num_samples=1, num_tokens=1).value    # q k v x^3
+    3
+    """
+    if not isinstance(part, str) or part not in PARTS:
+        raise unknown_name("part", part, PARTS)
+    data = _checked_counts(input_rank, residual_rank, centred_input_rank, num_samples, num_tokens)
+    generator = np.random.default_rng(checked_seed(seed))
+    field = random_prime_field(generator)
+    hessian, drawn = _drawn_hessians(_Question(net, loss, data, mean_residual_is_zero), field, generator)
+    return _certificate(hessian(part), part, generator, seed, f"{net}, {loss}, {drawn}")
+
+
+def generic_hessian_ranks(
+    net: object,
+    loss: str = "squared",
+    *,
+    input_rank: int | None = None,
+    residual_rank: int | None = None,
+    num_samples: int | None = None,
+    num_tokens: int | None = None,
+    seed: int = 0,
+) -> dict[Part, RankCertificate]:
+    """All three ranks of one drawn network, as ``generic_rank`` has them one by one, each of its own draw.
+
+    >>> import hessmap as hm
+    >>> found = generic_hessian_ranks(hm.networks.SelfAttention(1, 1), num_samples=1, num_tokens=1)    # q k v x^3
+    >>> [rank.value for rank in found.values()]
+    [1, 3, 3]
+    """
+    data = _checked_counts(input_rank, residual_rank, None, num_samples, num_tokens)
+    generator = np.random.default_rng(checked_seed(seed))
+    field = random_prime_field(generator)
+    hessian, drawn = _drawn_hessians(_Question(net, loss, data, False), field, generator)
+    outer, functional = hessian("outer_product"), hessian("functional")
+    matrices = dict(zip(PARTS, (outer, functional, outer + functional), strict=True))
+    about = f"{net}, {loss}, {drawn}"
+    return {part: _certificate(matrix, part, generator, seed, about) for part, matrix in matrices.items()}
+
+
+def _checked_counts(
+    input_rank: int | None,
+    residual_rank: int | None,
+    centred_input_rank: int | None,
+    num_samples: int | None,
+    num_tokens: int | None,
+) -> dict[str, int | None]:
+    data = {
+        "input_rank": input_rank,
+        "residual_rank": residual_rank,
+        "centred_input_rank": centred_input_rank,
+        "num_samples": num_samples,
+        "num_tokens": num_tokens,
+    }
+    for name, count in data.items():
+        is_integer = count is None or integer_or_none(count) is not None
+        require(is_integer, f"{name} must be an integer", f"got {count!r}")
+    return data
+
+
+def _certificate(
+    matrix: FieldArray, part: Part, generator: np.random.Generator, seed: int, about: str
+) -> RankCertificate:
+    rank = field_rank(matrix, generator)
+    prime = matrix.field.prime
+    origin = provenance(f"GF({prime})", seed, notes=(about,))
+    return RankCertificate(rank.value, part, prime, rank.failure_bound, len(matrix), 0, rank.method, origin)
+
+
+class _Question(NamedTuple):
+    """The network and the data that are drawn."""
+
+    net: object
+    loss: str
+    data: dict[str, int | None]
+    mean_residual_is_zero: bool
+
+
+def _drawn_hessians(
+    asked: _Question, field: PrimeField, generator: np.random.Generator
+) -> tuple[Callable[[Part], FieldArray], str]:
+    """The Hessians of a drawn network, by their part, and what was drawn, in words."""
+    loss, is_zero = asked.loss, asked.mean_residual_is_zero
+    if not isinstance(loss, str) or loss not in LOSSES:
+        raise unknown_name("loss", loss, LOSSES)
+    require(isinstance(is_zero, bool), "mean_residual_is_zero must be True or False", f"got {is_zero!r}")
+    make = _attention_hessians if isinstance(asked.net, SelfAttention) else _chain_hessians
+    return make(asked, field, generator)
+
+
+def _attention_hessians(
+    asked: _Question, field: PrimeField, generator: np.random.Generator
+) -> tuple[Callable[[Part], FieldArray], str]:
+    net, loss, data, mean_residual_is_zero = asked
+    assert isinstance(net, SelfAttention)
+    given = [name for name in ("residual_rank", "centred_input_rank") if data[name] is not None]
+    given += ["mean_residual_is_zero"] * mean_residual_is_zero
+    must = "the residuals of self-attention are generic: its Hessian is no function of sum residual input^T"
+    require(not given, must, f"{' and '.join(given)} is given", "Leave it out")
+    sizes = {name: data[name] for name in ("num_samples", "num_tokens", "input_rank")}
+    return drawn_attention_hessians(net, loss, field=field, generator=generator, **sizes)
+
+
+def _chain_hessians(
+    asked: _Question, field: PrimeField, generator: np.random.Generator
+) -> tuple[Callable[[Part], FieldArray], str]:
+    net, loss, data, mean_residual_is_zero = asked
+    require(data["num_tokens"] is None, "num_tokens is for self-attention", f"the network is {net}", "Leave it out")
+    num_parameters = getattr(net, "num_parameters", 0)
+    require_memory(f"{num_parameters} drawn parameters", 24 * num_parameters, "Use a smaller network")
+    chain = drawn_network(net, field, generator)
+    is_softmax = loss == "cross_entropy"
+    known = {name: count for name, count in data.items() if name != "num_tokens"}
+    ranks = generic_ranks(chain, chain.output_dim - is_softmax, mean_residual_is_zero=mean_residual_is_zero, **known)
+    needed = 16 * ranks.num_samples * max(chain.input_dim, chain.output_dim)
+    require_memory(f"{ranks.num_samples} drawn samples", needed, "Use fewer samples")
+    inputs = drawn_inputs(ranks, chain.input_dim, field, generator)
+    residuals = drawn_residuals(ranks, chain.output_dim, is_softmax, field, generator)
+    derivatives = drawn_derivatives(loss, field, generator, residuals)
+    evaluation = evaluate(chain, inputs, (None,) * len(chain.activations))
+    return lambda part: field_hessian(chain, evaluation, derivatives, part), str(ranks)

@@ -1,0 +1,405 @@
+"""The vector-Jacobian product of one layer, for a block of row vectors: one per output of every sample.
+
+A block has the shape (samples, outputs, entries of what left the layer) and becomes (samples, outputs, entries of what
+entered it).
+
+The Jacobian of a sequence of layers as a product of matrices, for all samples of a batch and from the outputs.
+
+Input-output Jacobians of all samples at once, or of one point as an operator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.func import jvp, vjp, vmap
+from torch.nn.grad import conv2d_input
+
+from hessmap.functions.network_function import NetworkFunction, plain_layers
+from hessmap.linalg import SymmetricOperator, is_answerable, require_memory
+from hessmap.networks.build import MODULES, PolynomialActivation
+
+Vjp = Callable[[Tensor], Tensor]
+Pair = tuple[int, int]
+
+
+@dataclass(frozen=True, eq=False)
+class LinearVjp:
+    """Through a linear map, which may act on the last of several dimensions."""
+
+    weight: Tensor
+
+    def __call__(self, block: Tensor) -> Tensor:
+        return (block.reshape(*block.shape[:2], -1, self.weight.shape[0]) @ self.weight).flatten(2)
+
+
+@dataclass(frozen=True, eq=False)
+class ElementwiseVjp:
+    """Through an elementwise layer; ``slopes`` (samples, entries)."""
+
+    slopes: Tensor
+
+    def __call__(self, block: Tensor) -> Tensor:
+        return block * self.slopes[:, None]
+
+    def in_place(self, block: Tensor) -> Tensor:
+        return block.mul_(self.slopes[:, None])
+
+
+@dataclass(frozen=True, eq=False)
+class ConvolutionVjp:
+    """Through a convolution: ``entering`` and ``leaving`` are the shapes of one sample."""
+
+    weight: Tensor
+    entering: torch.Size
+    leaving: torch.Size
+    stride: Pair
+    padding: Pair
+    dilation: Pair
+    groups: int
+
+    def __call__(self, block: Tensor) -> Tensor:
+        return self.images(block.reshape(-1, *self.leaving)).reshape(*block.shape[:2], -1)
+
+    def images(self, images: Tensor) -> Tensor:
+        shape = (len(images), *self.entering)
+        back: Tensor = conv2d_input(  # type: ignore[no-untyped-call]
+            shape, self.weight, images, self.stride, self.padding, self.dilation, self.groups
+        )
+        return back
+
+
+@dataclass(frozen=True, eq=False)
+class TilesVjp:
+    """Through maxima over tiles (height, width) that divide the image.
+
+    ``places`` (samples, channels, rows, columns) say where in the image of its channel the maximum of each tile stands,
+    ``entries`` where within the tile; ``scale`` multiplies the rows.
+    """
+
+    places: Tensor
+    entries: Tensor
+    scale: Tensor
+    tile: Pair
+
+    @classmethod
+    def of(cls, places: Tensor, tile: Pair, width: int) -> TilesVjp:
+        """``places`` count along the rows of images of the given width."""
+        height = tile[0] * places.shape[2]
+        rows, columns = torch.arange(height)[:, None] % tile[0], torch.arange(width) % tile[1]
+        entries = (rows * tile[1] + columns).flatten().take(places)  # a table, because division is slow
+        return cls(places, entries, torch.ones((), dtype=torch.float64), tile)
+
+    def behind(self, slopes: ElementwiseVjp) -> TilesVjp:
+        """Through the elementwise layer before the maxima as well."""
+        images = slopes.slopes.reshape(*self.places.shape[:2], -1)
+        chosen = images.gather(2, self.places.flatten(2)).reshape(self.places.shape)
+        return replace(self, scale=self.scale * chosen)
+
+    def planes(self, block: Tensor) -> Tensor:
+        """(samples, outputs, tile entries, channels, rows, columns): zero but at the maxima."""
+        entry = torch.arange(self.tile[0] * self.tile[1])[:, None, None, None]
+        factors = torch.where(self.entries[:, None] == entry, self.scale.expand_as(self.entries)[:, None], 0.0)
+        return block.reshape(*block.shape[:2], 1, *self.places.shape[1:]) * factors[:, None]
+
+    def __call__(self, block: Tensor) -> Tensor:
+        count, outputs = block.shape[:2]
+        planes = self.planes(block).reshape(count, outputs, *self.tile, *self.places.shape[1:])
+        return planes.permute(0, 1, 4, 5, 2, 6, 3).flatten(2)
+
+
+@dataclass(frozen=True, eq=False)
+class TiledConvolutionVjp:
+    """Through maxima over tiles and the convolution before them.
+
+    The entries of a tile become channels, and the convolution one with a larger kernel that steps from tile to tile:
+    the image between them, three quarters of it zeros, is never formed.
+    """
+
+    tiles: TilesVjp
+    convolution: ConvolutionVjp
+
+    @classmethod
+    def of(cls, tiles: TilesVjp, convolution: ConvolutionVjp) -> TiledConvolutionVjp:
+        (height, width), stride, dilation = tiles.tile, convolution.stride, convolution.dilation
+        outputs, inputs, *kernel = convolution.weight.shape
+        reach = [(size - 1) * step + 1 for size, step in zip(kernel, dilation, strict=True)]
+        size = ((height - 1) * stride[0] + reach[0], (width - 1) * stride[1] + reach[1])
+        weight = convolution.weight.new_zeros(height, width, outputs, inputs, *size)
+        for row in range(height):
+            for column in range(width):
+                top, left = row * stride[0], column * stride[1]
+                window = weight[row, column, :, :, top : top + reach[0], left : left + reach[1]]
+                window[:, :, :: dilation[0], :: dilation[1]] = convolution.weight
+        merged = replace(
+            convolution,
+            weight=weight.flatten(0, 2),
+            leaving=torch.Size((height * width * outputs, *tiles.places.shape[2:])),
+            stride=(height * stride[0], width * stride[1]),
+            dilation=(1, 1),
+        )
+        return cls(tiles, merged)
+
+    def __call__(self, block: Tensor) -> Tensor:
+        images = self.tiles.planes(block).reshape(-1, *self.convolution.leaving)
+        return self.convolution.images(images).reshape(*block.shape[:2], -1)
+
+
+def merged_vjps(vjps: list[Vjp]) -> list[Vjp]:
+    """The same products, in the order of the layers, with maxima over tiles merged into what comes before them."""
+    found: list[Vjp] = []
+    for product in vjps:
+        vjp_of_layer = product
+        if isinstance(vjp_of_layer, TilesVjp):
+            if found and isinstance(slopes := found[-1], ElementwiseVjp):
+                found.pop()
+                vjp_of_layer = vjp_of_layer.behind(slopes)
+            if found and isinstance(convolution := found[-1], ConvolutionVjp) and convolution.groups == 1:
+                found.pop()
+                vjp_of_layer = TiledConvolutionVjp.of(vjp_of_layer, convolution)
+        found.append(vjp_of_layer)
+    return found
+
+
+def chain_jacobians(vjps: list[Vjp], num_samples: int, output_dim: int) -> Tensor:
+    """The Jacobians of all layers together: the unit vectors of the outputs times one layer after another, the last
+    one first."""
+    block, left = _first_block(vjps, num_samples, output_dim)
+    for place, product in enumerate(left):
+        # The first block is a view of a weight; those that products have made are nobody else's.
+        block = product.in_place(block) if place and isinstance(product, ElementwiseVjp) else product(block)
+    return block
+
+
+def _first_block(vjps: list[Vjp], num_samples: int, output_dim: int) -> tuple[Tensor, list[Vjp]]:
+    """The block to start from and the layers, last one first, that are left: a last linear layer is its own block."""
+    if vjps and isinstance(last := vjps[-1], LinearVjp) and last.weight.shape[0] == output_dim:
+        return last.weight.expand(num_samples, -1, -1), vjps[-2::-1]
+    return torch.eye(output_dim, dtype=torch.float64).expand(num_samples, -1, -1), vjps[::-1]
+
+
+_ELEMENTWISE = (
+    *(kind for kind in MODULES.values() if kind is not nn.Identity), PolynomialActivation, nn.Sigmoid, nn.Softplus,
+    nn.SELU, nn.CELU, nn.Hardtanh, nn.ReLU6, nn.LogSigmoid, nn.Softsign,
+)  # fmt: skip
+_RESHAPING = (nn.Flatten, nn.Unflatten, nn.Identity, nn.Dropout, nn.Dropout1d, nn.Dropout2d)
+
+
+@dataclass(frozen=True)
+class LayerProducts:
+    """The layers of a model in order, all of known kinds, and the largest number of entries that leaves one."""
+
+    layers: tuple[nn.Module, ...]
+    output_dim: int
+    largest_width: int
+
+    @classmethod
+    def of(cls, function: NetworkFunction) -> LayerProducts | None:
+        """None for a model that is no plain sequence of known layers."""
+        layers = plain_layers(function.model)
+        if not layers or not all(_is_known(layer) for layer in layers):
+            return None
+        values, widths = function.inputs[:1].clone(), [function.input_dim]
+        with torch.no_grad():
+            for layer in layers:
+                values = layer(values)
+                widths.append(values.numel())
+        return cls(layers, function.output_dim, max(widths))
+
+    @torch.no_grad()
+    def jacobians(self, inputs: Tensor) -> Tensor:
+        """(samples, outputs, inputs)."""
+        values, vjps = inputs, list[Vjp]()
+        for layer in self.layers:
+            values, vjp = _value_and_vjp(layer, values)
+            if vjp is not None:
+                vjps.append(vjp)
+        return chain_jacobians(merged_vjps(vjps), len(inputs), self.output_dim)
+
+
+def _is_known(layer: nn.Module) -> bool:
+    """Only exact types count, because a subclass may compute something else."""
+    kind = type(layer)
+    if isinstance(layer, nn.Conv2d) and kind is nn.Conv2d:
+        return layer.padding_mode == "zeros" and not isinstance(layer.padding, str)
+    if isinstance(layer, nn.MaxPool2d) and kind is nn.MaxPool2d:
+        return not layer.return_indices
+    return kind is nn.Linear or kind in _ELEMENTWISE or kind in _RESHAPING
+
+
+def _value_and_vjp(layer: nn.Module, values: Tensor) -> tuple[Tensor, Vjp | None]:
+    """What leaves the layer, and its vector-Jacobian product; None where entries stay as they are."""
+    if isinstance(layer, nn.Linear):
+        return layer(values), LinearVjp(layer.weight)
+    if isinstance(layer, nn.Conv2d):
+        return _convolution(layer, values)
+    if isinstance(layer, nn.MaxPool2d):
+        return _max_pool(layer, values)
+    if isinstance(layer, _RESHAPING):
+        return layer(values), None
+    return _elementwise(layer, values)
+
+
+def _elementwise(layer: nn.Module, values: Tensor) -> tuple[Tensor, Vjp]:
+    if type(layer) is nn.ReLU:
+        return F.relu(values), ElementwiseVjp((values > 0).to(torch.float64).flatten(1))
+    leaf = values.detach().requires_grad_()
+    with torch.enable_grad():
+        outputs = layer(leaf + 0.0)
+        (slopes,) = torch.autograd.grad(outputs.sum(), leaf)
+    return outputs.detach(), ElementwiseVjp(slopes.flatten(1))
+
+
+def _convolution(layer: nn.Conv2d, values: Tensor) -> tuple[Tensor, Vjp]:
+    outputs = layer(values)
+    assert not isinstance(layer.padding, str)
+    steps = (_pair(layer.stride), _pair(layer.padding), _pair(layer.dilation))
+    return outputs, ConvolutionVjp(layer.weight, values.shape[1:], outputs.shape[1:], *steps, layer.groups)
+
+
+def _max_pool(layer: nn.MaxPool2d, values: Tensor) -> tuple[Tensor, Vjp]:
+    outputs, indices = F.max_pool2d(
+        values, layer.kernel_size, layer.stride, layer.padding, layer.dilation, layer.ceil_mode, return_indices=True
+    )
+    if _is_tiling(layer, values, outputs):
+        return outputs, TilesVjp.of(indices, _pair(layer.kernel_size), values.shape[3])
+    size = values.shape[2] * values.shape[3]
+    offsets = torch.arange(values.shape[1])[:, None, None] * size
+    places = (indices + offsets).flatten(1)[:, None]
+
+    def vjp(block: Tensor) -> Tensor:
+        back = block.new_zeros(*block.shape[:2], values[0].numel())
+        return back.scatter_add_(2, places.expand_as(block), block)
+
+    return outputs, vjp
+
+
+def _is_tiling(layer: nn.MaxPool2d, values: Tensor, outputs: Tensor) -> bool:
+    """Whether the windows divide the image: every entry lies in exactly one."""
+    kernel, stride = _pair(layer.kernel_size), _pair(layer.stride)
+    fits = (outputs.shape[2] * kernel[0], outputs.shape[3] * kernel[1]) == tuple(values.shape[2:])
+    return fits and kernel == stride and _pair(layer.padding) == (0, 0) and _pair(layer.dilation) == (1, 1)
+
+
+def _pair(size: int | tuple[int, ...]) -> Pair:
+    return (size, size) if isinstance(size, int) else (size[0], size[1])
+
+
+_AGREEMENT = 1e-10
+# Bytes of the running product of one chunk: it should stay in the cache.
+_CHUNK = 2**22
+
+
+def input_jacobians(function: NetworkFunction) -> Tensor:
+    """doutput/dinput of every sample, shape (num_samples, output_dim, input_dim)."""
+    size = 8 * function.num_samples * function.output_dim * function.input_dim
+    require_memory("the input Jacobians", 2 * size, "Use fewer samples, or function_rank, which keeps singular values")
+    return torch.cat([part for part, _ in jacobian_chunks(function)])
+
+
+def jacobian_chunks(function: NetworkFunction) -> Iterator[tuple[Tensor, str]]:
+    """The Jacobians of some samples after another, and the method.
+
+    "layers": for sequences of linear, convolution, pooling, reshaping and elementwise layers, a product of matrices
+    from the outputs, checked against automatic differentiation of one random combination. "vjp" or "jvp": automatic
+    differentiation, vectorised over the outputs or the inputs, whichever are fewer.
+    """
+    products = LayerProducts.of(function)
+    if products is not None and not _agrees(function, products):
+        products = None
+    width = max(function.input_dim, function.output_dim) if products is None else products.largest_width
+    each = 8 * min(function.input_dim, function.output_dim) * width
+    size = max(1, _CHUNK // each)
+    for inputs in torch.split(function.inputs, size):
+        if products is not None:
+            yield products.jacobians(inputs), "layers"
+        elif function.input_dim < function.output_dim:
+            yield _forward(function, inputs), "jvp"
+        else:
+            yield _backward(function, inputs), "vjp"
+
+
+def _agrees(function: NetworkFunction, products: LayerProducts) -> bool:
+    """J^T c of the first samples for a random c, both ways."""
+    few = function.inputs[:2]
+    generator = torch.Generator().manual_seed(0)
+    mixture = torch.randn(len(few), function.output_dim, generator=generator, dtype=torch.float64)
+    expected = function.vjp(few, mixture)
+    found = torch.einsum("nkd,nk->nd", products.jacobians(few), mixture)
+    return torch.allclose(found, expected, rtol=_AGREEMENT, atol=_AGREEMENT * float(expected.abs().max()))
+
+
+def _backward(function: NetworkFunction, inputs: Tensor) -> Tensor:
+    """Samples do not see each other: one backward pass per output serves all samples of the batch."""
+    leaf = inputs.clone().requires_grad_()
+    with torch.enable_grad():
+        outputs = function(leaf + 0.0)
+        if not outputs.requires_grad:  # the outputs do not depend on the inputs
+            return torch.zeros(len(inputs), function.output_dim, function.input_dim, dtype=torch.float64)
+        units = torch.eye(function.output_dim, dtype=torch.float64)[:, None].expand(-1, len(inputs), -1)
+        try:
+            (rows,) = torch.autograd.grad(outputs, leaf, units, retain_graph=True, is_grads_batched=True)
+        except RuntimeError as error:  # an operation that cannot be vectorised: one output at a time
+            if not is_answerable(error):
+                raise
+            function.fallbacks.add("input Jacobians were made output by output", error)
+            rows = torch.stack([torch.autograd.grad(outputs, leaf, unit, retain_graph=True)[0] for unit in units])
+    return rows.flatten(2).transpose(0, 1)
+
+
+def _forward(function: NetworkFunction, inputs: Tensor) -> Tensor:
+    units = torch.eye(function.input_dim, dtype=torch.float64).reshape(-1, 1, *inputs.shape[1:])
+
+    def along(unit: Tensor) -> Tensor:
+        change: Tensor = jvp(function, (inputs,), (unit.expand_as(inputs),))[1]
+        return change
+
+    try:
+        columns: Tensor = vmap(along)(units)
+    except Exception as error:  # no forward mode for an operation
+        if not is_answerable(error):
+            raise
+        function.fallbacks.add("input Jacobians were made backwards, by more outputs than inputs", error)
+        return _backward(function, inputs)
+    return columns.permute(1, 2, 0)
+
+
+class JacobianGram(SymmetricOperator):
+    """J J^T or J^T J of one point, whichever is smaller: its eigenvalues are the squared singular values of J.
+
+    For Jacobians that are too large to be stored.
+    """
+
+    def __init__(self, function: NetworkFunction, place: int) -> None:
+        self.function = function
+        self.point = function.inputs[place]
+        self.is_by_outputs = function.output_dim <= function.input_dim
+
+    @property
+    def size(self) -> int:
+        return min(self.function.output_dim, self.function.input_dim)
+
+    def matmat(self, vectors: Tensor) -> Tensor:
+        each = self._through_outputs if self.is_by_outputs else self._through_inputs
+        return torch.stack([each(column) for column in vectors.T], dim=1)
+
+    def _value(self, flat: Tensor) -> Tensor:
+        return self.function(flat.reshape(1, *self.point.shape))[0]
+
+    def _through_outputs(self, direction: Tensor) -> Tensor:
+        return self._jvp(self._vjp(direction))
+
+    def _through_inputs(self, direction: Tensor) -> Tensor:
+        return self._vjp(self._jvp(direction))
+
+    def _vjp(self, direction: Tensor) -> Tensor:
+        product = vjp(self._value, self.point.reshape(-1))[1]
+        gradient: Tensor = product(direction)[0]
+        return gradient.detach()
+
+    def _jvp(self, direction: Tensor) -> Tensor:
+        change: Tensor = jvp(self._value, (self.point.reshape(-1),), (direction,))[1]
+        return change.detach()

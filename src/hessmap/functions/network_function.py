@@ -1,0 +1,151 @@
+"""A network as a function of its inputs, frozen at the moment of the call, and the points it is looked at."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from hessmap.errors import InvalidInput, NotReproducible, UnsupportedNetwork, require, sentence
+from hessmap.linalg import Fallbacks
+from hessmap.networks.build import Erf, PolynomialActivation
+from hessmap.networks.module_tree import Rules, sequential_layers
+from hessmap.problem import (
+    OperationRewriter,
+    coupled_samples,
+    fitting_inputs,
+    noting_forward,
+    private_copy,
+    tensor_or_same,
+)
+from hessmap.records import Provenance, data_hash, provenance
+
+_TOGETHER = 1024  # samples, and how many of them are evaluated once more to see whether they see each other
+_FEW_ROWS = 8
+_RULES = Rules("a sequence of layers is a tree of nn.Sequentials", "Its Jacobians go through autograd")
+
+
+def plain_layers(model: nn.Module) -> tuple[nn.Module, ...]:
+    """The layers that a model applies one after another, each to all that the one before it gave; none if it is not
+    certain that it does nothing else.
+
+    Only modules of torch and of this library count, of that very type and without children: a module of another's,
+    also a subclass of nn.Linear, may keep what it was given for a later one.
+
+    >>> [type(layer).__name__ for layer in plain_layers(nn.Sequential(nn.Linear(2, 2), nn.Sequential(nn.ReLU())))]
+    ['Linear', 'ReLU']
+    """
+    try:
+        layers = tuple(layer for _, layer in sequential_layers(model, _RULES))
+    except UnsupportedNetwork:
+        return ()
+    return layers if all(_is_plain(layer) for layer in layers) else ()
+
+
+def _is_plain(layer: nn.Module) -> bool:
+    kind = type(layer)
+    is_known = kind.__module__.startswith("torch.nn.modules.") or kind in (Erf, PolynomialActivation)
+    return is_known and not layer._modules
+
+
+class NetworkFunction:
+    """A float64 copy of a model with fixed weights, and the samples: a map from inputs to vectors of outputs.
+
+    ``notes`` says in words whatever was done to the model, and how often a slower method was used because a faster one
+    failed (``fallbacks``).
+    """
+
+    def __init__(self, model: nn.Module, inputs: Any) -> None:
+        require(isinstance(model, nn.Module), "model must be a torch.nn.Module", f"got {type(model).__name__}")
+        self.inputs = _samples(inputs)
+        self.model, self._copy_notes = private_copy(model)
+        self.fallbacks = Fallbacks()
+        for parameter in self.model.parameters():
+            parameter.requires_grad_(False)
+        self._origin = provenance(data_hash=data_hash(self.inputs.numpy()))
+        self._probe()
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        return (*self._copy_notes, *self.fallbacks.notes)
+
+    @property
+    def provenance(self) -> Provenance:
+        return replace(self._origin, notes=self.notes)
+
+    def _probe(self) -> None:
+        few = self.inputs[:3]
+        with fitting_inputs(few):
+            first = self.outputs(few)
+        second, alone = self.outputs(few), self.outputs(few[:1])
+        self.output_dim = int(first.shape[1])
+        if not torch.equal(first, second):
+            remedy = "Switch off what is random in it, for example with model.eval()"
+            got = "two evaluations on the same samples disagree"
+            raise NotReproducible(sentence("the model must be a function of its inputs", got, remedy))
+        most = self.inputs[:_TOGETHER]
+        rows = torch.linspace(0, len(most) - 1, min(_FEW_ROWS, len(most) // 2)).long()
+        together, some = self.outputs(most), self.outputs(most[rows])
+        for own, among, count in ((alone, first[:1], len(few)), (some, together[rows], len(most))):
+            if not torch.allclose(own, among, rtol=1e-8, atol=1e-10 * float(among.abs().max())):
+                raise coupled_samples(count)
+
+    def at(self, inputs: Tensor) -> NetworkFunction:
+        """The same function at other points of the same shape; its provenance stays that of the samples."""
+        other = copy.copy(self)
+        other.inputs = inputs
+        return other
+
+    @property
+    def num_samples(self) -> int:
+        return len(self.inputs)
+
+    @property
+    def input_dim(self) -> int:
+        return self.inputs[0].numel()
+
+    def __call__(self, inputs: Tensor) -> Tensor:
+        """Outputs (num_samples, output_dim); a refusal if they are no vectors."""
+        shape = tuple(inputs.shape)
+        with noting_forward(inputs), OperationRewriter():
+            outputs = self.model(inputs)
+        must = "the model must return one vector of outputs per sample"
+        if not isinstance(outputs, Tensor):
+            raise InvalidInput(sentence(must, f"it returned a {type(outputs).__name__}"))
+        got = f"inputs of shape {shape} gave outputs of shape {tuple(outputs.shape)}"
+        require(outputs.ndim == 2 and len(outputs) == len(inputs), must, got, "Flatten what it returns")
+        return outputs
+
+    def vjp(self, inputs: Tensor, cotangents: Tensor) -> Tensor:
+        """J^T c of every sample, (num_samples, input_dim), for cotangents (num_samples, output_dim)."""
+        leaf = inputs.clone().requires_grad_()
+        with torch.enable_grad():
+            outputs = self(leaf + 0.0)  # an in-place first layer must not write into the leaf
+            if not outputs.requires_grad:  # the outputs do not depend on the inputs
+                return torch.zeros_like(leaf).flatten(1)
+            (gradient,) = torch.autograd.grad(outputs, leaf, cotangents, materialize_grads=True)
+        return gradient.flatten(1)
+
+    @torch.no_grad()
+    def outputs(self, inputs: Tensor) -> Tensor:
+        """The outputs alone, not to be differentiated; refused if they are not finite."""
+        found = self(inputs)
+        remedy = "Look for weights or inputs that are too large"
+        is_finite = bool(torch.isfinite(found).all())
+        require(is_finite, "activations must be finite", "the outputs hold NaN or inf", remedy)
+        return found
+
+
+def _samples(inputs: Any) -> Tensor:
+    values = tensor_or_same(inputs)
+    require(isinstance(values, Tensor), "inputs must be a tensor or an array", f"got {type(inputs).__name__}")
+    is_plain, got = values.layout == torch.strided and not values.is_meta, f"got {values.layout} on {values.device}"
+    require(is_plain and not values.is_complex(), "inputs must be plain dense tensors of real numbers", got)
+    must = "the rank of a function needs at least two samples"
+    require(values.ndim >= 2 and len(values) >= 2, must, f"got inputs of shape {tuple(values.shape)}")
+    found: Tensor = values.detach().to("cpu", torch.float64, copy=True)
+    require(bool(torch.isfinite(found).all()), "inputs must be finite", "there is NaN or inf")
+    return found

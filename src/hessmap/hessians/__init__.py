@@ -1,0 +1,26 @@
+"""The Hessian of the loss, its Gauss-Newton and functional part and Fisher matrices as operators; dense Hessians."""
+
+from hessmap.hessians.diagonal import exact_diagonal
+from hessmap.hessians.distributed import across_ranks
+from hessmap.hessians.jacobian import output_jacobian, tangent_kernel
+from hessmap.hessians.operators import (
+    Hessian,
+    empirical_fisher,
+    fisher,
+    functional_hessian,
+    loss_hessian,
+    outer_product_hessian,
+)
+
+__all__ = [
+    "Hessian",
+    "across_ranks",
+    "empirical_fisher",
+    "exact_diagonal",
+    "fisher",
+    "functional_hessian",
+    "loss_hessian",
+    "outer_product_hessian",
+    "output_jacobian",
+    "tangent_kernel",
+]

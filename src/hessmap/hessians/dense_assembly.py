@@ -1,0 +1,614 @@
+"""The matrix that blocks are written into, and the scratch memory they are formed in.
+
+First touching a page costs as much as several flops per entry, so the matrix starts unwritten (in huge
+pages), the first batch of samples copies and only later ones add, and scratch memory is taken once and used again.
+
+A forward pass whose layer calls can be perturbed in their outputs.
+
+A call as rows or columns of a block: what its weights multiply, and the gradient of them that slopes make.
+
+Derivatives along perturbations of layer outputs: everything that has to be differentiated, for one batch.
+
+Add a perturbation e_c to the output of every call c; f is the sum over samples and outputs of residual * output.
+``first_derivatives`` finds the inputs a_c, the slopes df/de_c and the Jacobians doutput/de_c. ``second_derivatives``
+pushes some directions of one e_k forward through the gradient (units, or what units of the weights do to the outputs,
+whichever are fewer), and finds for every call l at or after k
+
+    curvature[l - k]  d2 f / de_k de_l    (directions of k, samples, outputs * positions of l)
+    input_tangents[l - k]  d a_l / de_k   (directions of k, samples, inputs of l)
+
+From derivatives along perturbations to blocks of the Hessian: GEMMs over the samples.
+
+For calls k <= l with features a, and the curvature S, input_tangents A and slope g of ``sweep``, both terms of
+
+    d2 / dW_k[j,b] dW_l[i,a]  =  sum_n ( S_n[j,i] a_l[n,a]  +  A_n[j,a] g_l[n,i] ) a_k[n,b]
+
+share the last factor. Where every sample passes once through both calls, one product per block does: rows[j, (i,a), n]
+against a_k[n, b], samples innermost because they are many. Else positions are summed over like samples, the earlier
+call's first: it has more of them. A call that was perturbed in its weights has met its features already. A bias is a
+feature that is always one.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+from torch.func import jvp, vjp, vmap
+
+from hessmap.linalg import Layout, unwritten
+from hessmap.problem import (
+    ConvolutionGeometry,
+    Inputs,
+    LayerCall,
+    LayerUse,
+    Problem,
+    Recording,
+    num_rows,
+    recording_of,
+    replay,
+)
+
+
+class HessianBuffer:
+    """A symmetric matrix in the making. ``uses`` names a parameter once for every call of it: the block of two
+    parameters that are used once each is written once per batch, all others start from zero. A parameter of which a
+    call uses some entries alone, or in another order, counts as used more than once."""
+
+    def __init__(self, layout: Layout, uses: Iterable[str], dtype: torch.dtype) -> None:
+        self._places = dict(layout)
+        self._dtype = dtype
+        self.matrix = unwritten((layout.size, layout.size), dtype)
+        self.is_first_batch = True
+        self._scratch: dict[str, Tensor] = {}
+        counts = Counter(uses)
+        self._used_once = {name for name in layout.names if counts[name] == 1}
+        for name, place in layout:
+            if name not in self._used_once:
+                self.matrix[place] = 0.0
+                self.matrix[:, place] = 0.0
+
+    def scratch(self, name: str, *shape: int) -> Tensor:
+        """Unwritten memory of this shape; it is overwritten by the next call with the same name."""
+        size = prod(shape)
+        buffer = self._scratch.get(name)
+        if buffer is None or buffer.numel() < size:
+            buffer = self._scratch[name] = unwritten((size,), self._dtype)
+        return buffer[:size].view(shape)
+
+    def block(self, row: str, row_outputs: int, column: str, column_outputs: int) -> Tensor:
+        """The block of two parameters as (outputs, features, outputs, features), to be written into."""
+        rows, columns = self._places[row], self._places[column]
+        features = (columns.stop - columns.start) // column_outputs
+        return self.matrix[rows, columns].view(row_outputs, -1, column_outputs, features)
+
+    def is_unwritten(self, row: str, column: str) -> bool:
+        """Whether entries of the block are to be copied into, not added to."""
+        return self.is_first_batch and row in self._used_once and column in self._used_once
+
+    def rows(self, name: str, entries: Tensor) -> Tensor:
+        """Rows of the matrix at some places of a flat parameter."""
+        rows: Tensor = self._places[name].start + entries
+        return rows
+
+
+Space = Literal["outputs", "weights"]
+
+
+@dataclass(frozen=True, eq=False)
+class Call:
+    """A use of parameters, ``z = W a + b``, of which ``weight`` and ``bias`` are differentiated here (None: not).
+
+    The entries tell where the weight, seen as (outputs, inputs), and the bias lie in their flat parameters; None stands
+    for their own order.
+    """
+
+    use: LayerUse
+    weight: str | None
+    bias: str | None
+    weight_entries: Tensor | None = None
+    bias_entries: Tensor | None = None
+
+    @property
+    def num_positions(self) -> int:
+        """How often a sample passes through it (tokens, pixels)."""
+        return self.use.num_positions
+
+    @property
+    def num_inputs(self) -> int:
+        return self.use.num_inputs
+
+    @property
+    def num_outputs(self) -> int:
+        return self.use.num_outputs
+
+    @property
+    def num_groups(self) -> int:
+        return self.use.num_groups
+
+    @property
+    def input_size(self) -> int:
+        return self.use.input_size
+
+    @property
+    def geometry(self) -> ConvolutionGeometry | None:
+        return self.use.geometry
+
+    @property
+    def output_size(self) -> int:
+        return self.num_positions * self.num_outputs
+
+    @property
+    def num_features(self) -> int:
+        """Parameters per output."""
+        return (self.num_inputs if self.weight is not None else 0) + (self.bias is not None)
+
+    @property
+    def space(self) -> Space:
+        """Where it is perturbed: in its outputs, or in its weights if they are fewer."""
+        return "weights" if self.num_features < self.num_positions else "outputs"
+
+    @property
+    def directions_per_output(self) -> int:
+        return self.num_features if self.space == "weights" else self.num_positions
+
+    @property
+    def is_in_own_order(self) -> bool:
+        return self.weight_entries is None and self.bias_entries is None
+
+    @property
+    def is_plain(self) -> bool:
+        """A linear layer that every sample passes through once."""
+        is_single = self.num_positions == self.num_groups == 1 and self.use.kind == "linear"
+        return is_single and self.space == "outputs" and self.is_in_own_order
+
+    @property
+    def stored_size(self) -> int:
+        """Numbers stored of a sample: its inputs, slopes and features, and the slopes spread over the image."""
+        features = self.num_groups * self.num_positions * (self.num_inputs + 1)
+        geometry = self.geometry
+        spread = self.num_outputs * prod(geometry.kernel) * prod(geometry.padded) if geometry else 0
+        return self.input_size + self.output_size + 2 * features + 2 * spread
+
+    def features(self, inputs: Tensor) -> Tensor:
+        """What the weights multiply, (groups, samples, positions, num_inputs), of inputs (samples, input_size)."""
+        return self.use.features(inputs)
+
+
+@dataclass(frozen=True, eq=False)
+class Network:
+    """The forward pass of a problem with the calls through which its parameters act, and convolutions as matrices where
+    that is faster."""
+
+    problem: Problem
+    calls: tuple[Call, ...]
+    places: dict[int, int]  # of a recorded use among the calls
+    recording: Recording
+    matrices: tuple[Tensor | None, ...]
+
+    def forward(self, data: Inputs) -> Tensor:
+        return self.problem.forward(self.problem.named, data)
+
+    def perturbed_outputs(self, data: Inputs, perturbations: Sequence[Tensor | None]) -> tuple[Tensor, list[Tensor]]:
+        """The outputs, and the inputs (samples, input_size) of every call.
+
+        A perturbation (samples, outputs, positions) is added to what leaves its call.
+        """
+        count, inputs = num_rows(data), list[Tensor]()
+
+        def at_use(number: int, call: LayerCall) -> Tensor:
+            place = self.places[number]
+            if place != len(inputs):
+                raise RuntimeError("the calls of the model depend on its samples")
+            use, perturbation = self.calls[place].use, perturbations[place]
+            inputs.append(use.sample_inputs(call.inputs, count, self.problem.dtype))
+            outputs = call.outputs() if use.geometry is None else _convolution(call, use.geometry, self.matrices[place])
+            return outputs if perturbation is None else outputs + use.row_outputs(perturbation, tuple(outputs.shape))
+
+        return replay(self.problem, self.recording, data, self.places, at_use), inputs
+
+    def zero_perturbations(self, data: Inputs, first: int = 0) -> list[Tensor]:
+        """Zeros in what leaves the calls, from a call on."""
+        count, like = num_rows(data), self.problem.parameters
+        return [like.new_zeros(count, call.num_outputs, call.num_positions) for call in self.calls[first:]]
+
+
+def _convolution(call: LayerCall, geometry: ConvolutionGeometry, matrix: Tensor | None) -> Tensor:
+    """Outputs (samples, outputs, positions), through operations whose gradients can be pushed forward."""
+    assert call.weight_value is not None
+    if matrix is None:
+        images = call.inputs.reshape(*call.inputs.shape[:2], *geometry.image)
+        outputs = geometry.convolve(images, call.weight_value)
+    else:
+        outputs = (call.inputs.flatten(1) @ matrix).reshape(len(call.inputs), call.num_outputs, -1)
+    return outputs if call.bias_value is None else outputs + call.bias_value[:, None]
+
+
+def lifted_network(problem: Problem) -> Network:
+    """The calls of a problem through which parameters act that have no other use."""
+    recording = recording_of(problem)
+    uses = [use if use.is_structured and use.images_per_sample == 1 else None for use in recording.uses]
+    known = recording.structured_names - {
+        name
+        for use, own in zip(recording.uses, uses, strict=True)
+        if own is None and use.is_differentiable
+        for name in use.parameters
+    }
+    calls: list[Call] = []
+    places: dict[int, int] = {}
+    for number, use in enumerate(uses):
+        call = None if use is None else _call(use, known)
+        if call is not None:
+            places[number] = len(calls)
+            calls.append(call)
+    return Network(problem, tuple(calls), places, recording, tuple(_matrix(problem, call) for call in calls))
+
+
+def _call(use: LayerUse, known: frozenset[str]) -> Call | None:
+    weight = use.weight if use.weight is not None and use.weight.name in known else None
+    bias = use.bias if use.bias is not None and use.bias.name in known else None
+    if weight is None and bias is None:
+        return None
+    return Call(
+        use,
+        None if weight is None else weight.name,
+        None if bias is None else bias.name,
+        None if weight is None else use.weight_entries,
+        None if bias is None or bias.index is None else bias.index.flatten(),
+    )
+
+
+def _matrix(problem: Problem, call: Call) -> Tensor | None:
+    """A convolution of a whole parameter as one matrix."""
+    use = call.use
+    if use.geometry is None or use.weight is None or use.weight.index is not None:
+        return None
+    weight = problem.named[use.weight.name]
+    with torch.no_grad():
+        return use.geometry.matrix(weight)
+
+
+@dataclass(frozen=True, eq=False)
+class Piece:
+    """A parameter of a call: which of the call's features are its own, and where they lie in the flat parameter, shape
+    (outputs, features); None for its own order."""
+
+    name: str
+    features: slice
+    entries: Tensor | None
+
+
+@dataclass(frozen=True, eq=False)
+class BatchCall:
+    """A call on a batch. ``features`` (groups, samples, positions, parameters per output) is what the weights multiply,
+    with the bias's one appended; ``pieces`` are its parameters."""
+
+    call: Call
+    features: Tensor
+    slope: Tensor  # (samples, outputs, positions)
+    pieces: tuple[Piece, ...]
+
+    @cached_property
+    def spread(self) -> Tensor:
+        """The slopes where the kernel of a convolution looks."""
+        assert self.call.geometry is not None
+        return self.call.geometry.spread(self.slope)
+
+    def of_outputs(self, outputs: slice) -> Tensor:
+        """What the parameters of some outputs multiply, (outputs, samples, positions, parameters)."""
+        size = self.call.num_outputs // self.call.num_groups
+        return self.features[torch.arange(outputs.start, outputs.stop) // size]
+
+    def directions(self, outputs: slice) -> Tensor:
+        """Perturbations of some of its outputs, (outputs * directions of each, samples, outputs, positions): units, or
+        what units of the parameters do."""
+        call, samples = self.call, len(self.slope)
+        count = outputs.stop - outputs.start
+        if call.space == "outputs":
+            units = torch.eye(call.output_size, dtype=self.slope.dtype).view(call.num_outputs, -1, call.output_size)
+            return units[outputs].reshape(-1, 1, call.num_outputs, call.num_positions).expand(-1, samples, -1, -1)
+        directions = self.slope.new_zeros(count, call.num_features, samples, call.num_outputs, call.num_positions)
+        for place, features in enumerate(self.of_outputs(outputs)):
+            directions[place, :, :, outputs.start + place] = features.movedim(2, 0)
+        return directions.flatten(0, 1)
+
+    def along(self, jacobian: Tensor, outputs: slice) -> Tensor:
+        """The derivative (samples, directions, outputs of the network) of the outputs along ``directions``."""
+        chosen = jacobian.view(*jacobian.shape[:2], self.call.num_outputs, -1)[:, :, outputs]
+        if self.call.space == "outputs":
+            return chosen.flatten(2).mT
+        return torch.einsum("ncot,ontf->nofc", chosen, self.of_outputs(outputs)).flatten(1, 2)
+
+    def gradient(self, slopes: Tensor, input_tangents: Tensor | None, per_sample: bool = False) -> Tensor:
+        """The gradient of its parameters, (rows.., outputs, parameters), with samples last if they are not summed over.
+
+        ``slopes`` (rows.., samples, outputs * positions) meet the features, and the slope of the batch meets the
+        tangents (rows.., samples, inputs) of its inputs.
+        """
+        call, end = self.call, "n" if per_sample else ""
+        slopes = slopes.reshape(*slopes.shape[:-1], call.num_groups, -1, call.num_positions)
+        found = torch.einsum(f"...ngot,gntf->...gof{end}", slopes, self.features)
+        if input_tangents is not None and call.weight is not None and call.use.kind != "embedding":
+            weights = found[..., : call.num_inputs, :] if per_sample else found[..., : call.num_inputs]
+            weights += self._from_tangents(input_tangents, end)
+        groups = -4 if per_sample else -3
+        return found.flatten(groups, groups + 1)
+
+    def _from_tangents(self, input_tangents: Tensor, end: str) -> Tensor:
+        """The slope of the batch against tangents of its inputs, (rows.., groups, outputs of each, features)."""
+        call, rows = self.call, input_tangents.shape[:-1]
+        if call.geometry is None:
+            own = self.slope.view(len(self.slope), call.num_groups, -1, call.num_positions)
+            tangents = input_tangents.reshape(*rows, call.num_positions, call.num_groups, call.num_inputs)
+            return torch.einsum(f"...ntgf,ngot->...gof{end}", tangents, own)
+        places = prod(call.geometry.image)
+        tangents = input_tangents.reshape(*rows, call.num_groups, -1, places)
+        spread = self.spread.view(call.num_groups, len(self.slope), places, -1, prod(call.geometry.kernel))
+        found = torch.einsum(f"...ngcu,gnuok->...gock{end}", tangents, spread)
+        first = -3 if end else -2
+        return found.flatten(first, first + 1)
+
+
+def batch_call(call: Call, inputs: Tensor, slope: Tensor) -> BatchCall:
+    """The call with its features extended by one for a bias, or replaced by one if the weight is frozen."""
+    shape = call.num_groups, len(inputs), call.num_positions
+    features, pieces = [], []
+    if call.weight is not None:
+        features.append(call.features(inputs))
+        entries = None if call.weight_entries is None else call.weight_entries.view(call.num_outputs, -1)
+        pieces.append(Piece(call.weight, slice(0, call.num_inputs), entries))
+    if call.bias is not None:
+        features.append(inputs.new_ones(*shape, 1))
+        entries = None if call.bias_entries is None else call.bias_entries.view(call.num_outputs, 1)
+        pieces.append(Piece(call.bias, slice(call.num_features - 1, call.num_features), entries))
+    return BatchCall(call, torch.cat(features, 3), slope, tuple(pieces))
+
+
+@dataclass(frozen=True)
+class FirstDerivatives:
+    """A batch, from its calls: inputs (samples, input_size), slopes (samples, outputs, positions), and, where
+    they were wanted, Jacobians (samples, outputs of the network, outputs * positions of the call)."""
+
+    data: Inputs
+    residual: Tensor
+    inputs: Sequence[Tensor]
+    slopes: Sequence[Tensor]
+    jacobians: Sequence[Tensor]
+
+
+@dataclass(frozen=True)
+class SecondDerivatives:
+    """The second derivatives along directions of one call, from that call on."""
+
+    curvature: Sequence[Tensor]
+    input_tangents: Sequence[Tensor]
+
+
+def first_derivatives(network: Network, data: Inputs, residual: Tensor, with_jacobians: bool) -> FirstDerivatives:
+    """One vector-Jacobian product of the residual, and one per output of the network if Jacobians are wanted."""
+    start = network.zero_perturbations(data)
+    linearised: Any = vjp(lambda moved: network.perturbed_outputs(data, moved), start, has_aux=True)
+    _, to_calls, inputs = linearised
+    slopes = to_calls(residual)[0]
+    jacobians: list[Tensor] = []
+    if with_jacobians:
+        size = residual.shape[1]
+        basis = torch.eye(size, dtype=residual.dtype)[:, None, :].expand(-1, num_rows(data), -1)
+        by_output = vmap(lambda cotangent: to_calls(cotangent)[0])(basis)
+        jacobians = [item.flatten(2).transpose(0, 1) for item in by_output]
+    return FirstDerivatives(data, residual, inputs, slopes, jacobians)
+
+
+def second_derivatives(network: Network, lifted: FirstDerivatives, first: int, directions: Tensor) -> SecondDerivatives:
+    """Push some perturbations of a call, (directions, samples, outputs, positions), forward through
+    the gradient."""
+    data = lifted.data
+    own, *later = network.zero_perturbations(data, first)
+    none: list[Tensor | None] = [None] * first
+
+    def gradient(perturbation: Tensor) -> tuple[list[Tensor], list[Tensor]]:
+        start = [perturbation, *later]
+        linearised: Any = vjp(lambda moved: network.perturbed_outputs(data, none + moved), start, has_aux=True)
+        _, to_calls, inputs = linearised
+        return to_calls(lifted.residual)[0], inputs[first:]
+
+    curvature, input_tangents = vmap(lambda direction: jvp(gradient, (own,), (direction,))[1])(directions)
+    return SecondDerivatives([item.flatten(2) for item in curvature], input_tangents)
+
+
+_GROUP = 16  # outputs, and inputs, whose diagonal blocks are formed together
+_CACHED = 2**18  # entries of ``rows`` that are formed and used before the next ones
+_HELD = 2**22  # entries that positions are summed into before the next ones
+
+
+def add_pair(
+    buffer: HessianBuffer,
+    early: BatchCall,
+    late: BatchCall,
+    outputs: slice,
+    curvature: Tensor,
+    input_tangents: Tensor | None,
+) -> None:
+    """Add the block of some outputs of a call with a later one, and its transpose."""
+    if early is late and early.call.is_plain and len(curvature) == early.call.num_outputs:
+        _add_symmetric(buffer, early, curvature)
+        return
+    if early.call.is_plain:
+        _add_plain(buffer, early, late, outputs, curvature, input_tangents)
+        return
+    each, samples = early.call.directions_per_output, len(early.slope)
+    slopes = curvature.view(-1, each, samples, curvature.shape[2])
+    tangents = input_tangents.view(-1, each, samples, input_tangents.shape[2]) if input_tangents is not None else None
+    if early.call.space == "weights":
+        _write(buffer, early, late, outputs.start, late.gradient(slopes, tangents))
+        return
+    step = max(1, _HELD // (samples * early.call.num_features * (late.call.output_size + late.call.input_size)))
+    for first in range(0, len(slopes), step):
+        chosen, start = slice(first, first + step), outputs.start + first
+        features = early.of_outputs(slice(start, min(start + step, outputs.stop))).mT
+        met = _position_sums(features, slopes[chosen])
+        met_tangents = _position_sums(features, tangents[chosen]) if tangents is not None else None
+        _write(buffer, early, late, start, late.gradient(met, met_tangents))
+
+
+def _position_sums(features: Tensor, values: Tensor) -> Tensor:
+    """Values (outputs, positions, samples, entries) summed over positions against features of the same outputs,
+    (outputs, samples, features, positions)."""
+    return (features @ values.transpose(1, 2)).transpose(1, 2)
+
+
+def _add_plain(
+    buffer: HessianBuffer,
+    early: BatchCall,
+    late: BatchCall,
+    outputs: slice,
+    curvature: Tensor,
+    input_tangents: Tensor | None,
+) -> None:
+    features = early.features[0, :, 0]
+    step = max(1, _CACHED // (len(features) * late.call.num_outputs * late.call.num_features))
+    for first in range(0, len(curvature), step):
+        chosen = slice(first, first + step)
+        rows = _rows(buffer, late, curvature[chosen], input_tangents[chosen] if input_tangents is not None else None)
+        if early is not late and _is_whole(early) and _is_whole(late):
+            _multiply_into_place(buffer, early, late, outputs.start + first, rows)
+            continue
+        block = buffer.scratch("block", len(rows), features.shape[1], rows.shape[1])
+        torch.bmm(features.T.expand(len(rows), -1, -1), rows.mT, out=block)
+        block = block.view(*block.shape[:2], late.call.num_outputs, -1)
+        _write(buffer, early, late, outputs.start + first, block)
+
+
+def _is_whole(call: BatchCall) -> bool:
+    """Whether its parameters are one matrix, all of it in its own order."""
+    return len(call.pieces) == 1 and call.pieces[0].entries is None
+
+
+def _multiply_into_place(buffer: HessianBuffer, early: BatchCall, late: BatchCall, first: int, rows: Tensor) -> None:
+    """The product of a plain pair without a copy, and its mirror image while it is near the processor."""
+    own, other = early.pieces[0].name, late.pieces[0].name
+    here, there, chosen = early.call.num_outputs, late.call.num_outputs, slice(first, first + len(rows))
+    target = buffer.block(own, here, other, there)[chosen]
+    flat = target.flatten(2)
+    factor = early.features[0, :, 0].T.expand(len(rows), -1, -1)
+    torch.baddbmm(flat, factor, rows.mT, beta=0 if buffer.is_unwritten(own, other) else 1, out=flat)
+    buffer.block(other, there, own, here).permute(2, 3, 0, 1)[chosen] = target
+
+
+def _rows(buffer: HessianBuffer, late: BatchCall, curvature: Tensor, input_tangents: Tensor | None) -> Tensor:
+    """The bracket of the formula, shape (directions, outputs * features of the later call, samples)."""
+    call = late.call
+    if not call.is_plain:
+        return late.gradient(curvature, input_tangents, per_sample=True).flatten(1, 2)
+    directions, samples = curvature.shape[:2]
+    rows = buffer.scratch("rows", directions, call.num_outputs, call.num_features, samples)
+    torch.mul(_samples_last(curvature)[:, :, None], _samples_last(late.features[0, :, 0])[None], out=rows)
+    if input_tangents is not None and call.weight is not None:
+        rows[:, :, : input_tangents.shape[2]].addcmul_(
+            _samples_last(input_tangents)[:, None], _samples_last(late.slope[:, :, 0])[None, :, None]
+        )
+    return rows.flatten(1, 2)
+
+
+def _samples_last(values: Tensor) -> Tensor:
+    return values.transpose(-1, -2).contiguous()
+
+
+def _write(buffer: HessianBuffer, early: BatchCall, late: BatchCall, first: int, block: Tensor) -> None:
+    """Put a block (outputs of the earlier call from ``first`` on, features, outputs of the later, features) into its
+    place and its mirror image."""
+    rows, here, there = slice(first, first + len(block)), early.call.num_outputs, late.call.num_outputs
+    for own in early.pieces:
+        for other in late.pieces:
+            part = block[:, own.features, :, other.features]
+            if own.entries is not None or other.entries is not None:
+                _add_at_entries(buffer, _entries(own, here)[rows], own, _entries(other, there), other, part)
+                if early is not late:
+                    _add_at_entries(
+                        buffer, _entries(other, there), other, _entries(own, here)[rows], own, part.permute(2, 3, 0, 1)
+                    )
+                continue
+            unwritten = buffer.is_unwritten(own.name, other.name)
+            _put(buffer.block(own.name, here, other.name, there)[rows], part, unwritten)
+            if early is not late:
+                mirrored = buffer.block(other.name, there, own.name, here).permute(2, 3, 0, 1)
+                _put(mirrored[rows], part, unwritten)
+
+
+def _entries(piece: Piece, num_outputs: int) -> Tensor:
+    if piece.entries is not None:
+        return piece.entries
+    features = piece.features.stop - piece.features.start
+    return torch.arange(num_outputs * features).view(num_outputs, features)
+
+
+def _add_at_entries(
+    buffer: HessianBuffer, rows: Tensor, own: Piece, columns: Tensor, other: Piece, part: Tensor
+) -> None:
+    """Add a block whose parameters are used in part, or in another order than their own."""
+    places = buffer.rows(own.name, rows.flatten())[:, None], buffer.rows(other.name, columns.flatten())[None]
+    buffer.matrix[places] += part.reshape(rows.numel(), columns.numel())
+
+
+def _put(target: Tensor, values: Tensor, is_unwritten: bool) -> None:
+    if is_unwritten:
+        target.copy_(values)
+    else:
+        target.add_(values)
+
+
+def _add_symmetric(buffer: HessianBuffer, own: BatchCall, curvature: Tensor) -> None:
+    """Add the block of a plain call with itself: half of it or less, the rest by symmetry.
+
+    sum_n S_n[j,i] a[n,a] a[n,b] is symmetric in (j,i) and in (a,b): only groups with i >= j and b >= a are formed.
+    ``curvature`` is (outputs, samples, outputs).
+    """
+    inputs, size = own.features[0, :, 0], own.call.num_outputs
+    for number, piece in enumerate(own.pieces):
+        features = piece.features
+        for a in range(features.start, features.stop, _GROUP):
+            group = slice(a, min(a + _GROUP, features.stop))
+            products = buffer.scratch("products", len(inputs), _width(group), inputs.shape[1] - a)
+            torch.mul(inputs[:, group, None], inputs[:, None, a:], out=products)
+            for j in range(0, size, _GROUP):
+                outputs = slice(j, min(j + _GROUP, size))
+                pairs = curvature[outputs, :, j:].transpose(1, 2).flatten(0, 1)
+                block = buffer.scratch("block", len(pairs), products[0].numel())
+                torch.mm(pairs, products.flatten(1), out=block)
+                block = block.view(_width(outputs), size - j, _width(group), inputs.shape[1] - a)
+                _write_symmetric(buffer, own, number, outputs, group, block)
+
+
+def _write_symmetric(
+    buffer: HessianBuffer, own: BatchCall, number: int, outputs: slice, group: slice, block: Tensor
+) -> None:
+    """A block (j, i >= j, a, b >= a) to its own place and to the three that mirror it, for every parameter b is of."""
+    size, name, features = own.call.num_outputs, own.pieces[number].name, own.pieces[number].features
+    local = slice(group.start - features.start, group.stop - features.start)
+    for piece in own.pieces[number:]:
+        other_name, other = piece.name, piece.features
+        unwritten = buffer.is_unwritten(name, other_name)
+        first = max(other.start, group.start)
+        part = block[..., first - group.start : other.stop - group.start]
+        target = buffer.block(name, size, other_name, size)
+        _put_mirrored(target[:, local, :, first - other.start :], outputs, part, unwritten)
+        beyond = max(other.start, group.stop)  # columns whose mirror image is not in the group itself
+        part = block[..., beyond - group.start : other.stop - group.start].mT
+        target = buffer.block(other_name, size, name, size)
+        _put_mirrored(target[:, beyond - other.start :, :, local], outputs, part, unwritten)
+
+
+def _put_mirrored(target: Tensor, outputs: slice, part: Tensor, is_unwritten: bool) -> None:
+    """Pairs of outputs (j, i >= j) to their place and to (i, j)."""
+    _put(target[outputs, :, outputs.start :], part.permute(0, 2, 1, 3), is_unwritten)
+    _put(target[outputs.stop :, :, outputs], part[:, _width(outputs) :].permute(1, 2, 0, 3), is_unwritten)
+
+
+def _width(part: slice) -> int:
+    return int(part.stop - part.start)

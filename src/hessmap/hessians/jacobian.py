@@ -1,0 +1,87 @@
+"""The output Jacobian and the tangent kernels made from it."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, get_args
+
+import torch
+from torch import Tensor
+from torch.func import vjp, vmap
+
+from hessmap.errors import checked_count, require, require_name
+from hessmap.linalg import is_answerable, require_memory
+from hessmap.problem import Inputs, Problem, map_tensors, num_rows, outputs_and_vjp, require_problem, take_rows
+
+Kernel = Literal["full", "trace", "single_output"]
+
+
+@torch.inference_mode(False)
+def output_jacobian(problem: Problem) -> Tensor:
+    """doutput/dparameters of every sample, shape (num_samples, output_dim, num_parameters).
+
+    One vector-Jacobian product per output and sample, in the sample's own copy of the parameters.
+
+    >>> import torch, hessmap as hm
+    >>> problem = hm.Problem(torch.nn.Linear(2, 3), "squared", torch.eye(2), torch.zeros(2, 3))
+    >>> output_jacobian(problem).shape  # samples, outputs, parameters
+    torch.Size([2, 3, 9])
+    """
+    require_problem(problem)
+    size = problem.dtype.itemsize * problem.num_samples * problem.output_dim * problem.num_parameters
+    require_memory("the output Jacobian", size, "Use fewer samples, or products with outer_product_hessian")
+    rows = [_rows(problem, inputs) for inputs, _, _ in problem.ordered_batches(_samples_at_once(problem))]
+    return torch.cat(rows)
+
+
+def tangent_kernel(problem: Problem, kind: Kernel = "full", output: int = 0) -> Tensor:
+    """The empirical neural tangent kernel J J^T.
+
+    "full": (num_samples * output_dim) square, rows ordered (sample, output). "trace": num_samples square, summed over
+    the outputs. "single_output": num_samples square, of the output named by its index.
+
+    >>> import torch, hessmap as hm
+    >>> problem = hm.Problem(torch.nn.Linear(2, 1, bias=False), "squared", torch.eye(2), torch.zeros(2, 1))
+    >>> tangent_kernel(problem)  # x^T x' of orthogonal samples
+    tensor([[1., 0.],
+            [0., 1.]], dtype=torch.float64)
+    """
+    require_name("kind", kind, get_args(Kernel))
+    jacobian = output_jacobian(problem)
+    if kind == "full":
+        flat = jacobian.flatten(0, 1)
+        return flat @ flat.T
+    if kind == "trace":
+        flat = jacobian.flatten(1)
+        return flat @ flat.T
+    count, index = problem.output_dim, checked_count("output", output, 0)
+    require(index < count, f"output must be in 0..{count - 1}", f"got {index}")
+    return jacobian[:, index] @ jacobian[:, index].T
+
+
+def _rows(problem: Problem, inputs: Inputs) -> Tensor:
+    units = torch.eye(problem.output_dim, dtype=problem.dtype)[:, None]
+
+    def one(sample: Inputs) -> Tensor:
+        alone = map_tensors(lambda values: values[None], sample)
+        linearised: Any = vjp(problem.function(alone), problem.parameters)
+        rows: Tensor = vmap(linearised[1])(units)[0]
+        return rows
+
+    try:
+        jacobian: Tensor = vmap(one)(inputs)
+    except Exception as error:  # modules that write in place or branch on values, functions of one's own
+        if not is_answerable(error):
+            raise
+        problem.count_fallback("output Jacobians were made sample by sample", error)
+        jacobian = torch.stack([_rows_of_one(problem, inputs, number) for number in range(num_rows(inputs))])
+    return jacobian.detach()
+
+
+def _rows_of_one(problem: Problem, inputs: Inputs, number: int) -> Tensor:
+    _, product = outputs_and_vjp(problem, take_rows(inputs, slice(number, number + 1)))
+    return torch.stack([product(unit[None]) for unit in torch.eye(problem.output_dim, dtype=problem.dtype)])
+
+
+def _samples_at_once(problem: Problem) -> int:
+    per_sample = problem.dtype.itemsize * 3 * problem.output_dim * problem.num_parameters
+    return max(1, problem.working_bytes // per_sample)

@@ -1,0 +1,319 @@
+"""Products with the three Hessians of a chain, forwards and backwards by hand: matrix products and little else.
+
+V is a tangent of the weights; d is the derivative along it. With a the inputs of a link, z its outputs, g = dloss/dz,
+
+    forwards    dz = V a + W da,   da = s dz        s = activation'(z)
+    outputs     dg = A dz                           A = d2loss/doutput2
+    backwards   dW = dg a^T + g da^T,   dg = s (W^T dg + V^T g) + b dz      b = activation''(z) (W^T g)
+
+(Pearlmutter 1994). H_o keeps A and leaves out what g enters; H_f does the reverse; the empirical Fisher matrix has
+(dloss/doutput)(dloss/doutput)^T for A. Samples come first, then vectors: rows of (samples, vectors, units) are ready
+for the next product without a copy.
+
+Derivatives along perturbations of the outputs of a chain, forwards and backwards by hand.
+
+For the units e of one link k, with s = activation', b = activation'' (W^T g) and A = d2loss/doutput2 as in
+``chain_products``, for the links m from k on
+
+    forwards    dz_k = e,   da_m = s dz_(m-1),   dz_m = W da_m
+    outputs     dg = A dz
+    backwards   dg_m = s (W^T dg_(m+1)) + b dz_m
+
+dg is ``curvature`` and da ``input_tangents`` of ``derivatives``, of the outer-product term as well. Samples are
+innermost in memory, as ``assembly`` reads them.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from hessmap.hessians.dense_assembly import BatchCall, Network, SecondDerivatives, batch_call
+from hessmap.problem import Link, activation_derivatives, chain_of, flat_inputs
+
+if TYPE_CHECKING:
+    from hessmap.losses import Loss
+    from hessmap.problem import Problem
+
+
+_FEWEST_SAMPLES, _ENTRIES = 256, 2**17  # samples at once: as many as keep a layer's numbers in the cache
+_BLOCK = 16
+_COPIES = 8  # of a layer's numbers that a product holds at once
+
+
+@dataclass(frozen=True)
+class ChainStep:
+    """A link on some samples: its inputs a, first derivatives s of its activation and second ones b (samples, 1,
+    outputs), gradients g of its outputs."""
+
+    weight: Tensor
+    has_bias: bool
+    inputs: Tensor
+    slope: Tensor | None
+    second_derivative: Tensor | None
+    gradient: Tensor | None
+
+
+@dataclass(frozen=True)
+class Tangents:
+    """Rows of vectors as the links need them: of the weights (vectors, outputs, inputs), of the biases, and of the
+    weights once more as (outputs, vectors * inputs)."""
+
+    weights: list[Tensor]
+    biases: list[Tensor | None]
+    outputs_first: list[Tensor]
+
+
+class ChainProduct:
+    """The product of one of the three Hessians with rows of vectors, over samples that come in pieces."""
+
+    def __init__(self, pieces: Sequence[ChainPiece]) -> None:
+        self.pieces = pieces
+
+    @torch.no_grad()
+    def __call__(self, rows: Tensor) -> Tensor:
+        tangents = self._tangents(rows)
+        weights = [torch.zeros_like(tangent) for tangent in tangents.weights]
+        biases = [None if bias is None else torch.zeros_like(bias) for bias in tangents.biases]
+        for piece in self.pieces:
+            piece.add_product(tangents, weights, biases)
+        parts: list[Tensor] = []
+        for weight, bias in zip(weights, biases, strict=True):
+            parts += [weight.flatten(1)] if bias is None else [weight.flatten(1), bias]
+        return torch.cat(parts, 1)
+
+    def _tangents(self, rows: Tensor) -> Tangents:
+        weights: list[Tensor] = []
+        biases: list[Tensor | None] = []
+        start = 0
+        for step in self.pieces[0].steps:
+            outputs, inputs = step.weight.shape
+            stop = start + outputs * inputs
+            weights.append(rows[:, start:stop].reshape(-1, outputs, inputs).contiguous())
+            biases.append(rows[:, stop : stop + outputs] if step.has_bias else None)
+            start = stop + outputs * step.has_bias
+        outputs_first = [weight.transpose(0, 1).reshape(weight.shape[1], -1) for weight in weights]
+        return Tangents(weights, biases, outputs_first)
+
+
+@dataclass(frozen=True)
+class ChainPiece:
+    """Some samples: the steps of the chain, and the second derivative of the loss in its outputs, one a sample."""
+
+    steps: Sequence[ChainStep]
+    curvature: Tensor | None
+
+    def add_product(self, tangents: Tangents, weights: Sequence[Tensor], biases: Sequence[Tensor | None]) -> None:
+        output_tangents, input_tangents = self._forwards(tangents)
+        gradient_tangent = self._curvature_product(output_tangents[-1])
+        for place in reversed(range(len(self.steps))):
+            step, weight, bias = self.steps[place], weights[place], biases[place]
+            count, outputs, inputs = weight.shape
+            weight.view(-1, inputs).addmm_(gradient_tangent.flatten(1).T, step.inputs)
+            if bias is not None:
+                bias += gradient_tangent.sum(0)
+            if place == 0:
+                return
+            if step.gradient is not None:
+                mixed = step.gradient.T @ input_tangents[place - 1].flatten(1)
+                weight += mixed.view(outputs, count, inputs).transpose(0, 1)
+            gradient_tangent = self._backwards(
+                place, gradient_tangent, tangents.outputs_first[place], output_tangents[place - 1]
+            )
+
+    def _forwards(self, tangents: Tangents) -> tuple[list[Tensor], list[Tensor]]:
+        """The tangents of the outputs of every link, and of the inputs of all but the first."""
+        of_outputs: list[Tensor] = []
+        of_inputs: list[Tensor] = []
+        for step, weight, bias in zip(self.steps, tangents.weights, tangents.biases, strict=True):
+            count, outputs, inputs = weight.shape
+            tangent = (step.inputs @ weight.view(-1, inputs).T).view(-1, count, outputs)
+            if of_inputs:
+                tangent.view(-1, outputs).addmm_(of_inputs[-1].view(-1, inputs), step.weight.T)
+            if bias is not None:
+                tangent += bias
+            of_outputs.append(tangent)
+            if step.slope is not None:
+                of_inputs.append(tangent * step.slope)
+        return of_outputs, of_inputs
+
+    def _curvature_product(self, tangent: Tensor) -> Tensor:
+        """The second derivative of the loss times the tangents of the outputs."""
+        if self.curvature is None:
+            return torch.zeros_like(tangent)
+        if tangent.shape[1] == 1:  # a call for every sample would cost more than its numbers
+            return (self.curvature * tangent).sum(2)[:, None]
+        return torch.bmm(tangent, self.curvature)
+
+    def _backwards(self, place: int, tangent: Tensor, weight_tangents: Tensor, output_tangent: Tensor) -> Tensor:
+        """From the tangent of the gradient by a link's outputs to that by the outputs of the link before."""
+        step, before = self.steps[place], self.steps[place - 1]
+        assert before.slope is not None
+        outputs, inputs = step.weight.shape
+        flat = tangent.view(-1, outputs)
+        if step.gradient is None:
+            found = flat @ step.weight
+        else:
+            found = (step.gradient @ weight_tangents).view(-1, inputs).addmm_(flat, step.weight)
+        found = found.view(output_tangent.shape).mul_(before.slope)
+        second = before.second_derivative
+        return found if second is None else found.addcmul_(output_tangent, second)
+
+
+def chain_samples(problem: Problem, links: Sequence[Link]) -> int:
+    """How many samples are worth a product together, and fit the budget with one vector."""
+    useful = max(_FEWEST_SAMPLES, _ENTRIES // _widest(problem, links))
+    return max(1, min(useful, problem.memory_budget // _bytes_per_sample(problem, links)))
+
+
+def chain_columns(problem: Problem, links: Sequence[Link]) -> int:
+    """How many vectors are multiplied together: a few, which fit the budget on that many samples."""
+    needed = min(problem.num_samples, chain_samples(problem, links)) * _bytes_per_sample(problem, links)
+    return max(1, min(_BLOCK, problem.memory_budget // needed))
+
+
+def _widest(problem: Problem, links: Sequence[Link]) -> int:
+    return max(len(problem.named[link.weight]) for link in links)
+
+
+def _bytes_per_sample(problem: Problem, links: Sequence[Link]) -> int:
+    return _COPIES * problem.parameters.element_size() * _widest(problem, links)
+
+
+def chain_product(
+    problem: Problem, links: Sequence[Link], batch: tuple[Any, Tensor, Tensor], part: str
+) -> ChainProduct | None:
+    """The product of a batch, or None if its inputs are not those of a chain."""
+    inputs = flat_inputs(problem, batch[0])
+    if inputs is None:
+        return None
+    targets, weights = batch[1:]
+    size = chain_samples(problem, links)
+    places = (slice(start, start + size) for start in range(0, len(inputs), size))
+    return ChainProduct(
+        [chain_piece(problem, links, inputs[place], targets[place], weights[place], part) for place in places]
+    )
+
+
+def output_curvature(loss: Loss, part: str, outputs: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
+    """A of J^T A J, times the weights of the samples: (samples, outputs, outputs)."""
+    if part != "empirical_fisher":
+        return weights[:, None, None] * loss.hessian(outputs, targets)
+    slopes = loss.gradient(outputs, targets)
+    return (weights[:, None] * slopes)[:, :, None] * slopes[:, None]
+
+
+def has_functional_term(part: str) -> bool:
+    """Whether second derivatives of the outputs enter."""
+    return part in ("loss", "functional")
+
+
+@torch.no_grad()
+def chain_piece(
+    problem: Problem, links: Sequence[Link], inputs: Tensor, targets: Tensor, weights: Tensor, part: str
+) -> ChainPiece:
+    entering, slopes, seconds = [inputs], [], []
+    for link in links:
+        bias = None if link.bias is None else problem.named[link.bias]
+        outputs = F.linear(entering[-1], problem.named[link.weight], bias)
+        value, slope, second = activation_derivatives(link, outputs)
+        entering.append(value)
+        slopes.append(slope)
+        seconds.append(second)
+    outputs = entering.pop()
+    curvature = output_curvature(problem.loss, part, outputs, targets, weights) if part != "functional" else None
+    gradient = weights[:, None] * problem.loss.gradient(outputs, targets) if has_functional_term(part) else None
+    steps: list[ChainStep] = []
+    for place in reversed(range(len(links))):
+        link, is_last = links[place], place == len(links) - 1
+        weight, second = problem.named[link.weight], seconds[place]
+        if gradient is not None and not is_last:
+            by_activation = gradient @ problem.named[links[place + 1].weight]
+            second = None if second is None else (second * by_activation).to(inputs.dtype)
+            gradient = by_activation * slopes[place]
+        steps.append(
+            ChainStep(
+                weight.detach(),
+                link.bias is not None,
+                entering[place],
+                None if is_last else slopes[place][:, None],
+                second[:, None] if second is not None and gradient is not None else None,
+                None if gradient is None else gradient.to(inputs.dtype),
+            )
+        )
+    return ChainPiece(steps[::-1], None if curvature is None else curvature.to(inputs.dtype))
+
+
+_FEW_OUTPUTS = 32
+
+
+def lifted_chain(network: Network) -> tuple[Link, ...] | None:
+    """The links of a chain whose calls are all there is, in their order."""
+    links = chain_of(network.problem)
+    if links is None or not all(call.is_plain for call in network.calls):
+        return None
+    used = [(call.weight, call.bias) for call in network.calls]
+    return links if used == [(link.weight, link.bias) for link in links] else None
+
+
+def chain_calls(network: Network, piece: ChainPiece) -> list[BatchCall]:
+    """The calls on a batch, with slopes of zero where no gradient is needed."""
+    found = []
+    for call, step in zip(network.calls, piece.steps, strict=True):
+        slope = step.gradient if step.gradient is not None else step.inputs.new_zeros(len(step.inputs), 1)
+        found.append(batch_call(call, step.inputs, slope[:, :, None]))
+    return found
+
+
+def chain_derivatives(piece: ChainPiece, first: int, outputs: slice) -> SecondDerivatives:
+    """The second derivatives along some outputs of a link, from that link on."""
+    steps = piece.steps[first:]
+    forwards, entering = _forwards(steps, outputs)
+    tangent = _at_outputs(piece.curvature, forwards[-1])
+    curvature = [tangent]
+    for step, later, moved in zip(steps[-2::-1], steps[:0:-1], forwards[-2::-1], strict=True):
+        assert step.slope is not None
+        tangent = (later.weight.T @ tangent).mul_(_samples_last(step.slope))
+        if step.second_derivative is not None:
+            tangent.addcmul_(moved, _samples_last(step.second_derivative))
+        curvature.append(tangent)
+    has_gradient = steps[0].gradient is not None
+    return SecondDerivatives(
+        [item.mT for item in curvature[::-1]], [item.mT for item in entering] if has_gradient else []
+    )
+
+
+def _forwards(steps: Sequence[ChainStep], outputs: slice) -> tuple[list[Tensor], list[Tensor]]:
+    """Tangents (directions, units, samples) of what leaves the links, and of what enters all but the first."""
+    own, samples = steps[0], len(steps[0].inputs)
+    units = torch.eye(len(own.weight), dtype=own.weight.dtype)[outputs]
+    leaving, entering = [units[:, :, None].expand(-1, -1, samples)], list[Tensor]()
+    for step, later in itertools.pairwise(steps):
+        assert step.slope is not None
+        entering.append(leaving[-1] * _samples_last(step.slope))
+        leaving.append(later.weight @ entering[-1])
+    return leaving, entering
+
+
+def _at_outputs(curvature: Tensor | None, tangent: Tensor) -> Tensor:
+    """The second derivative of the loss times tangents: few outputs go one by one, over all samples."""
+    found = torch.zeros(tangent.shape, dtype=tangent.dtype)
+    if curvature is None:
+        return found
+    if tangent.shape[1] > _FEW_OUTPUTS:
+        return torch.bmm(curvature, tangent.permute(2, 1, 0)).permute(2, 1, 0).contiguous()
+    rows = curvature.permute(1, 2, 0).contiguous()
+    for place in range(tangent.shape[1]):
+        found.addcmul_(rows[:, place], tangent[:, place, None])
+    return found
+
+
+def _samples_last(values: Tensor) -> Tensor:
+    """(units, samples) of (samples, 1, units)."""
+    return values[:, 0].T.contiguous()

@@ -1,0 +1,228 @@
+"""The three Hessians of a problem as symmetric operators, H_L = H_o + H_f (+ 2 l2 I), and the empirical Fisher matrix.
+
+A product is always made from the model: neither ``to_dense`` nor a measurement changes what ``H @ v`` computes.
+
+The Fisher information of a model's distribution, and what is often called so."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from hessmap.errors import InvalidInput, sentence
+from hessmap.hessians.dense import DenseHessian, dense_hessian, require_symmetric_matrix
+from hessmap.hessians.diagonal import exact_diagonal
+from hessmap.hessians.products import BlockProducts
+from hessmap.linalg import KEPT, Places, SymmetricOperator, spectral_norm
+from hessmap.losses import require_parts
+from hessmap.problem import Problem, require_problem, require_symmetric_products, twice_differentiable
+from hessmap.records import Part, Provenance
+
+Kind = Part | Literal["empirical_fisher"]
+
+_SMALL = 3000  # parameters of a chain whose matrix costs as much as a product with a third of them, or less
+_PRODUCTS_OF_A_MATRIX = 1 / 3
+_TINY = 256  # parameters up to which the whole matrix costs no more than to prepare for products
+
+
+class Hessian(SymmetricOperator):
+    """One of the three Hessians, or the empirical Fisher matrix. Products are matrix-free; the dense form has an engine
+    of its own, and is never what products use."""
+
+    makes_new_images = True
+
+    def __init__(self, problem: Problem, part: Kind) -> None:
+        require_problem(problem)
+        if part in ("outer_product", "functional"):
+            require_parts(problem.loss, f"the {part.replace('_', '-')} Hessian")
+        self.problem = problem
+        self.part = part
+        self.layout = problem.layout
+        self.dtype = problem.parameters.dtype
+        self._products = BlockProducts(problem, part)
+        self._kept: DenseHessian | None = None
+        self._dense_notes: tuple[str, ...] = ()
+
+    @property
+    def size(self) -> int:
+        return self.problem.num_parameters
+
+    @property
+    @twice_differentiable()
+    def block_size(self) -> int:
+        return self._products.block_size
+
+    @property
+    def scale(self) -> float | None:
+        """||H_L||, for all three Hessians: a part that vanishes beside the whole has no rank of its own. The empirical
+        Fisher matrix is no part of it, and has a scale of its own."""
+        return None if self.part == "empirical_fisher" else loss_norm(self.problem)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """How the dense form was found, once it was asked for, and what was done to the user's problem."""
+        return self.problem.notes + self._dense_notes
+
+    @property
+    def provenance(self) -> Provenance:
+        return replace(self.problem.provenance, notes=self.notes)
+
+    @property
+    def dense(self) -> DenseHessian:
+        """The dense form, with how it was found and checked. The matrix is the caller's own: a small one is kept and
+        copied at every call, a large one is found at every call."""
+        found = self._found_dense()
+        return replace(found, matrix=found.matrix.clone()) if found is self._kept else found
+
+    @twice_differentiable()
+    def _found_dense(self) -> DenseHessian:
+        """The dense form, not to be changed: a small one is kept."""
+        found = self._kept or dense_hessian(self.problem, self.part)
+        self._dense_notes = found.notes
+        self._kept = found if found.matrix.nbytes <= KEPT else None
+        return found
+
+    def expect_products(self, count: int) -> None:
+        """Write the matrix down for ``matrix_for_products``, or leave it to the products to prepare."""
+        if self._is_worth_writing_down(count) and self._kept is None:
+            self.problem.add_note(
+                f"the {self.part} Hessian was written down for {count} products, which use the matrix"
+            )
+            self._found_dense()
+        self._products.expect(count)
+
+    def matrix_for_products(self, count: int) -> Tensor | None:
+        """That of a small chain, where it costs less than so many products; ``H @ v`` goes on without it."""
+        return self.to_dense() if self._is_worth_writing_down(count) else None
+
+    def _is_worth_writing_down(self, count: int) -> bool:
+        return count >= _PRODUCTS_OF_A_MATRIX * self.size and self._is_small_chain
+
+    @property
+    def _is_small_chain(self) -> bool:
+        fits = 3 * self.dtype.itemsize * self.size**2 <= self.problem.memory_budget
+        return self.size <= _SMALL and self.dtype == torch.float64 and fits and self._products.is_chain
+
+    def matmat(self, vectors: Tensor) -> Tensor:
+        with twice_differentiable():
+            require_symmetric_products(self.problem, self.part)
+            return self._products(vectors)
+
+    def exact_diagonal(self, max_products: float | None = None) -> Tensor | None:
+        """From the structure of layers where that tells it."""
+        return exact_diagonal(self.problem, self.part, max_products=max_products)
+
+    def to_dense(self) -> Tensor:
+        """The matrix, in memory that nothing else uses; products are made as before."""
+        return self.dense.matrix
+
+    @twice_differentiable()
+    def dense_block(self, rows: Places, columns: Places) -> Tensor:
+        """By products with the unit vectors of the block, or by the dense engine where the matrix is tiny, or fits the
+        budget and the block is a large part of it."""
+        places = torch.arange(self.size)
+        fewest = min(len(places[rows]), len(places[columns]))
+        fits = self.dtype.itemsize * self.size**2 <= self.problem.memory_budget
+        if self.size <= _TINY or (fits and fewest >= _PRODUCTS_OF_A_MATRIX * self.size):
+            return self.to_dense()[rows][:, columns].clone()
+        found = super().dense_block(rows, columns)
+        if not torch.equal(places[rows], places[columns]):
+            return found
+        require_symmetric_matrix(self.problem, self.part, found)
+        return (found + found.T) / 2
+
+    def in_single_precision(self) -> Hessian | None:
+        """Products with a copy of the model in float32; None where it has none, or where measurements have a matrix to
+        multiply with, which is cheaper."""
+        has_matrix = self._kept is not None and self._is_small_chain
+        single = None if has_matrix else self.problem.in_single_precision()
+        if single is None:
+            return None
+        narrow = Hessian(single, self.part)
+        narrow.expect_products(self._products.num_expected)
+        return narrow
+
+    def __repr__(self) -> str:
+        name = "empirical Fisher matrix" if self.part == "empirical_fisher" else f"{self.part} Hessian"
+        return f"{name} of size {self.size} of {self.problem!r}"
+
+
+def loss_hessian(problem: Problem) -> Hessian:
+    """The second derivative of the risk.
+
+    >>> import torch, hessmap as hm
+    >>> problem = hm.Problem(torch.nn.Linear(2, 1, bias=False), "squared", torch.eye(2), torch.ones(2, 1))
+    >>> loss_hessian(problem).to_dense()  # the mean of x x^T
+    tensor([[0.5000, 0.0000],
+            [0.0000, 0.5000]], dtype=torch.float64)
+    """
+    return Hessian(problem, "loss")
+
+
+def outer_product_hessian(problem: Problem) -> Hessian:
+    """The part through first derivatives of the outputs: E[J^T (d2loss/doutput2) J], positive for convex losses.
+
+    >>> import torch, hessmap as hm
+    >>> problem = hm.Problem(hm.FullyConnected((2, 3, 1)).build(seed=0), "squared", torch.eye(2), torch.ones(2, 1))
+    >>> bool(torch.linalg.eigvalsh(outer_product_hessian(problem).to_dense()).min() > -1e-12)
+    True
+    """
+    return Hessian(problem, "outer_product")
+
+
+def functional_hessian(problem: Problem) -> Hessian:
+    """The part through second derivatives of the outputs: E[sum_c residual_c d2output_c], zero at interpolation.
+
+    >>> import torch, hessmap as hm
+    >>> model = hm.FullyConnected((2, 3, 1)).build(seed=0)
+    >>> fitted = hm.Problem(model, "squared", torch.eye(2), model(torch.eye(2).double()).detach())
+    >>> bool(functional_hessian(fitted).to_dense().abs().max() < 1e-12)  # no residual, no functional part
+    True
+    """
+    return Hessian(problem, "functional")
+
+
+@twice_differentiable()
+def loss_norm(problem: Problem) -> float:
+    """||H_L||_2 to about 1e-3, enough to anchor a threshold. Found once per problem."""
+    products = BlockProducts(problem, "loss", may_trace=False)
+    return problem.find_once("loss_norm", lambda: spectral_norm(products, problem.num_parameters))
+
+
+def fisher(problem: Problem) -> Hessian:
+    """E_x E_y[grad log p(y|x) grad log p(y|x)^T], y drawn from the MODEL's own distribution, not from the data.
+
+    The loss must be minus the logarithm of such a distribution whose natural parameters are the outputs: softmax
+    cross-entropy, or squared (a Gaussian of unit variance). There it equals the outer-product Hessian, for any targets
+    (Martens 2020, "New insights and perspectives on the natural gradient method", section 9): this is that operator,
+    with its dense engine and its scale.
+
+    >>> import torch, hessmap as hm
+    >>> problem = hm.Problem(torch.nn.Linear(2, 2), "cross_entropy", torch.eye(2), torch.tensor([0, 1]))
+    >>> outer = hm.outer_product_hessian(problem).to_dense()
+    >>> bool(torch.allclose(fisher(problem).to_dense(), outer))  # of cross-entropy it is the outer-product Hessian
+    True
+    """
+    require_problem(problem)
+    require_parts(problem.loss, "the Fisher information")
+    if not problem.loss.is_log_likelihood:
+        must = "the Fisher information needs a loss that is minus a log-likelihood with the outputs as parameters"
+        remedy = "Use outer_product_hessian(problem), or empirical_fisher(problem)"
+        raise InvalidInput(sentence(must, f"'{problem.loss.name}' is not known to be one", remedy))
+    return Hessian(problem, "outer_product")
+
+
+def empirical_fisher(problem: Problem) -> Hessian:
+    """E[g g^T] of the gradients g of each sample's loss at its GIVEN target: not the Fisher information, and no
+    approximation of the Hessian away from a well-specified optimum (Kunstner, Balles & Hennig 2019).
+
+    >>> import torch, hessmap as hm
+    >>> problem = hm.Problem(torch.nn.Linear(2, 2), "cross_entropy", torch.eye(2), torch.tensor([0, 1]))
+    >>> empirical_fisher(problem).to_dense().shape
+    torch.Size([6, 6])
+    """
+    require_problem(problem)
+    return Hessian(problem, "empirical_fisher")

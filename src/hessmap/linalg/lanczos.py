@@ -1,0 +1,341 @@
+"""What all Lanczos processes have in common: Krylov spaces of a symmetric product, grown block by block. In each
+
+    A Q = Q T + B C,    Q^T Q = I,  Q^T B = 0,  T = Q^T A Q
+
+with the basis Q, the matrix T projected onto it, the next block B and its coupling C. How far Q stays orthogonal, and
+what becomes of directions that vanish from a block, is for the process to say.
+
+Block Lanczos in one Krylov space: eigenpairs and linear systems are found by it.
+
+Lanczos in several Krylov spaces side by side, one vector a step: Gauss rules and norms are found by it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from hessmap.linalg.memory import unwritten
+from hessmap.linalg.orthogonalisation import (
+    MeasuredOrthogonality,
+    OrthogonalityEstimate,
+    inner_products,
+    orthonormal_directions,
+    pieces,
+    remove_basis,
+    row_lengths,
+)
+from hessmap.linalg.scaled_product import Product, ScaledProduct
+
+
+class LanczosProcess(ABC):
+    """One Krylov space, or several that share every product; then all tensors have a first dimension of spaces.
+
+    Vectors are rows: ``block`` is (width, size), in the number format of the product, ``coupling`` (width, dimension).
+    The basis may be stored in float32, for products in float32: it is orthonormal to 1e-7 then. Values are in the unit
+    of the product.
+    """
+
+    def __init__(
+        self, product: ScaledProduct, spaces: tuple[int, ...], capacity: int, num_stored: int, precision: torch.dtype
+    ) -> None:
+        self.product = product
+        self.size = product.size
+        self.dimension = 0
+        self.block = torch.zeros(*spaces, 0, self.size, dtype=product.dtype)
+        self.coupling = torch.zeros(*spaces, 0, 0, dtype=torch.float64)
+        self._vectors = unwritten((*spaces, num_stored, self.size), precision)
+        self._projected = torch.zeros(*spaces, capacity, capacity, dtype=torch.float64)
+
+    @property
+    def capacity(self) -> int:
+        """How many vectors there can be."""
+        return self._projected.shape[-1]
+
+    @property
+    def room(self) -> int:
+        """How many more vectors there can be."""
+        return self.capacity - self.dimension
+
+    @property
+    def width(self) -> int:
+        """Of the next block; 0 when the spaces have ended: the operator does not lead out of them."""
+        return self.block.shape[-2]
+
+    @property
+    def basis(self) -> Tensor:
+        """Orthonormal rows."""
+        return self._vectors[..., : self.dimension, :]
+
+    @property
+    def projection(self) -> Tensor:
+        return self._projected[..., : self.dimension, : self.dimension]
+
+    def expand(self) -> None:
+        """Take the block into the basis, multiply it, and make the next one of what is new."""
+        old, width = self.dimension, self.width
+        self._store_block()
+        rest = self._images()
+        inside = self._remove_basis(rest)
+        self._project(old, inside)
+        coefficients = self._make_block(rest, width)
+        self.coupling = torch.zeros(*self.block.shape[:-1], self.dimension, dtype=torch.float64)
+        self.coupling[..., : coefficients.shape[-2], old:] = coefficients
+
+    @abstractmethod
+    def _remove_basis(self, rest: Tensor) -> Tensor:
+        """Take the basis, or its last vectors, out of new rows, in place, and return what was taken of them."""
+
+    @abstractmethod
+    def _make_block(self, rest: Tensor, width: int) -> Tensor:
+        """Make the next block of rows without a part in the basis; return its coefficients in them."""
+
+    def _store_block(self) -> None:
+        old = self.dimension
+        self.dimension += self.width
+        self._vectors[..., old : self.dimension, :] = self.block
+
+    def _images(self) -> Tensor:
+        return self.product(self.block.flatten(0, -2).T).T.contiguous().view_as(self.block)
+
+    def _project(self, old: int, inside: Tensor) -> None:
+        """Write the columns of the new vectors into T: what was taken of the last vectors, the earlier ones being 0."""
+        new, rows = slice(old, self.dimension), slice(self.dimension - inside.shape[-2], self.dimension)
+        self._projected[..., new], self._projected[..., new, :] = 0.0, 0.0
+        self._projected[..., rows, new] = inside
+        self._projected[..., new, rows] = inside.mT
+        if inside.shape[-1] > 1:
+            corner = inside[..., old - self.dimension :, :]
+            self._projected[..., new, new] = (corner + corner.mT) / 2
+
+
+_NEGLIGIBLE = 1e-13  # of the norm: what is left of a direction that the basis already holds is rounding
+_PIECE = 4096  # entries of every vector that are combined at a time
+
+
+class State(NamedTuple):
+    """What an expansion changes, beside what it adds to the basis and to the projected matrix."""
+
+    dimension: int
+    block: Tensor
+    coupling: Tensor
+    num_near: int | None
+    is_closed: bool
+
+
+class BlockLanczos(LanczosProcess):
+    """Every block is cleared of the whole basis; directions that vanish from it are dropped. With a ``generator``
+    random ones take their place, as long as there are any: then the process goes on when a Krylov space has ended.
+
+    ``is_semi``: a basis in float32 is taken out of a block only where the block is seen to have lost its orthogonality
+    to it; inner products stay below 3e-4, the recurrence is right to about 1e-5 of the norm. ``norm`` is that of the
+    operator, as far as it is known.
+    """
+
+    def __init__(
+        self,
+        product: ScaledProduct,
+        capacity: int,
+        generator: torch.Generator | None = None,
+        precision: torch.dtype = torch.float64,
+        is_semi: bool = False,
+    ) -> None:
+        super().__init__(product, (), capacity, capacity, precision)
+        self.generator = generator
+        self.norm = 0.0
+        self.orthogonality = MeasuredOrthogonality(self.size) if is_semi else None
+        self._num_near: int | None = None  # of the last vectors, in which the image of the block has parts; None: all
+        self._is_closed = True  # the operator leads out of the basis into the block alone
+
+    @property
+    def precision(self) -> torch.dtype:
+        """Of the stored vectors; blocks are in that of the product."""
+        return self._vectors.dtype
+
+    @property
+    def state(self) -> State:
+        return State(self.dimension, self.block, self.coupling, self._num_near, self._is_closed)
+
+    @state.setter
+    def state(self, state: State) -> None:
+        self.dimension, self.block, self.coupling, self._num_near, self._is_closed = state
+
+    def start(self, rows: Tensor, width: int) -> None:
+        """Begin with some directions, filled up to a width; or go on with them, which must lie beside the basis."""
+        most = self.size - self.dimension
+        largest = float(rows.abs().max()) if rows.numel() else 0.0
+        rows = (rows / (largest or 1.0)).to(self.product.dtype)
+        found, _ = orthonormal_directions(rows, self.basis, 0.0, most, _NEGLIGIBLE)
+        self.block = self._with_random_directions(found, width)
+        self.coupling = torch.zeros(self.width, self.dimension, dtype=torch.float64)
+        self._num_near, self._is_closed = None, not self.dimension
+
+    def widen(self, rows: Tensor, most: int) -> None:
+        """Add directions of some rows, ``most`` of them, to the next block; nothing in the basis is coupled to them."""
+        fresh = self._beside(rows, self.block, most)
+        self.block = torch.cat([self.block, fresh])
+        self.coupling = torch.cat([self.coupling, self.coupling.new_zeros(len(fresh), self.dimension)])
+
+    def ritz(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Ritz values in ascending order, their vectors in the basis (columns), and the norms of their residuals."""
+        values, vectors = torch.linalg.eigh(self.projection)
+        if self.dimension:
+            self.norm = max(self.norm, float(values.abs().max()))
+        return values, vectors, torch.linalg.vector_norm(self.coupling @ vectors, dim=0)
+
+    def restrict(self, values: Tensor, vectors: Tensor) -> None:
+        """A thick restart: keep some Ritz vectors alone; the block and its coupling stay."""
+        kept = vectors.shape[1]
+        mixture = vectors.T.to(self.precision)
+        for part in pieces(self.size, _PIECE):  # in place, a few entries of every vector at a time
+            self._vectors[:kept, part] = mixture @ self.basis[:, part]
+        self.coupling = self.coupling @ vectors
+        self.dimension = kept
+        self._projected[:kept, :kept] = torch.diag(values)
+        self._num_near = None
+        if self.orthogonality is not None:
+            self.orthogonality.forget()
+
+    def combine(self, vectors: Tensor) -> Tensor:
+        """Vectors of the basis as vectors of the whole space, one a column."""
+        whole = unwritten((vectors.shape[1], self.size), torch.float64)
+        mixture = vectors.T.to(self.precision)
+        for part in pieces(self.size, _PIECE):
+            whole[:, part] = mixture @ self.basis[:, part]
+        return whole.T
+
+    def _store_block(self) -> None:
+        super()._store_block()
+        if self.precision != torch.float64:
+            self.block = self.basis[-self.width :].to(self.product.dtype)
+
+    def _remove_basis(self, rest: Tensor) -> Tensor:
+        width, before = rest.shape[0], self._num_near
+        self._num_near = width if self._is_closed else None
+        if self.orthogonality is None or before is None:
+            inside = remove_basis(rest, self.basis, 2 * width)
+        else:
+            near = before + width
+            inside = remove_basis(rest, self.basis[-near:])
+            if self.orthogonality.is_lost(self.basis[:-near], rest):
+                remove_basis(rest, self.basis)
+        self.norm = max(self.norm, float(torch.linalg.vector_norm(inside, dim=0).max()))
+        return inside
+
+    def _make_block(self, rest: Tensor, width: int) -> Tensor:
+        most = self.size - self.dimension
+        found, coefficients = orthonormal_directions(rest, self.basis, self.norm, most, _NEGLIGIBLE)
+        self.block = self._with_random_directions(found, width)
+        return coefficients
+
+    def _with_random_directions(self, found: Tensor, width: int) -> Tensor:
+        """With random directions in the place of those that vanished."""
+        missing = min(width, self.size - self.dimension) - found.shape[0]
+        if self.generator is None or missing <= 0:
+            return found
+        random = torch.randn(missing, self.size, generator=self.generator, dtype=self.product.dtype)
+        return torch.cat([found, self._beside(random, found, missing)])
+
+    def _beside(self, rows: Tensor, block: Tensor, most: int) -> Tensor:
+        """Directions of rows, random or of length one, without their parts in the basis and in the block."""
+        basis, rest = self.basis, rows.to(self.product.dtype, copy=True)
+        reference = float(row_lengths(rest).max()) if len(rows) else 0.0
+        for _ in range(2):
+            remove_basis(rest, basis)
+            remove_basis(rest, block)
+        most = min(most, self.size - self.dimension - len(block))
+        return orthonormal_directions(rest, basis, reference, most, _NEGLIGIBLE)[0]
+
+
+Orthogonality = Literal["semi", "local"]
+_ENDED = 1e-12  # of the norm: what is left of a Krylov space that has ended is rounding
+
+
+class ParallelLanczos(LanczosProcess):
+    """The three-term recurrence from several starts (rows), which share every product.
+
+    Orthogonality is "semi", to half of all digits, or "local", of three successive vectors, and no others are stored.
+    ``num_vectors`` counts those of each space until it ended; its vectors are zero from then on.
+    """
+
+    def __init__(self, product: ScaledProduct, starts: Tensor, capacity: int, orthogonality: Orthogonality) -> None:
+        count, is_local = starts.shape[0], orthogonality == "local"
+        super().__init__(product, (count,), capacity, 0 if is_local else capacity, torch.float64)
+        self.norms = torch.zeros(count, dtype=torch.float64)  # the largest coefficients so far
+        self.num_vectors = torch.zeros(count, dtype=torch.int64)
+        self.has_ended = torch.zeros(count, dtype=torch.bool)
+        self.estimate = None if is_local else OrthogonalityEstimate(count, capacity, self.size)
+        self._before: Tensor | None = None
+        self._normalise(starts[:, None].to(product.dtype, copy=True), row_lengths(starts))
+
+    def _store_block(self) -> None:
+        self.num_vectors += ~self.has_ended if self._some_ended else 1
+        if self.estimate is not None:
+            super()._store_block()
+            return
+        self.dimension += 1
+        if self.room < 0:
+            self._projected = torch.nn.functional.pad(self._projected, (0, self.capacity, 0, self.capacity))
+
+    def _images(self) -> Tensor:
+        if not self._some_ended:
+            return super()._images()
+        images = torch.zeros_like(self.block)
+        images[~self.has_ended, 0] = self.product(self.block[~self.has_ended, 0].T).T
+        return images
+
+    def _remove_basis(self, rest: Tensor) -> Tensor:
+        """The last two vectors alone: the coupling tells what to take of the one before."""
+        taken = []
+        if self._before is not None:
+            taken.append(self.coupling[:, :, -1:])
+            rest.addcmul_(taken[0].to(rest.dtype), self._before, value=-1)
+        taken.append(inner_products(self.block[:, 0], rest[:, 0])[:, None, None])
+        rest.addcmul_(taken[-1].to(rest.dtype), self.block, value=-1)
+        self._before = self.block
+        return torch.cat(taken, 1)
+
+    def _make_block(self, rest: Tensor, width: int) -> Tensor:
+        lengths = row_lengths(rest[:, 0])
+        diagonal, beside = self.projection.diagonal(0, 1, 2), self.projection.diagonal(1, 1, 2)
+        self.norms = torch.maximum(torch.maximum(self.norms, diagonal[:, -1].abs()), lengths)
+        if self.estimate is not None:
+            known = lengths, self.norms, diagonal, beside
+            for space in self.estimate.spaces_to_clear(self.basis, rest[:, 0], *known):
+                remove_basis(rest[space], self.basis[space])
+                lengths[space] = row_lengths(rest[space, 0])
+        return self._normalise(rest, lengths)
+
+    def _normalise(self, rest: Tensor, lengths: Tensor) -> Tensor:
+        """Make the next block of new vectors, in place; zero where a space has ended."""
+        self.has_ended = lengths <= _ENDED * self.norms
+        self._some_ended = bool(self.has_ended.any())
+        if not self._some_ended:
+            self.block = rest.div_(lengths[:, None, None].to(rest.dtype))
+            return lengths[:, None, None]
+        rest[self.has_ended] = 0.0
+        kept = 0 if self.has_ended.all() else 1
+        lengths_or_one = torch.where(self.has_ended, 1.0, lengths)[:, None, None].to(rest.dtype)
+        self.block = rest.div_(lengths_or_one)[:, :kept]
+        return torch.where(self.has_ended, 0.0, lengths)[:, None, None][:, :kept]
+
+
+def spectral_norm(product: Product, size: int, tolerance: float = 1e-3) -> float:
+    """||A|| as the largest Ritz value in magnitude.
+
+    It ends when five more steps change it by less than the tolerance, or when the space has ended. Both ends of the
+    spectrum converge at once, so a nearly symmetric one (+norm, -norm) is no obstacle; the copies of Ritz values that
+    come without re-orthogonalisation do not move the largest.
+    """
+    start = torch.randn(1, size, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    process = ParallelLanczos(ScaledProduct(product, size), start, 32, "local")
+    norm = 0.0
+    while True:
+        process.expand()
+        is_last = process.width == 0 or process.dimension == size
+        if process.dimension % 5 == 0 or is_last:
+            before, norm = norm, float(torch.linalg.eigvalsh(process.projection).abs().max())
+            if is_last or abs(norm - before) <= tolerance * norm:
+                return process.product.scale * norm

@@ -1,0 +1,67 @@
+"""Norms of arrays of any scale, whose squares would overflow or vanish.
+
+Singular values of a matrix, and how many of them count."""
+
+from __future__ import annotations
+
+import numpy as np
+import scipy.linalg
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+_TILE = 256
+
+
+def largest_entry(array: Floats) -> float:
+    """The largest magnitude of an entry; NaN or inf if one of them is."""
+    return float(np.maximum(array.max(), -array.min())) if array.size else 0.0
+
+
+def frobenius_norm(array: Floats) -> float:
+    """The Frobenius norm, scaled so that squares neither overflow nor vanish."""
+    largest = largest_entry(array)
+    if not largest or not np.isfinite(largest):
+        return largest
+    return largest * float(np.linalg.norm(array / largest))
+
+
+def column_norms(array: Floats) -> Floats:
+    """The norm of each column, scaled so that squares neither overflow nor vanish."""
+    largest = np.abs(array).max(axis=0, initial=0.0)
+    norms: Floats = largest * np.linalg.norm(array / np.where(largest > 0, largest, 1.0), axis=0)
+    return norms
+
+
+def asymmetry(array: Floats) -> float:
+    """||(H - H^T) / 2|| / ||H|| of a square array, in the Frobenius norm.
+
+    >>> asymmetry(np.array([[1.0, 2.0], [2.0, 5.0]])), asymmetry(np.array([[0.0, 1.0], [-1.0, 0.0]]))
+    (0.0, 1.0)
+    """
+    parts = []
+    # Tile by tile, because a transposed read of a large array is slow.
+    for row in range(0, len(array), _TILE):
+        for column in range(0, row + 1, _TILE):
+            rows, columns = slice(row, row + _TILE), slice(column, column + _TILE)
+            tile, mirrored = array[rows, columns], array[columns, rows].T
+            if not np.array_equal(tile, mirrored):
+                # An off-diagonal tile stands for its mirror image as well.
+                parts.append(frobenius_norm(tile - mirrored) / (2.0 if row == column else 2.0**0.5))
+    return frobenius_norm(np.array(parts)) / frobenius_norm(array) if parts else 0.0
+
+
+def singular_values(matrix: Floats) -> Floats:
+    return np.asarray(scipy.linalg.svdvals(matrix, check_finite=False))
+
+
+def centred_singular_values(matrix: Floats) -> Floats:
+    return singular_values(matrix - matrix.mean(axis=0))
+
+
+def count_above(values: Floats, relative_tolerance: float) -> int:
+    """How many values exceed the tolerance times the largest.
+
+    >>> count_above(np.array([2.0, 1.0, 0.1]), 0.1)
+    2
+    """
+    return int((values > relative_tolerance * values.max(initial=0.0)).sum())

@@ -1,0 +1,90 @@
+"""The logarithm of the hyperbolic cosine of the residual, summed over the outputs.
+
+Half the squared distance."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from hessmap.losses.base import Loss, VectorProduct, one_hot_targets
+from hessmap.losses.positions import over_positions
+
+
+class LogCosh(Loss):
+    """sum_c log cosh(output_c - target_c): squared for small residuals, absolute for large ones.
+
+    At several positions it is summed over ``class_axis`` (the last one), and averaged over the positions.
+    """
+
+    name = "log_cosh"
+
+    def __init__(self, class_axis: int | None = None) -> None:
+        self.class_axis = class_axis
+
+    def fitted(self, output_shape: tuple[int, ...], targets: Tensor) -> Loss:
+        return over_positions(self, output_shape, targets, self.class_axis)
+
+    def prepare(self, targets: Tensor, output_dim: int) -> Tensor:
+        return one_hot_targets(targets, output_dim)
+
+    def value(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        # Not abs(): autograd takes its slope at 0 for 0, and would lose all curvature of a sample that is fitted.
+        residual = outputs - targets
+        size = torch.where(residual >= 0, residual, -residual)
+        return (size + torch.log1p(torch.exp(-2 * size)) - math.log(2)).sum(1)
+
+    def gradient(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        return torch.tanh(outputs - targets)
+
+    def hessian(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        return torch.diag_embed(self._sech(outputs - targets).square())
+
+    def hessian_product(self, outputs: Tensor, targets: Tensor, weights: Tensor) -> VectorProduct:
+        diagonal = weights[:, None] * self._sech(outputs - targets).square()
+        return lambda vectors: diagonal * vectors
+
+    def hessian_root(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        return torch.diag_embed(self._sech(outputs - targets))
+
+    @staticmethod
+    def _sech(residual: Tensor) -> Tensor:
+        """1 / cosh without overflow, and without the cancellation of 1 - tanh^2."""
+        decay = torch.exp(-residual.abs())
+        return 2 * decay / (1 + decay.square())
+
+
+class Squared(Loss):
+    """1/2 ||output - target||^2; integer labels are taken as one-hot.
+
+    At several positions the squares are summed over ``class_axis`` (the last one), and averaged over the positions.
+    """
+
+    name = "squared"
+    is_log_likelihood = True
+
+    def __init__(self, class_axis: int | None = None) -> None:
+        self.class_axis = class_axis
+
+    def fitted(self, output_shape: tuple[int, ...], targets: Tensor) -> Loss:
+        return over_positions(self, output_shape, targets, self.class_axis)
+
+    def prepare(self, targets: Tensor, output_dim: int) -> Tensor:
+        return one_hot_targets(targets, output_dim)
+
+    def value(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        return 0.5 * (outputs - targets).square().sum(1)
+
+    def gradient(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        return outputs - targets
+
+    def hessian(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        return torch.eye(outputs.shape[1], dtype=outputs.dtype, device=outputs.device).expand(len(outputs), -1, -1)
+
+    def hessian_product(self, outputs: Tensor, targets: Tensor, weights: Tensor) -> VectorProduct:
+        return lambda vectors: weights[:, None] * vectors
+
+    def hessian_root(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        return self.hessian(outputs, targets)

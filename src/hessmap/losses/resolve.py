@@ -1,0 +1,150 @@
+"""A loss from what a user passes for one.
+
+Labels that stand one place after the output that is to predict them, as causal language models have them.
+
+The loss that a model computes itself, as those of Hugging Face do when they are called with labels.
+
+It is recognised by its value: where a loss that is known gives the same number on several batches, that one is used
+and all Hessians exist. Else the risk is the mean of the model's own loss over the samples, and only its own Hessian.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from hessmap.errors import InvalidInput, integer_or_none, require, require_name, sentence, unknown_name
+from hessmap.linalg import is_answerable
+from hessmap.losses.base import Loss
+from hessmap.losses.cross_entropy import CrossEntropy
+from hessmap.losses.elementwise import LogCosh, Squared
+from hessmap.losses.user import FunctionLoss, ModuleLoss, PerSample
+
+LOSSES: dict[str, type[Loss]] = {loss.name: loss for loss in (Squared, CrossEntropy, LogCosh)}
+
+AnyLoss = str | Loss | nn.Module | PerSample
+
+
+def as_loss(loss: AnyLoss, class_axis: int | None = None) -> Loss:
+    """A loss from its name, a torch loss module, or a function (outputs, targets) -> one value per sample.
+
+    ``class_axis`` is for outputs at several positions: 1 or -1.
+
+    >>> as_loss("squared").name
+    'squared'
+    """
+    found = _loss(loss)
+    if class_axis is None:
+        return found
+    must, got = "class_axis must be for a loss over classes", f"the loss is '{found.name}'"
+    require(isinstance(found, CrossEntropy | Squared | LogCosh), must, got)
+    found = copy.copy(found)
+    axis = integer_or_none(class_axis)
+    found.class_axis = class_axis if axis is None else axis  # type: ignore[attr-defined]
+    return found
+
+
+def _loss(loss: AnyLoss) -> Loss:
+    if isinstance(loss, Loss):
+        return loss
+    if isinstance(loss, str):
+        require_name("loss", loss, LOSSES)
+        return LOSSES[loss]()
+    if isinstance(loss, type):
+        must, got = "a loss must be an object, not its class", f"got the class {loss.__name__}"
+        raise InvalidInput(sentence(must, got, f"Write {loss.__name__}()"))
+    if type(loss) is nn.CrossEntropyLoss and loss.reduction in ("mean", "none"):
+        return CrossEntropy.of_module(loss)
+    if isinstance(loss, nn.Module):
+        return ModuleLoss(loss)
+    if callable(loss):
+        return FunctionLoss(loss)
+    raise unknown_name("loss", loss, LOSSES)
+
+
+def next_token(loss: AnyLoss = "cross_entropy") -> CrossEntropy:
+    """Cross-entropy of output t with label t + 1: the labels are the tokens of the inputs themselves.
+
+    The first label is never asked for and the last output answers nothing, so a sample of T tokens counts T - 1; labels
+    that are ``ignore_index`` (-100) count not at all. Outputs are (samples, tokens, classes).
+
+    >>> next_token().name
+    'next-token cross_entropy'
+    """
+    base = as_loss(loss)
+    if not isinstance(base, CrossEntropy):
+        remedy = 'Use next_token("cross_entropy") or next_token(nn.CrossEntropyLoss(...))'
+        raise InvalidInput(sentence("shifted labels need a cross-entropy", f"the loss is '{base.name}'", remedy))
+    shifted = copy.copy(base)
+    shifted.name, shifted.predicts_next = f"next-token {base.name}", True
+    shifted.class_axis = -1 if base.class_axis is None else base.class_axis
+    return shifted
+
+
+_SAME = 1e-5  # relative: Hugging Face takes the loss of a float64 model in float32
+
+
+class LabelledCall(NamedTuple):
+    """A model called with its labels: what it gave out, its loss, and the labels."""
+
+    outputs: Tensor
+    loss: Tensor
+    labels: Tensor
+
+
+class ModelLoss(Loss):
+    """The outputs are the losses of the samples themselves."""
+
+    name = "the model's own"
+
+    def value(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        return outputs[:, 0]
+
+    def gradient(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        return torch.ones_like(outputs)
+
+    def hessian(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        return outputs.new_zeros(len(outputs), 1, 1)
+
+
+def recognised_loss(calls: Sequence[LabelledCall]) -> Loss | None:
+    """The first known loss whose value is the model's own on all of some batches; None if there is none."""
+    return next((loss for loss in _candidates() if all(_is_same(loss, call) for call in calls)), None)
+
+
+def _candidates() -> Iterator[Loss]:
+    yield next_token()
+    yield as_loss("cross_entropy", class_axis=-1)
+    yield as_loss(nn.CrossEntropyLoss())
+    yield as_loss(nn.MSELoss())
+    yield as_loss("squared")
+    yield as_loss(nn.BCEWithLogitsLoss())
+
+
+def _is_same(loss: Loss, call: LabelledCall) -> bool:
+    outputs = call.outputs.detach().double()
+    labels = call.labels.to(outputs.device)
+    try:
+        fitted = loss.fitted(tuple(outputs.shape[1:]), labels).to(outputs.dtype, outputs.device)
+        flat = outputs.reshape(len(outputs), -1)
+        targets = fitted.prepare(labels, flat.shape[1])
+        mass = fitted.mass(targets).sum()
+        value = float(fitted.value(flat, targets).double().sum() / mass)
+    except (RuntimeError, ValueError, TypeError) as error:  # labels of another kind than this loss takes
+        if not is_answerable(error, refusals=True):
+            raise
+        return False
+    own = float(call.loss)
+    return abs(value - own) <= _SAME * max(abs(own), 1e-3)
+
+
+def require_parts(loss: Loss, what: str) -> None:
+    """Raise unless a loss says how it depends on the outputs."""
+    if isinstance(loss, ModelLoss):
+        must = f"{what} needs a loss that is a known function of the outputs"
+        got = "the model computes its own, and only its whole Hessian can be had"
+        raise InvalidInput(sentence(must, got, "Use loss_hessian(problem), or pass the loss to Problem"))

@@ -1,0 +1,227 @@
+"""What every measurement takes in: an operator, a tensor or an array. Here they are checked, all in one place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from typing import Any
+from weakref import WeakValueDictionary
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from hessmap.errors import InvalidInput, checked_count, noting_errors, require, sentence
+from hessmap.linalg import LinearOperator, ScaledProduct, SymmetricBlock, asymmetry, frobenius_norm, largest_entry
+
+Floats = NDArray[np.float64]
+Matrix = LinearOperator | Tensor | NDArray[Any]
+
+ASYMMETRY_TOLERANCE = 1e-10
+NARROW_TOLERANCE = 1e-5
+EPS = float(np.finfo(np.float64).eps)
+SMALLEST = float(np.finfo(np.float64).smallest_subnormal)
+NARROW_EPS = float(np.finfo(np.float32).eps)
+_TINY = float(np.finfo(np.float32).tiny)  # of the narrowest format in which an operator may compute
+LINEARITY_TOLERANCE = 0.03  # the rounding of bfloat16 passes
+_ABOVE_ROUNDING = 10  # an asymmetry is one if it is so much larger than the rounding of the products that show it
+_MIXTURES = 4  # of two vectors, whose products show the rounding of products
+# Operators that were found to be symmetric, by their identity: each is asked once.
+_SYMMETRIC: WeakValueDictionary[tuple[int, str], Any] = WeakValueDictionary()
+
+
+def float_array(values: Tensor | NDArray[Any], name: str = "a measured matrix") -> Floats:
+    """A tensor or array of any shape as a finite float64 array, without a copy where it already is one.
+
+    Narrower floats are refused: their rounding is far above every threshold of this library.
+    """
+    if isinstance(values, Tensor):
+        values = _tensor_array(values, name)
+    if not isinstance(values, np.ndarray):
+        remedy = "Use its toarray()" if hasattr(values, "toarray") else ""
+        remedy = "Use loss_hessian(problem) for a problem" if hasattr(values, "num_parameters") else remedy
+        raise InvalidInput(sentence(f"{name} must be a tensor or an array", f"got {type(values).__name__}", remedy))
+    has_gaps = isinstance(values, np.ma.MaskedArray) and bool(np.ma.getmaskarray(values).any())
+    got = "some places of the masked array have none"
+    require(not has_gaps, f"{name} must have a value in every place", got, "Use its filled(value)")
+    values = np.asarray(values)
+    require(values.dtype.kind != "c", f"{name} must be real", f"got {values.dtype}")
+    if values.dtype.kind in "iub":
+        values = values.astype(np.float64)
+    if values.dtype != np.float64:
+        remedy = "Build it in float64; converting it afterwards keeps the rounding of the narrower format"
+        raise InvalidInput(sentence(f"{name} must be float64", f"got {values.dtype}", remedy))
+    if not np.isfinite(largest_entry(values)):
+        place = tuple(int(index) for index in np.argwhere(~np.isfinite(values))[0])
+        raise InvalidInput(sentence(f"{name} must be finite", f"entry {place} is {values[place]}"))
+    return values
+
+
+def _tensor_array(values: Tensor, name: str) -> NDArray[Any]:
+    is_dense = values.layout == torch.strided and not values.is_quantized
+    require(is_dense, f"{name} must be dense", f"got a tensor of layout {values.layout}", "Use its to_dense()")
+    require(values.device.type != "meta", f"{name} must hold numbers", "it is a tensor on the device 'meta'")
+    if values.dtype == torch.bfloat16:  # which numpy does not know
+        values = values.float()
+    found: NDArray[Any] = values.detach().to("cpu").resolve_conj().resolve_neg().numpy()
+    return found
+
+
+def dense_array(matrix: Matrix, name: str = "a measured matrix") -> Floats:
+    """The matrix as a finite float64 array of two dimensions; that of an operator in float32 is converted."""
+    if isinstance(matrix, LinearOperator):
+        _operator_shape(matrix)
+        with noting_errors("the dense form of an operator"):
+            dense = matrix.to_dense()
+        is_converted = is_narrow(matrix) and isinstance(dense, Tensor) and dense.is_floating_point()
+        array = float_array(dense.double() if is_converted else dense, name)
+    else:
+        array = float_array(matrix, name)
+    require(array.ndim == 2, "a matrix must have two dimensions", f"got shape {array.shape}")
+    return array
+
+
+def symmetric_array(matrix: Matrix) -> tuple[Floats, float]:
+    """The symmetric part of a nearly symmetric matrix, and the Frobenius norm of what was dropped."""
+    array = dense_array(matrix)
+    _require_square(array.shape)
+    dropped = asymmetry(array)
+    if not dropped <= asymmetry_tolerance(matrix):
+        got = f"||H - H^T|| / ||H|| is {2 * dropped:.3g}"
+        remedy = "Pass (H + H.T) / 2 if that is what is meant"
+        raise InvalidInput(sentence("a measurement needs a symmetric matrix", got, remedy))
+    if dropped == 0:
+        return array, 0.0
+    return (array + array.T) / 2, dropped * frobenius_norm(array)
+
+
+def measured_product(matrix: Matrix) -> ScaledProduct:
+    """The products of a symmetric matrix or operator. An operator is asked at its first product whether it is one."""
+    if not isinstance(matrix, LinearOperator):
+        array, _ = symmetric_array(matrix)
+        # torch reads neither reversed nor read-only arrays.
+        tensor = torch.from_numpy(np.require(array, requirements=("C_CONTIGUOUS", "WRITEABLE")))
+        return ScaledProduct(tensor.matmul, len(array))
+    shape = _operator_shape(matrix)
+    _require_square(shape)
+    check = None if is_known_symmetric(matrix) else partial(_require_symmetric, matrix)
+    return ScaledProduct(partial(_product, matrix), shape[0], check, is_new=matrix.makes_new_images)
+
+
+def announce_products(matrix: Matrix, product: ScaledProduct, count: int) -> None:
+    """Tell an operator that about so many products will come: it may prepare for them, or have its ``product`` use its
+    matrix. The operator itself stays as it is."""
+    if isinstance(matrix, LinearOperator):
+        matrix.expect_products(count)
+        written = matrix.matrix_for_products(count)
+        if written is not None:
+            product.use_matrix(written)
+
+
+def _operator_shape(matrix: LinearOperator) -> tuple[int, int]:
+    """The shape of an operator that says what it is."""
+    rows, columns = (checked_count("the size of an operator", size, 0) for size in matrix.shape)
+    is_float = isinstance(matrix.dtype, torch.dtype) and matrix.dtype.is_floating_point
+    require(is_float, "the dtype of an operator must be a floating point format of torch", f"got {matrix.dtype!r}")
+    return rows, columns
+
+
+def _product(matrix: LinearOperator, vectors: Tensor) -> Tensor:
+    return matrix.matmat(vectors.to(matrix.dtype))
+
+
+def _require_square(shape: tuple[int, ...]) -> None:
+    is_square = len(shape) == 2 and shape[0] == shape[1]
+    require(is_square, "a measurement needs a square matrix", f"got shape {shape}")
+
+
+def _require_symmetric(matrix: LinearOperator, product: ScaledProduct) -> None:
+    """u.(H v) = v.(H u) for two random vectors.
+
+    Both sides differ by about ||H - H^T|| in the Frobenius norm, and ||H u|| is about ||H||, in any dimension. Products
+    have their own rounding, which is no asymmetry: where both sides differ, it is measured by H(a u + b v) for some
+    random a and b, which must be a H u + b H v.
+    """
+    if product.size > 1:
+        generator = torch.Generator().manual_seed(0)
+        vectors = torch.randn(product.size, 2, generator=generator, dtype=torch.float64)
+        images = product(vectors).double()
+        crossed = vectors.T @ images
+        difference, size = float((crossed[0, 1] - crossed[1, 0]).abs()), float(images.norm(dim=0).sum())
+        if difference > asymmetry_tolerance(matrix) * size:
+            mixture = torch.randn(2, _MIXTURES, generator=generator, dtype=torch.float64)
+            expected = images @ mixture
+            rounding = float((product(vectors @ mixture) - expected).norm(dim=0).max())
+            if product.scale > _TINY:  # below, numbers have few digits left
+                nudged = vectors[:, :1] * (1 + 16 * rounding_unit(matrix) * torch.sign(vectors[:, 1:]))
+                noise = partial(_noise, product, nudged, images[:, :1])
+                _require_linear(rounding, float(expected.norm(dim=0).max()), noise)
+            got = f"u.(H v) and v.(H u) of random u and v differ by {difference / size:.3g} of ||H u|| + ||H v||"
+            remedy = "Look for a function of the model that hides its second derivative, or for an error in matmat"
+            is_symmetric = difference <= _ABOVE_ROUNDING * rounding
+            require(is_symmetric, "a measurement needs a symmetric operator", got, remedy)
+    key, owner = _identity(matrix)
+    with suppress(TypeError):  # an object without weak references is asked every time
+        _SYMMETRIC[key] = owner
+
+
+def _require_linear(difference: float, size: float, noise: Callable[[], float]) -> None:
+    """What no rounding explains is no linear operator, and its asymmetry no rounding."""
+    got = f"H(a u + b v) and a H u + b H v differ by {difference / (size or 1.0):.3g} of their size"
+    must, remedy = "a measurement needs a linear operator", "Look for an error in matmat"
+    is_linear = difference <= LINEARITY_TOLERANCE * size or difference <= _ABOVE_ROUNDING * noise()
+    require(is_linear, must, got, remedy)
+
+
+def _noise(product: ScaledProduct, nudged: Tensor, images: Tensor) -> float:
+    """The change of a product where its vector changes in the last digits. Of an operator whose terms cancel (a Hessian
+    less an approximation that is exact) it is as large as the product itself."""
+    return float((product(nudged) - images).norm())
+
+
+def is_known_symmetric(matrix: LinearOperator) -> bool:
+    """Whether the operator, or the larger one that it is a diagonal block of, was found to be symmetric."""
+    key, owner = _identity(matrix)
+    if _SYMMETRIC.get(key) is owner:
+        return True
+    return isinstance(matrix, SymmetricBlock) and is_known_symmetric(matrix.whole)
+
+
+def _identity(matrix: LinearOperator) -> tuple[tuple[int, str], object]:
+    """What a symmetry belongs to: a part of a problem, whichever operator speaks of it, or the operator itself."""
+    problem, part = getattr(matrix, "problem", None), getattr(matrix, "part", None)
+    owner = problem if problem is not None and isinstance(part, str) else matrix
+    return (id(owner), part if owner is problem and isinstance(part, str) else ""), owner
+
+
+def carried_scale(matrix: object) -> float | None:
+    """The norm that an operator says its thresholds are relative to; None for anything else."""
+    scale = getattr(matrix, "scale", None)
+    return None if scale is None else float(scale)
+
+
+def is_narrow(matrix: object) -> bool:
+    """Whether products with an operator are rounded to less than float64."""
+    return isinstance(matrix, LinearOperator) and matrix.dtype != torch.float64
+
+
+def rounding_unit(matrix: object) -> float:
+    """Of the entries of a matrix or operator."""
+    return NARROW_EPS if is_narrow(matrix) else EPS
+
+
+def asymmetry_tolerance(matrix: object) -> float:
+    """Of products that are rounded to float32, by an operator in float32 or by one that says so, or in float64."""
+    is_rounded = is_narrow(matrix) or getattr(matrix, "precision", torch.float64) != torch.float64
+    return NARROW_TOLERANCE if is_rounded else ASYMMETRY_TOLERANCE
+
+
+def reachable_tolerance(matrix: object, default: float) -> float:
+    """A tolerance relative to the norm that products of the operator's number format can meet.
+
+    Products in float32 were measured to be off by up to 1e-6 of the norm, eight units of its rounding; ten times that
+    is reached with residuals that can be believed.
+    """
+    return max(default, NARROW_TOLERANCE) if is_narrow(matrix) else default

@@ -1,0 +1,223 @@
+"""Products with random vectors, and from independent values to an estimate that knows its doubt."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import inf
+
+import numpy as np
+import torch
+from scipy.special import gammaincinv, stdtrit
+from torch import Tensor
+
+from hessmap.errors import checked_count, checked_number, checked_seed, require
+from hessmap.linalg import orthonormal_columns
+from hessmap.measurement.operators_in import (
+    Floats,
+    Matrix,
+    announce_products,
+    asymmetry_tolerance,
+    is_narrow,
+    measured_product,
+    rounding_unit,
+)
+from hessmap.progress import expect_products
+from hessmap.records import Provenance, provenance
+
+BLOCK = 16
+CONFIDENCE = 0.95
+_RANK_TOLERANCE = 1e-13
+_IMPROBABLE = 1e-5
+_NOISE_UNITS = 64  # the rounding of products in float32 was measured to be up to 8 units
+PIECE = 2**18  # numbers that are handled at a time
+
+
+class ProbedOperator:
+    """A symmetric operator that is known by its products with random vectors, in the unit of ``product``."""
+
+    def __init__(self, matrix: Matrix, seed: int) -> None:
+        self.seed = checked_seed(seed)
+        self.product = measured_product(matrix)
+        self.size = self.product.size
+        self.generator = torch.Generator().manual_seed(self.seed)
+        self._matrix = matrix
+
+    @property
+    def scale(self) -> float:
+        return self.product.scale
+
+    @property
+    def num_products(self) -> int:
+        return self.product.num_products
+
+    @property
+    def rounding(self) -> float:
+        """How far its products are off, relative to the norm."""
+        return min(self.size * rounding_unit(self._matrix), asymmetry_tolerance(self._matrix))
+
+    @property
+    def noise(self) -> float:
+        """Relative to the norm, what a product along a direction may be by rounding alone: a few units of it. This is
+        not a bound, as ``rounding`` is."""
+        return min(self.size, _NOISE_UNITS) * rounding_unit(self._matrix)
+
+    @property
+    def provenance(self) -> Provenance:
+        """Of the matrix, with what its products have shown by now."""
+        return getattr(self._matrix, "provenance", None) or provenance(seed=self.seed)
+
+    def expect_products(self, fewest: int, most: int) -> None:
+        """Say how many products will come: at least to the operator, which may prepare for them, at most to who
+        watches."""
+        announce_products(self._matrix, self.product, fewest)
+        expect_products(most)
+
+    def signs(self, count: int) -> Tensor:
+        """Random vectors of ones and minus ones, the least noisy for traces and diagonals."""
+        signs = torch.empty(self.size, count, dtype=self.product.dtype)
+        for rows in torch.split(signs, max(1, PIECE // max(1, count))):  # integers take eight bytes
+            rows.copy_(torch.randint(0, 2, rows.shape, generator=self.generator)).mul_(2).sub_(1)
+        return signs
+
+    def use_narrow_vectors(self) -> None:
+        """Probes and images of an operator in float32 in float32: they are no better in float64, and twice as long."""
+        if is_narrow(self._matrix):
+            self.product.dtype = torch.float32
+
+    def normals(self, count: int) -> Tensor:
+        return torch.randn(self.size, count, generator=self.generator, dtype=torch.float64)
+
+    def columns(self) -> Iterator[tuple[slice, Tensor]]:
+        """The whole matrix, some columns at a time with their numbers, by one product each.
+
+        They are in the unit of the products. Columns that come before the first one that is not zero, which sets the
+        unit, are zero in any unit.
+        """
+        for start in range(0, self.size, BLOCK):
+            numbers = torch.arange(start, min(start + BLOCK, self.size))
+            units = torch.zeros(self.size, len(numbers), dtype=torch.float64)
+            units[numbers, numbers - start] = 1.0
+            yield slice(start, start + len(numbers)), self.product(units).double()
+
+    def eigenvalues(self) -> Floats:
+        """All of them, ascending, by one product a dimension and LAPACK."""
+        matrix = torch.empty(self.size, self.size, dtype=torch.float64)
+        for place, columns in self.columns():
+            matrix[:, place] = columns
+        found: Floats = torch.linalg.eigvalsh((matrix + matrix.T) / 2).numpy()
+        return self.scale * found
+
+    def is_dense_cheaper(self, more: float, max_products: int) -> bool:
+        """Whether the matrix takes no more products than the ``more`` that probes still need, and there are as many."""
+        return self.size <= more and self.num_products + self.size <= max_products
+
+
+@dataclass(frozen=True)
+class ErrorTarget:
+    """When to stop: at a standard error relative to the value, absolute, or relative to the Frobenius norm of the
+    matrix, whichever is met first, or when there are no more products."""
+
+    relative_error: float
+    absolute_error: float
+    max_products: int
+    norm_error: float = 0.0
+
+    def standard_error(self, value: float, norm: float = 0.0) -> float:
+        return max(self.absolute_error, self.relative_error * abs(value), self.norm_error * norm)
+
+    def is_met(self, value: float, standard_error: float, norm: float = 0.0) -> bool:
+        return standard_error <= self.standard_error(value, norm)
+
+    def missing(self, count: int, value: float, standard_error: float, norm: float = 0.0) -> float:
+        """How many values the error asked for takes beyond the ``count`` that have this standard error."""
+        if self.is_met(value, standard_error, norm):
+            return 0.0
+        allowed = self.standard_error(value, norm)
+        return count * ((standard_error / allowed) ** 2 - 1) if allowed else inf
+
+
+def error_target(
+    relative_error: float, max_products: int, absolute_error: float = 0.0, norm_error: float = 0.0
+) -> ErrorTarget:
+    """What was asked for, if that can be."""
+    named = {"relative_error": relative_error, "absolute_error": absolute_error, "norm_error": norm_error}
+    relative, absolute, of_norm = given = tuple(checked_number(name, value) for name, value in named.items())
+    require(min(given) >= 0 and max(given) < inf, "errors must be finite and not negative", f"got {given}")
+    require(max(given) > 0, "one of relative_error and absolute_error must be positive", "both are 0")
+    return ErrorTarget(relative, absolute, checked_count("max_products", max_products, 1), of_norm)
+
+
+def orthonormal_range(images: Tensor) -> Tensor:
+    """An orthonormal basis of the columns, without the directions that are rounding."""
+    if not images.numel() or not float(images.abs().max()):
+        return images[:, :0]
+    columns, triangle = orthonormal_columns(images)
+    left, values, _ = torch.linalg.svd(triangle)
+    kept = values > _RANK_TOLERANCE * max(images.shape) * float(values.max())
+    found: Tensor = columns @ left[:, kept].to(columns.dtype)
+    return found
+
+
+def column_products(left: Tensor, right: Tensor) -> Floats:
+    """The inner product of each column with its partner, added up in float64."""
+    pieces = zip(*(torch.split(part, PIECE // max(1, left.shape[1]) + 1) for part in (left, right)), strict=True)
+    found: Floats = torch.stack([(one * other).sum(0, dtype=torch.float64) for one, other in pieces]).sum(0).numpy()
+    return found
+
+
+def standard_error(values: Floats) -> float:
+    """Of the mean of independent values, scaled so that squares do not vanish; inf of a single one."""
+    if len(values) < 2:
+        return inf
+    largest = float(np.abs(values).max())
+    return largest * float(np.std(values / largest, ddof=1)) / len(values) ** 0.5 if largest else 0.0
+
+
+def form_error(values: Floats, mean_square: float, size: int, largest: float = 0.0) -> float:
+    """Standard error of the mean of ``values``, z^T B z / size of random signs z and one symmetric B; ``mean_square``
+    estimates tr(B^2) / size from the same probes.
+
+    The variance of a value is 2 (tr(B^2) - sum B_ii^2) / size^2, at most 2 (tr(B^2) / size - (tr B / size)^2) / size,
+    with equality where the diagonal of B is constant. The spread of a few values is too small where no large one was
+    drawn, and then their mean is too small as well: Student's interval from it covers too seldom where one eigenvalue
+    decides. So the bound is taken, within what the spread leaves possible: not below the variance of the sample, not
+    above the upper end of its interval for normal values (a diagonal matrix has no spread).
+
+    The estimate of tr(B^2) is too small as well where no probe sees the eigenvector of the largest eigenvalue. Where
+    that eigenvalue is known (``largest``; Lanczos finds it from any start) it bounds what is hidden: if the truth is h
+    above the mean, tr(B^2) / size is up to largest h above its estimate, so that the half width of an interval by the
+    quantile t is the solution of h^2 = t^2 (variance + 2 largest h / size) / count (as Wilson 1927 has it for
+    proportions), and the error is h / t. Values that miss that eigenvector have hardly a spread, which then leaves
+    possible all but what is as improbable as 1e-5.
+    """
+    return float(form_errors(values[:, None], np.array([mean_square]), size, largest)[0])
+
+
+def form_errors(values: Floats, mean_squares: Floats, size: int, largest: float = 0.0) -> Floats:
+    """``form_error`` of every column of (probes, forms)."""
+    count = len(values)
+    highest = np.abs(values).max(0)
+    unit = np.where(highest > 0, highest, 1.0)
+    relative = values / unit
+    spread = np.var(relative, axis=0, ddof=1)
+    with np.errstate(over="ignore"):  # squares over a value near the smallest number
+        bound = 2 * np.maximum(0.0, mean_squares / unit / unit - relative.mean(0) ** 2) / size
+        hidden = _student_quantile(count) * largest / unit / size / count**0.5
+        bound = np.square(hidden + np.sqrt(np.square(hidden) + bound))
+    improbable = _IMPROBABLE if largest else (1 - CONFIDENCE) / 2
+    ceiling = spread * (count - 1) / float(2 * gammaincinv((count - 1) / 2, improbable))  # of chi squared
+    found: Floats = unit * np.sqrt(np.minimum(np.maximum(spread, bound), ceiling) / count)
+    return found
+
+
+def interval(value: float, error: float, count: int, method_error: float = 0.0) -> tuple[float, float]:
+    """Student's interval of a mean of ``count`` values, widened by what the method may be off by."""
+    if error == 0.0:
+        return value - method_error, value + method_error
+    half = error * _student_quantile(count) + method_error
+    return value - half, value + half
+
+
+def _student_quantile(count: int) -> float:
+    return float(stdtrit(max(1, count - 1), (1 + CONFIDENCE) / 2))

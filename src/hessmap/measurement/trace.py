@@ -1,0 +1,543 @@
+"""The trace in the range of a sketch exactly, and outside of it by random signs (Hutch++); without a sketch, by random
+signs alone (Hutchinson).
+
+The traces of all diagonal blocks of a large operator at once: every product with a random vector serves all.
+
+The trace where every probe takes its turn at being the one left out of the sketch (XTrace).
+
+Trace and Frobenius norm: from the structure of an operator where it has one, else from random vectors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import hypot, inf, sqrt
+from typing import Literal, NamedTuple, get_args
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from hessmap.errors import require, require_name
+from hessmap.linalg import Floats, frobenius_norm, inner_matrix
+from hessmap.measurement.diagonal import SKETCH, diagonal_by_products, exact_diagonal, rounding_errors
+from hessmap.measurement.operators_in import Matrix
+from hessmap.measurement.probes import (
+    BLOCK,
+    CONFIDENCE,
+    PIECE,
+    ErrorTarget,
+    ProbedOperator,
+    column_products,
+    error_target,
+    form_error,
+    interval,
+    orthonormal_range,
+    standard_error,
+)
+from hessmap.progress import expect_products, shown_work
+from hessmap.records import EigenpairsMeasurement, SpectralEstimate
+
+
+class Sketch(NamedTuple):
+    """Orthonormal columns, the trace of the matrix in their space, and the Frobenius norm of their images."""
+
+    basis: Tensor
+    trace: float
+    norm: float
+
+
+class EntryMoments:
+    """Of the vectors z * (B z), with B the matrix outside of a basis: their mean, and the sum of the variances of their
+    entries. Blocks are joined by the rule of Chan, Golub & LeVeque (1983), which keeps the digits of a small spread."""
+
+    def __init__(self, size: int) -> None:
+        self.mean, self.centred, self.count = torch.zeros(size), 0.0, 0
+
+    def add(self, probes: Tensor, images: Tensor, basis: Tensor, inside: Tensor) -> None:
+        """Those of another block: ``probes`` are without their part ``basis @ inside``, ``images`` still have one."""
+        if not self.count:
+            self.mean = self.mean.to(images.dtype)
+        mirrored = inner_matrix(basis.T, images.T).to(images.dtype)
+        added, joint = probes.shape[1], self.count + probes.shape[1]
+        for start in range(0, len(probes), PIECE // added):
+            part = slice(start, start + PIECE // added)
+            entries = probes[part] + basis[part] @ inside
+            entries *= images[part] - basis[part] @ mirrored
+            mean = entries.mean(1)
+            self.centred += float(entries.sub_(mean[:, None]).square_().sum(dtype=torch.float64))
+            apart = mean - self.mean[part]
+            self.centred += float(apart.square().sum(dtype=torch.float64)) * self.count * added / joint
+            self.mean[part] += apart * (added / joint)
+        self.count = joint
+
+    @property
+    def variance(self) -> float:
+        return self.centred / (self.count - 1) if self.count > 1 else inf
+
+    @property
+    def standard_error(self) -> float:
+        """Of the mean of z^T B z, whose variance is twice that of the entries."""
+        return sqrt(2 * self.variance / self.count)
+
+
+class SignProbes:
+    """Random signs without their part in a basis: z^T A z and ||A z||^2 of each, and the last images.
+
+    For random signs z and a symmetric B the variance of z^T B z is 2 sum_{i != j} B_ij^2: twice the sum of the
+    variances of the entries z_i (B z)_i, from which it is measured here. That is steadier than the spread of the few
+    values z^T B z, which is small where no large value was drawn. There the mean is too small as well, and an interval
+    from the spread covers less often than it says.
+    """
+
+    def __init__(self, operator: ProbedOperator, sketch: Sketch | None = None) -> None:
+        self.operator = operator
+        self.sketch = sketch or Sketch(torch.zeros(operator.size, 0, dtype=operator.product.dtype), 0.0, 0.0)
+        self.values, self.squares = np.zeros(0), np.zeros(0)
+        self.images = self.sketch.basis[:, :0]
+        self.entries = EntryMoments(operator.size)
+
+    def more(self) -> SignProbes:
+        """With another block of them."""
+        basis, probes = self.sketch.basis, self.operator.signs(BLOCK)
+        inside = inner_matrix(basis.T, probes.T).to(probes.dtype)
+        if basis.shape[1]:
+            probes.addmm_(basis, inside, alpha=-1)
+        self.images = self.operator.product(probes)
+        self.entries.add(probes, self.images, basis, inside)
+        self.values = np.append(self.values, column_products(probes, self.images))
+        self.squares = np.append(self.squares, column_products(self.images, self.images))
+        return self
+
+    def until(self, target: ErrorTarget, may_be_exact: bool) -> tuple[float, float, float]:
+        """What is ``found`` by as many as the error asked for takes, or as there are products; or, if the trace
+        ``may_be_exact``, until that is cheaper."""
+        while not target.is_met(*self.found) and self.operator.num_products + BLOCK <= target.max_products:
+            if may_be_exact and self.is_dense_cheaper(target):
+                break
+            self.more()
+        return self.found
+
+    def is_dense_cheaper(self, target: ErrorTarget) -> bool:
+        """Whether a product a dimension takes no more than the probes that are missing."""
+        missing = target.missing(len(self.values), *self.found)
+        return self.operator.is_dense_cheaper(missing, target.max_products)
+
+    @property
+    def found(self) -> tuple[float, float, float]:
+        """The trace, its standard error, and the Frobenius norm of the matrix, whose square is that of the images of
+        the sketch and the mean of those of probes."""
+        scale, sketch = self.operator.scale, self.sketch
+        norm = hypot(sketch.norm, scale * float(self.squares.mean()) ** 0.5)
+        return sketch.trace + scale * float(self.values.mean()), scale * self.entries.standard_error, norm
+
+    def expected_number(self, target: ErrorTarget) -> float:
+        """How many probes of this spread have the standard error that is asked for."""
+        value, error, norm = self.found
+        allowed = target.standard_error(value, norm)
+        return len(self.values) * (error / allowed) ** 2 if allowed else inf
+
+
+def range_sketch(
+    operator: ProbedOperator, width: int, known: EigenpairsMeasurement | None, first: SignProbes | None = None
+) -> Sketch:
+    """By the images of random signs, some of which may be at hand from probes."""
+    if known is not None:
+        assert known.eigenvectors is not None
+        values = known.eigenvalues
+        basis = torch.from_numpy(known.eigenvectors).to(operator.product.dtype)
+        return Sketch(basis, float(values.sum()), frobenius_norm(values))
+    ready = [] if first is None else [first.images]
+    left = min(width, operator.size) - sum(images.shape[1] for images in ready)
+    basis = orthonormal_range(torch.cat([*ready, operator.product(operator.signs(max(0, left)))], 1))
+    images = operator.product(basis)
+    trace, squares = (float(column_products(one, images).sum()) for one in (basis, images))
+    return Sketch(basis, operator.scale * trace, operator.scale * squares**0.5)
+
+
+_TOGETHER = 2**28  # bytes of vectors that are multiplied at once
+_FEWEST = 4
+
+
+@dataclass(frozen=True, eq=False)
+class BlockTraces:
+    """The trace of every block with its standard error, and that of the whole."""
+
+    values: Floats
+    standard_errors: Floats
+    whole: SpectralEstimate
+
+
+@shown_work("traces of the blocks")
+def block_traces(
+    matrix: Matrix,
+    block_of: Tensor,
+    *,
+    known: EigenpairsMeasurement | None = None,
+    relative_error: float = 0.05,
+    max_products: int = 64,
+    seed: int = 0,
+) -> BlockTraces:
+    """The traces of the blocks that ``block_of`` numbers, one number for every row, from z * (A z) over random signs z.
+
+    Probes are drawn until the standard error of the whole trace is ``relative_error`` of it and the norm of those of
+    the blocks is the same part of the norm of their traces. ``known`` holds vectors V and values L of any matrix that
+    is near to this one: with A = V L V^T + (A - V L V^T) the first part is summed exactly and the probes see the
+    second alone, which leaves the mean as it is and takes the outliers out of its error. Where a product for every
+    dimension takes no more than the probes, the traces are exact.
+
+    >>> found = block_traces(np.diag([3.0, 1.0, -2.0]), torch.tensor([0, 0, 1]))
+    >>> found.values.round(12), round(found.whole.value, 12)
+    (array([ 4., -2.]), 2.0)
+    """
+    target = error_target(relative_error, max_products)
+    operator = ProbedOperator(matrix, seed)
+    expect_products(max_products)
+    must = f"every one of {operator.size} rows must belong to a block"
+    require(block_of.shape == (operator.size,), must, f"the numbers of blocks have shape {tuple(block_of.shape)}")
+    num_blocks = int(block_of.max()) + 1 if operator.size else 0
+    vectors, curvatures = _known_part(known, operator.size)
+    inside = _sums(vectors.square() @ curvatures, block_of, num_blocks)
+    width = max(1, min(16, _TOGETHER // (8 * max(1, operator.size))))
+    if operator.size <= width:
+        return _exact_traces(operator, block_of, num_blocks, target)
+    values, entries = np.zeros((0, num_blocks)), EntryMoments(operator.size)
+    while True:
+        probes = operator.signs(width)
+        images = operator.product(probes) - vectors @ ((curvatures / operator.scale)[:, None] * (vectors.T @ probes))
+        found = torch.stack([_sums(column, block_of, num_blocks) for column in (probes * images).T])
+        values = np.concatenate([values, operator.scale * found.numpy()])
+        means, errors = inside.numpy() + values.mean(0), np.array([standard_error(column) for column in values.T])
+        entries.add(probes, images, vectors[:, :0], vectors.new_zeros(0, width))
+        total, total_error = float(means.sum()), operator.scale * entries.standard_error
+        are_met = target.is_met(total, total_error) and target.is_met(_norm(means), _norm(errors))
+        is_enough = len(values) >= _FEWEST and are_met
+        missing = max(
+            target.missing(len(values), total, total_error), target.missing(len(values), _norm(means), _norm(errors))
+        )
+        if operator.is_dense_cheaper(missing, target.max_products):
+            return _exact_traces(operator, block_of, num_blocks, target)
+        if is_enough or operator.num_products + width > max(2, target.max_products):
+            break
+    whole = SpectralEstimate(
+        quantity="trace",
+        value=total,
+        standard_error=total_error,
+        interval=interval(total, total_error, len(values)),
+        confidence=CONFIDENCE,
+        method_error=0.0,
+        asked=target.standard_error(total),
+        reached=target.is_met(total, total_error),
+        num_probes=len(values),
+        num_products=operator.num_products,
+        method="hutchinson" if known is None else "hutch++",
+        size=operator.size,
+        seed=operator.seed,
+        provenance=operator.provenance,
+    )
+    return BlockTraces(means, errors, whole)
+
+
+def _exact_traces(operator: ProbedOperator, block_of: Tensor, num_blocks: int, target: ErrorTarget) -> BlockTraces:
+    """By one product a dimension."""
+    means = _sums(diagonal_by_products(operator), block_of, num_blocks).numpy()
+    value = float(means.sum())
+    whole = SpectralEstimate(
+        quantity="trace",
+        value=value,
+        standard_error=0.0,
+        interval=(value, value),
+        confidence=CONFIDENCE,
+        method_error=0.0,
+        asked=target.standard_error(value),
+        reached=True,
+        num_probes=0,
+        num_products=operator.num_products,
+        method="exact",
+        size=operator.size,
+        seed=operator.seed,
+        provenance=operator.provenance,
+    )
+    return BlockTraces(means, np.zeros(num_blocks), whole)
+
+
+def _known_part(known: EigenpairsMeasurement | None, size: int) -> tuple[Tensor, Tensor]:
+    if known is None:
+        return torch.zeros(size, 0, dtype=torch.float64), torch.zeros(0, dtype=torch.float64)
+    must = "known pairs must hold vectors of the size of the operator"
+    require(known.eigenvectors is not None and known.size == size, must, f"size is {size}, theirs {known.size}")
+    assert known.eigenvectors is not None
+    return torch.from_numpy(known.eigenvectors), torch.from_numpy(known.eigenvalues)
+
+
+def _sums(column: Tensor, block_of: Tensor, num_blocks: int) -> Tensor:
+    return torch.zeros(num_blocks, dtype=torch.float64).index_add_(0, block_of, column)
+
+
+def _norm(values: Floats) -> float:
+    return float(np.linalg.norm(values)) if np.isfinite(values).all() else inf
+
+
+class ProbedSketch(NamedTuple):
+    """What the values of all probes are made of, with W the probes, Y = A W = Q R their images, and S^T R diagonal with
+    columns of length one: s_i is orthogonal to every image but the i-th.
+
+    ``own`` w_i^T A w_i, ``part`` Q^T W, ``triangle`` R, ``inner`` Q^T A Q, ``turned`` S.
+    """
+
+    size: int
+    own: Tensor
+    part: Tensor
+    triangle: Tensor
+    inner: Tensor
+    turned: Tensor
+
+
+def left_out_trace(operator: ProbedOperator, target: ErrorTarget) -> tuple[float, float, float, int]:
+    """The trace, its standard error, the Frobenius norm of the matrix and the number of probes; wider sketches until
+    the error asked for. Where the images of the probes span the range of the matrix, all of the trace lies there, and
+    there is no error."""
+    probes = images = basis = curved = torch.zeros(operator.size, 0, dtype=torch.float64)
+    while True:
+        width = min(BLOCK, operator.size - probes.shape[1])
+        fresh = operator.normals(width)
+        fresh = fresh * (operator.size**0.5 / fresh.norm(dim=0))
+        probes, images = torch.cat([probes, fresh], 1), torch.cat([images, operator.product(fresh)], 1)
+        basis = orthonormal_range(images)
+        if basis.shape[1] < images.shape[1] or probes.shape[1] == operator.size:
+            return operator.scale * float((basis * operator.product(basis)).sum()), 0.0, 0.0, probes.shape[1]
+        basis = torch.linalg.qr(images).Q
+        curved = torch.cat([curved, operator.product(basis[:, curved.shape[1] :])], 1)
+        sketch = probed_sketch(probes, images, basis, curved)
+        values = values_without_one(sketch)
+        value = operator.scale * float(values.mean())
+        error = operator.scale * shared_standard_error(values, values_without_two(sketch))
+        norm = operator.scale * float(images.square().sum(0).mean()) ** 0.5
+        if target.is_met(value, error, norm) or operator.num_products + 2 * BLOCK > target.max_products:
+            return value, error, norm, probes.shape[1]
+
+
+def probed_sketch(probes: Tensor, images: Tensor, basis: Tensor, curved: Tensor) -> ProbedSketch:
+    """``basis`` is Q, ``curved`` its product with the matrix."""
+    triangle = basis.T @ images
+    turned = torch.linalg.inv(triangle).T
+    turned = turned / turned.norm(dim=0)
+    return ProbedSketch(len(probes), (probes * images).sum(0), basis.T @ probes, triangle, basis.T @ curved, turned)
+
+
+def values_without_one(sketch: ProbedSketch) -> Floats:
+    """Q_i, the sketch without probe i, spans Q without the direction s_i; with x_i the probe's part in Q_i,
+
+    tr(Q_i^T A Q_i) = tr H - s_i^T H s_i,   (w_i - Q x_i)^T A (w_i - Q x_i) = w_i^T y_i - 2 x_i^T R_i + x_i^T H x_i,
+
+    where H = Q^T A Q, Y = A W = Q R, and the second is scaled to what is left of the space.
+    """
+    size, own, part, triangle, inner, turned = sketch
+    x = part - turned * (turned * part).sum(0)
+    left = own - 2 * (x * triangle).sum(0) + (x * (inner @ x)).sum(0)
+    scale = (size - len(own) + 1) / (size - x.square().sum(0)).clamp(min=1e-12 * size)
+    found: Floats = (inner.trace() - (turned * (inner @ turned)).sum(0) + scale * left).numpy()
+    return found
+
+
+def values_without_two(sketch: ProbedSketch) -> Floats:
+    """Row i, column j: the value of probe j by the sketch without j and i, as if probe i had never been drawn.
+
+    Q_ij spans Q without s_j and u = (s_i - g s_j) / sqrt(1 - g^2), g = s_i . s_j: from x_j the part c u goes as well,
+    c = u . x_j, and each term of ``values_without_one`` changes by what u takes from it. The diagonal means nothing.
+    """
+    size, own, part, triangle, inner, turned = sketch
+    x = part - turned * (turned * part).sum(0)
+    cosines, bent = turned.T @ turned, inner @ turned
+    curvatures = turned.T @ bent  # s_i^T H s_j
+    sines = (1 - cosines.square()).fill_diagonal_(1.0).clamp(min=1e-300)
+    own_curvature = curvatures.diagonal()
+    u_curvature = (own_curvature[:, None] - 2 * cosines * curvatures + cosines.square() * own_curvature) / sines
+    root = sines.sqrt()
+    c = (turned.T @ x) / root  # s_j . x_j = 0
+    u_image = ((turned.T @ triangle) - cosines * (turned * triangle).sum(0)) / root  # u . R_j
+    u_bent = (bent.T @ x - cosines * (bent * x).sum(0)) / root  # u . H x_j
+    left = own - 2 * ((x * triangle).sum(0) - c * u_image) + (x * (inner @ x)).sum(0) - 2 * c * u_bent
+    left = left + c.square() * u_curvature
+    scale = (size - len(own) + 2) / (size - x.square().sum(0) + c.square()).clamp(min=1e-12 * size)
+    found: Floats = (inner.trace() - own_curvature - u_curvature + scale * left).numpy()
+    return found
+
+
+def shared_standard_error(values: Floats, without: Floats) -> float:
+    """Of the mean of the m values v_j, which share their probes, by the values v_ji that know nothing of probe i.
+
+    With s^2 their sample variance and k the covariance of two of them, the variance of the mean is E s^2 / m + k.
+
+    Given all other probes, v_j has the trace t as its mean, and so has v_ji. Write v_j - t = (v_ji - t) + d_ji in
+    k = E (v_i - t)(v_j - t). Of the four products (v_ij - t)(v_ji - t) has the mean 0, since the two are independent
+    given the other probes; (v_ij - t) d_ji as well, given all but probe j, and its mirror image. So k = E d_ij d_ji.
+
+    The magnitudes |d_ij d_ji| are averaged here, which can only be more: where one direction stands far above the rest
+    few pairs decide, with both signs.
+    """
+    count = len(values)
+    changes = values - without
+    np.fill_diagonal(changes, 0.0)
+    shared = float(np.abs(changes * changes.T).sum()) / (count * (count - 1))
+    return float(np.hypot(standard_error(values), shared**0.5))
+
+
+TraceMethod = Literal["auto", "hutchinson", "hutch++", "xtrace", "exact"]
+NormMethod = Literal["auto", "hutch++", "exact"]
+
+
+@shown_work("trace")
+def trace_estimate(
+    matrix: Matrix,
+    *,
+    relative_error: float = 0.01,
+    absolute_error: float = 0.0,
+    method: TraceMethod = "auto",
+    max_products: int = 100,
+    known: EigenpairsMeasurement | None = None,
+    seed: int = 0,
+) -> SpectralEstimate:
+    """The trace, with probes until its standard error is at most ``relative_error`` of it or of the Frobenius norm of
+    the matrix, whichever is larger (a trace near zero is small beside the norm), or ``absolute_error``; ``reached``
+    says whether that was met with ``max_products`` products, of which "hutch++" makes 80 at least.
+
+    "hutchinson": the mean of z^T A z over random signs z (Girard 1989, Hutchinson 1990). "hutch++": the trace in the
+    range of a random sketch exactly, Hutchinson on what is left (Meyer, Musco, Musco & Woodruff 2021). "xtrace": every
+    probe takes its turn at being the one left out of the sketch (Epperly, Tropp & Webber 2024); its standard error
+    knows that the values share their probes. "exact": the diagonal, from the structure of the operator where that tells
+    it (a Hessian whose parameters are weights and biases of linear and convolutional layers, a Kronecker product, a
+    matrix that was written down), without a product; else by one product a dimension. "auto" is "exact" where that
+    costs no more than the fewest products of "hutch++"; else it makes 16 probes, goes on with "hutchinson" if their
+    spread asks for no more than those 80 products, and with "hutch++" otherwise, to whose sketch the 16 images belong.
+    It turns to "exact" where the error asked for takes more probes than there are dimensions, within ``max_products``.
+
+    An exact trace has no standard error but that of its rounding, which is given for operators in float32.
+
+    ``known`` holds eigenpairs of the same matrix, converged or not: Ritz values sum to the trace in the space of their
+    vectors, so that "hutch++" takes them in the place of its sketch, without a product.
+
+    >>> round(trace_estimate(np.diag([3.0, 1.0, -2.0])).value, 12)
+    2.0
+    """
+    require_name("method", method, get_args(TraceMethod))
+    target = error_target(relative_error, max_products, absolute_error, norm_error=relative_error)
+    operator = ProbedOperator(matrix, seed)
+    if known is not None:
+        must = "known eigenpairs must be of the same matrix, and serve hutch++"
+        require(isinstance(known, EigenpairsMeasurement), must, f"got {type(known).__name__}")
+        require(known.eigenvectors is not None, must, "they hold no eigenvectors")
+        require(known.size == operator.size, must, f"its size is {operator.size}, theirs {known.size}")
+        require(method in ("auto", "hutch++"), must, f"method is {method!r}")
+    fewest = BLOCK + (2 * SKETCH if known is None else 0)
+    diagonal = exact_diagonal(matrix, operator, method, fewest)
+    if diagonal is not None:
+        return _exact_trace(operator, diagonal, rounding_errors(matrix, diagonal), target)
+    operator.expect_products(min(fewest, target.max_products), target.max_products)
+    if method == "xtrace":
+        value, error, norm, count = left_out_trace(operator, target)
+        return _record("trace", operator, method, value, error, count, target, norm=norm)
+    operator.use_narrow_vectors()
+    may_be_exact = method == "auto"
+    probes = SignProbes(operator).more() if method == "auto" and known is None else None
+    if probes is not None and probes.expected_number(target) <= fewest:
+        method = "hutchinson"
+    else:
+        method = "hutch++" if method == "auto" else method
+        sketch = range_sketch(operator, SKETCH if method == "hutch++" else 0, known, probes)
+        probes = SignProbes(operator, sketch).more()
+    value, error, norm = probes.until(target, may_be_exact)
+    if may_be_exact and probes.is_dense_cheaper(target):
+        diagonal = diagonal_by_products(operator)
+        return _exact_trace(operator, diagonal, rounding_errors(matrix, diagonal), target)
+    return _record("trace", operator, method, value, error, len(probes.values), target, norm=norm)
+
+
+def _exact_trace(operator: ProbedOperator, diagonal: Tensor, errors: Tensor, target: ErrorTarget) -> SpectralEstimate:
+    value, error = float(diagonal.sum()), float(errors.sum())
+    return _record("trace", operator, "exact", value, error, operator.size, target)
+
+
+@shown_work("Frobenius norm")
+def frobenius_norm_estimate(
+    matrix: Matrix,
+    *,
+    relative_error: float = 0.01,
+    method: NormMethod = "auto",
+    max_products: int = 2000,
+    seed: int = 0,
+) -> SpectralEstimate:
+    """||A||_F, with probes until its standard error is ``relative_error`` of it.
+
+    ``method`` is "hutch++", "exact" (one product a dimension), or "auto": "exact" where that takes no more products
+    than the fewest of "hutch++", or than the error asked for still takes, within ``max_products``.
+
+    ||A||^2 = ||A Q||^2 + E ||A (I - Q Q^T) z||^2 for random signs z and the range Q of a sketch: one product a probe.
+    The standard error of the root is that of the square over twice the root. With B = (I - Q Q^T) A^2 (I - Q Q^T) the
+    square of z^T B w is on average tr(B^2) for two probes z, w, which ``form_error`` asks for. The interval is that of
+    the logarithm of what the probes see: where a few eigenvalues decide, its error is in proportion to itself.
+
+    >>> round(frobenius_norm_estimate(np.diag([3.0, -4.0])).value, 12)
+    5.0
+    """
+    require_name("method", method, get_args(NormMethod))
+    target = error_target(relative_error, max_products)
+    operator = ProbedOperator(matrix, seed)
+    if method == "exact" or not operator.size or (method == "auto" and operator.size <= 2 * SKETCH + BLOCK):
+        return _exact_norm(operator, target)
+    basis = orthonormal_range(operator.product(operator.signs(SKETCH)))
+    known = float(operator.product(basis).square().sum())
+    values, products, size = np.zeros(0), np.zeros(0), operator.size
+    while True:
+        probes = operator.signs(BLOCK)
+        images = operator.product(probes - basis @ (basis.T @ probes))
+        inner = (images.T @ images).numpy()
+        values, products = np.append(values, inner.diagonal()), np.append(products, inner[np.triu_indices(BLOCK, 1)])
+        value = float(np.sqrt(known + values.mean()))
+        spread = size * form_error(values / size, float(np.square(products).mean()) / size, size)
+        error = spread / (2 * value) if value else 0.0
+        missing = target.missing(len(values), value, error)
+        if method == "auto" and operator.is_dense_cheaper(missing, target.max_products):
+            return _exact_norm(operator, target)
+        if target.is_met(value, error) or operator.num_products + BLOCK > target.max_products:
+            outside = float(values.mean())
+            logs = interval(0.0, spread / outside if outside else 0.0, len(values))
+            low, high = (operator.scale * float(np.sqrt(known + outside * np.exp(end))) for end in logs)
+            found = operator.scale * value, operator.scale * error
+            return _record("frobenius_norm", operator, "hutch++", *found, len(values), target, ends=(low, high))
+
+
+def _exact_norm(operator: ProbedOperator, target: ErrorTarget) -> SpectralEstimate:
+    squares = sum(float(columns.square().sum()) for _, columns in operator.columns())
+    return _record("frobenius_norm", operator, "exact", operator.scale * float(np.sqrt(squares)), 0.0, 0, target)
+
+
+def _record(
+    quantity: str,
+    operator: ProbedOperator,
+    method: str,
+    value: float,
+    error: float,
+    count: int,
+    target: ErrorTarget,
+    norm: float = 0.0,
+    ends: tuple[float, float] | None = None,
+) -> SpectralEstimate:
+    """The record of a value with its standard error over ``count`` values; ``ends`` are those of its interval, by
+    default Student's."""
+    is_exact = method == "exact"
+    return SpectralEstimate(
+        quantity=quantity,
+        value=value,
+        standard_error=error,
+        interval=ends or interval(value, error, count),
+        confidence=CONFIDENCE,
+        method_error=0.0,
+        asked=target.standard_error(value, norm),
+        reached=is_exact or target.is_met(value, error, norm),
+        num_probes=0 if is_exact else count,
+        num_products=operator.num_products,
+        method=method,
+        size=operator.size,
+        seed=operator.seed,
+        provenance=operator.provenance,
+    )

@@ -1,0 +1,89 @@
+"""Model, data and loss: what a Hessian is taken of, how it is evaluated and checked, and one trace of its layers."""
+
+from hessmap.problem.autograd import (
+    PRODUCTS,
+    BatchGraph,
+    RowProduct,
+    batch_bytes,
+    bytes_per_sample,
+    has_slow_convolutions,
+    samples_at_once,
+    vjp_rows,
+)
+from hessmap.problem.checks import coupled_samples
+from hessmap.problem.data import Inputs, map_tensors, num_rows, take_rows, tensor_or_same, tensors_with_paths
+from hessmap.problem.derivative_checks import (
+    SYMMETRY_TOLERANCE,
+    asymmetric,
+    require_symmetric_products,
+    require_true_derivatives,
+    twice_differentiable,
+)
+from hessmap.problem.evaluation import (
+    Forward,
+    Operation,
+    OperationReader,
+    OperationRewriter,
+    fitting_inputs,
+    noting_forward,
+)
+from hessmap.problem.geometry import ConvolutionGeometry, Indices, crossed_axes, in_every_channel
+from hessmap.problem.layer_calls import Kind, LayerCall, LayerUse, ParameterPart, Recording
+from hessmap.problem.model import private_copy
+from hessmap.problem.problem import Problem, outputs_and_vjp, require_problem
+from hessmap.problem.samples import Batch, HeldSamples, all_samples
+from hessmap.problem.sequential import Link, activation_derivatives, chain_of, flat_inputs, tensor_inputs
+from hessmap.problem.trace import Recorder, recording_of, replay
+
+__all__ = [
+    "PRODUCTS",
+    "SYMMETRY_TOLERANCE",
+    "Batch",
+    "BatchGraph",
+    "ConvolutionGeometry",
+    "Forward",
+    "HeldSamples",
+    "Indices",
+    "Inputs",
+    "Kind",
+    "LayerCall",
+    "LayerUse",
+    "Link",
+    "Operation",
+    "OperationReader",
+    "OperationRewriter",
+    "ParameterPart",
+    "Problem",
+    "Recorder",
+    "Recording",
+    "RowProduct",
+    "activation_derivatives",
+    "all_samples",
+    "asymmetric",
+    "batch_bytes",
+    "bytes_per_sample",
+    "chain_of",
+    "coupled_samples",
+    "crossed_axes",
+    "fitting_inputs",
+    "flat_inputs",
+    "has_slow_convolutions",
+    "in_every_channel",
+    "map_tensors",
+    "noting_forward",
+    "num_rows",
+    "outputs_and_vjp",
+    "private_copy",
+    "recording_of",
+    "replay",
+    "require_problem",
+    "require_symmetric_products",
+    "require_true_derivatives",
+    "samples_at_once",
+    "take_rows",
+    "tensor_inputs",
+    "tensor_or_same",
+    "tensors_with_paths",
+    "twice_differentiable",
+    "vjp_rows",
+]

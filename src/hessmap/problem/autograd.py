@@ -1,0 +1,320 @@
+"""One batch, differentiated once and kept as the graph that vector-Jacobian products go through.
+
+The parameters are leaves of their own, not slices of a flat vector, whose derivatives would each be as long as all of
+them together. Vectors come and go as rows.
+
+How many bytes a sample takes while a model is differentiated twice, counted where autograd keeps them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeGuard
+
+import torch
+from torch import Tensor
+from torch.autograd.graph import GradientEdge, get_gradient_edge, saved_tensors_hooks
+from torch.utils._python_dispatch import _get_current_dispatch_mode
+
+from hessmap.errors import HessmapError
+from hessmap.linalg import disagreement, is_answerable, random_vector, tolerance, unwritten
+from hessmap.problem.data import Inputs, take_rows, tensors_with_paths
+
+if TYPE_CHECKING:
+    from hessmap.problem.problem import Problem
+
+
+RowProduct = Callable[[Tensor], Tensor]
+Root = Tensor | GradientEdge  # an edge is the place of a tensor in the graph, without its values
+_LONG = 2**20  # entries of a vector from which on new memory costs as much as what is written into it
+_FEW = 2  # vectors that are not worth the batching
+
+
+class BatchGraph:
+    """The parameters of a problem as leaves and the outputs of one batch as a function of them.
+
+    ``together`` takes the products of all rows at once, which pays where an operation costs less than its call; else
+    they go one by one through convolutions that are written as matrix products.
+    ``moved_by`` is added to the parameters.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        batch: tuple[Any, Tensor, Tensor],
+        together: bool,
+        fast: bool | None = None,
+        moved_by: Tensor | None = None,
+    ) -> None:
+        """``fast`` says whether operations are rewritten for speed: where None, if that was seen to change nothing."""
+        self.problem = problem
+        self.inputs, self.targets, self.weights = batch
+        self.together = together
+        values = problem.named
+        if moved_by is not None:
+            values = {name: values[name] + part for name, part in problem.unflatten(moved_by).items()}
+        self.named = {name: value.detach().requires_grad_() for name, value in values.items()}
+        self.leaves = list(self.named.values())
+        fast = not together and may_be_rewritten(problem) if fast is None else fast
+        with torch.enable_grad():
+            self.outputs = problem.forward(self.named, self.inputs, fast=fast)
+
+    def gradient(self, risk: Tensor) -> list[Tensor | None]:
+        """Of a number, in the leaves, to be differentiated again."""
+        if not risk.requires_grad:
+            return [None] * len(self.leaves)
+        return list(torch.autograd.grad(risk, self.leaves, create_graph=True, allow_unused=True))
+
+    def transposed_jacobian(self, cotangent: Tensor) -> list[Tensor | None]:
+        """J^T of a cotangent of the outputs, to be differentiated again."""
+        if not self.outputs.requires_grad:
+            return [None] * len(self.leaves)
+        with torch.enable_grad():
+            return list(torch.autograd.grad(self.outputs, self.leaves, cotangent, create_graph=True, allow_unused=True))
+
+    def forget_outputs(self) -> None:
+        """A vocabulary of outputs is large: a product keeps of them what it needs."""
+        self.outputs = self.outputs.new_empty(0)
+
+    def split(self, rows: Tensor) -> list[Tensor]:
+        """Rows as parameters, with the rows as a first axis."""
+        parts = torch.split(rows, [leaf.numel() for leaf in self.leaves], dim=1)
+        return [part.reshape(-1, *leaf.shape) for part, leaf in zip(parts, self.leaves, strict=True)]
+
+    def flat_rows(self, parts: Sequence[Tensor]) -> Tensor:
+        rows = [part.reshape(len(part), -1) for part in parts]
+        size = sum(row.shape[1] for row in rows)
+        if size < _LONG or rows[0].device.type != "cpu" or _get_current_dispatch_mode() is not None:
+            return torch.cat(rows, 1)  # also while a graph is traced
+        with torch.no_grad():
+            return torch.cat(rows, 1, out=unwritten((len(rows[0]), size), rows[0].dtype))
+
+    def vjp(self, roots: Sequence[Root | None], places: Sequence[Tensor], cotangents: Sequence[Tensor]) -> list[Tensor]:
+        """Cotangents (first axis: rows) of the roots, in the places; what does not depend on a place gives zero."""
+        return vjp_rows(roots, places, cotangents, self.together, problem=self.problem)
+
+
+def has_slow_convolutions(problem: Problem) -> bool:
+    """torch has no fast float64 convolution for CPUs."""
+    return problem.dtype == torch.float64 and problem.device.type == "cpu"
+
+
+def may_be_rewritten(problem: Problem) -> bool:
+    """Whether a product with the operations rewritten for speed agrees with autograd of the model as it is, on two
+    samples: a model may read the strides of what a convolution returns. Found once for a problem."""
+
+    @torch.inference_mode(False)
+    def agrees() -> bool:
+        if problem.device.type != "cpu":
+            return False
+        few = next(iter(problem.batches(2)))
+        with torch.no_grad():
+            plain = problem.forward(problem.named, few[0])
+        try:
+            with torch.no_grad():
+                rewritten = problem.forward(problem.named, few[0], fast=True)
+            if torch.equal(rewritten, plain):  # nothing to rewrite
+                return True
+            found = loss_product(BatchGraph(problem, few, together=False, fast=True))(row)
+        except (RuntimeError, HessmapError) as error:  # a view of what does not lie in memory as torch lays it
+            if not is_answerable(error):
+                raise
+            problem.count_fallback("convolutions and batch norms are torch's own, which are slower", error)
+            return False
+        expected = loss_product(BatchGraph(problem, few, together=False, fast=False))(row)
+        return disagreement(found, expected) <= tolerance(problem.dtype)
+
+    row = random_vector(problem.num_parameters)[None].to(problem.parameters)
+    return problem.find_once("operations may be rewritten", agrees)
+
+
+def vjp_rows(
+    roots: Sequence[Root | None],
+    places: Sequence[Tensor],
+    cotangents: Sequence[Tensor],
+    together: bool,
+    *,
+    side_by_side: bool = False,
+    problem: Problem | None = None,
+) -> list[Tensor]:
+    """Cotangents (first axis: rows) of the roots, in the places, all at once or one by one; the graph stays.
+
+    Where an operation has no batched derivative, rows that were to go together go one by one, which is counted in the
+    notes of the ``problem``.
+    ``side_by_side`` lays the rows of a sample next to each other in memory; their axis is the first all the same.
+    """
+    used = [(root, given) for root, given in zip(roots, cotangents, strict=True) if _has_graph(root)]
+    count = len(cotangents[0])
+    ends, given = [root for root, _ in used], [cotangent for _, cotangent in used]
+    if used and together and count > _FEW:
+        images = _batched_images(problem, ends, places, given)
+        return [_zeros(count, place) if image is None else image for image, place in zip(images, places, strict=True)]
+    if used and count == 1 and not side_by_side:
+        images = _images(ends, places, [cotangent[0] for cotangent in given])
+        return [_zeros(1, place) if image is None else image[None] for image, place in zip(images, places, strict=True)]
+    found = [_zeros(count, place, side_by_side) for place in places]
+    for number in range(count) if used else ():
+        images = _images(ends, places, [cotangent[number] for cotangent in given])
+        for total, image in zip(found, images, strict=True):
+            if image is not None:
+                total[number] = image
+    return found
+
+
+def _has_graph(root: Root | None) -> TypeGuard[Root]:
+    return isinstance(root, GradientEdge) or (root is not None and root.grad_fn is not None)
+
+
+def _zeros(count: int, place: Tensor, side_by_side: bool = False) -> Tensor:
+    if side_by_side:
+        return place.new_zeros(len(place), count, *place.shape[1:]).transpose(0, 1)
+    return place.new_zeros(count, *place.shape)
+
+
+def _images(
+    ends: list[Any], places: Sequence[Tensor], cotangents: Sequence[Tensor], are_batched: bool = False
+) -> Sequence[Tensor | None]:
+    return torch.autograd.grad(
+        ends, places, cotangents, retain_graph=True, allow_unused=True, is_grads_batched=are_batched
+    )
+
+
+def _batched_images(
+    problem: Problem | None, ends: list[Any], places: Sequence[Tensor], cotangents: list[Tensor]
+) -> Sequence[Tensor | None]:
+    try:
+        return _images(ends, places, cotangents, are_batched=True)
+    except RuntimeError as error:  # some operations have no batched derivative (group norm, functions of one's own)
+        if not is_answerable(error):
+            raise
+        failure = error
+    single = [_images(ends, places, given) for given in zip(*cotangents, strict=True)]
+    if problem is not None:
+        problem.count_fallback("products with several vectors were made one by one", failure)
+    return [None if parts[0] is None else torch.stack(parts) for parts in zip(*single, strict=True)]
+
+
+def loss_product(graph: BatchGraph) -> RowProduct:
+    """The Hessian is symmetric: the vjp of the gradient is the product."""
+    with torch.enable_grad():
+        roots = graph.gradient(graph.problem.loss.risk(graph.outputs, graph.targets, graph.weights))
+    graph.forget_outputs()
+    return lambda rows: graph.flat_rows(graph.vjp(roots, graph.leaves, graph.split(rows)))
+
+
+def functional_product(graph: BatchGraph) -> RowProduct:
+    roots = graph.transposed_jacobian(_slopes(graph, graph.weights))
+    graph.forget_outputs()
+    return lambda rows: graph.flat_rows(graph.vjp(roots, graph.leaves, graph.split(rows)))
+
+
+def outer_product(graph: BatchGraph) -> RowProduct:
+    def curvature() -> RowProduct:
+        with torch.no_grad():
+            return graph.problem.loss.hessian_product(graph.outputs.detach(), graph.targets, graph.weights)
+
+    return _through_outputs(graph, curvature)
+
+
+def empirical_product(graph: BatchGraph) -> RowProduct:
+    def curvature() -> RowProduct:
+        slopes, weights = _slopes(graph), graph.weights
+        return lambda pushed: slopes * (weights * torch.einsum("no,...no->...n", slopes, pushed))[..., None]
+
+    return _through_outputs(graph, curvature)
+
+
+def _slopes(graph: BatchGraph, weights: Tensor | None = None) -> Tensor:
+    """dloss/doutput, times the weights of the samples where they are given."""
+    with torch.no_grad():
+        slopes = graph.problem.loss.gradient(graph.outputs.detach(), graph.targets).to(graph.outputs.dtype)
+        return slopes if weights is None else weights[:, None] * slopes
+
+
+def _through_outputs(graph: BatchGraph, curvature: Callable[[], RowProduct]) -> RowProduct:
+    """v -> J^T A J v with a curvature A of the outputs, which is found once the graph no longer needs their memory."""
+    # J v is the vjp of the vjp: reverse mode only, which every module has. The cotangent that is differentiated is zero
+    # everywhere, and takes the memory of one number.
+    start = graph.outputs.detach().new_zeros(()).expand(graph.outputs.shape).requires_grad_()
+    transposed = graph.transposed_jacobian(start)
+    end = [get_gradient_edge(graph.outputs)] if graph.outputs.grad_fn else [None]
+    curved = curvature()
+    graph.forget_outputs()
+
+    def product(rows: Tensor) -> Tensor:
+        if len(rows) > 1 and not graph.together:
+            return torch.cat([product(row[None]) for row in rows])
+        pushed = graph.vjp(transposed, [start], graph.split(rows))[0]
+        return graph.flat_rows(graph.vjp(end, graph.leaves, [curved(pushed)]))
+
+    return product
+
+
+PRODUCTS: dict[str, Callable[[BatchGraph], RowProduct]] = {
+    "loss": loss_product,
+    "outer_product": outer_product,
+    "functional": functional_product,
+    "empirical_fisher": empirical_product,
+}
+
+
+_MIN_BYTES = 256
+_LARGE_GRAPH, _TIMES_PARAMETERS = 2**26, 8
+_ROUGHLY = 100  # copies of what enters and leaves a model, where autograd's cannot be counted
+
+
+def bytes_per_sample(problem: Problem) -> int:
+    """What autograd keeps of one more sample for the gradient and for its derivative; counted once per problem."""
+
+    @torch.inference_mode(False)
+    def count() -> int:
+        inputs, targets, weights = next(iter(problem.batches(2)))
+        try:
+            both = _saved_bytes(problem, inputs, targets, weights)
+        except RuntimeError as error:
+            if "saved tensor hooks" not in str(error):
+                raise
+            # A model that calls torch.func.grad itself does not let the tensors be counted.
+            entering = sum(tensor[0].numel() for _, tensor in tensors_with_paths(inputs))
+            return max(_MIN_BYTES, _ROUGHLY * problem.dtype.itemsize * (entering + problem.output_dim))
+        one = _saved_bytes(problem, take_rows(inputs, slice(1)), targets[:1], weights[:1]) if len(targets) > 1 else 0
+        return max(_MIN_BYTES, both - one)
+
+    return problem.find_once("bytes_per_sample", count)
+
+
+def batch_bytes(problem: Problem) -> int:
+    """What the graph of a batch should take: more is slow to be had from the system, and far less than the parameters
+    themselves take would spend its time on them, once a batch."""
+    return max(_LARGE_GRAPH, _TIMES_PARAMETERS * problem.num_parameters * problem.dtype.itemsize)
+
+
+def samples_at_once(problem: Problem, columns: int) -> int:
+    """Samples whose linearised pass, with half as much again for every column, fits into half of the budget."""
+    each = bytes_per_sample(problem) * (1 + columns / 2)
+    return max(1, min(problem.num_samples, int(problem.memory_budget / 2 / each)))
+
+
+def samples_in_use(problem: Problem) -> int:
+    """Samples of a batch of a product with one vector."""
+    return min(samples_at_once(problem, 1), max(1, batch_bytes(problem) // bytes_per_sample(problem)))
+
+
+def _saved_bytes(problem: Problem, inputs: Inputs, targets: Tensor, weights: Tensor) -> int:
+    leaves = {name: value.clone().requires_grad_() for name, value in problem.named.items()}
+    sizes: dict[int, int] = {}
+    own = {value.untyped_storage().data_ptr() for value in leaves.values()}
+
+    def note_size(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in own:
+            sizes[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    fast = problem.dtype == torch.float32 and may_be_rewritten(problem)  # whose patches are kept
+    with torch.enable_grad(), saved_tensors_hooks(note_size, lambda tensor: tensor):
+        risk = problem.loss.risk(problem.forward(leaves, inputs, fast=fast), targets, weights)
+        if risk.requires_grad:
+            # Held until the tensors are counted: storages that were freed would be used again.
+            gradient = torch.autograd.grad(risk, list(leaves.values()), create_graph=True, allow_unused=True)
+            del gradient
+    return sum(sizes.values())

@@ -1,0 +1,188 @@
+"""Inputs as models take them: a tensor, or dictionaries, tuples and lists of tensors with the samples as rows.
+
+What a batch may look like, and what it must hold: inputs and targets, as many of each, finite."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from hessmap.errors import InvalidInput, require, sentence
+from hessmap.linalg import is_out_of_memory
+
+Inputs = Any  # a tensor, or nested dictionaries, tuples and lists of tensors
+
+
+def tensors_with_paths(inputs: Inputs) -> Iterator[tuple[str, Tensor]]:
+    """Every tensor with the path to it, such as ``['mask'][0]``; anything else is refused."""
+    if isinstance(inputs, Tensor):
+        yield "", inputs
+        return
+    for key, value in _items(inputs):
+        for path, tensor in tensors_with_paths(value):
+            yield f"[{key!r}]{path}", tensor
+
+
+def map_tensors(function: Callable[[Tensor], Tensor], inputs: Inputs) -> Inputs:
+    """The same structure with every tensor replaced."""
+    if isinstance(inputs, Tensor):
+        return function(inputs)
+    made = {key: map_tensors(function, value) for key, value in _items(inputs)}
+    if isinstance(inputs, Mapping):
+        return made
+    return tuple(made.values()) if isinstance(inputs, tuple) else list(made.values())
+
+
+def take_rows(inputs: Inputs, place: Any) -> Inputs:
+    """Some of the samples: a slice, an index tensor, ..."""
+    return map_tensors(lambda tensor: tensor[place], inputs)
+
+
+def num_rows(inputs: Inputs) -> int:
+    """How many samples there are; every tensor must hold as many."""
+    found = {path: len(tensor) if tensor.ndim else None for path, tensor in tensors_with_paths(inputs)}
+    must = "all tensors of the inputs must hold the same number of samples"
+    require(bool(found), must, "there is no tensor in them")
+    counts = set(found.values())
+    got = ", ".join(f"inputs{path} holds {'a number' if count is None else count}" for path, count in found.items())
+    require(len(counts) == 1 and None not in counts, must, got, "Close over what belongs to no sample with forward=")
+    return int(next(iter(counts)) or 0)
+
+
+def move_to(inputs: Inputs, device: torch.device, dtype: torch.dtype, *, copy: bool = False) -> Inputs:
+    """On a device, the real tensors in a number format."""
+
+    def moved(tensor: Tensor) -> Tensor:
+        return tensor.detach().to(device, dtype if tensor.is_floating_point() else None, copy=copy)
+
+    return map_tensors(moved, inputs)
+
+
+def concatenate(parts: list[Inputs]) -> Inputs:
+    """Batches of one structure, one after the other."""
+    first = parts[0]
+    if isinstance(first, Tensor):
+        return torch.cat(parts)
+    if isinstance(first, Mapping):
+        return {key: concatenate([part[key] for part in parts]) for key in first}
+    made = [concatenate([part[place] for part in parts]) for place in range(len(first))]
+    return tuple(made) if isinstance(first, tuple) else made
+
+
+def num_bytes(inputs: Inputs, dtype: torch.dtype) -> int:
+    """What the tensors take once the real ones are in a number format."""
+    sizes = [
+        tensor.numel() * (dtype.itemsize if tensor.is_floating_point() else tensor.element_size())
+        for _, tensor in tensors_with_paths(inputs)
+    ]
+    return sum(sizes)
+
+
+def _items(inputs: Inputs) -> list[tuple[Any, Any]]:
+    if isinstance(inputs, Mapping):
+        return list(inputs.items())
+    if isinstance(inputs, tuple | list):
+        return list(enumerate(inputs))
+    must = "inputs must be tensors, or dictionaries, tuples and lists of them"
+    remedy = "Pass what is no tensor inside of forward=lambda model, inputs: ..."
+    raise InvalidInput(sentence(must, f"there is a {type(inputs).__name__} among them", remedy))
+
+
+Pair = tuple[Inputs, Tensor]
+_LABELS = ("labels", "targets", "label", "target")
+
+
+def is_pair(data: Any) -> bool:
+    """A pair of tensors, or of nested tensors and a tensor, is (inputs, targets)."""
+    if not isinstance(data, tuple | list) or len(data) != 2 or not isinstance(data[1], Tensor | np.ndarray):
+        return False
+    return isinstance(data[0], Tensor | np.ndarray | Mapping) or (isinstance(data, tuple) and _is_nested(data[0]))
+
+
+def _is_nested(data: Any) -> bool:
+    return isinstance(data, tuple) and all(isinstance(item, Tensor | np.ndarray | Mapping) for item in data)
+
+
+def labelled_pair(batch: Mapping[str, Any]) -> Pair:
+    """A dictionary brings its targets among its inputs."""
+    name = label_name(batch)
+    return {key: value for key, value in batch.items() if key != name}, as_tensor(batch[name], name)
+
+
+def label_name(batch: Mapping[str, Any]) -> str:
+    """The key of a dictionary's targets."""
+    for name in _LABELS:
+        if isinstance(batch.get(name), Tensor | np.ndarray):
+            return name
+    got = f"there is a dictionary with the keys {', '.join(map(str, batch))}"
+    remedy = "Put them there, or pass targets="
+    raise InvalidInput(sentence(f"a dictionary must hold its targets under one of {', '.join(_LABELS)}", got, remedy))
+
+
+def batch_pair(batch: Any) -> Pair:
+    """Inputs and targets of a batch."""
+    if isinstance(batch, Mapping):
+        inputs, targets = labelled_pair(batch)
+    else:
+        fits = isinstance(batch, tuple | list) and len(batch) == 2 and isinstance(batch[1], Tensor | np.ndarray)
+        must = "a loader must give (inputs, targets) pairs of tensors"
+        remedy = "Give ((first, second), targets) for several inputs, or a dictionary with its labels"
+        require(fits, must, f"it gave a {type(batch).__name__}", remedy)
+        inputs, targets = batch[0], as_tensor(batch[1], "targets")
+    inputs = with_tensors(inputs)
+    first = next((tensor for _, tensor in tensors_with_paths(inputs)), torch.empty(0))
+    aligned = first.ndim > 0 and targets.ndim > 0 and len(first) == len(targets)
+    must, got = "a batch must hold as many targets as inputs", f"{tuple(first.shape)} and {tuple(targets.shape)}"
+    require(aligned, must, f"one holds shapes {got}", "Set a batch_size if these are single samples")
+    return inputs, targets
+
+
+def checked_pair(inputs: Inputs, targets: Tensor, start: int) -> Pair:
+    """As many finite inputs as targets; ``start`` is the number of the first sample, for messages."""
+    named = [(f"inputs{path}", tensor) for path, tensor in tensors_with_paths(inputs)] + [("targets", targets)]
+    for name, tensor in named:
+        kind = "a nested tensor" if tensor.is_nested else tensor.layout
+        is_plain = tensor.layout == torch.strided and not tensor.is_meta and not tensor.is_nested
+        require(is_plain, f"{name} must be plain dense tensors", f"got {kind} on {tensor.device}")
+    count = num_rows(inputs)
+    rows = len(targets) if targets.ndim else "a number of"
+    must = "inputs and targets must have the same number of samples"
+    require(targets.ndim > 0 and len(targets) == count, must, f"there are {count} inputs and {rows} targets")
+    require(count > 0, "the data must hold at least one sample", "it is empty")
+    for name, tensor in named:
+        numbers = tensor.float() if tensor.is_floating_point() and tensor.itemsize == 1 else tensor  # of eight bits
+        if tensor.is_floating_point() and not bool(torch.isfinite(numbers).all()):
+            bad = start + int((~torch.isfinite(numbers)).reshape(count, -1).any(1).nonzero()[0])
+            raise InvalidInput(sentence(f"{name} must be finite", f"sample {bad} has NaN or inf"))
+    return inputs, targets.detach()
+
+
+def tensor_or_same(data: Any) -> Any:
+    return as_tensor(data, "inputs") if isinstance(data, np.ndarray) else data
+
+
+def as_tensor(values: Any, name: str) -> Tensor:
+    has_gaps = isinstance(values, np.ma.MaskedArray) and bool(np.ma.getmaskarray(values).any())
+    must, remedy = f"{name} must have a value in every place", "Use its filled(value)"
+    require(not has_gaps, must, "some places of the masked array have none", remedy)
+    try:
+        return torch.as_tensor(values)
+    except (TypeError, ValueError, RuntimeError) as error:
+        if is_out_of_memory(error):
+            raise
+        got = f"got a {type(values).__name__} ({error})"
+        raise InvalidInput(sentence(f"{name} must be a tensor or an array", got)) from error
+
+
+def with_tensors(inputs: Any) -> Inputs:
+    """Arrays inside of a structure as tensors."""
+    if isinstance(inputs, Mapping):
+        return {key: with_tensors(value) for key, value in inputs.items()}
+    if isinstance(inputs, tuple | list):
+        made = [with_tensors(value) for value in inputs]
+        return tuple(made) if isinstance(inputs, tuple) else made
+    return tensor_or_same(inputs)

@@ -1,0 +1,476 @@
+"""What torch must be able to do with a model before its curvature is asked for: differentiate it twice, and rightly.
+
+Derivatives by autograd held against differences, once per problem.
+
+An operation with a derivative of its own can hide what it depends on (a ``backward`` that detaches), and a model can
+hide values from autograd (``detach``, hooks that change gradients). The products of such a model may be symmetric and
+still belong to no function. Differences tell, on a batch of the size that products take and on samples spread over the
+data. They are believed only where four of them agree, on both sides and with two steps, so that kinks, ties and
+rounding decide nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+from torch.utils.checkpoint import CheckpointError
+
+from hessmap.errors import HessmapError, UnsupportedNetwork, sentence
+from hessmap.linalg import is_out_of_memory, random_vector
+from hessmap.losses import FunctionLoss
+from hessmap.problem.autograd import PRODUCTS, BatchGraph, may_be_rewritten, samples_in_use
+from hessmap.problem.checks import HIDDEN_NOTE, NARROW, computes_narrowly, require_separate_halves
+from hessmap.problem.data import move_to, take_rows
+from hessmap.problem.evaluation import Operation, is_raised_in_torch, tensors_among
+from hessmap.problem.samples import Batch
+
+if TYPE_CHECKING:
+    from hessmap.problem.problem import Problem
+
+
+SYMMETRY_TOLERANCE = 1e-3  # a bad cancellation passes; a wrong derivative does not
+
+
+@contextmanager
+def twice_differentiable() -> Iterator[None]:
+    """What torch cannot differentiate is refused in its words; an exception of the user's own code passes with a note.
+
+    >>> with twice_differentiable():
+    ...     torch.autograd.grad(torch.ones(()), torch.ones(()))
+    Traceback (most recent call last):
+        ...
+    hessmap.errors.UnsupportedNetwork: torch must be able to differentiate the model and its loss twice; it says: \
+element 0 of tensors does not require grad and does not have a grad_fn.
+    """
+    must = "torch must be able to differentiate the model and its loss twice"
+    try:
+        yield
+    except HessmapError:
+        raise
+    except CheckpointError as error:
+        got = "torch.utils.checkpoint computes activations again, with other weights than those that are differentiated"
+        remedy = "Switch it off, for example with model.gradient_checkpointing_disable()"
+        raise UnsupportedNetwork(sentence(must, got, remedy)) from error
+    except Exception as error:
+        if _is_refusal_of_torch(error):
+            reason = str(error).strip().splitlines()[0].rstrip(".")
+            raise UnsupportedNetwork(sentence(must, f"it says: {reason}")) from error
+        error.add_note("raised while the model was differentiated")
+        raise
+
+
+def _is_refusal_of_torch(error: Exception) -> bool:
+    """Of a derivative that torch does not have: no subclass, which says something else, and nothing of the forward
+    pass or the loss, which have their note."""
+    is_plain = type(error) in (RuntimeError, NotImplementedError) and not is_out_of_memory(error)
+    return is_plain and is_raised_in_torch(error) and not hasattr(error, "__notes__")
+
+
+def require_symmetric_products(problem: Problem, part: str) -> None:
+    """u.(H v) = v.(H u) on two samples, asked once per problem and part, before its first product.
+
+    A function whose derivative hides its own derivative (``once_differentiable``, an embedding that scales its gradient
+    by frequency) makes products that belong to no second derivative.
+    """
+    problem.find_once(f"symmetry of {part}", lambda: _require_symmetric(problem, part))
+
+
+@torch.inference_mode(False)
+def _require_symmetric(problem: Problem, part: str) -> bool:
+    few = next(iter(problem.batches(2)))
+    size = problem.num_parameters
+    vectors = random_vector(2 * size, problem.dtype).reshape(2, size).to(problem.device)
+    product = PRODUCTS[part](BatchGraph(problem, few, together=False))
+    crossed, scale = [], 0.0
+    for n in (0, 1):  # one at a time: vectors of parameters are long
+        vector, other = vectors[n], vectors[1 - n]
+        image = product(vector[None])[0]
+        crossed.append(float((other * image).sum(dtype=torch.float64)))
+        scale += float(image.double().norm())
+    difference = abs(crossed[0] - crossed[1])
+    if difference > SYMMETRY_TOLERANCE * scale:
+        raise asymmetric(difference / scale)
+    return True
+
+
+def asymmetric(size: float) -> UnsupportedNetwork:
+    """The error for second derivatives that differ from their transpose by so much of the largest."""
+    got = f"torch's differ from their transpose by {size:.2g} of the largest"
+    remedy = "Look for an operation of the model whose second derivative is wrong, or for values that overflow"
+    return UnsupportedNetwork(sentence("second derivatives must be symmetric", got, remedy))
+
+
+HIDDEN_LOSS_NOTE = (
+    "slopes of the loss are not those of its values: it hides outputs from autograd (detach, no_grad, item); "
+    "its derivatives are those that torch takes"
+)
+_MOST_OUTPUTS = 2**16  # of a batch, in the sum that is differentiated
+_SPREAD = 64  # samples over all of the data
+_FEWER = (8, 2)  # of which some have no kink within a step
+_PARTS = 4  # of a batch that a check of spread samples may take
+_SPREAD_NARROWLY = 8  # in float32, whose steps meet kinks of a ReLU network on any sample
+_IN_DOUBLE = 16  # samples at least of a float32 problem that are checked in float64 then
+_DOUBLE_BYTES = 64  # a parameter, of a copy in float64 and the vectors of its check
+
+
+@dataclass(frozen=True)
+class _Trust:
+    """What differences with a step can tell, relative to the size of the point.
+
+    Those with the step and with a part ``nearer`` of it are believed if no further apart than ``believed`` of the
+    largest of them. They contradict a derivative that is further off than ``once`` of its size, a second one than
+    ``twice``: or of the part ``resolved`` of value / point, below which they are rounding.
+    """
+
+    step: float
+    nearer: float
+    believed: float
+    once: float
+    twice: float
+    resolved: float
+
+
+# Steps of 1e-7 meet a kink on one of 1e7 activations, those of 1e-9 on one of 1e9, with less precision.
+_TRUST = {
+    torch.float64: (_Trust(1e-7, 1 / 32, 1e-3, 1e-4, 1e-3, 1e-3), _Trust(1e-9, 1 / 4, 1e-3, 1e-4, 1e-3, 1e-1)),
+    torch.float32: (_Trust(1e-3, 1 / 4, 2e-2, 2e-2, 1e-1, 1e-1),),
+    torch.float16: (_Trust(5e-2, 1 / 2, 1e-1, 1e-1, 2.5e-1, 0.5),),
+    torch.bfloat16: (_Trust(1e-1, 1 / 2, 2e-1, 2e-1, 4e-1, 1.0),),
+}
+
+
+@torch.inference_mode(False)
+@twice_differentiable()
+def require_true_derivatives(problem: Problem) -> None:
+    """Second derivatives of outputs and loss are the derivatives of the first ones, or the model is refused; where
+    already the first ones are not those of the outputs, a note says so. Samples do not see each other in a batch of
+    the size that products take."""
+    problem.find_once("derivatives against differences", lambda: _require_true(problem))
+
+
+def _require_true(problem: Problem) -> bool:
+    size, is_known = samples_in_use(problem), _is_made_of_torch(problem)
+    batch = next(iter(problem.batches(size)))
+    may_be_rewritten(problem)  # asked before casts are left out
+    if not is_known:
+        require_separate_halves(problem, batch)
+    if _is_precise(problem, batch):
+        with _without_casts(problem):
+            told = not is_known and _check(problem, batch, torch.float64)
+            if not told or len(batch[1]) < problem.num_samples:  # also beyond the batch
+                count = min(_SPREAD, max(_FEWER[0], size // _PARTS))
+                _check_some(problem, batch, count, torch.float64)
+    else:
+        told = _check_some(problem, batch, min(_SPREAD_NARROWLY, size), problem.narrowest_format or problem.dtype)
+        if not told and not is_known and problem.dtype == torch.float32:
+            _check_in_double(problem, min(size, _SPREAD, max(_IN_DOUBLE, size // _PARTS)))
+        if told and not is_known:
+            _check(problem, batch, problem.narrowest_format or problem.dtype)
+    if isinstance(problem.loss, FunctionLoss):
+        _check_loss(problem, batch)
+    return True
+
+
+class _NoCasts(TorchFunctionMode):
+    """Operations that would round float64 tensors to a narrower format leave them in float64."""
+
+    def __torch_function__(
+        self, func: Operation, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if any(tensor.dtype == torch.float64 for tensor in tensors_among((args, kwargs))):
+            name = getattr(func, "__name__", "")
+            is_cast = name in ("float", "half", "bfloat16")
+            is_cast = is_cast or (name in ("to", "type_as") and any(map(_is_narrow, (*args[1:], *kwargs.values()))))
+            if is_cast:
+                return args[0].clone()
+            args = tuple(torch.float64 if _is_narrow_format(given) else given for given in args)
+            kwargs = {key: torch.float64 if _is_narrow_format(given) else given for key, given in kwargs.items()}
+        return func(*args, **kwargs)
+
+
+def _is_narrow_format(given: Any) -> bool:
+    return isinstance(given, torch.dtype) and given in NARROW
+
+
+def _is_narrow(given: Any) -> bool:
+    return _is_narrow_format(given.dtype if isinstance(given, Tensor) else given)
+
+
+def _without_casts(problem: Problem) -> AbstractContextManager[Any]:
+    return nullcontext() if problem.narrowest_format is None else _NoCasts()
+
+
+def _is_precise(problem: Problem, batch: Batch) -> bool:
+    """Whether differences in float64 can be had: the model computes in it, also where casts are left out."""
+    if problem.dtype != torch.float64:
+        return False
+    if problem.narrowest_format is None:
+        return True
+    few = take_rows(batch[0], slice(2))
+    try:
+        with _NoCasts():
+            return not computes_narrowly(lambda given: problem.forward(given, few), problem.named)
+    except (HessmapError, RuntimeError, TypeError, ValueError) as error:  # an operation that needs the narrower format
+        if is_out_of_memory(error):
+            raise
+        return False
+
+
+def _is_made_of_torch(problem: Problem) -> bool:
+    """Whether every module is torch's or ours, called as it was written: nobody else wrote a derivative or looks at the
+    size of a batch."""
+    if problem.user_forward is not None:
+        return False
+    for module in problem.model.modules():
+        own = vars(module)
+        kind = type(module).__module__
+        hooks = [value for name, value in own.items() if name.endswith("_hooks") and value]
+        given = [value for value in own.values() if callable(value) and not _is_torch(getattr(value, "__module__", ""))]
+        if not (_is_torch(kind) or kind.startswith("hessmap.networks.")) or hooks or given or "forward" in own:
+            return False
+    return True
+
+
+def _is_torch(name: str | None) -> bool:
+    return name is not None and (name.startswith("torch.nn.") or name in ("torch", "torch._C._nn"))
+
+
+def _check_some(problem: Problem, batch: Batch, count: int, number_format: torch.dtype) -> bool:
+    """Samples spread over the data, and fewer of them until differences tell something."""
+    if problem.samples.is_held:
+        batch = problem.few_samples(count)
+    for fewer in (count, *(size for size in _FEWER if size < count)):
+        rows = torch.linspace(0, len(batch[1]) - 1, min(fewer, len(batch[1]))).long().to(problem.device)
+        if _check(problem, (take_rows(batch[0], rows), batch[1][rows], batch[2][rows]), number_format):
+            return True
+    return False
+
+
+def _check_in_double(problem: Problem, count: int) -> None:
+    """A copy of a float32 problem in float64, on a few samples: with its steps, kinks are rarely met."""
+    if _DOUBLE_BYTES * problem.num_parameters > problem.memory_budget:
+        return
+    batch = move_to(problem.few_samples(count), problem.device, torch.float64)
+    twin = problem.in_double_precision()
+    twin.find_once("operations may be rewritten", lambda: False)
+    if _is_precise(twin, batch):
+        with _without_casts(twin):
+            _check(twin, batch, torch.float64)
+
+
+def _check(problem: Problem, batch: Batch, number_format: torch.dtype) -> bool:
+    """Refuse second derivatives that differences contradict, and note first ones; whether they told something."""
+    if HIDDEN_NOTE in problem.notes:  # then the second ones are not those of any function
+        return True
+    line = _Line(problem, batch, _TRUST[number_format])
+    if line.is_true_once() is False:
+        problem.add_note(HIDDEN_NOTE)
+        return True
+    is_true_twice = line.is_true_twice()
+    if is_true_twice is False:
+        raise _untrue("the outputs", "gradients")
+    return is_true_twice is not None
+
+
+class _Line:
+    """A random sum of outputs of some samples, along a random line of the parameters: the sum and its gradient, and
+    what autograd finds for the derivatives of both along the line."""
+
+    def __init__(self, problem: Problem, batch: Batch, trusts: tuple[_Trust, ...]) -> None:
+        self.problem, self.batch, self.trusts = problem, batch, trusts
+        self.direction = random_vector(problem.num_parameters, problem.dtype).to(problem.device)
+        for name, row in _padding_rows(problem):  # torch takes them for constants
+            problem.unflatten(self.direction)[name][row] = 0.0
+        self.point_size = _size(problem.parameters)
+        self._sums: dict[float, float] = {}
+        graph = BatchGraph(problem, batch, together=False)
+        self.value_size = _norm(graph.outputs)
+        with torch.enable_grad():
+            roots = graph.gradient(self._noted_sum(graph, 0.0))
+        graph.forget_outputs()
+        self.image = graph.flat_rows(graph.vjp(roots, graph.leaves, graph.split(self.direction[None])))[0]
+        self.gradient = _joined(roots, graph)
+        del roots, graph
+        # Of the first step, whose sums come with the gradients.
+        self._central = _central_difference(self._gradient_at, self.trusts[0].step * self.point_size)
+
+    def is_true_once(self) -> bool | None:
+        """Asked more sharply than the second derivative, so that what is hidden from both is not laid on it."""
+        trust, found = self.trusts[0], torch.tensor(_dot(self.gradient, self.direction), dtype=torch.float64)
+        return _judged(found, _norm(self.gradient), self._sum_at, self.value_size, self.point_size, trust, trust.once)
+
+    def is_true_twice(self) -> bool | None:
+        sizes = _norm(self.image), self._gradient_at, _norm(self.gradient), self.point_size
+        for trust in self.trusts:
+            central = self._central if trust is self.trusts[0] else None
+            found = _judged(self.image, *sizes, trust, trust.twice, central)
+            if found is not None:
+                return found
+        return None
+
+    def _sum_at(self, place: float) -> Tensor:
+        if place not in self._sums:
+            with torch.no_grad():
+                self._noted_sum(self._moved(place), place)
+        return torch.tensor(self._sums[place], dtype=torch.float64)
+
+    def _gradient_at(self, place: float) -> Tensor:
+        if place == 0.0:
+            return self.gradient
+        moved = self._moved(place)
+        with torch.enable_grad():
+            total = self._noted_sum(moved, place)
+        moved.forget_outputs()
+        if not total.requires_grad:
+            return torch.zeros_like(self.gradient)
+        return _joined(torch.autograd.grad(total, moved.leaves, allow_unused=True), moved)
+
+    def _moved(self, place: float) -> BatchGraph:
+        return BatchGraph(self.problem, self.batch, together=False, moved_by=place * self.direction)
+
+    def _noted_sum(self, graph: BatchGraph, place: float) -> Tensor:
+        total = self._sum(graph)
+        self._sums[place] = float(total.detach())
+        return total
+
+    def _sum(self, graph: BatchGraph) -> Tensor:
+        """Of all outputs of a small model, of some of every sample of a large vocabulary."""
+        outputs = graph.outputs
+        count, width = outputs.shape
+        most = max(1, _MOST_OUTPUTS // count)
+        if width > most:
+            generator = torch.Generator().manual_seed(count)
+            outputs = outputs.gather(1, torch.randint(width, (count, most), generator=generator).to(outputs.device))
+        return (outputs.reshape(-1) * random_vector(outputs.numel(), outputs.dtype).to(outputs.device)).sum()
+
+
+def _padding_rows(problem: Problem) -> Iterator[tuple[str, int]]:
+    for path, module in problem.model.named_modules():
+        name = f"{path}.weight" if path else "weight"
+        if isinstance(module, nn.Embedding | nn.EmbeddingBag) and name in problem.named:
+            yield from () if module.padding_idx is None else [(name, module.padding_idx)]
+
+
+def _joined(parts: Sequence[Tensor | None], graph: BatchGraph) -> Tensor:
+    """Derivatives in the leaves as one vector."""
+    full = [
+        torch.zeros_like(leaf) if part is None else part.detach()
+        for part, leaf in zip(parts, graph.leaves, strict=True)
+    ]
+    return torch.cat([part.reshape(-1) for part in full])
+
+
+def _check_loss(problem: Problem, batch: Batch) -> None:
+    """The Hessian of a user's loss in the outputs is the derivative of its slopes; a note where these hide a part."""
+    inputs, targets, _ = batch
+    with torch.no_grad():
+        outputs = problem.forward(problem.named, inputs).detach()
+    direction = random_vector(outputs.numel(), outputs.dtype).to(outputs.device).reshape(outputs.shape)
+
+    def at(place: float) -> tuple[Tensor, Tensor, Tensor]:
+        """The outputs there, the value of the loss and its slopes."""
+        point = (outputs + place * direction).requires_grad_()
+        with torch.enable_grad():
+            total = problem.loss.value(point, targets).sum()
+        if not total.requires_grad:
+            return point, total.double(), torch.zeros_like(point)
+        slope = torch.autograd.grad(total, point, create_graph=True, materialize_grads=True)[0]
+        return point, total.detach().double(), slope
+
+    point, total, slope = at(0.0)
+    image = torch.zeros_like(slope)
+    if slope.requires_grad:
+        image = torch.autograd.grad(slope, point, direction, materialize_grads=True)[0]
+    point_size, trust = _size(outputs), _TRUST[problem.dtype][0]
+    along = torch.tensor(_dot(slope, direction), dtype=torch.float64)
+    first = _norm(slope), lambda place: at(place)[1], float(total.abs()), point_size
+    if _judged(along, *first, trust, trust.once) is False:
+        problem.add_note(HIDDEN_LOSS_NOTE)
+    second = _norm(image), lambda place: at(place)[2].detach(), _norm(slope), point_size
+    if _judged(image, *second, trust, trust.twice) is False:
+        raise _untrue("the loss", "its slopes")
+
+
+def is_contradicted(
+    found: float,
+    scale: float,
+    value: Callable[[float], float],
+    value_size: float,
+    point_size: float,
+    dtype: torch.dtype,
+) -> bool:
+    """Whether ``found`` is not the derivative of a value at 0, as far as differences tell.
+
+    ``scale`` is the size of the derivative in any direction; rounding is relative to the sizes of value and point.
+
+    >>> is_contradicted(3.0, 1.0, lambda place: (1 + place) ** 3, 1.0, 1.0, torch.float64)
+    False
+    >>> is_contradicted(2.0, 1.0, lambda place: (1 + place) ** 3, 1.0, 1.0, torch.float64)
+    True
+    >>> is_contradicted(0.0, 1.0, abs, 1.0, 1.0, torch.float64)    # at a kink nothing is told
+    False
+    """
+    trust = _TRUST[dtype][0]
+
+    def number(place: float) -> Tensor:
+        return torch.tensor(value(place), dtype=torch.float64)
+
+    given = torch.tensor(found, dtype=torch.float64)
+    return _judged(given, scale, number, value_size, point_size, trust, trust.twice) is False
+
+
+def _judged(
+    found: Tensor,
+    scale: float,
+    value: Callable[[float], Tensor],
+    value_size: float,
+    point_size: float,
+    trust: _Trust,
+    allowed: float,
+    central: Tensor | None = None,
+) -> bool | None:
+    """Whether ``found`` is the derivative of a number or a vector at 0; None where differences do not tell."""
+    step = trust.step * point_size
+    central = _central_difference(value, step) if central is None else central
+    least = trust.resolved * value_size / point_size
+    error, size = _norm(central - found), _norm(central)
+    if not error > allowed * max(scale, size, least):
+        return True
+    middle, spread = value(0.0), 0.0
+    for place in (step, trust.nearer * step, -trust.nearer * step):
+        difference = (value(place) - middle) / place
+        # From their middle: at a kink, autograd's derivative lies between those of the two sides.
+        spread, size = max(spread, 2 * _norm(difference - central)), max(size, _norm(difference))
+        # Not relative to the derivative: far from a stiff point they are all small beside it.
+        if not spread <= min(error, trust.believed * max(least, size)):
+            return None
+    return False
+
+
+def _central_difference(value: Callable[[float], Tensor], step: float) -> Tensor:
+    return (value(step) - value(-step)) / (2 * step)
+
+
+def _untrue(whose: str, what: str) -> UnsupportedNetwork:
+    got = f"torch's differ from differences of {what}"
+    remedy = "Look for a backward that was written by hand and detaches what it depends on"
+    return UnsupportedNetwork(sentence(f"second derivatives must be those of {whose}", got, remedy))
+
+
+def _size(point: Tensor) -> float:
+    return _norm(point) / max(1, point.numel()) ** 0.5 or 1.0
+
+
+def _dot(one: Tensor, other: Tensor) -> float:
+    return float((one.detach() * other).sum(dtype=torch.float64))
+
+
+def _norm(values: Tensor) -> float:
+    return float(torch.linalg.vector_norm(values.detach(), dtype=torch.float64))

@@ -1,0 +1,320 @@
+"""Nothing of the user's changes: a private copy of the model, checked and made ready to be differentiated.
+
+Some of a model's parameters, by name, by pattern or by layer.
+
+A private copy of a model, as a function of the parameters that are differentiated and of inputs."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from hessmap.errors import InvalidInput, UnsupportedNetwork, require, sentence, unknown_name
+from hessmap.linalg import Layout, is_out_of_memory
+from hessmap.problem.data import Inputs, num_rows
+from hessmap.problem.evaluation import Forward, evaluate, is_raised_in_copying, main_output, noting_forward
+
+LARGEST_IN_FLOAT64 = 1_000_000  # trainable parameters up to which a model is copied in float64
+_FORMATS = (torch.float32, torch.float64)
+_INSTANCE_NORM = nn.modules.instancenorm._InstanceNorm
+_BATCH_NORMS = (nn.modules.batchnorm._BatchNorm, _INSTANCE_NORM)
+
+
+def private_copy(
+    model: nn.Module, dtype: torch.dtype = torch.float64, device: torch.device | None = None
+) -> tuple[nn.Module, tuple[str, ...]]:
+    """A copy in a number format (float64) and on a device (its own), with frozen batch-norm, and notes on
+    what was changed in it.
+
+    Dropout that is switched on is refused: it would make the Hessian a random variable.
+    """
+    _refuse_what_cannot_be_copied(model)
+    notes = []
+    if any(_is_compiled(module) for module in model.modules()):
+        notes.append("compiled modules were taken as they were before torch.compile")
+    dtypes = {parameter.dtype for parameter in model.parameters()} - {dtype}
+    if dtypes:
+        names = ", ".join(sorted(str(other).removeprefix("torch.") for other in dtypes))
+        change = "promoted" if dtype == torch.float64 else "converted"
+        notes.append(f"the model was {change} from {names} to {str(dtype).removeprefix('torch.')}")
+    original = getattr(model, "_orig_mod", model)
+    hooked = [name for name, parameter in original.named_parameters() if parameter._backward_hooks]
+    if hooked:
+        names = ", ".join(f"'{name}'" for name in hooked[:3]) + (" .." if len(hooked) > 3 else "")
+        notes.append(f"hooks on the gradients of {names} were left out: derivatives are those of the risk")
+    try:
+        copied = _uncompiled_model(copy.deepcopy(original, _recomputed_weights(original))).to(device)
+        # Not .to(dtype), which would make complex buffers real.
+        copied = copied.double() if dtype == torch.float64 else copied.float()
+    except Exception as error:
+        if is_out_of_memory(error) or not is_raised_in_copying(error):
+            error.add_note("raised while the model was copied")
+            raise
+        must = "the model must be copyable, so that the original stays as it is"
+        raise UnsupportedNetwork(sentence(must, f"copy.deepcopy failed with: {error}")) from error
+    notes += _freeze_statistics(copied)
+    _prepare_parameters(copied, original)
+    return copied, tuple(dict.fromkeys(notes))
+
+
+def _freeze_statistics(model: nn.Module) -> list[str]:
+    """Have normalisations use what they have stored, and gradients of embeddings be dense; notes on what was frozen."""
+    notes = []
+    for module in model.modules():
+        if isinstance(module, _INSTANCE_NORM) and module.running_mean is None:
+            continue  # it looks at one sample at a time, in both modes
+        if isinstance(module, _BATCH_NORMS) and module.training:
+            require(
+                module.running_mean is not None,
+                "batch-norm must have running statistics, so that it can be taken frozen",
+                f"{type(module).__name__} has none",
+                "Build it with track_running_stats=True and run the data through once",
+            )
+            module.eval()
+            notes.append("batch-norm was taken frozen, with its running statistics")
+    for module in [module for module in model.modules() if _has_spectral_norm(module) and module.training]:
+        module.eval()
+        notes.append("spectral norm was taken frozen, with its stored singular vectors")
+    for module in model.modules():
+        if isinstance(module, nn.Embedding | nn.EmbeddingBag):
+            module.sparse = False  # another format of the same gradient, which cannot be differentiated again
+    return notes
+
+
+def _prepare_parameters(copied: nn.Module, original: nn.Module) -> None:
+    """Refuse weights that are not real and finite; those that were trainable stay so, without gradients."""
+    named = original.named_parameters()
+    trainable = {name.replace("_orig_mod.", "") for name, parameter in named if parameter.requires_grad}
+    for name, parameter in copied.named_parameters():
+        must, got = "weights must be real", f"parameter '{name}' is {parameter.dtype}"
+        require(not parameter.is_complex(), must, got, "Use torch.view_as_real in the forward pass")
+        require(bool(torch.isfinite(parameter).all()), "weights must be finite", f"parameter '{name}' has NaN or inf")
+        parameter.grad = None
+        parameter.requires_grad_(name in trainable)  # the copy of a scripted module made without gradients has none
+
+
+def _recomputed_weights(model: nn.Module) -> dict[int, Tensor]:
+    """Copies of the weights that pruning and the older weight norm keep as attributes and make anew before every call:
+    they are no leaves once the model was run, and cannot be copied as they are."""
+    found = {}
+    for module in model.modules():
+        for hook in module._forward_pre_hooks.values():
+            name = getattr(hook, "name", getattr(hook, "_tensor_name", None))
+            weight = module.__dict__.get(name) if isinstance(name, str) else None
+            if isinstance(weight, Tensor) and not weight.is_leaf:
+                found[id(weight)] = weight.detach().clone()
+    return found
+
+
+def _is_compiled(module: nn.Module) -> bool:
+    """Whether ``torch.compile(module)`` made it, or ``module.compile()`` was called."""
+    return hasattr(module, "_orig_mod") or getattr(module, "_compiled_call_impl", None) is not None
+
+
+def _uncompiled_model(model: nn.Module) -> nn.Module:
+    """A private copy whose modules are called as they were written, under the names that they had."""
+    for module in list(model.modules()):
+        module._compiled_call_impl = None
+        for name, child in list(module.named_children()):
+            if hasattr(child, "_orig_mod"):
+                setattr(module, name, child._orig_mod)
+    return model
+
+
+def _has_spectral_norm(module: nn.Module) -> bool:
+    by_hook = any(type(hook).__name__ == "SpectralNorm" for hook in module._forward_pre_hooks.values())
+    return by_hook or type(module).__name__ == "_SpectralNorm"
+
+
+def _refuse_what_cannot_be_copied(model: nn.Module) -> None:
+    for name, module in model.named_modules():
+        if isinstance(module, nn.modules.dropout._DropoutNd) and module.training and module.p > 0:
+            must = "dropout must be off, because it makes the Hessian random"
+            got = f"layer '{name}' is {type(module).__name__}(p={module.p}) in train mode"
+            raise InvalidInput(sentence(must, got, "Call model.eval() first"))
+    for name, parameter in model.named_parameters():
+        must = "every parameter must have its values"
+        if isinstance(parameter, nn.parameter.UninitializedParameter):
+            got = f"parameter '{name}' belongs to a lazy module that has not seen an input"
+            raise InvalidInput(sentence(must, got, "Call the model once on a batch first"))
+        if parameter.is_meta:
+            got = f"parameter '{name}' is on the meta device"
+            raise InvalidInput(sentence(must, got, "Load the weights first, for example with model.to_empty"))
+
+
+def chosen_format(model: nn.Module, given: torch.dtype | None) -> tuple[torch.dtype, tuple[str, ...]]:
+    """float64 up to a million trainable parameters, the model's own format above."""
+    if given is not None:
+        require(given in _FORMATS, "dtype must be torch.float32 or torch.float64", f"got {given}")
+        return given, ()
+    _refuse_what_cannot_be_copied(model)
+    trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    count = sum(parameter.numel() for parameter in trainable)
+    if count <= LARGEST_IN_FLOAT64:
+        return torch.float64, ()
+    own = torch.float64 if trainable[0].dtype == torch.float64 else torch.float32
+    name = str(own).removeprefix("torch.")
+    return own, (f"computed in {name}, because there are {count:,} trainable parameters; dtype= says otherwise",)
+
+
+def checked_device(model: nn.Module, given: torch.device | str | None) -> torch.device:
+    """The model's own device, or the wanted one if it is here."""
+    own = next(iter(model.parameters()), torch.empty(0)).device
+    try:
+        device = own if given is None else torch.device(given)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError, TypeError) as error:
+        if is_out_of_memory(error):
+            raise
+        got = f"{given!r} gave: {str(error).splitlines()[0]}"
+        raise InvalidInput(sentence("device must be one that torch has here", got)) from error
+    return device
+
+
+def selected_names(
+    patterns: str | Sequence[str] | None, names: Sequence[str], frozen: Sequence[str] = ()
+) -> tuple[str, ...]:
+    """The names that one of the patterns means, in their own order: a name, a glob, or a layer that holds them.
+
+    >>> selected_names(["*.bias", "2"], ["0.weight", "0.bias", "2.weight", "20.weight"])
+    ('0.bias', '2.weight')
+    """
+    if patterns is None:
+        return tuple(names)
+    wanted = [patterns] if isinstance(patterns, str) or not isinstance(patterns, Sequence) else list(patterns)
+    require(bool(wanted), "parameters must name at least one parameter", "the list is empty")
+    for pattern in wanted:
+        require(isinstance(pattern, str), "parameters are named by text", f"got a {type(pattern).__name__}")
+        if any(_means(pattern, name) for name in names):
+            continue
+        asleep = [name for name in frozen if _means(pattern, name)]
+        must = "parameters must be trainable to be differentiated"
+        require(not asleep, must, f"'{pattern}' means {', '.join(asleep[:3])}, frozen", "Set requires_grad=True")
+        raise unknown_name("parameters", pattern, list(names) + _layers(names))
+    return tuple(name for name in names if any(_means(pattern, name) for pattern in wanted))
+
+
+class ChosenParameters(NamedTuple):
+    """The parameters that are differentiated, and all others, both without gradient."""
+
+    named: dict[str, Tensor]
+    fixed: dict[str, Tensor]
+    num_left_out: int
+
+
+def chosen_parameters(model: nn.Module, patterns: str | Sequence[str] | None) -> ChosenParameters:
+    """Choose among the trainable parameters of a private copy, and freeze it.
+
+    ``num_left_out`` counts the trainable ones that no pattern means.
+    """
+    everything = {name: value for name, value in model.named_parameters() if value.numel()}
+    trainable = [name for name, value in everything.items() if value.requires_grad]
+    must = "the model must have a parameter to differentiate"
+    require(bool(trainable), must, "all are frozen, or there is none")
+    chosen = selected_names(patterns, trainable, [name for name in everything if name not in trainable])
+    for value in everything.values():
+        value.requires_grad_(False)
+    named = {name: everything[name].detach() for name in chosen}
+    fixed = {name: value.detach() for name, value in everything.items() if name not in chosen}
+    return ChosenParameters(named, fixed, len(trainable) - len(chosen))
+
+
+def _means(pattern: str, name: str) -> bool:
+    return fnmatchcase(name, pattern) or name.startswith(f"{pattern}.")
+
+
+def _layers(names: Sequence[str]) -> list[str]:
+    return list(dict.fromkeys(name.rpartition(".")[0] for name in names if "." in name))
+
+
+@dataclass(frozen=True, eq=False)
+class FrozenModel:
+    """``named`` are the parameters that are differentiated, ``fixed`` all others; ``forward`` is the user's way to call
+    the model. ``narrowest`` is a narrower number format in which it computes some of its values, if there is one;
+    ``seen`` collects what evaluations find worth a note."""
+
+    model: nn.Module
+    named: dict[str, Tensor]
+    fixed: dict[str, Tensor]
+    dtype: torch.dtype
+    device: torch.device
+    forward: Forward | None
+    num_left_out: int
+    copy_notes: tuple[str, ...]
+    format_notes: tuple[str, ...]
+    narrowest: torch.dtype | None = None
+    seen: set[str] = field(default_factory=set)
+
+    @property
+    def layout(self) -> Layout:
+        return Layout(tuple((name, tuple(value.shape)) for name, value in self.named.items()))
+
+    @property
+    def selection_notes(self) -> tuple[str, ...]:
+        """Which parameters are not differentiated."""
+        num_frozen = len(self.fixed) - self.num_left_out
+        return (
+            *([f"{num_frozen} frozen parameters were left out"] if num_frozen else []),
+            *([f"{self.num_left_out} trainable parameters were left out, as asked"] if self.num_left_out else []),
+        )
+
+    def outputs(self, named: dict[str, Tensor], inputs: Inputs, fast: bool = False) -> Tensor:
+        """The model's outputs with these parameters in place of its own: one a sample, in their own shape."""
+        outputs, note = main_output(self.returned(inputs, self.forward, named, fast))
+        if note:
+            self.seen.add(note)
+        if outputs.dtype != self.dtype:
+            names = [str(dtype).removeprefix("torch.") for dtype in (self.dtype, outputs.dtype)]
+            remedy = "Remove casts (.float(), autocast) from its forward pass, or choose another dtype"
+            must, got = f"the model must compute in {names[0]}", f"the outputs of its {names[0]} copy are {names[1]}"
+            raise InvalidInput(sentence(must, got, remedy))
+        count = num_rows(inputs)
+        outputs = outputs.reshape(1) if outputs.ndim == 0 and count == 1 else outputs
+        must, got = "the model must return one row of outputs per sample", f"they have shape {tuple(outputs.shape)}"
+        require(outputs.ndim > 0 and len(outputs) == count, must, f"{count} samples were given and {got}")
+        return outputs
+
+    def returned(
+        self,
+        inputs: Inputs,
+        forward: Forward | None,
+        named: dict[str, Tensor] | None = None,
+        fast: bool = False,
+    ) -> Any:
+        """Whatever the model returns, called by ``forward``."""
+        tensors = (self.named if named is None else named) | self.fixed
+        with noting_forward(inputs):
+            return evaluate(self.model, tensors, inputs, forward, self.seen, fast)
+
+    def in_format(self, dtype: torch.dtype) -> FrozenModel:
+        """The same parameters of a copy in another number format."""
+        model, notes = private_copy(self.model, dtype, self.device)
+        values = {name: value.detach() for name, value in model.named_parameters()}
+        named, fixed = ({name: values[name] for name in chosen} for chosen in (self.named, self.fixed))
+        return replace(self, model=model, named=named, fixed=fixed, dtype=dtype, copy_notes=notes, seen=set())
+
+
+def frozen_model(
+    model: nn.Module,
+    parameters: str | Sequence[str] | None,
+    dtype: torch.dtype | None,
+    device: torch.device | str | None,
+    forward: Forward | None,
+) -> FrozenModel:
+    """A copy of the model, restricted to some parameters; it chooses the number format and the device if these are
+    None."""
+    require(isinstance(model, nn.Module), "model must be a torch.nn.Module", f"got {type(model).__name__}")
+    require(forward is None or callable(forward), "forward must be a function (model, inputs)", f"got {forward!r}")
+    chosen_dtype, format_notes = chosen_format(model, dtype)
+    chosen_device = checked_device(model, device)
+    with torch.no_grad():
+        copied, notes = private_copy(model, chosen_dtype, chosen_device)
+    named, fixed, num_left_out = chosen_parameters(copied, parameters)
+    number_format = chosen_dtype, chosen_device
+    return FrozenModel(copied, named, fixed, *number_format, forward, num_left_out, notes, format_notes)

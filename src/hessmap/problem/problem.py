@@ -1,0 +1,335 @@
+"""The risk of a problem and its first derivatives, by autograd alone, which takes every model.
+
+What is differentiated, with what: a model, a loss and data, frozen at the moment of the call."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import cached_property
+from math import isfinite, prod
+from typing import Any, Literal, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from hessmap.errors import number_or_none, require, short_text
+from hessmap.linalg import Fallbacks, checked_budget, is_answerable
+from hessmap.losses import AnyLoss, PositionLoss, as_loss
+from hessmap.problem.autograd import samples_at_once
+from hessmap.problem.checks import checked_first_samples, look_at_batches
+from hessmap.problem.data import Inputs
+from hessmap.problem.derivative_checks import twice_differentiable
+from hessmap.problem.evaluation import Forward
+from hessmap.problem.model import FrozenModel, frozen_model
+from hessmap.problem.model_loss import labelled_data
+from hessmap.problem.samples import Batch, WeightedSamples, checked_weights, samples_of, weighted_samples
+from hessmap.records import Provenance, html_facts, provenance
+
+PASS = 4096  # samples of a forward pass at once
+Look = Callable[[Inputs, Tensor, Tensor, Tensor], None]  # at inputs, targets, outputs and losses of a batch
+
+
+@torch.no_grad()
+def risk_value(problem: Problem, look: Look | None = None) -> float:
+    """The weighted sum of losses, and the penalty; every batch is shown to ``look``."""
+    total = problem.l2 * float(problem.parameters.square().sum())
+    for inputs, targets, weights in problem.batches(PASS):
+        outputs = problem.forward(problem.named, inputs).detach()  # a model may take gradients of its own
+        with torch.set_grad_enabled(look is not None):
+            losses = problem.loss.value(outputs, targets)
+        if look is not None:
+            look(inputs, targets, outputs, losses)
+        total += float(weights @ losses.detach().to(weights.dtype))
+    return total
+
+
+@twice_differentiable()
+@torch.inference_mode(False)
+def risk_gradient(problem: Problem) -> Tensor:
+    """The gradient of the risk, flat."""
+    total = 2 * problem.l2 * problem.parameters
+    for inputs, targets, weights in problem.batches(samples_at_once(problem, 1)):
+        outputs, vjp = outputs_and_vjp(problem, inputs)
+        slope = weights[:, None] * problem.loss.gradient(outputs, targets)
+        total = total + vjp(slope.to(outputs.dtype))
+    return total
+
+
+def outputs_and_vjp(problem: Problem, inputs: Inputs) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
+    """The outputs of some samples, and the product of a cotangent with their Jacobian, flat."""
+    leaves = {name: value.detach().requires_grad_() for name, value in problem.named.items()}
+    with torch.enable_grad():
+        outputs = problem.forward(leaves, inputs)
+
+    def vjp(cotangent: Tensor) -> Tensor:
+        if not outputs.requires_grad:
+            return torch.zeros_like(problem.parameters)
+        weights = list(leaves.values())
+        parts = torch.autograd.grad(outputs, weights, cotangent, retain_graph=True, materialize_grads=True)
+        return torch.cat([part.reshape(-1) for part in parts])
+
+    return outputs.detach(), vjp
+
+
+_FEW = 8
+_CHECKED = {"derivatives against differences"}
+_Found = TypeVar("_Found")
+
+
+class Problem:
+    """The risk of a model on data: ``sum_n weight_n loss(model(input_n), target_n)`` with weights of mean one / N,
+    plus ``l2`` times the squared norm of the parameters when asked for.
+
+    Where a sample has outputs at several positions (tokens, pixels), the risk is the mean over all positions of the
+    data that count; ``class_axis`` says where the classes are if the shape of the targets does not: -1 for outputs
+    (samples, tokens, classes), 1 for (samples, classes, positions..).
+
+    ``data`` is a tensor or a structure of tensors with ``targets``, a pair of both, a dictionary with its targets under
+    "labels", a data set, a loader, or a list of batches. Tensors are held, everything else is read again at every pass.
+    A dictionary of inputs goes to the model by keyword, a tuple by position, anything as ``forward(model, inputs)``
+    says. ``parameters`` restricts the problem to some, by names, globs ("*.bias") or layers ("encoder.0"). Without a
+    ``loss`` the model's own is taken, for data of dictionaries with labels: where it is recognised as a cross-entropy
+    or squared loss all Hessians exist, else the loss Hessian alone.
+
+    The model is copied with batch-norm frozen: training the original later does not change the problem. The copy is in
+    float64 up to a million trainable parameters and in its own number format above, unless ``dtype`` says otherwise. No
+    temporary is meant to exceed ``memory_budget`` bytes (inf: no limit); without one it is a quarter of the free
+    memory, at most 8 GiB.
+
+    Products are traced and compiled, for the speed of their matrix products, where a measurement needs so many that it
+    pays ("auto", which needs a C++ compiler); with ``compile=True`` always, which takes up to minutes at the first
+    product, with False never. ``notes`` says in words whatever was done.
+
+    >>> import torch
+    >>> model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Tanh(), torch.nn.Linear(4, 2))
+    >>> problem = Problem(model, "cross_entropy", torch.randn(20, 3), torch.randint(2, (20,)))
+    >>> problem.num_parameters, problem.num_samples, problem.gradient().shape
+    (26, 20, torch.Size([26]))
+    """
+
+    @torch.inference_mode(False)
+    def __init__(
+        self,
+        model: nn.Module,
+        loss: AnyLoss | None,
+        data: Any,
+        targets: Any = None,
+        *,
+        forward: Forward | None = None,
+        parameters: str | Sequence[str] | None = None,
+        weights: Any = None,
+        class_axis: int | None = None,
+        l2: float = 0.0,
+        dtype: torch.dtype | None = None,
+        device: torch.device | str | None = None,
+        memory_budget: float | None = None,
+        compile: bool | Literal["auto"] = "auto",
+    ) -> None:
+        penalty = number_or_none(l2)
+        is_penalty = penalty is not None and 0 <= penalty < float("inf")
+        require(is_penalty, "l2 must be finite and not negative", f"got {short_text(l2)}")
+        is_choice = isinstance(compile, bool | np.bool_) or (isinstance(compile, str) and compile == "auto")
+        require(is_choice, 'compile must be True, False or "auto"', f"got {short_text(compile)}")
+        self.l2 = penalty or 0.0
+        self.compile: bool | Literal["auto"] = "auto" if compile == "auto" else bool(compile)
+        self.memory_budget, budget_notes = checked_budget(memory_budget)
+        frozen = frozen_model(model, parameters, dtype, device, forward)
+        data, targets = (data, targets) if loss is not None else (labelled_data(data, targets, forward), None)
+        samples, data_notes = samples_of(data, targets, frozen.dtype, frozen.device, self.memory_budget)
+        given_weights = checked_weights(weights, samples)
+        first = checked_first_samples(frozen, None if loss is None else as_loss(loss, class_axis), samples.first, model)
+        self.output_shape, self.output_dim = first.output_shape, prod(first.output_shape)
+        self._set_parts(first.model, weighted_samples(samples, given_weights, first.loss, self.output_dim, frozen))
+        self._later_notes: list[str] = []
+        self._fallbacks = Fallbacks()
+        self._first_notes: tuple[str, ...] = (
+            *(*frozen.copy_notes, *data_notes, *frozen.format_notes, *first.notes, *sorted(frozen.seen)),
+            *(*budget_notes, *frozen.selection_notes),
+            *([f"the loss Hessian includes {2 * self.l2:g} times the identity from l2={self.l2:g}"] if self.l2 else []),
+        )
+        risk = risk_value(self, look_at_batches(self, first.loss_weights))
+        require(isfinite(risk), "the loss must be finite", f"the risk is {risk}")
+
+    def _set_parts(self, frozen: FrozenModel, data: WeightedSamples) -> None:
+        """Make these the model, the loss and the data of this problem."""
+        self._frozen, self._data = frozen, data
+        self.model, self.user_forward = frozen.model, frozen.forward
+        self.named, self.layout = frozen.named, frozen.layout
+        self.dtype, self.device = frozen.dtype, frozen.device
+        self.narrowest_format = frozen.narrowest
+        self.samples, self.loss, self.mass = data.samples, data.loss, data.mass
+        self.num_parameters, self.num_samples = self.layout.size, self.samples.num_samples
+        self._found_once: dict[str, Any] = {}
+        self.__dict__.pop("parameters", None)  # of the model before
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What was done to the model and the data, how products are made once that is decided, and how often a slower
+        method was used because a faster one failed."""
+        return (*self._first_notes, *self._later_notes, *self._fallbacks.notes)
+
+    def add_note(self, note: str) -> None:
+        """Say something more, once; the problem in single precision says the same."""
+        if note not in self._later_notes:
+            self._later_notes.append(note)
+
+    def count_fallback(self, kind: str, error: Exception) -> None:
+        """Note that a faster method failed and a slower one is used: one note a kind, with how often and why."""
+        self._fallbacks.add(kind, error)
+
+    @property
+    def num_outputs(self) -> int:
+        """Outputs that belong together: all of a sample, or those of one position of it (the classes of a token)."""
+        return self.loss.num_outputs if isinstance(self.loss, PositionLoss) else self.output_dim
+
+    @property
+    def working_bytes(self) -> int:
+        """What temporaries should stay below: the budget, or 1 GiB, above which more at once is not faster."""
+        return min(self.memory_budget, 2**30)
+
+    @cached_property
+    @torch.inference_mode(False)
+    def parameters(self) -> Tensor:
+        """The differentiated parameters as one flat vector, in the order of ``layout``."""
+        return torch.cat([value.reshape(-1) for value in self.named.values()])
+
+    @property
+    def inputs(self) -> Inputs:
+        """All inputs in memory; those of a stream are gathered, or refused if they do not fit."""
+        return self._data.in_memory.inputs
+
+    @property
+    def targets(self) -> Tensor:
+        """All targets in memory, as the loss reads them."""
+        return self._data.in_memory.targets
+
+    @property
+    def weights(self) -> Tensor:
+        """The weight of every sample in the mean, in the order of ``inputs``."""
+        return self._data.weights
+
+    @property
+    def data_hash(self) -> str:
+        """Equal for equal samples, targets and weights."""
+        return self._data.data_hash
+
+    @property
+    def provenance(self) -> Provenance:
+        return provenance(str(self.dtype).removeprefix("torch."), data_hash=self.data_hash, notes=self.notes)
+
+    def find_once(self, name: str, find: Callable[[], _Found]) -> _Found:
+        """What belongs to the problem and is costly to find: found at the first call, and kept."""
+        found: _Found = self._found_once[name] if name in self._found_once else find()
+        self._found_once[name] = found
+        return found
+
+    def unflatten(self, vector: Tensor) -> dict[str, Tensor]:
+        """A flat vector as named parameters."""
+        return {name: vector[place].reshape(self.layout.shape(name)) for name, place in self.layout}
+
+    def forward(self, named: dict[str, Tensor], inputs: Inputs, *, fast: bool = False) -> Tensor:
+        """Outputs (num_samples, output_dim) of the model with these parameters in place of its own."""
+        outputs = self._frozen.outputs(named, inputs, fast)
+        shape = tuple(outputs.shape[1:])
+        is_known = shape == self.output_shape or self.loss.takes(shape)
+        got = f"some have shape {self.output_shape} and some {shape}"
+        require(is_known, "every sample must have outputs of one shape", got)
+        return outputs.reshape(len(outputs), -1)
+
+    def function(self, inputs: Inputs) -> Callable[[Tensor], Tensor]:
+        """The outputs as a function of the flat parameters."""
+        return lambda flat: self.forward(self.unflatten(flat), inputs)
+
+    def batches(self, size: int | None = None) -> Iterator[Batch]:
+        """One pass over the data as (inputs, targets, weights); the weights of a whole pass average the data."""
+        return self._data.batches(size)
+
+    def few_samples(self, count: int) -> Batch:
+        """Some samples for a check: spread over the data where they are held, the first of a stream."""
+        return self._data.few(count)
+
+    def ordered_batches(self, size: int | None = None) -> Iterator[Batch]:
+        """One pass whose samples come in the order of ``inputs`` and ``targets``, also of a loader that shuffles."""
+        return self._data.ordered_batches(size)
+
+    @torch.no_grad()
+    def outputs(self) -> Tensor:
+        """Outputs of every sample, shape (num_samples, output_dim), in the order of ``inputs``."""
+        return torch.cat([self.forward(self.named, inputs).detach() for inputs, _, _ in self.ordered_batches(PASS)])
+
+    def residuals(self) -> Tensor:
+        """dloss/doutput of every sample, shape (num_samples, output_dim), in the order of ``inputs``."""
+        found = []
+        for inputs, targets, _ in self.ordered_batches(PASS):  # one pass: another one may have another order
+            with torch.no_grad():
+                outputs = self.forward(self.named, inputs).detach()
+            found.append(self.loss.gradient(outputs, targets).detach())
+        return torch.cat(found)
+
+    def risk(self) -> float:
+        return risk_value(self)
+
+    def gradient(self) -> Tensor:
+        """Gradient of the risk, flat."""
+        return risk_gradient(self)
+
+    @torch.inference_mode(False)
+    def in_single_precision(self) -> Problem | None:
+        """The same risk in float32, for iterations that make sure of their result in float64; None if it is in float32
+        already, or if its model or loss does not give finite numbers in float32."""
+        if self.dtype != torch.float64:
+            return None
+        single = copy.copy(self)
+        try:
+            loss = self.loss.to(torch.float32, self.device)
+            single._set_parts(self._frozen.in_format(torch.float32), self._data.in_format(torch.float32, loss))
+            inputs, targets, _ = next(iter(single.batches(_FEW)))
+            with torch.no_grad():
+                losses = loss.value(single.forward(single.named, inputs), targets)
+        except (RuntimeError, TypeError, ValueError) as error:  # it holds float64 tensors of its own
+            if not is_answerable(error, refusals=True):
+                raise
+            self.count_fallback("all products are in float64: the model or its loss has none in float32", error)
+            return None
+        if not bool(torch.isfinite(losses).all()):
+            return None
+        for name in _CHECKED & self._found_once.keys():  # in float64, which tells more
+            single._found_once[name] = self._found_once[name]
+        return single
+
+    @torch.inference_mode(False)
+    def in_double_precision(self) -> Problem:
+        """The same model and loss in float64, for checks on samples that the caller brings in float64 as well."""
+        double = copy.copy(self)
+        data = replace(self._data, loss=self.loss.to(torch.float64, self.device), dtype=torch.float64)
+        frozen = replace(
+            self._frozen.in_format(torch.float64), narrowest=torch.float32
+        )  # of its casts nothing is known
+        double._set_parts(frozen, data)
+        return double
+
+    def __repr__(self) -> str:
+        sizes = f"{self.num_parameters} parameters, {self.num_samples} samples, {self.output_dim} outputs"
+        return f"Problem({type(self.model).__name__}, loss '{self.loss.name}', {sizes})"
+
+    def _repr_html_(self) -> str:
+        rows = {
+            "model": type(self.model).__name__,
+            "loss": self.loss.name,
+            "samples": f"{self.num_samples:,}",
+            "outputs": " × ".join(map(str, self.output_shape)) or "1",
+            "parameters": f"{self.num_parameters:,} in {len(self.layout.names)} tensors",
+            "number format": str(self.dtype).removeprefix("torch."),
+            "device": str(self.device),
+            **{f"note {place}": note for place, note in enumerate(self.notes, start=1)},
+        }
+        return html_facts("Problem", rows.items())
+
+
+def require_problem(problem: object) -> None:
+    """Raise unless it is a Problem: what every function that differentiates asks first."""
+    remedy = "Build one with hm.Problem(model, loss, data)"
+    require(isinstance(problem, Problem), "this needs a Problem", f"got a {type(problem).__name__}", remedy)

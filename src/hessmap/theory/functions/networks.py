@@ -1,0 +1,343 @@
+"""A fully connected ReLU network as plain arrays: evaluated, and bounded on a box.
+
+A deeper network for the same function: identity layers where the representation is narrowest.
+
+Reference: Jacot 2023, proof of Theorem 1 (upper bound) and Proposition 5.
+
+Piecewise linear functions as networks of the depth that Corollary 1 of Jacot 2023 states.
+
+Every continuous piecewise linear function on R^n is a signed sum of maxima of at most n + 1 affine functions each (Wang
+& Sun 2005). A maximum of p numbers takes ceil(log2 p) layers of pairwise maxima, max(a, b) = (a - b)_+ + b_+ - (-b)_+.
+
+Small functions that tell the two notions of rank apart, and ReLU from any leaky ReLU."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import ceil, log2
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from hessmap.errors import require
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Layer:
+    """z = weight a + bias; a ReLU follows every layer but the last."""
+
+    weight: Floats
+    bias: Floats
+
+    @property
+    def squared_norm(self) -> float:
+        return float(np.square(self.weight).sum() + np.square(self.bias).sum())
+
+
+def as_layers(layers: Sequence[tuple[ArrayLike, ArrayLike | None] | Layer]) -> list[Layer]:
+    """Pairs (weight, bias or None) as layers whose shapes fit."""
+    made: list[Layer] = []
+    for place, layer in enumerate(layers):
+        weight, bias = (layer.weight, layer.bias) if isinstance(layer, Layer) else layer
+        matrix = np.asarray(weight, dtype=np.float64)
+        vector = np.zeros(len(matrix)) if bias is None else np.asarray(bias, dtype=np.float64)
+        fits = matrix.ndim == 2 and vector.shape == (len(matrix),)
+        fits = fits and (not made or made[-1].weight.shape[0] == matrix.shape[1])
+        must = "every layer must take what the one before it gives"
+        require(fits, must, f"layer {place} has a weight of shape {matrix.shape} and a bias of shape {vector.shape}")
+        made.append(Layer(matrix, vector))
+    require(len(made) > 0, "a network must have a layer", "there is none")
+    return made
+
+
+def squared_norm(layers: Sequence[Layer]) -> float:
+    """||W||^2, weights and biases.
+
+    >>> squared_norm([Layer(np.array([[3.0, 0.0]]), np.array([4.0]))])
+    25.0
+    """
+    return float(sum(layer.squared_norm for layer in layers))
+
+
+def bounds_on_box(layers: Sequence[Layer], low: ArrayLike, high: ArrayLike) -> list[tuple[Floats, Floats]]:
+    """Bounds on what leaves each layer, behind its ReLU, for all inputs between ``low`` and ``high``.
+
+    Interval arithmetic: never too narrow but by rounding.
+
+    >>> difference = Layer(np.array([[1.0, -1.0]]), np.zeros(1))
+    >>> [(lower, upper)] = bounds_on_box([difference], [0, 0], [2, 1])
+    >>> lower.tolist(), upper.tolist()
+    ([-1.0], [2.0])
+    """
+    lower, upper = np.asarray(low, dtype=np.float64), np.asarray(high, dtype=np.float64)
+    require(bool((lower <= upper).all()), "a box must have low <= high", f"got {lower} and {upper}")
+    found = []
+    for place, layer in enumerate(layers):
+        middle, radius = (lower + upper) / 2, (upper - lower) / 2
+        centre, spread = layer.weight @ middle + layer.bias, np.abs(layer.weight) @ radius
+        lower, upper = centre - spread, centre + spread
+        if place < len(layers) - 1:
+            lower, upper = np.maximum(lower, 0.0), np.maximum(upper, 0.0)
+        found.append((lower, upper))
+    return found
+
+
+GivenLayers = Sequence[tuple[ArrayLike, ArrayLike | None] | Layer]
+
+
+@dataclass(frozen=True, eq=False)
+class DeepenedNetwork:
+    """``layers`` represent the given function on the box; ``inner_dim`` is the width of what was inserted behind layer
+    ``opened_layer`` (from 0)."""
+
+    layers: tuple[Layer, ...]
+    inner_dim: int
+    opened_layer: int
+
+    @property
+    def squared_norm(self) -> float:
+        """An upper bound, by construction, on the representation cost at this depth."""
+        return squared_norm(self.layers)
+
+
+def deepened_network(layers: GivenLayers, num_layers: int, low: ArrayLike, high: ArrayLike) -> DeepenedNetwork:
+    """A ReLU network of ``num_layers`` layers equal to the given one for all inputs between ``low`` and ``high``.
+
+    One layer z = W a + b is opened: W = U S V^T of rank k becomes m layers S^(1/m) V^T, S^(1/m), .., U S^(1/m), moved
+    by a bias into the positive orthant, where ReLU is the identity. For large m the middle costs k per layer. The layer
+    to open is the one that gives the smallest squared norm.
+
+    >>> narrow = deepened_network([([[1.0]], None), ([[4.0]], None)], num_layers=3, low=[-1.0], high=[1.0])
+    >>> narrow.inner_dim, len(narrow.layers)
+    (1, 3)
+    """
+    openings = _openings(layers, low, high)
+    given = [opening.layer for opening in openings]
+    count = num_layers - len(given) + 1
+    require(count >= 2, f"num_layers must be above the {len(given)} of the network", f"got {num_layers}")
+    made = [
+        DeepenedNetwork((*given[:place], *opening.opened_layers(count), *given[place + 1 :]), opening.rank, place)
+        for place, opening in enumerate(openings)
+    ]
+    return min(made, key=lambda network: network.squared_norm)
+
+
+def cost_constant(layers: GivenLayers, inner_dim: int, low: ArrayLike, high: ArrayLike) -> float:
+    """C with representation cost <= k L + C at every depth L above the network's own, k the ``inner_dim``.
+
+    Kind of truth: upper bound by construction. A layer of rank k with singular values s, opened into m, costs
+    m sum s^(2/m) <= m k + sum (s^2 - 1), because s^(2u) is convex in u; the shift into the positive orthant costs at
+    most max(1, s) times the square of the unscaled one, and what takes it back is the same for every m.
+    Reference: Jacot 2023, Proposition 5.
+
+    >>> cost_constant([([[1.0]], None), ([[1.0]], None)], inner_dim=1, low=[0.0], high=[1.0])
+    0.0
+    """
+    openings = _openings(layers, low, high)
+    total = sum(opening.layer.squared_norm for opening in openings)
+    constants = [
+        total - opening.layer.squared_norm + opening.cost_above_rank() - inner_dim * len(openings)
+        for opening in openings
+        if opening.rank == inner_dim
+    ]
+    ranks = ", ".join(str(opening.rank) for opening in openings)
+    require(bool(constants), f"a weight matrix must have rank {inner_dim}", f"the ranks are {ranks}")
+    return float(min(constants))
+
+
+@dataclass(frozen=True, eq=False)
+class _Opening:
+    """A layer with its singular value decomposition, and the smallest entries of V^T a over the box."""
+
+    layer: Layer
+    left: Floats
+    values: Floats
+    right: Floats
+    lowest: Floats
+
+    @property
+    def rank(self) -> int:
+        return len(self.values)
+
+    @property
+    def shift(self) -> Floats:
+        return np.maximum(0.0, -self.lowest)
+
+    @property
+    def last_bias(self) -> Floats:
+        """The bias that takes the shift back; it does not depend on the number of layers."""
+        return self.layer.bias - self.left @ (self.values * self.shift)
+
+    def opened_layers(self, count: int) -> list[Layer]:
+        roots = self.values ** (1.0 / count)
+        first = Layer(roots[:, None] * self.right, roots * self.shift)
+        middle = [Layer(np.diag(roots), np.zeros(self.rank)) for _ in range(count - 2)]
+        return [first, *middle, Layer(self.left * roots, self.last_bias)]
+
+    def cost_above_rank(self) -> float:
+        """An upper bound on what the opened layers cost beyond their number times the rank, plus one rank."""
+        biases = (np.maximum(1.0, self.values) * self.shift**2).sum() + np.square(self.last_bias).sum()
+        return float(np.square(self.values).sum() + biases)
+
+
+def _openings(layers: GivenLayers, low: ArrayLike, high: ArrayLike) -> list[_Opening]:
+    given = as_layers(layers)
+    box = np.asarray(low, dtype=np.float64), np.asarray(high, dtype=np.float64)
+    must = "the box must have the dimension of the inputs"
+    wanted = (given[0].weight.shape[1],)
+    require(box[0].shape == box[1].shape == wanted, must, f"got shapes {box[0].shape} and {box[1].shape}")
+    entering = [box, *bounds_on_box(given, *box)[:-1]]
+    return [_opening(layer, *bounds) for layer, bounds in zip(given, entering, strict=True)]
+
+
+def _opening(layer: Layer, low: Floats, high: Floats) -> _Opening:
+    left, values, right = np.linalg.svd(layer.weight, full_matrices=False)
+    floor = max(layer.weight.shape) * np.finfo(np.float64).eps * values.max(initial=0.0)
+    rank = max(1, int((values > floor).sum()))
+    lowest = right[:rank] @ ((low + high) / 2) - np.abs(right[:rank]) @ ((high - low) / 2)
+    return _Opening(layer, left[:, :rank], values[:rank], right[:rank], lowest)
+
+
+Maximum = tuple[float, ArrayLike, ArrayLike]  # sign or factor, slopes (pieces x inputs), offsets
+_PAIR_IN = np.array([[1.0, -1.0], [0.0, 1.0], [0.0, -1.0]])  # (a, b) to a - b, b, -b
+_PAIR_OUT = np.array([[1.0, 1.0, -1.0]])
+_SINGLE_IN, _SINGLE_OUT = np.array([[1.0], [-1.0]]), np.array([[1.0, -1.0]])  # a = a_+ - (-a)_+
+
+
+def piecewise_linear_network(maxima: Sequence[Maximum]) -> list[Layer]:
+    """A ReLU network for the sum of factor_i * max_j (slope_ij . x + offset_ij), of depth ceil(log2 p) + 1.
+
+    p is the largest number of pieces of a maximum: n + 1 is enough for every continuous piecewise linear function on
+    R^n, so that ceil(log2(n + 1)) + 1 layers are. Kind of truth: construction.
+    Reference: Jacot 2023, Corollary 1 and Remark 1 (after Arora et al. 2018, Theorem 2.1).
+
+    >>> layers = piecewise_linear_network([(1.0, [[1.0], [-1.0]], [0.0, 0.0])])    # |x|
+    >>> len(layers), [layer.weight.shape for layer in layers]
+    (2, [(3, 1), (1, 3)])
+    """
+    require(len(maxima) > 0, "there must be at least one maximum", "the list is empty")
+    pieces = [np.atleast_2d(np.asarray(slopes, dtype=np.float64)) for _, slopes, _ in maxima]
+    offsets = [np.asarray(offset, dtype=np.float64) for _, _, offset in maxima]
+    fits = all(len(one) == len(other) for one, other in zip(pieces, offsets, strict=True))
+    fits = fits and len({piece.shape[1] for piece in pieces}) == 1
+    require(fits, "every piece must have an offset, and all the same inputs", "they do not pair up")
+    factors = np.array([[factor for factor, _, _ in maxima]], dtype=np.float64)
+    weight, bias, counts = np.vstack(pieces), np.concatenate(offsets), [len(piece) for piece in pieces]
+    layers: list[Layer] = []
+    for _ in range(max(1, ceil(log2(max(counts))))):
+        into, out, counts = _pairwise(counts)
+        layers.append(Layer(into @ weight, into @ bias))
+        weight, bias = out, np.zeros(len(out))
+    return [*layers, Layer(factors @ weight, factors @ bias)]
+
+
+def leaky_network(layers: Sequence[tuple[ArrayLike, ArrayLike | None] | Layer], slope: float) -> list[Layer]:
+    """The same function as a ReLU network's with units sigma_a, x for x >= 0 and a x below: twice the hidden units.
+
+    (x)_+ = (sigma_a(x) + a sigma_a(-x)) / (1 - a^2) for every hidden unit. Reference: Jacot 2023, proof of Corollary 1,
+    which prints a minus (see ``relu_from_leaky``).
+
+    >>> [layer.weight.tolist() for layer in leaky_network([([[1.0]], None), ([[3.0]], None)], slope=0.5)]
+    [[[1.0], [-1.0]], [[4.0, 2.0]]]
+    """
+    require(-1 < slope < 1, "the slope must lie between -1 and 1", f"got {slope}")
+    given = as_layers(layers)
+    made = []
+    for place, layer in enumerate(given):
+        weight, bias = layer.weight, layer.bias
+        if place > 0:
+            weight = np.hstack([weight, slope * weight]) / (1 - slope**2)
+        if place < len(given) - 1:
+            weight, bias = np.vstack([weight, -weight]), np.concatenate([bias, -bias])
+        made.append(Layer(weight, bias))
+    return made
+
+
+def _pairwise(counts: Sequence[int]) -> tuple[Floats, Floats, list[int]]:
+    """Matrices before and behind the units that halve every group of values, and the sizes of the halved groups."""
+    into, out, halved = [], [], []
+    for count in counts:
+        pairs, single = divmod(count, 2)
+        into += [_PAIR_IN] * pairs + [_SINGLE_IN] * single
+        out += [_PAIR_OUT] * pairs + [_SINGLE_OUT] * single
+        halved.append(pairs + single)
+    return _diagonal(into), _diagonal(out), halved
+
+
+def _diagonal(blocks: Sequence[Floats]) -> Floats:
+    shape = sum(len(block) for block in blocks), sum(block.shape[1] for block in blocks)
+    whole, row, column = np.zeros(shape), 0, 0
+    for block in blocks:
+        whole[row : row + len(block), column : column + block.shape[1]] = block
+        row, column = row + len(block), column + block.shape[1]
+    return whole
+
+
+def cross_map(points: ArrayLike) -> Floats:
+    """f(x) = (sign(x_0) m, sign(x_1) m), m = min(|x_0|, |x_1|): Jacobian rank 1 where it exists, bottleneck rank 2.
+
+    It is the identity on the diagonal cross |x_0| = |x_1|, whose four arms do not embed in a line. Reference: Jacot
+    2023, Example 1, prints the larger of the two instead of the smaller; corrected: that function jumps across the
+    axes, from (1, 1) to (1, -1) at (1, 0), and is not piecewise linear (see ``printed_cross_map``).
+
+    >>> cross_map([[-2.0, 0.25]])
+    array([[-0.25,  0.25]])
+    """
+    values = _plane(points)
+    return np.asarray(np.sign(values) * np.abs(values).min(axis=1, keepdims=True))
+
+
+def cross_map_jacobian(point: ArrayLike) -> Floats:
+    """Its Jacobian off the axes and the diagonals.
+
+    >>> cross_map_jacobian([-2.0, 0.25])
+    array([[ 0., -1.],
+           [ 0.,  1.]])
+    """
+    first, second = _plane(np.asarray(point, dtype=np.float64).reshape(1, -1))[0]
+    must = "the point must lie off the axes and the diagonals"
+    require(first != 0 and second != 0 and abs(first) != abs(second), must, f"got ({first}, {second})")
+    smaller = 0 if abs(first) < abs(second) else 1
+    signs = np.sign([first, second])
+    jacobian = np.zeros((2, 2))
+    jacobian[:, smaller] = signs * signs[smaller]
+    return jacobian
+
+
+def printed_cross_map(points: ArrayLike) -> Floats:
+    """Example 1 as printed: (x_0, sign(x_1) |x_0|) if |x_0| >= |x_1|, else (sign(x_0) |x_1|, x_1). Not continuous.
+
+    >>> printed_cross_map([[1.0, 1e-12], [1.0, -1e-12]])
+    array([[ 1.,  1.],
+           [ 1., -1.]])
+    """
+    values = _plane(points)
+    return np.asarray(np.sign(values) * np.abs(values).max(axis=1, keepdims=True))
+
+
+def leaky_relu(values: ArrayLike, slope: float) -> Floats:
+    """sigma_a(x) = x for x >= 0 and a x below."""
+    array = np.asarray(values, dtype=np.float64)
+    return np.where(array >= 0, array, slope * array)
+
+
+def relu_from_leaky(values: ArrayLike, slope: float) -> Floats:
+    """max(0, x) = (sigma_a(x) + a sigma_a(-x)) / (1 - a^2), for |a| < 1: two units of one kind make one of the other.
+
+    Reference: Jacot 2023, Corollary 1, prints a minus; corrected: that gives (1 + a^2) / (1 - a^2) x for x > 0.
+
+    >>> relu_from_leaky([2.0, -3.0], slope=0.5).tolist()
+    [2.0, 0.0]
+    """
+    require(-1 < slope < 1, "the slope must lie between -1 and 1", f"got {slope}")
+    array = np.asarray(values, dtype=np.float64)
+    return (leaky_relu(array, slope) + slope * leaky_relu(-array, slope)) / (1 - slope**2)
+
+
+def _plane(points: ArrayLike) -> Floats:
+    array = np.asarray(points, dtype=np.float64)
+    require(array.ndim == 2 and array.shape[1] == 2, "points must be rows of two numbers", f"got shape {array.shape}")
+    return array

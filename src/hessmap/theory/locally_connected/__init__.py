@@ -1,1 +1,0 @@
-"""Ranks of locally connected networks."""

@@ -1,1 +1,0 @@
-"""Ranks of networks with polynomial activations."""

@@ -1,0 +1,60 @@
+"""Links between the pages of the library and the research pages, which are two sites in one folder."""
+
+from __future__ import annotations
+
+import runpy
+from pathlib import Path
+
+import pytest
+
+from site_pages import ROOT
+
+HOOK = runpy.run_path(str(ROOT / "docs" / "hooks" / "two_sites.py"))
+LIBRARY, RESEARCH = ROOT / "docs", ROOT / "research" / "docs"
+
+
+@pytest.mark.parametrize(
+    ("docs", "folder", "written", "built"),
+    [
+        (LIBRARY, ".", "[a](../research/docs/index.md)", '<a href="research/index.html">a</a>'),
+        (LIBRARY, "guides", "[`b`](../../research/docs/layers.md#c)", '<a href="../research/layers.html#c">`b`</a>'),
+        (
+            LIBRARY,
+            "concepts",
+            "![d](../../research/docs/pictures/e.svg)",
+            '<img alt="d" src="../research/pictures/e.svg">',
+        ),
+        (RESEARCH, ".", "[a](../../docs/index.md)", '<a href="../index.html">a</a>'),
+        (RESEARCH, ".", "x ([a](../../docs/guides/b.md#c)).", 'x (<a href="../guides/b.html#c">a</a>).'),
+    ],
+)
+def test_a_link_to_a_file_of_the_other_site_becomes_its_address(
+    docs: Path, folder: str, written: str, built: str
+) -> None:
+    assert HOOK["with_addresses"](written, docs, Path(folder)) == built
+
+
+@pytest.mark.parametrize(
+    "written",
+    ["[a](index.md)", "[a](../glossary.md#b)", "[a](https://example.org/research/docs/index.md)", "[a](#b)", "a[0](x)"],
+)
+def test_other_links_stay_as_they_are(written: str) -> None:
+    assert HOOK["with_addresses"](written, LIBRARY, Path("guides")) == written
+
+
+def test_links_between_the_sites_that_lead_nowhere_are_found(tmp_path: Path) -> None:
+    inner = tmp_path / "research"
+    inner.mkdir()
+    (tmp_path / "index.html").write_text(
+        '<a href="research/a.html"></a><a href="research/a.html#there"></a><a href="missing.html"></a>'
+        '<a href="research/b.html"></a><a href="research/a.html#nowhere"></a><img src="research/c.png">'
+    )
+    (inner / "a.html").write_text(
+        '<h2 id="there"></h2><a href="../index.html"></a><a href=../gone.css></a><a href="b.html">'
+    )
+    assert sorted(HOOK["broken_links"](tmp_path, inner)) == [
+        "index.html: research/a.html#nowhere",
+        "index.html: research/b.html",
+        "index.html: research/c.png",
+        "research/a.html: ../gone.css",
+    ]
