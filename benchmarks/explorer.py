@@ -26,7 +26,8 @@ from typing import Any
 import numpy as np
 from harness import environment, write
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+for folder in ("tests", "explorer/tests"):
+    sys.path.insert(0, str(Path(__file__).parents[1] / folder))
 SCREENS = ("predict", "maps", "training", "compare", "studies", "papers", "function", "jobs")
 _DRAW = {
     "plotly-basic.min.js": "Plotly.newPlot(place, [{x, y, mode: 'lines'}], {yaxis: {type: 'log'}})",
@@ -41,7 +42,7 @@ _DRAW = {
 @contextmanager
 def served(folder: Path) -> Iterator[str]:
     """The link of an explorer with two maps and two tracks of the tests, and one map of 100,000 eigenvalues."""
-    from web.explorers import RESULTS, filled_store
+    from explorers import RESULTS, filled_store
 
     store = filled_store(folder / "store.sqlite")
     add_large_map(store, 100_000)

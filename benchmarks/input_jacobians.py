@@ -17,6 +17,7 @@ from harness import environment, seconds_in_turn, speedups, write
 from torch import Tensor, nn
 
 import hessmap as hm
+from hessmap_research.instruments.zoo import zoo_network
 
 WANTED_SPEEDUP = 5.0
 AGREEMENT = 1e-12
@@ -27,7 +28,7 @@ def deep_network() -> tuple[nn.Module, int]:
 
 
 def lenet() -> tuple[nn.Module, int]:
-    return hm.zoo_network("LeNet5", seed=0), 784
+    return zoo_network("LeNet5", seed=0), 784
 
 
 CASES = {"13 layers of width 100": deep_network, "LeNet5": lenet}

@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from hessmap.progress import NoProgress
-from hessmap.records.store import Store
 from hessmap_research.runner.engines import num_cores
 from hessmap_research.runner.run import run
+from hessmap_research.runner.store import StudyStore
 from hessmap_research.studies import Case, Lines, Series, Study, View, grid
 
 NUM_CASES = 10_000
@@ -78,7 +78,7 @@ def fill(path: Path, num_records: int) -> float:
     """A store of many records: 100 studies of equal size, and the trivial one with all of its cases."""
     started = time.perf_counter()
     run(_ADDRESS, path)
-    with Store(path) as store:
+    with StudyStore(path) as store:
         studies = [store.study_id(f"bench/filler-{place}", 1) for place in range(100)]
     client = sqlite3.connect(path)
     (provenance_id,) = client.execute("SELECT min(id) FROM provenance").fetchone()
@@ -94,8 +94,9 @@ def fill(path: Path, num_records: int) -> float:
 
 def command_seconds(*words: str, rounds: int = 3) -> tuple[float, float]:
     """The best wall time of a command in a process of its own, and the processor time of that round."""
-    program = [sys.executable, "-c", "from hessmap.cli import main; main()", *words]
-    variables = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
+    program = [sys.executable, "-m", "hessmap", *words]
+    search = os.pathsep.join(filter(None, (str(Path(__file__).parent), os.environ.get("PYTHONPATH"))))
+    variables = {**os.environ, "PYTHONPATH": search}
     times = []
     for _ in range(rounds):
         started, before = time.perf_counter(), _children_seconds()
@@ -112,7 +113,7 @@ def _children_seconds() -> float:
 def answers(path: Path, num_records: int) -> dict[str, Any]:
     row: dict[str, Any] = {"num_records": num_records, "fill_seconds": fill(path, num_records)}
     row["megabytes"] = path.stat().st_size / 2**20
-    with Store(path) as opened:
+    with StudyStore(path) as opened:
         started = time.perf_counter()
         opened.require_sound()
         row["check_seconds"] = time.perf_counter() - started
