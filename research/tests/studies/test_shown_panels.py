@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import io
 from dataclasses import replace
 
 import pytest
 from committed import committed
+from rich.console import Console
 
+from hessmap_research.runner.claims import Claim, StudyOutcome
 from hessmap_research.runner.registry import find, listing
-from hessmap_research.views.panels import MOST_PANELS, panels, shown_panels
+from hessmap_research.views.panels import MOST_PANELS, panels, panels_note, shown_panels
+from hessmap_research.views.text import outcome_view
 
 NAMES = [listed.name for listed in listing()]
 
@@ -38,3 +42,23 @@ def test_the_first_data_set_is_shown_of_many(name: str) -> None:
 def test_a_study_of_few_panels_shows_all_data_sets() -> None:
     found = committed("layers/published-networks")
     assert len({row.case["data"] for panel in shown_panels(found) for row in panel.rows}) > 1
+
+
+@pytest.mark.parametrize("name", ["cnn/locality", "layers/training", "fcn/reconstruction"])
+def test_the_data_sets_that_figures_leave_out_are_named(name: str) -> None:
+    (note,) = panels_note(committed(name))
+    shown, left = note.split("; --data shows those of ")
+    assert shown == f"The figures are of {find(name).data[0]}"
+    assert "mnist" in left
+    assert panels_note(committed("layers/published-networks")) == ()
+
+
+@pytest.mark.parametrize(("num_claims", "hidden"), [(0, 0), (12, 3), (14, 1), (20, 0)])
+def test_claims_that_fail_come_first_and_the_others_are_counted(num_claims: int, hidden: int) -> None:
+    claims = tuple(Claim(f"claim-{place}", f"Claim {place}", place != 13) for place in range(15))
+    file = io.StringIO()
+    Console(file=file, width=80).print(outcome_view(StudyOutcome("a/b", 3, claims=claims), num_claims))
+    lines = file.getvalue().splitlines()
+    assert lines[0] == "  does not hold: Claim 13"
+    assert sum("Claim" in line for line in lines) == 15 - hidden
+    assert any(f"{hidden} more claim" in line for line in lines) == bool(hidden)

@@ -74,6 +74,7 @@ ClaimOutcome = Literal["holds", "does not hold", "inconclusive"]
 Needs = Literal["every", "some", "not every", "agreement"]
 FEWEST = 3  # trainings that decide a claim about all of them
 _ID = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
+MOST_CLAIMS = 12  # that are shown unless all are asked for
 _MOST_NAMED = 3  # claims in a sentence
 _Item = TypeVar("_Item")
 
@@ -314,6 +315,11 @@ class StudyOutcome(Record):
     def failing(self) -> tuple[Claim, ...]:
         """The claims that do not hold."""
         return tuple(claim for claim in self.claims if claim.holds is False)
+
+    @property
+    def in_order(self) -> tuple[Claim, ...]:
+        """The claims as they are shown: those that do not hold, then the others."""
+        return tuple(sorted(self.claims, key=lambda claim: claim.holds is not False))
 
     def claim(self, id: str) -> Claim:
         """The claim with an id."""
