@@ -9,7 +9,7 @@ import pytest
 from committed import committed
 from rich.console import Console
 
-from hessmap_research.runner.claims import Claim, StudyOutcome
+from hessmap_research.runner.claims import MOST_CLAIMS, Claim, StudyOutcome
 from hessmap_research.runner.registry import find, listing
 from hessmap_research.views.panels import MOST_PANELS, panels, panels_note, shown_panels
 from hessmap_research.views.text import outcome_view
@@ -53,6 +53,34 @@ def test_the_data_sets_that_figures_leave_out_are_named(name: str) -> None:
     assert panels_note(committed("layers/published-networks")) == ()
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_a_study_shows_at_most_twelve_claims(name: str) -> None:
+    study, outcome = find(name), committed(name).outcome
+    shown = outcome.shown(study.families)
+    assert len(shown) <= MOST_CLAIMS
+    assert sum((claim.total or 1) if claim.id in study.families else 1 for claim in shown) == len(outcome.claims)
+    assert any(claim.holds is False for claim in shown) == bool(outcome.failing)
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "gathered", "detail"),
+    [
+        ((True, True), "holds", "2 of 2"),
+        ((True, None), "inconclusive", "1 of 2; inconclusive for b-c"),
+        ((False, None), "does not hold", "0 of 2; does not hold for a; inconclusive for b-c"),
+    ],
+)
+def test_a_family_holds_where_all_of_its_claims_do(
+    outcomes: tuple[bool | None, ...], gathered: str, detail: str
+) -> None:
+    own = [Claim(f"peak-{case}", "It peaks", holds) for case, holds in zip(("a", "b-c"), outcomes, strict=True)]
+    outcome = StudyOutcome("a/b", 3, claims=(Claim("peaks", "Another", True), *own))
+    shown = {claim.id: claim for claim in outcome.shown({"peak": "Every curve peaks"})}
+    assert set(shown) == {"peaks", "peak"}
+    assert (shown["peak"].outcome, shown["peak"].detail) == (gathered, detail)
+    assert shown["peak"].sentence == "Every curve peaks"
+
+
 @pytest.mark.parametrize(("num_claims", "hidden"), [(0, 0), (12, 3), (14, 1), (20, 0)])
 def test_claims_that_fail_come_first_and_the_others_are_counted(num_claims: int, hidden: int) -> None:
     claims = tuple(Claim(f"claim-{place}", f"Claim {place}", place != 13) for place in range(15))
@@ -61,4 +89,4 @@ def test_claims_that_fail_come_first_and_the_others_are_counted(num_claims: int,
     lines = file.getvalue().splitlines()
     assert lines[0] == "  does not hold: Claim 13"
     assert sum("Claim" in line for line in lines) == 15 - hidden
-    assert any(f"{hidden} more claim" in line for line in lines) == bool(hidden)
+    assert any("--claims 0 prints all 15" in line for line in lines) == bool(hidden)

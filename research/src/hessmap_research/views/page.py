@@ -7,7 +7,7 @@ from typing import Any
 
 from hessmap.records.commands import command_line
 from hessmap.views.page import page
-from hessmap_research.runner.claims import MOST_CLAIMS, CaseOutcome, StudyOutcome
+from hessmap_research.runner.claims import CaseOutcome, StudyOutcome
 from hessmap_research.runner.collection import Collection, shared_error
 from hessmap_research.runner.encoding import case_key
 from hessmap_research.views.figure import inline_drawings
@@ -28,8 +28,8 @@ def study_page(collection: Collection, address: str) -> str:
         study=collection.study,
         outcome=outcome,
         answer=collection.study.answer(outcome),
-        claims=outcome.in_order[:MOST_CLAIMS],
-        more_claims=outcome.in_order[MOST_CLAIMS:],
+        claims=outcome.shown(collection.study.families),
+        every_claim=outcome.shown({}),
         outcome_class=_outcome_class(outcome),
         figures=inline_drawings(collection),
         checked=(

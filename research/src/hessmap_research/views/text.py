@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rich.console import Group, RenderableType
@@ -68,7 +68,7 @@ def collection_view(
         Text(collection.study.answer(collection.outcome), style="bold"),
         FittingTable(shown),
         *more,
-        outcome_view(collection.outcome, num_claims),
+        outcome_view(collection.outcome, num_claims, collection.study.families),
         *(Text(note, style="yellow") for note in collection.notes),
         Text(f"From {collection.path}.", style="dim"),
         *(Text(f"Written: {path}", overflow="fold") for path in written),
@@ -76,15 +76,17 @@ def collection_view(
     )
 
 
-def outcome_view(outcome: StudyOutcome, num_claims: int = 0) -> RenderableType:
+def outcome_view(
+    outcome: StudyOutcome, num_claims: int = 0, families: Mapping[str, str] | None = None
+) -> RenderableType:
     """The claims that fail, the counts in a sentence, other claims, and cases that disagree or cannot be decided."""
     style = "bold green" if outcome.holds else "bold yellow"
-    shown = outcome.in_order[: num_claims or None]
+    every = outcome.shown((families or {}) if num_claims else {})
+    shown = every[: num_claims or None]
     parts = [_claim(claim) for claim in shown if claim.holds is False]
     parts += [Text(outcome.sentence, style=style), *(_claim(claim) for claim in shown if claim.holds is not False)]
     if len(outcome.claims) > len(shown):
-        hidden = len(outcome.claims) - len(shown)
-        parts.append(Text(f"  {hidden} more claim{'s' if hidden > 1 else ''}; --claims 0 prints all.", style="dim"))
+        parts.append(Text(f"  --claims 0 prints all {len(outcome.claims)} claims one by one.", style="dim"))
     for checked in (outcome.disagreements, outcome.undecidable):
         parts += [Text(f"  {one.word}: {_case(one)}") for one in checked[:_MAX_CASES]]
         if len(checked) > _MAX_CASES:
