@@ -160,6 +160,7 @@ def show(
     figure: Annotated[Path | None, typer.Option(help="Write the figures to this .png, .svg or .pdf file.")] = None,
     html: Html = None,
     rows: Annotated[int, typer.Option(min=0, help="Lines of the table to print; 0 for all.")] = 40,
+    claims: Annotated[int, typer.Option(min=0, help="Claims to print; 0 for all.")] = 12,
     as_json: AsJson = False,
 ) -> None:
     """Show the outcomes and the table of a study, from the store or from exported results.
@@ -187,7 +188,7 @@ def show(
         return
     from hessmap_research.views.text import collection_view
 
-    _print(collection_view(found, rows, written))
+    _print(collection_view(found, rows, written, claims))
 
 
 @study_app.command()

@@ -74,6 +74,7 @@ ClaimOutcome = Literal["holds", "does not hold", "inconclusive"]
 Needs = Literal["every", "some", "not every", "agreement"]
 FEWEST = 3  # trainings that decide a claim about all of them
 _ID = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
+MOST_CLAIMS = 12  # that are shown unless all are asked for
 _MOST_NAMED = 3  # claims in a sentence
 _Item = TypeVar("_Item")
 
@@ -315,6 +316,21 @@ class StudyOutcome(Record):
         """The claims that do not hold."""
         return tuple(claim for claim in self.claims if claim.holds is False)
 
+    def shown(self, families: Mapping[str, str]) -> tuple[Claim, ...]:
+        """The claims as they are shown: families gathered, those that do not hold before the others.
+
+        Args:
+            families: First words of the ids of a family -> what all of its claims say, of different cases.
+        """
+        gathered: dict[str, list[Claim]] = {}
+        for claim in self.claims:
+            gathered.setdefault(_family(claim.id, families), []).append(claim)
+        every = [
+            _gathered(name, families[name], own) if name in families and len(own) > 1 else own[0]
+            for name, own in gathered.items()
+        ]
+        return tuple(sorted(every, key=lambda claim: claim.holds is not False))
+
     def claim(self, id: str) -> Claim:
         """The claim with an id."""
         for claim in self.claims:
@@ -379,6 +395,24 @@ class StudyOutcome(Record):
         except (KeyError, TypeError, AttributeError) as error:
             must = f"the stored outcome of study {study} must have the fields {', '.join((*_COUNTS, 'claims'))}"
             raise InvalidInput(sentence(must, f"got {error!r}", "make papers writes it again")) from error
+
+
+def _family(id: str, families: Mapping[str, str]) -> str:
+    """The longest family that the id of a claim begins with; its own id where there is none."""
+    found = [name for name in families if id == name or id.startswith(f"{name}-")]
+    return max(found, key=len, default=id)
+
+
+def _gathered(name: str, sentence: str, claims: Sequence[Claim]) -> Claim:
+    """One claim that all of a family hold; the cases of those that do not are named by the rest of their ids."""
+    holds = None if any(claim.holds is None for claim in claims) else True
+    if any(claim.holds is False for claim in claims):
+        holds = False
+    details = [f"{sum(bool(claim.holds) for claim in claims)} of {len(claims)}"]
+    for outcome in ("does not hold", "inconclusive"):
+        others = [claim.id.removeprefix(f"{name}-") for claim in claims if claim.outcome == outcome]
+        details += [f"{outcome} for {', '.join(others)}"] if others else []
+    return Claim(name, sentence, holds, "; ".join(details), sum(bool(claim.holds) for claim in claims), len(claims))
 
 
 def stored_text(content: Mapping[str, Any]) -> str:

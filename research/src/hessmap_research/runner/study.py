@@ -6,7 +6,7 @@ import itertools
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from hessmap.errors import DataFileError, HessmapError, InvalidInput, require, sentence, unknown_name
@@ -35,8 +35,9 @@ class Study:
     runs in a process of its own. ``data`` names the data sets of `hessmap.datasets` that the study can use, its
     default first; the chosen one stands in each case under ``"data"``. ``seconds`` predicts the time of a case on
     one core, ``threads`` is how many cores a case wants. ``answered`` is the answer, for as long as the records say
-    what they said when it was written. Raise ``version`` when the meaning of a record changes: stored records of other
-    versions are kept, and not used.
+    what they said when it was written. ``families`` gathers claims that say the same of different cases where they are
+    shown: first words of their ids -> what they say. Raise ``version`` when the meaning of a record changes: stored
+    records of other versions are kept, and not used.
     """
 
     name: str
@@ -52,6 +53,7 @@ class Study:
     threads: int = 1
     version: int = 1
     answered: Answer | None = None
+    families: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         must = "the name of a study must be family/question in small letters, digits and hyphens"

@@ -11,6 +11,7 @@ from hessmap_research.runner.claims import CaseOutcome, StudyOutcome
 from hessmap_research.runner.collection import Collection, shared_error
 from hessmap_research.runner.encoding import case_key
 from hessmap_research.views.figure import inline_drawings
+from hessmap_research.views.panels import panels_note
 from hessmap_research.views.table import study_table
 
 _MAX_LINES = 500
@@ -27,7 +28,8 @@ def study_page(collection: Collection, address: str) -> str:
         study=collection.study,
         outcome=outcome,
         answer=collection.study.answer(outcome),
-        claims=sorted(outcome.claims, key=lambda claim: claim.holds is not False),
+        claims=outcome.shown(collection.study.families),
+        every_claim=outcome.shown({}),
         outcome_class=_outcome_class(outcome),
         figures=inline_drawings(collection),
         checked=(
@@ -41,7 +43,7 @@ def study_page(collection: Collection, address: str) -> str:
         commands=_commands(collection, address),
         source=collection.source,
         provenances=[_made_with(content) for content in collection.stored.provenances],
-        notes=collection.notes,
+        notes=(*collection.notes, *panels_note(collection)),
     )
 
 

@@ -57,6 +57,15 @@ def shown_panels(collection: Collection) -> list[Panel]:
     return panels(collection.study.view.figures, rows)
 
 
+def panels_note(collection: Collection) -> tuple[str, ...]:
+    """The data sets that the figures leave out, in a sentence; nothing where they show all."""
+    found = dict.fromkeys(row.case["data"] for row in collection.stored.rows if "data" in row.case)
+    shown = {row.case.get("data") for panel in shown_panels(collection) for row in panel.rows}
+    left = [name for name in found if name not in shown]
+    drawn = " and ".join(name for name in found if name in shown)
+    return (f"The figures are of {drawn}; --data shows those of {', '.join(left)}.",) if left and drawn else ()
+
+
 def panels(figures: Sequence[Figure], rows: Sequence[Row]) -> list[Panel]:
     """One panel for each figure and value of its facet; a figure without a row gives none."""
     opened: list[Panel] = []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rich.console import Group, RenderableType
@@ -10,12 +10,13 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from hessmap.views.tables.contents import FittingTable, new_table
-from hessmap_research.runner.claims import CaseOutcome, Claim, StudyOutcome
+from hessmap_research.runner.claims import MOST_CLAIMS, CaseOutcome, Claim, StudyOutcome
 from hessmap_research.runner.collection import Collection
 from hessmap_research.runner.description import StudyDescription
 from hessmap_research.runner.registry import Listing
 from hessmap_research.runner.run import RunSummary
 from hessmap_research.runner.store import Summary
+from hessmap_research.views.panels import panels_note
 from hessmap_research.views.table import study_table, words
 
 _MAX_CASES = 20
@@ -53,8 +54,10 @@ def summary_view(summary: RunSummary) -> RenderableType:
     return Group(*parts, *(Text(note, style="yellow") for note in summary.notes))
 
 
-def collection_view(collection: Collection, num_lines: int, written: Sequence[Path]) -> RenderableType:
-    """The question, the table, the outcomes, and where the figures are."""
+def collection_view(
+    collection: Collection, num_lines: int, written: Sequence[Path], num_claims: int = MOST_CLAIMS
+) -> RenderableType:
+    """The question, the table, the outcomes, and where the figures are; 0 lines or claims stand for all of them."""
     shown = study_table(collection, num_lines or None)
     hidden = shown.num_left_out
     lines = f"{hidden:,} more line{'s' if hidden > 1 else ''} between these"
@@ -65,19 +68,25 @@ def collection_view(collection: Collection, num_lines: int, written: Sequence[Pa
         Text(collection.study.answer(collection.outcome), style="bold"),
         FittingTable(shown),
         *more,
-        outcome_view(collection.outcome),
+        outcome_view(collection.outcome, num_claims, collection.study.families),
         *(Text(note, style="yellow") for note in collection.notes),
         Text(f"From {collection.path}.", style="dim"),
         *(Text(f"Written: {path}", overflow="fold") for path in written),
+        *(Text(note, style="dim") for note in panels_note(collection) if written),
     )
 
 
-def outcome_view(outcome: StudyOutcome) -> RenderableType:
+def outcome_view(
+    outcome: StudyOutcome, num_claims: int = 0, families: Mapping[str, str] | None = None
+) -> RenderableType:
     """The claims that fail, the counts in a sentence, other claims, and cases that disagree or cannot be decided."""
     style = "bold green" if outcome.holds else "bold yellow"
-    others = [claim for claim in outcome.claims if claim.holds is not False]
-    parts = [_claim(claim) for claim in outcome.failing]
-    parts += [Text(outcome.sentence, style=style), *map(_claim, others)]
+    every = outcome.shown((families or {}) if num_claims else {})
+    shown = every[: num_claims or None]
+    parts = [_claim(claim) for claim in shown if claim.holds is False]
+    parts += [Text(outcome.sentence, style=style), *(_claim(claim) for claim in shown if claim.holds is not False)]
+    if len(outcome.claims) > len(shown):
+        parts.append(Text(f"  --claims 0 prints all {len(outcome.claims)} claims one by one.", style="dim"))
     for checked in (outcome.disagreements, outcome.undecidable):
         parts += [Text(f"  {one.word}: {_case(one)}") for one in checked[:_MAX_CASES]]
         if len(checked) > _MAX_CASES:

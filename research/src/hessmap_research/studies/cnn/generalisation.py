@@ -194,6 +194,10 @@ STUDY = Study(
     claims=claims,
     version=2,
     seconds=lambda case: 2.0 if case["data"] == "digits" else 5.0,
+    families={
+        "rank-correlates-more-identity": "Linear: the rank correlates more than the parameters, by over 0.01",
+        "rank-correlates-more-relu": "ReLU: the rank correlates more than the parameters, by over 0.01",
+    },
     view=View(
         figures=tuple(cloud for activation in ACTIVATIONS for cloud in _clouds(activation)),
         panels_in_a_row=len(DATA),

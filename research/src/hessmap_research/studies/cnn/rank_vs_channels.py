@@ -180,6 +180,12 @@ STUDY = Study(
     checks=RANK_CHECKS,
     claims=claims,
     seconds=ranks.seconds,
+    families={
+        "prediction-is-rank": "Linear: our law or bound is the rank",
+        "linear-exponent": "Linear: the rank of H_L grows with an exponent of the parameters from 0.4 to 0.6",
+        "linear-steps": "Linear: H_o has stopped growing, and each further channel adds the same to H_f",
+        "relu-linear-growth": "ReLU: the rank of H_L grows as the number of parameters",
+    },
     view=View(tuple(_figures()), ranks.COLUMNS, panels_in_a_row=2),
     answered=Answer(
         "As the channels in linear networks, so nearly as the square root of the parameters (exponents from 0.4"

@@ -169,6 +169,14 @@ STUDY = Study(
     checks=along_training.critical_point_checks("predicted"),
     claims=claims,
     seconds=lambda case: {"images": 20.0, "teacher": 14.0, "minimum": 3.0}[case["scenario"]],
+    families={
+        "full-rank-weights": "One linear network: the weights keep their full rank along training",
+        "collapse": "One linear network: at the end the rank of H_L is that of H_o, and that of H_f is 0",
+        "outer-product-constant": "One linear network: the rank of H_o does not change along training",
+        "functional-never-rises": "One linear network: the rank of H_f never rises along training",
+        "ranks-at-start": "One linear network: at the start the ranks are those of the generic network",
+        "functional-vanishes": "One linear network: H_f vanishes where the loss does not",
+    },
     view=View(
         figures=(
             *(figure for data in _DATA for figure in _figures("linear network", data, "images")),

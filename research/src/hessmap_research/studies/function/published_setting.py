@@ -166,6 +166,12 @@ STUDY = Study(
     measure=measure,
     claims=claims,
     seconds=lambda case: 130.0,
+    families={
+        "middle-rank": "The middle layer has centred rank 4",
+        "relu-change": "ReLU changes the middle layer by at most 5 %",
+        "cost": "||W||^2 / L is within 1 of the paper's 6",
+        "layer-costs-rank": "A layer inside the bottleneck costs its rank, to a tenth",
+    },
     view=View(
         figures=tuple(
             _panel(title, group, label)

@@ -176,6 +176,10 @@ STUDY = Study(
     measure=measure,
     claims=claims,
     seconds=lambda case: 3.0 if case["num_layers"] == 2 else 5.0,
+    families={
+        "contrast": "Tripoints in every shallow network and in no deep one",
+        "fewer-deep": "Of 20 seeds fewer deep than shallow networks have a tripoint",
+    },
     view=View(
         # Beside the shallow network of a shape the deep one.
         figures=tuple(_figure(shape, depth) for shape in _DRAWN for depth in _TRAINING),

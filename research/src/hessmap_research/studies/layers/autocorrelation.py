@@ -106,6 +106,13 @@ STUDY = Study(
     checks=(Check("eigenvalue_ratio", "ratio_bound", "at_least"),),
     claims=claims,
     seconds=lambda case: 1.0 if case["data"] == "digits" else 8.0,
+    families={
+        "squared-cosine": "F-100^2 on digits: (v1 . E[x])^2 above 0.999",
+        "eigenvalue-ratio": "F-100^2 on digits: lambda_1 / lambda_2 above 6",
+        "gap": "F-100^2 on digits: tau_9 / tau_10 above 5 in fc1, above 8 in fc2",
+        "published-eigenvalue-ratio": "The mean lambda_1 / lambda_2 lies in the paper's range",
+        "published-squared-cosine": "The mean (v1 . E[x])^2 lies in the paper's range",
+    },
     view=View(
         figures=tuple(
             _falling(*shown, field, words)  # three networks in a row, the output factors below the input factors

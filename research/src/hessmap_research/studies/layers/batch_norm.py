@@ -222,6 +222,13 @@ STUDY = Study(
     data=shared.DATA,
     claims=claims,
     seconds=shared.seconds_of,
+    families={
+        "squared-cosine": "After batch-norm (v1 . E[x])^2 is below 0.3",
+        "eigenvalue-ratio": "After batch-norm lambda_1 / lambda_2 is below 1.5",
+        "overlap-at-9": "After batch-norm the overlap with the Kronecker product, k = 9, is below 0.4",
+        "kronecker-explains-less": "After batch-norm the Kronecker product explains less at k = 9",
+        "peak": "The mean overlap of models has a peak at the outputs in fc1 of F-100^2-BN and conv1 alone",
+    },
     view=View(
         figures=tuple(figure for data in shared.DATA for figure in _figures(data)),
         table=(

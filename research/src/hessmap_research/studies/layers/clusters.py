@@ -147,6 +147,10 @@ STUDY = Study(
     data=("digits", "mnist"),
     claims=claims,
     seconds=lambda case: {"digits": 1.5}.get(case["data"], 15.0),
+    families={
+        "logit-clusters": "At the initialisation there are clusters by logit, ratio above 1 and above that by class",
+        "weak-class-clusters": "At the minimum clusters by class are weak, ratio below 1",
+    },
     view=View(
         figures=tuple(
             _cloud(data, moment, space, colour)

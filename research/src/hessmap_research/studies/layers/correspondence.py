@@ -146,6 +146,12 @@ STUDY = Study(
     data=shared.DATA,
     claims=claims,
     seconds=shared.seconds_of,
+    families={
+        "stripe": "Top nine eigenvectors lie over v_1 by more than half",
+        "no-diagonal": "Convolutions: no diagonal, h_i lies over u_i by less than half",
+        "diagonal": "Hidden layers: top nine lie over the first nine u_i by more than half",
+        "later-less-on-mean": "Hidden layers: eigenvectors 10 to 20 lie less over v_1 than the first nine",
+    },
     view=View(
         figures=(
             *_matrices("digits", "F-100^2", 300, "fc1"),

@@ -169,6 +169,12 @@ STUDY = Study(
     data=("cifar10",),
     claims=claims,
     seconds=lambda case: _SECONDS[case["network"]],
+    families={
+        "peaks-at-outputs": "The overlap of most convolutions peaks within a quarter of their outputs m",
+        "delayed-peaks": "Some convolutions peak later than that or do not decline (delayed peaks)",
+        "stripe": "Convolutions: top nine eigenvectors lie over v_1 by more than half",
+        "output-layer-falls": "The overlap of the output layer falls beyond c - 1",
+    },
     view=View(
         figures=(
             *(_figure("VGG11-W32", layer) for layer in ("conv1", "conv2", "conv3", "conv5", "conv8", "fc1")),

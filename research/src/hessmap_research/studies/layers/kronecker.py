@@ -113,6 +113,11 @@ STUDY = Study(
     data=shared.DATA,
     claims=claims,
     seconds=shared.seconds_of,
+    families={
+        "overlap-at-k9": "F-100^2 on digits: the overlap at k = 9 is above 0.75 in fc1, 0.9 in fc2, 0.85 in fc3",
+        "overlap-falls": "The overlap falls from k = 9 to k = 20 in linear layers",
+        "small-gain": "The nearest Kronecker product gains less than 0.05 at k = 9",
+    },
     view=View(
         figures=tuple(_overlaps(*shown) for shown in shared.SHOWN),
         table=(

@@ -189,6 +189,17 @@ STUDY = Study(
     data=("digits", "mnist", "cifar10"),
     claims=claims,
     seconds=_seconds,
+    families={
+        "random-labels": "Random labels, fc1 of F-16: the peak is near m, above 0.6, and 0.15 above the overlap at 2m",
+        "near-nine": "True labels, F-200^2: of k = 1 to 60 every pair overlaps most near c - 1 = 9",
+        "none-beyond": "True labels, F-200^2: no k beyond it overlaps more",
+        "at-outputs": "True labels, F-200^2: every pair peaks within a quarter of m",
+        "output-layer": "Output layer: flat from k = 3 to 9, above 0.7 of (t.t')^2, at k = 18 a tenth or more below",
+        "lenet-at-outputs": "LeNet5: every pair peaks within a quarter of m",
+        "lenet-all-images": "LeNet5 on all images: two models peak within a quarter of m",
+        "recipes": "The mean curve of other recipes peaks within 2 of that of seeds",
+        "checkpoints": "Checkpoints of one training overlap more than two trainings, k = 9",
+    },
     view=View(
         figures=_FIGURES,
         table=(

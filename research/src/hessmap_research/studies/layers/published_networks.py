@@ -187,6 +187,10 @@ STUDY = Study(
     data=tuple(_SECONDS),
     claims=claims,
     seconds=lambda case: _SECONDS[case["data"]][case["network"]],
+    families={
+        "published-squared-cosine": "The mean (v1 . E[x])^2 lies within the paper's range",
+        "published-ratio": "The mean lambda_1 / lambda_2 lies within the paper's range",
+    },
     view=View(
         figures=(
             _falling("mnist", "F-600^2", ("fc2", "fc3")),

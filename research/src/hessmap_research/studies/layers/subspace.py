@@ -172,6 +172,11 @@ STUDY = Study(
     checks=(Check("of_last_layer", 1.0, "close", 1e-9),),
     claims=claims,
     seconds=_seconds,
+    families={
+        "centred": "F-100^2 on digits, hidden layers: overlap of S^T(1-perp) above 0.8",
+        "by-activity": "F-100^2 on digits, hidden layers: overlap of S_q above 0.97",
+        "published": "LeNet5: the overlap reaches the paper's",
+    },
     view=View(
         figures=tuple(figure for data in shared.DATA for figure in _overlaps(data)),
         table=(

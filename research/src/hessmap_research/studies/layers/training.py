@@ -225,6 +225,12 @@ STUDY = Study(
     data=tuple(_LAYERS),
     claims=claims,
     seconds=lambda case: {"digits": 10.0, "mnist": 120.0, "cifar10": 1500.0 if "size" in case else 150.0}[case["data"]],
+    families={
+        "rank-one-inputs": "The first eigenvector of E[x x^T] is along E[x] all along, (v1 . E[x])^2 above 0.99",
+        "outliers": "The eigenvalues of E[M] fall most after the first c - 1 all along",
+        "nearer-the-end": "The last checkpoint before the end has more of the last top space than the first",
+        "above-chance": "Two trainings overlap ten times more than random spaces all along",
+    },
     view=View(
         figures=(*(one for data in _LAYERS for one in _figures(data)), *_figures("cifar10", "long"), *_OWN_RECIPE),
         table=(

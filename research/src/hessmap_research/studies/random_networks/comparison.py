@@ -73,6 +73,7 @@ def random_networks(
     seconds: float | Callable[[Case], float],
     answer: str,
     num_claims: int,
+    families: Mapping[str, str] | None = None,
     claimed: Claimed | None = None,
     exact: Exact | None = None,
 ) -> Study:
@@ -91,6 +92,7 @@ def random_networks(
         seconds: Time of a case.
         answer: Answer while every case agrees and every one of ``num_claims`` claims holds.
         num_claims: Number of claims.
+        families: Claims that are shown as one, as for ``Study``.
         claimed: What each side claims of a network; what ``predict_ranks`` gives unless given.
         exact: The exact values of a network; the ranks of its three Hessians unless given.
     """
@@ -115,6 +117,7 @@ def random_networks(
         claims=lambda rows: [claim for some in claims for claim in some(rows)],
         seconds=seconds,
         answered=Answer(answer, num_claims, "agrees"),
+        families=families or {},
     )
 
 
@@ -270,6 +273,24 @@ def every_claim_holds() -> tuple[Counted, ...]:
     return tuple(
         Counted(claim_id("holds", part), f"Every claim of {name} holds", f"held.{part}") for part, name in NAMES.items()
     )
+
+
+def holds_by_family(rows: Sequence[Row]) -> Iterator[Claim]:
+    """For each family, that no network contradicts what ``predict_ranks`` claims; how many claims are the rank."""
+    for family in dict.fromkeys(row["family"] for row in rows):
+        own = [row for row in rows if row["family"] == family]
+        total = sum(row["num_networks"] for row in own)
+        holds = all(sum(row["held"][part] for row in own) == total for part in PARTS)
+        met = ", ".join(f"{name} {_share(own, part, total)}" for part, name in NAMES.items())
+        detail = f"{total:,} networks; the claimed value is the rank itself of {met}"
+        yield Claim(claim_id("holds", family), f"Every claim holds: {family}", holds, detail)
+
+
+def _share(rows: Sequence[Row], part: str, total: int) -> str:
+    """How many claims give the rank itself, and what kinds they were."""
+    counts = sum((Counter(row["kinds"][part]) for row in rows), Counter[str]())
+    met = sum(row["met"][part] for row in rows)
+    return f"{met:,} of {total:,} ({', '.join(f'{count:,} {kind}' for kind, count in counts.most_common())})"
 
 
 def counts_view(

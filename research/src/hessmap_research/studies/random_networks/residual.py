@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from hessmap.records import PARTS
-from hessmap_research.runner.claims import Claim, claim_id
-from hessmap_research.runner.row import Row
 from hessmap_research.runner.study import Case, grid
-from hessmap_research.studies.hessian_ranks import NAMES
 from hessmap_research.studies.random_networks import (
     CLAIM_FIELDS,
     HELD,
     Drawn,
     claims_view,
     first,
+    holds_by_family,
     random_networks,
     repeated,
 )
@@ -55,16 +51,6 @@ def _any_network(draw: random.Random, ends: tuple[tuple[str, ...], ...] | None) 
     )
 
 
-def _claims_by_family(rows: Sequence[Row]) -> Iterator[Claim]:
-    for family in dict.fromkeys(row["family"] for row in rows):
-        own = [row for row in rows if row["family"] == family]
-        total = sum(row["num_networks"] for row in own)
-        held, met = ({part: sum(row[name][part] for row in own) for part in PARTS} for name in ("held", "met"))
-        detail = ", ".join(f"{NAMES[part]} {met[part]:,} of {total:,}" for part in PARTS)
-        detail = f"{total:,} networks; the claimed value is the rank itself of {detail}"
-        yield Claim(claim_id("holds", family), f"Every claim holds: {family}", set(held.values()) == {total}, detail)
-
-
 RANKS = random_networks(
     name="residual/ranks",
     question="Do the claims about the ranks of linear residual networks survive random ones?",
@@ -74,7 +60,7 @@ RANKS = random_networks(
     networks=repeated(_network),
     fields=CLAIM_FIELDS,
     checks=HELD,
-    claims=(_claims_by_family,),
+    claims=(holds_by_family,),
     view=claims_view("met by 200 networks", ("family", "loss"), most=200),
     seconds=3.0,
     answer=(
