@@ -6,13 +6,13 @@ commas. Forms in backticks are looked for in code, all others in text.
 
 from __future__ import annotations
 
+import posixpath
 import re
 from pathlib import Path
 from typing import Any
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.pages import Page
-from mkdocs.utils import get_relative_url
 
 HEADING = re.compile(r"^### (.+?)(?: \{ *#([\w-]+)(?: data-also=\"([^\"]*)\")? *\})?$", re.MULTILINE)
 GLOSSARY = Path(__file__).parents[1] / "glossary.md"
@@ -25,7 +25,7 @@ def on_page_content(text: str, page: Page, config: MkDocsConfig, **_: Any) -> st
     if page.file.src_uri.startswith(WITHOUT):
         return text
     glossary = config.extra.get("glossary", "glossary.html")  # research/mkdocs.yml: that of the library
-    return linked(text, terms(), get_relative_url(glossary, page.url))
+    return linked(text, terms(), posixpath.relpath(glossary, posixpath.dirname(page.url) or "."))
 
 
 def terms() -> dict[str, str]:
