@@ -12,7 +12,7 @@ from hessmap.records import PARTS
 from hessmap.theory import learning
 from hessmap_research.studies.random_networks import attention, convolutional
 from hessmap_research.studies.random_networks import learning as formulas
-from hessmap_research.studies.residual import convolutions, growth
+from hessmap_research.studies.residual import convolutions
 
 
 @pytest.mark.parametrize(
@@ -75,10 +75,3 @@ def test_convolutional_blocks_of_one_layer_have_the_ranks_without_skips():
     case = {"size": 2, "channels": 1, "inner_channels": None, "num_blocks": 2, "outputs": 1, "seed": 5}
     record = convolutions.measure(case)
     assert {part: rank.value for part, rank in record["measured"].items()} == record["expected"]
-
-
-@pytest.mark.parametrize("family", growth._POWERS)
-def test_growth_is_checked_in_exact_arithmetic_on_small_networks(family):
-    record = growth.measure({"family": family, "width": 4})
-    assert record["exact"] == record["rank"].value
-    assert "exact" not in growth.measure({"family": family, "width": 64})

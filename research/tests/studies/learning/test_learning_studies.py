@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hessmap_research.runner.row import Row
-from hessmap_research.studies.learning import coefficients, relu_networks
+from hessmap_research.studies.learning import coefficients
 
 SHORT = {"num_chains": 2, "num_draws": 24, "num_burn_in": 16, "check_settings": False}
 
@@ -21,9 +21,9 @@ def test_a_linear_case_has_the_exact_value_beside_both_half_ranks(monkeypatch):
 
 
 def test_a_unit_at_zero_adds_no_rank(monkeypatch):
-    monkeypatch.setattr(relu_networks, "_CHAINS", SHORT)
+    monkeypatch.setattr(coefficients, "RELU_CHAINS", SHORT)
     own, zero = (
-        relu_networks.measure({"hidden": 2, "student": student, "seed": 0}) for student in relu_networks._STUDENTS
+        coefficients.measure_relu({"hidden": 2, "student": student, "seed": 0}) for student in coefficients.STUDENTS
     )
     assert own["half_rank"] == zero["half_rank"]
     assert own["half_parameters"] == 6.0
@@ -46,9 +46,9 @@ def test_the_claims_on_linear_networks_can_fail():
 
 
 def test_the_claims_on_relu_networks_can_fail():
-    own, zero = relu_networks._STUDENTS
+    own, zero = coefficients.STUDENTS
     record = {"estimate": 5.0, "half_rank": 5.0, "standard_error": 0.1}
     rows = [Row({"student": own}, record), Row({"student": zero}, record | {"estimate": 6.0})]
-    assert all(claim.holds for claim in relu_networks.claims(rows))
+    assert all(claim.holds for claim in coefficients.relu_claims(rows))
     wrong = [Row({"student": own}, record | {"estimate": 7.0}), Row({"student": zero}, record)]
-    assert not any(claim.holds for claim in relu_networks.claims(wrong))
+    assert not any(claim.holds for claim in coefficients.relu_claims(wrong))
