@@ -12,8 +12,7 @@ from hessmap_research.runner.collection import collection_from_results
 from hessmap_research.runner.registry import find, listing
 from hessmap_research.studies import Cloud, Lines, Row
 from hessmap_research.studies.cnn import (
-    deep_law,
-    images,
+    growth,
     lenet,
     locality,
     rank_vs_channels,
@@ -23,6 +22,7 @@ from hessmap_research.studies.cnn import (
 from hessmap_research.studies.cnn import training as cnn_training
 from hessmap_research.studies.fcn import nonlinear_record, relu_bounds
 from hessmap_research.studies.fcn import training as fcn_training
+from hessmap_research.studies.random_networks.convolutional import DEEP_LAW
 from hessmap_research.views.line_marks import lowest_shown
 from hessmap_research.views.panels import curves, panels
 
@@ -58,7 +58,7 @@ def test_what_is_only_bounded_is_dashed() -> None:
             row.number(f"measured.{part}") == row.number(f"predicted.{part}") for row in shown for part in PARTS
         )
         assert is_reached == all(series.line and not series.dashed for series in figure.series)
-    for figure in lines_of(images.GROWTH):
+    for figure in lines_of(growth.STUDY):
         assert [bool(series.dashed) for series in figure.series] == [True, True, True, False]
     bounds = {series.label: series.dashed for figure in lines_of(relu_bounds.STUDY) for series in figure.series}
     assert all(bool(dashed) == label.startswith("bound") for label, dashed in bounds.items())
@@ -109,7 +109,7 @@ def test_no_measured_point_is_outside_the_axes(name: str) -> None:
 
 
 def test_both_sides_of_the_deep_law_have_the_same_axes() -> None:
-    clouds = deep_law.STUDY.view.figures
+    clouds = DEEP_LAW.view.figures
     assert len({figure.y_limits for figure in clouds}) == 1
     row = Row({}, {"exact": {"loss": (3, 4)}, "bounds": {"ours": {"loss": (3, 6)}}})
     (ours,) = [figure for figure in clouds if getattr(figure, "y", "") == "bounds.ours.loss - exact.loss"]

@@ -214,7 +214,12 @@ def _figures(data: str, size: str | None = None) -> tuple[Lines, ...]:
     return (*spectra, *over_epochs)
 
 
-_OWN_RECIPE = _figures("cifar10", "published")[:3]  # those of the factors
+# Of CIFAR-10 the networks on all images, the overlap of the small ones, and the factors of the paper's recipe.
+_SHOWN_OF_CIFAR10 = (
+    _figures("cifar10")[-1],
+    *_figures("cifar10", "long"),
+    *_figures("cifar10", "published")[:2],
+)
 
 STUDY = Study(
     name="layers/training",
@@ -232,7 +237,7 @@ STUDY = Study(
         "above-chance": "Two trainings overlap ten times more than random spaces all along",
     },
     view=View(
-        figures=(*(one for data in _LAYERS for one in _figures(data)), *_figures("cifar10", "long"), *_OWN_RECIPE),
+        figures=(*_figures("digits"), *_figures("mnist"), *_SHOWN_OF_CIFAR10),
         table=(
             "data",
             "network",
