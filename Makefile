@@ -85,9 +85,9 @@ test-versions: install
 test-mutations: install
 	OMP_NUM_THREADS=1 $(BIN)/python .ci/mutations.py $(FAULTS)
 
-# Lines and branches that the tests of `make test` run; the report is in htmlcov/.
+# Lines and branches that the tests of `make test-all` run; the report is in htmlcov/.
 coverage: install
-	OMP_NUM_THREADS=1 $(BIN)/pytest -q --numprocesses auto --dist loadfile --cov --cov-report=html --cov-report=term
+	$(PYTEST) tests src explorer research --cov --cov-report=html --cov-report=term
 
 # The site, into site/, and the research pages, into site/research: a broken link, anchor or reference ends it.
 docs: .venv-docs/.installed
@@ -102,12 +102,13 @@ docs-serve: .venv-docs/.installed
 	.venv-docs/bin/pip install --quiet --constraint constraints.txt --editable '.[docs]' --editable ./explorer --editable ./research
 	touch $@
 
-# dist/*.whl and dist/*.tar.gz, as they would be published.
+# dist/*.whl and dist/*.tar.gz of the three packages, as they would be published; then what is in them, and that they run.
 wheel: install
-	rm -rf build dist
+	rm -rf dist build explorer/build research/build
 	for project in . explorer research; do $(BIN)/python -m build --outdir dist $$project || exit 1; done
 	$(BIN)/twine check --strict dist/*
 	$(BIN)/check-wheel-contents dist/*.whl
+	HESSMAP_WHEELS=dist $(BIN)/pytest -q -m slow tests/test_wheels.py
 
 bench: .venv-bench/.installed
 	cd benchmarks && for question in dense_hessian conv_hessian reduced_spectrum papers_way certified_rank study_store teacher_hessian input_jacobians; do \
@@ -144,4 +145,4 @@ bench-learning: .venv-devinterp/.installed
 	touch $@
 
 clean:
-	rm -rf $(VENV) .venv-bench .venv-devinterp .venv-docs .venv-peers .venv-models .matrix .mypy_cache .ruff_cache .pytest_cache build dist htmlcov site
+	rm -rf $(VENV) .venv-bench .venv-devinterp .venv-docs .venv-peers .venv-models .matrix .mypy_cache .ruff_cache .pytest_cache build explorer/build research/build dist htmlcov site

@@ -1,7 +1,7 @@
 """The tests on other machines than this one, as far as one machine can stand for others.
 
 ``portable`` runs the numeric tests with the kernels of older processors, on one and two threads, with three seeds of
-hypothesis. ``versions`` runs the whole suite on the oldest and newest dependencies and on every Python that is here.
+hypothesis. ``versions`` runs all three suites on the oldest and newest dependencies and on every Python that is here.
 Each row is one run of pytest for each part of the tests, one after the other; their output goes to ``.matrix/``, what
 they gave to the record and to the tables of ``docs/portability.md`` (``portability_record.py``).
 """
@@ -24,6 +24,8 @@ import portability_record as record
 
 ROOT = Path(__file__).resolve().parent.parent
 OUTPUT = ROOT / ".matrix"
+PROJECTS = [ROOT / folder / "pyproject.toml" for folder in ("", "explorer", "research")]
+SOURCES = ("src", "tests", "explorer/src", "explorer/tests", "research/src", "research/tests")
 MEMORY = ("curvature/test_memory.py", "layers/test_layer_memory.py")  # bytes, not numbers
 
 KERNELS = {
@@ -153,22 +155,24 @@ def environment(name: str, interpreter: Path, kind: str) -> Path:
     """The Python of an environment that holds this project with the oldest or the newest of what it needs."""
     folder = OUTPUT / f"venv-{name}"
     python, installed = folder / "bin" / "python", folder / "installed"
-    project = (ROOT / "pyproject.toml").read_text()
+    project = "\n".join(path.read_text() for path in PROJECTS)
     if installed.exists() and installed.read_text() == project:
         return python
     subprocess.run([interpreter, "-m", "venv", folder], check=True)
     constraints = OUTPUT / f"constraints-{name}.txt"
     constraints.write_text("\n".join(oldest()) if kind == "oldest" else "")
     install = [python, "-m", "pip", "install", "--quiet", "--quiet", "--upgrade", "--upgrade-strategy", "eager"]
-    subprocess.run([*install, "--constraint", constraints, "--editable", f"{ROOT}[dev]"], check=True)
+    packages = [f"--editable={ROOT}[dev]", *(f"--editable={path.parent}" for path in PROJECTS[1:])]
+    subprocess.run([*install, "--constraint", constraints, *packages], check=True)
     installed.write_text(project)
     return python
 
 
 def oldest() -> list[str]:
-    """The lower bounds of pyproject.toml as pins."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    needed = [*project["dependencies"], *(one for extra in project["optional-dependencies"].values() for one in extra)]
+    """The lower bounds of all three packages as pins."""
+    projects = [tomllib.loads(path.read_text())["project"] for path in PROJECTS]
+    extras = [extra for project in projects for extra in project.get("optional-dependencies", {}).values()]
+    needed = [one for group in [*(project["dependencies"] for project in projects), *extras] for one in group]
     return [re.sub(r"\[.*?\]", "", one).replace(">=", "==") for one in needed if ">=" in one]
 
 
@@ -185,7 +189,7 @@ def commit() -> str:
     """What is run, with a plus where the sources or tests are not as committed."""
     git = ["git", "-C", str(ROOT)]
     said = subprocess.run([*git, "rev-parse", "--short=7", "HEAD"], capture_output=True, text=True, check=True).stdout
-    changed = subprocess.run([*git, "diff", "--quiet", "HEAD", "--", "src", "tests"], check=False).returncode
+    changed = subprocess.run([*git, "diff", "--quiet", "HEAD", "--", *SOURCES], check=False).returncode
     return said.strip() + "+" * bool(changed)
 
 

@@ -21,7 +21,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -32,9 +32,9 @@ from tests_of_copies import Measured, measured_lines, run_in_copy
 ROOT = Path(__file__).resolve().parent.parent
 STATE, OUTCOME = ROOT / ".matrix" / "mutations", ROOT / ".ci" / "mutations.json"
 LOG = STATE / f"log-{os.getpid()}.txt"
-SOURCE = "src/hessmap"
+LIBRARY, RESEARCH = "src/hessmap", "research/src/hessmap_research"
 CURVATURE = ["tests/curvature", "tests/layers/test_kinds_of_layers.py"]
-RUNS = [
+RUNNER = [
     "worker_processes",
     "rows_and_verdicts",
     "store",
@@ -46,15 +46,15 @@ RUNS = [
 ]
 # Where the faults are made -> the tests that should notice; the doctests of the folder join them.
 TESTS = {
-    "theory": ["tests/theory"],
-    "measurement": ["tests/measurement", "tests/layers/test_layer_measurements.py"],
-    "curvature/lifted": CURVATURE,
-    "curvature/recording": CURVATURE,
-    "curvature/losses": CURVATURE,
-    "curvature/finite_field": ["tests/finite_field"],
-    "maps/data_ranks.py": ["tests/map/test_data_ranks.py"],
-    "certificates": ["tests/certificates"],
-    "runs": [f"tests/studies/test_{name}.py" for name in RUNS],
+    f"{LIBRARY}/theory": ["tests/theory"],
+    f"{LIBRARY}/measurement": ["tests/measurement", "tests/layers/test_layer_measurements.py"],
+    f"{LIBRARY}/hessians": CURVATURE,
+    f"{LIBRARY}/problem": CURVATURE,
+    f"{LIBRARY}/losses": CURVATURE,
+    f"{LIBRARY}/exact": ["tests/finite_field"],
+    f"{LIBRARY}/maps/data_ranks.py": ["tests/map/test_data_ranks.py"],
+    f"{LIBRARY}/certificates": ["tests/certificates"],
+    f"{RESEARCH}/runner": [f"research/tests/studies/test_{name}.py" for name in RUNNER],
 }
 FIRST, PATIENCE = 8, 30.0  # tests that are tried alone first; processor seconds of tests for one fault
 
@@ -64,7 +64,7 @@ def project_copy(folder: Path) -> Path:
     command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
     listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     for name in listed.stdout.splitlines():
-        if not name.startswith("docs/") and (ROOT / name).is_file():
+        if not name.startswith(("docs/", "research/docs/")) and (ROOT / name).is_file():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / name, folder / name)
     return folder
@@ -74,9 +74,9 @@ def project_copy(folder: Path) -> Path:
 def measured_once(copy: Path, folder: str) -> Measured:
     """Folders with the same tests are measured together."""
     together = [one for one, tests in TESTS.items() if tests == TESTS[folder]]
-    stored = STATE / f"lines-{together[0].replace('/', '-')}.json"
+    stored = STATE / f"lines-{file_name(together[0])}"
     if not stored.exists():
-        found = measured_lines(copy, [f"{SOURCE}/{one}" for one in together], TESTS[folder], LOG)
+        found = measured_lines(copy, together, TESTS[folder], LOG)
         stored.write_text(json.dumps(found))
     measured: Measured = json.loads(stored.read_text())
     return measured
@@ -118,11 +118,15 @@ def outcome_of(copy: Path, name: str, mutant: Mutant, measured: Measured) -> dic
 
 def sample(folder: str, seed: int) -> list[tuple[str, Mutant]]:
     """All faults of a folder in a random order."""
-    source = ROOT / SOURCE / folder
+    source = ROOT / folder
     files = [source] if source.suffix else sorted(source.rglob("*.py"))
     everything = [(str(path.relative_to(ROOT)), mutant) for path in files for mutant in mutants_of(path.read_text())]
     random.Random(f"{seed} {folder}").shuffle(everything)
     return everything
+
+
+def file_name(folder: str) -> str:
+    return f"{folder.replace('/', '-')}.json"
 
 
 def key_of(name: str, mutant: Mutant) -> str:
@@ -130,14 +134,14 @@ def key_of(name: str, mutant: Mutant) -> str:
 
 
 def known_of(folder: str) -> dict[str, dict[str, Any]]:
-    stored = STATE / f"{folder.replace('/', '-')}.json"
+    stored = STATE / file_name(folder)
     known: dict[str, dict[str, Any]] = json.loads(stored.read_text()) if stored.exists() else {}
     return known
 
 
 def remember(folder: str, key: str, outcome: dict[str, Any]) -> None:
     known = {**known_of(folder), key: outcome}
-    (STATE / f"{folder.replace('/', '-')}.json").write_text(json.dumps(known, indent=1))
+    (STATE / file_name(folder)).write_text(json.dumps(known, indent=1))
 
 
 def is_killed(outcome: dict[str, Any]) -> bool:
@@ -190,10 +194,19 @@ def run(given: argparse.Namespace) -> None:
                     print(outcome["outcome"], key, flush=True)
 
 
+def chosen_folders(names: Sequence[str]) -> list[str]:
+    """The folders of the table that the names end: ``theory``, ``maps/data_ranks.py``, or the whole path."""
+    found = [[folder for folder in TESTS if f"/{folder}".endswith(f"/{name.strip('/')}")] for name in names]
+    for name, folders in zip(names, found, strict=True):
+        if not folders:
+            raise KeyError(name)
+    return list(dict.fromkeys(folder for folders in found for folder in folders)) if names else list(TESTS)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
-        "folders", nargs="*", default=list(TESTS), help="of the table TESTS; all of them if none is given"
+        "folders", nargs="*", help="of the table TESTS, by the end of their path; all of them if none is given"
     )
     parser.add_argument("--count", type=int, default=50, help="faults for each folder")
     parser.add_argument(
@@ -203,13 +216,17 @@ def main() -> None:
     parser.add_argument("--again", action="store_true", help="the survivors, with the lines measured anew")
     parser.add_argument("--write", action="store_true", help="store the outcome in .ci/mutations.json")
     given = parser.parse_args()
+    try:
+        given.folders = chosen_folders(given.folders)
+    except KeyError as error:
+        parser.error(f"{error.args[0]} is none of {', '.join(TESTS)}")
     STATE.mkdir(parents=True, exist_ok=True)
     if given.again:
         for stored in STATE.glob("lines-*.json"):
             stored.unlink()
     run(given)
     for folder in given.folders:
-        print(f"{folder:24}", dict(Counter(one["outcome"] for one in known_of(folder).values())))
+        print(f"{folder:40}", dict(Counter(one["outcome"] for one in known_of(folder).values())))
     if given.write:
         write(given.seed)
 

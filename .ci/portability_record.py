@@ -20,16 +20,19 @@ from xml.etree import ElementTree
 ROOT = Path(__file__).resolve().parent.parent
 FILE = ROOT / "benchmarks" / "results" / "portability.json"
 PAGE = ROOT / "docs" / "portability.md"
-BESIDE, DOCTESTS = "beside", "doctests"  # the test files that are in no folder; the examples in docstrings of src
-NOT_NUMERIC = ("cli", "data_sets", "examples", "papers", "results", "views", "web")
+TREES = ("tests", "research/tests")  # a part is a folder of either, of both where they have one of the same name
+EXPLORER, BESIDE, DOCTESTS = "explorer", "beside", "doctests"  # its tests; those in no folder; examples in docstrings
+NOT_NUMERIC = ("cli", "data_sets", "examples", EXPLORER, "papers", "records", "views")
 
 Entry = dict[str, Any]
 
 
 def all_parts() -> list[str]:
-    """Of the suite: its folders of tests, what stands beside them, the doctests."""
-    folders = {path.relative_to(ROOT / "tests").parts[0] for path in (ROOT / "tests").glob("*/**/test_*.py")}
-    return [*sorted(folders - {"models"}), BESIDE, DOCTESTS]  # models need an environment of their own
+    """Of the three suites: their folders of tests, the explorer's, the files beside the folders, the doctests."""
+    folders = {
+        path.relative_to(ROOT / tree).parts[0] for tree in TREES for path in (ROOT / tree).glob("*/**/test_*.py")
+    }
+    return [*sorted(folders - {"models"}), EXPLORER, BESIDE, DOCTESTS]  # models need an environment of their own
 
 
 def numeric_parts() -> list[str]:
@@ -39,8 +42,12 @@ def numeric_parts() -> list[str]:
 def paths_of(part: str) -> list[str]:
     """What pytest is given to run a part."""
     if part == BESIDE:
-        return [str(path.relative_to(ROOT)) for path in sorted((ROOT / "tests").glob("test_*.py"))]
-    return ["src"] if part == DOCTESTS else [f"tests/{part}"]
+        return [str(path.relative_to(ROOT)) for tree in TREES for path in sorted((ROOT / tree).glob("test_*.py"))]
+    if part == DOCTESTS:
+        return ["src", "explorer/src", "research/src"]
+    if part == EXPLORER:
+        return ["explorer/tests"]
+    return [f"{tree}/{part}" for tree in TREES if (ROOT / tree / part).is_dir()]
 
 
 def counts(report: Path) -> Entry:

@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 PRELOADED = ("torch", "numpy", "scipy.linalg", "scipy.optimize", "scipy.stats", "flint")
+SOURCES = ("src", "explorer/src", "research/src")
 WAIT = 20.0  # on a busy machine: seconds for one of the processor
 Measured = dict[str, Any]  # "lines": file -> line -> tests; "seconds": test -> seconds of the processor
 
@@ -84,14 +85,17 @@ def _lines(data_file: Path, copy: Path) -> dict[str, dict[str, list[str]]]:
 
 
 def _run_tests(copy: Path, arguments: Sequence[str], watcher: Watcher) -> int:
-    """pytest in the copy, in this process: hessmap is imported from there."""
+    """pytest in the copy, in this process: all three packages are imported from there."""
     os.chdir(copy)
-    sys.path[:0] = [str(copy / "src"), str(copy)]
-    os.environ["PYTHONPATH"] = str(copy / "src")
+    sources = [str(copy / folder) for folder in SOURCES]
+    sys.path[:0] = [*sources, str(copy)]
+    os.environ["PYTHONPATH"] = os.pathsep.join(sources)
     options = ["-q", "-x", "-p", "no:cacheprovider", "--hypothesis-seed=0", "--no-header"]
     code = int(pytest.main([*options, *arguments], plugins=[watcher]))
-    hessmap = importlib.import_module("hessmap")
-    assert str(copy) in str(hessmap.__file__), hessmap.__file__
+    importlib.import_module("hessmap")
+    for name in ("hessmap", "hessmap_explorer", "hessmap_research"):
+        if name in sys.modules:
+            assert str(copy) in str(sys.modules[name].__file__), sys.modules[name].__file__
     return code
 
 

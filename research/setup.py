@@ -1,6 +1,7 @@
 """Builds the wheel with the stored results of all studies, gzipped beside the code that reads them."""
 
 import gzip
+import shutil
 from pathlib import Path
 
 from setuptools import setup
@@ -15,7 +16,8 @@ class BuildWithResults(build_py):
         if self.editable_mode:
             return
         target = Path(self.build_lib) / "hessmap_research" / "results"
-        target.mkdir(parents=True, exist_ok=True)
+        shutil.rmtree(target, ignore_errors=True)  # of an earlier build: a study may have another name since
+        target.mkdir(parents=True)
         for path in sorted((Path(__file__).parent / "results").glob("*.json")):
             content = gzip.compress(path.read_bytes(), mtime=0)  # equal results give equal bytes
             (target / f"{path.name}.gz").write_bytes(content)

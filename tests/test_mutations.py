@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import ast
-import runpy
+import json
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 ROOT = Path(__file__).parent.parent
-mutants_of = runpy.run_path(str(ROOT / ".ci" / "mutants.py"))["mutants_of"]
+sys.path.insert(0, str(ROOT / ".ci"))
+import mutations  # noqa: E402
+from mutants import mutants_of  # noqa: E402
 
 SOURCE = '''"""A docstring, 1 < 2."""
 
@@ -58,10 +61,48 @@ def test_what_is_for_readers_is_left_alone(found: list[Any]) -> None:
     assert not [one for one in found if one.line in (1, 4, 5, 11)]
 
 
-@pytest.mark.parametrize("name", ["theory/claims.py", "measurement/matrices.py", "runs/plan.py"])
+FILES = [
+    "src/hessmap/theory/claims.py",
+    "src/hessmap/measurement/operators_in.py",
+    "research/src/hessmap_research/runner/plan.py",
+]
+
+
+@pytest.mark.parametrize("name", FILES)
 def test_every_fault_of_a_file_is_python_and_another_program(name: str) -> None:
-    source = (ROOT / "src" / "hessmap" / name).read_text()
+    source = (ROOT / name).read_text()
     tree = ast.dump(ast.parse(source))
     faults = mutants_of(source)
     assert len(faults) > 30
     assert all(ast.dump(ast.parse(one.applied_to(source))) != tree for one in faults)
+
+
+@pytest.mark.parametrize("folder", mutations.TESTS)
+def test_every_folder_has_faults_and_the_tests_that_should_notice_them(folder: str) -> None:
+    assert len(mutations.sample(folder, seed=0)) >= 10
+    assert [one for one in mutations.TESTS[folder] if not (ROOT / one).exists()] == []
+
+
+def test_what_is_stored_is_about_folders_and_files_that_exist() -> None:
+    stored = json.loads(mutations.OUTCOME.read_text())
+    assert set(stored["counts"]) == set(mutations.TESTS)
+    assert [one for one in stored["survivors"] if not (ROOT / one.split(":")[0]).is_file()] == []
+
+
+@pytest.mark.parametrize(
+    ("names", "folders"),
+    [
+        (["theory"], ["src/hessmap/theory"]),
+        (["data_ranks.py", "runner"], ["src/hessmap/maps/data_ranks.py", "research/src/hessmap_research/runner"]),
+        (["src/hessmap/exact/", "exact"], ["src/hessmap/exact"]),
+        ([], list(mutations.TESTS)),
+    ],
+)
+def test_folders_are_chosen_by_the_end_of_their_path(names: list[str], folders: list[str]) -> None:
+    assert mutations.chosen_folders(names) == folders
+
+
+@pytest.mark.parametrize("name", ["heory", "absent", "src"])
+def test_a_folder_that_is_not_there_is_refused(name: str) -> None:
+    with pytest.raises(KeyError, match=name):
+        mutations.chosen_folders(["theory", name])

@@ -16,9 +16,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 HERE = Path(__file__).parent
-FILES = sorted(path for path in HERE.rglob("*.py") if path != Path(__file__))
+ROOT = HERE.parent
+FILES = sorted(
+    path
+    for folder in ("tests", "explorer/tests", "research/tests")
+    for path in (ROOT / folder).rglob("*.py")
+    if path != Path(__file__)
+)
 CLOCKS = {"perf_counter", "perf_counter_ns", "monotonic", "monotonic_ns", "process_time", "time_ns", "thread_time"}
-WAITS = {HERE / "studies" / "toy_processes.py"}  # ends what would hang
+WAITS = {ROOT / "research" / "tests" / "studies" / "toy_processes.py"}  # ends what would hang
 
 
 def looks_at_a_clock(source: str) -> Iterator[int]:
@@ -95,8 +101,32 @@ def test_every_example_of_hypothesis_starts_from_the_same_random_state(number: i
     assert len(set(OF_EXAMPLES)) == 1
 
 
-sys.path.insert(0, str(HERE.parent / ".ci"))
+def test_every_tree_of_tests_is_read() -> None:
+    assert len(FILES) > 300
+    assert {path.relative_to(ROOT).parts[0] for path in FILES} == {"tests", "explorer", "research"}
+    assert all(path in FILES for path in WAITS)
+
+
+sys.path.insert(0, str(ROOT / ".ci"))
+import matrix  # noqa: E402
 import portability_record as record  # noqa: E402
+
+
+def test_every_test_file_belongs_to_one_part() -> None:
+    paths = [ROOT / path for part in record.all_parts() for path in record.paths_of(part)]
+    assert [path for path in paths if not path.exists()] == []
+    for file in (path for path in FILES if path.name.startswith("test_") and "models" not in path.parts):
+        assert len([path for path in paths if file.is_relative_to(path)]) == 1, file
+
+
+def test_parts_that_compute_little_are_parts() -> None:
+    assert set(record.NOT_NUMERIC) <= set(record.all_parts())
+
+
+def test_the_oldest_versions_are_those_of_all_three_packages() -> None:
+    pins = matrix.oldest()
+    assert {"torch==2.6", "typer==0.26.1", "fastapi==0.115", "distributed==2024.1"} <= set(pins)
+    assert not [pin for pin in pins if "[" in pin or ">" in pin or pin.startswith("hessmap")]
 
 
 def test_the_tables_of_the_page_are_those_of_the_record() -> None:

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import re
 import shutil
-import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import pytest
-from explorers import RESULTS, Served, filled_store, keep_results
+from explorers import Served, running_explorer
 
-from hessmap_explorer.settings import Explorer
 from patience import PATIENCE
 
 
@@ -41,28 +35,8 @@ def chromium() -> str:
 
 @pytest.fixture(scope="module")
 def served(chromium: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    folder = tmp_path_factory.mktemp("explorer")
-    store = filled_store(folder / "store.sqlite")
-    keep_results(Explorer(store=store).folder)
-    words = ["-m", "hessmap", "serve", "--port", "0", "--store", str(store), "--results", str(RESULTS)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    with subprocess.Popen(
-        [sys.executable, *words],
-        cwd=folder,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        env=environment,
-    ) as process:
-        assert process.stdout is not None
-        line = process.stdout.readline()
-        found = re.search(r"http://\S+", line)
-        assert found, line
-        try:
-            yield Served(found[0], store)
-        finally:
-            process.send_signal(signal.SIGINT)
-            process.wait(PATIENCE)
+    with running_explorer(["-m", "hessmap"], tmp_path_factory.mktemp("explorer")) as started:
+        yield started
 
 
 @pytest.fixture(scope="module")

@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +22,7 @@ from hessmap.records.tracks import CurvatureTrack, TrackPoint
 from hessmap_explorer.app import explorer_app
 from hessmap_explorer.functions import kept_result
 from hessmap_explorer.settings import Explorer
+from patience import PATIENCE
 from views.synthetic_map import curvature_map
 
 RESULTS = Path(__file__).parents[2] / "research" / "results"
@@ -107,3 +115,28 @@ class Served:
     @property
     def base(self) -> str:
         return self.link.partition("/?")[0]
+
+
+@contextmanager
+def running_explorer(program: Sequence[str], folder: Path) -> Iterator[Served]:
+    """``hessmap serve`` in a process of its own, with maps, tracks and kept results; ``program`` starts hessmap."""
+    store = filled_store(folder / "store.sqlite")
+    keep_results(Explorer(store=store).folder)
+    words = ["serve", "--port", "0", "--store", str(store), "--results", str(RESULTS)]
+    with subprocess.Popen(
+        [sys.executable, *program, *words],
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    ) as process:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        found = re.search(r"http://\S+", line)
+        assert found, line
+        try:
+            yield Served(found[0], store)
+        finally:
+            process.send_signal(signal.SIGINT)
+            process.wait(PATIENCE)

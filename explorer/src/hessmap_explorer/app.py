@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from functools import cache
 from importlib.resources import files
 from importlib.util import find_spec
-from typing import Any, Literal
+from typing import Any
 
 from fastapi import APIRouter, FastAPI, Response
 from starlette.responses import HTMLResponse
@@ -88,9 +88,10 @@ def _studies_router(explorer: Explorer) -> APIRouter:
         return studies_router(explorer)
     router = APIRouter(prefix="/api")
 
-    @router.get("/{screen}")
-    @router.get("/{screen}/{rest:path}")
-    def missing(screen: Literal["studies", "papers"], rest: str = "") -> None:
+    @router.get("/papers")
+    @router.get("/studies")
+    @router.get("/studies/{rest:path}")
+    def missing(rest: str = "") -> None:
         raise MissingExtra(NO_RESEARCH)
 
     return router

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from hessmap.errors import checked_number, checked_seed, require, require_package
+from hessmap.errors import checked_number, checked_seed, require
 from hessmap.measurement.operators_in import Floats, float_array
 from hessmap.records import ClusterMeasurement
 
@@ -53,7 +53,6 @@ def embedded(points: Means, *, perplexity: float = 10.0, seed: int = 0) -> Float
 
     Only which points lie together means anything; distances between clusters do not.
     """
-    require_package("sklearn", "scikit-learn")
     from sklearn.manifold import TSNE
 
     rows, perplexity = float_array(points, "points"), checked_number("perplexity", perplexity)

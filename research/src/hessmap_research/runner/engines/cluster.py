@@ -98,7 +98,7 @@ def _new_client(scheduler: str) -> Any:
     try:
         from distributed import Client
     except ImportError as error:
-        remedy = "pip install 'hessmap[cluster]'"
+        remedy = "Install it with: pip install distributed"
         raise ClusterError(sentence("engine dask needs the package distributed", "it is not here", remedy)) from error
     try:
         client: Any = Client  # the package is not typed
