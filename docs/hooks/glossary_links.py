@@ -9,16 +9,26 @@ from __future__ import annotations
 import posixpath
 import re
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from mkdocs.config.defaults import MkDocsConfig
-from mkdocs.structure.pages import Page
+if TYPE_CHECKING:
+    from mkdocs.config.defaults import MkDocsConfig
+    from mkdocs.structure.pages import Page
 
 HEADING = re.compile(r"^### (.+?)(?: \{ *#([\w-]+)(?: data-also=\"([^\"]*)\")? *\})?$", re.MULTILINE)
 GLOSSARY = Path(__file__).parents[1] / "glossary.md"
 TAG = re.compile(r"(<[^>]+>)")
 LEFT_ALONE = {"a", "pre", "h1", "h2", "h3", "h4", "h5", "h6", "script", "style", "math", "summary", "label", "svg"}
 WITHOUT = ("glossary.md", "reference/")  # the glossary itself, and what is generated from docstrings
+
+
+def on_page_markdown(text: str, page: Page, **_: Any) -> str:
+    """The glossary without the lists of other forms: code among them would make headings of them, without an anchor."""
+    return with_anchors_alone(text) if page.file.src_uri == "glossary.md" else text
+
+
+def with_anchors_alone(text: str) -> str:
+    return HEADING.sub(lambda found: f"### {found[1]} {{ #{found[2]} }}" if found[2] else found[0], text)
 
 
 def on_page_content(text: str, page: Page, config: MkDocsConfig, **_: Any) -> str:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[2]
 FOLDERS = {ROOT / "docs": Path(), ROOT / "research" / "docs": Path("research")}  # sources: where their site lies
 LINK = re.compile(r"(?P<image>!?)\[(?P<text>[^\[\]]*)\]\((?P<path>[^()\s#:]+)(?P<anchor>#[^()\s]*)?\)")
-ADDRESS = re.compile(r'(?:href|src)="?([^">\s#?:]+)(?:#([^">\s]*))?')
+ADDRESS = re.compile(r'(?:href|src)="?([^">\s#?:]+)(?![^">\s#?]*:)(?:\?[^">\s#]*)?(?:#([^">\s]*))?[">\s]')
 
 
 def on_page_markdown(text: str, page: Page, config: MkDocsConfig, **_: Any) -> str:
@@ -62,5 +62,6 @@ def broken_links(site: Path) -> Iterator[str]:
             target = Path(os.path.normpath(path.parent / address))
             if address.startswith("/"):  # of the page for addresses that do not exist
                 continue
+            target = target / "index.html" if target.is_dir() else target
             if not target.is_file() or (anchor and f'id="{anchor}"' not in texts.get(target, "")):
                 yield f"{path.relative_to(site)}: {address}{f'#{anchor}' if anchor else ''}"

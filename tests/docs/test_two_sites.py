@@ -52,6 +52,10 @@ def test_links_that_lead_nowhere_are_found(tmp_path: Path) -> None:
     (inner / "a.html").write_text(
         '<h2 id="there"></h2><a href="../index.html"></a><a href=../gone.css></a><a href="b.html">'
     )
+    (inner / "index.html").write_text(
+        '<a href=".."></a><a href="."></a><a href="https://a.org/b"></a><a href="mailto:a@b"></a><a href="#c"></a>'
+        '<a href="/d"></a><a href="a.html?q=1#there"></a>'
+    )
     assert sorted(HOOK["broken_links"](tmp_path)) == [
         "index.html: missing.html",
         "index.html: research/a.html#nowhere",
