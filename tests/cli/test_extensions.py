@@ -17,7 +17,7 @@ from typer.testing import CliRunner, Result
 
 import hessmap
 from hessmap.cli import extensions
-from hessmap.cli.app import Roof
+from hessmap.cli.program import Roof
 from hessmap.errors import InvalidInput, MissingExtra
 
 PACKAGES = {"serve": "hessmap-explorer", "study": "hessmap-research", "papers": "hessmap-research"}

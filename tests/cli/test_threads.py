@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from hessmap.cli.app import leave_busy_cores_alone
+from hessmap.cli.program import leave_busy_cores_alone
 
 VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 from typer.testing import CliRunner
 
@@ -20,9 +18,7 @@ from command_lines import (
     loaded_after,
 )
 from hessmap.cli import app
-from hessmap.errors import MissingExtra
 from hessmap_research.cli.study import _names_of_studies
-from hessmap_research.instruments.clusters import embedded
 
 __all__ = ["closed_pipe"]  # a fixture
 
@@ -53,12 +49,6 @@ def test_closed_output_is_discarded(tmp_path: Path) -> None:
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 def test_full_device_is_one_line(tmp_path: Path) -> None:
     assert_full_device_is_one_line(["papers"], tmp_path)
-
-
-def test_pictures_of_clusters_without_scikit_learn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "sklearn", None)
-    with pytest.raises(MissingExtra, match="package sklearn; it is not installed.*pip install scikit-learn"):
-        embedded(np.eye(5))
 
 
 @pytest.mark.parametrize("words", [["papers", "--status", "verified"], ["papers", "2", "--status", "open"]])

@@ -8,7 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-import hessmap as hm
 from hessmap.errors import InvalidInput, UnsupportedNetwork
 from hessmap_research.toeplitz import toeplitz_layer
 
@@ -101,7 +100,7 @@ def test_derivative_of_a_filter_is_that_of_lemma_1(length: int, channels: int, k
 
 
 def test_picture_shows_shared_weights_as_equal_letters() -> None:
-    layer = hm.toeplitz_layer(nn.Conv1d(2, 2, 2, groups=2), (2, 3))
+    layer = toeplitz_layer(nn.Conv1d(2, 2, 2, groups=2), (2, 3))
     assert layer.picture() == "\n".join(
         ["a b .  |  . . .", ". a b  |  . . .", "", ". . .  |  c d .", ". . .  |  . c d"],
     )

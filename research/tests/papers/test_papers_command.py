@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from hessmap.cli.app import app
+from hessmap.cli.program import app
 from hessmap_research.papers import Item, Paper, papers
 
 RUNNER = CliRunner(env={"COLUMNS": "80"})

@@ -63,7 +63,7 @@ def fact_13(patches: int, patch_size: int, filters: int, outputs: int) -> int:
 
     Here q = min(k, K, m), s = min(k, K). Right for a generic residual; fails for one of lower rank.
 
-    >>> from hessmap.theory.locally_connected import one_layer as locally_connected
+    >>> from hessmap.theory import locally_connected
     >>> fact_13(1, 2, 2, 2), locally_connected.locally_connected_ranks(1, 2, 2, 2, residual_ranks=[0]).loss
     (8, 4)
     """
@@ -76,7 +76,7 @@ def fact_14(patches: int, patch_size: int, filters: int, outputs: int) -> int:
 
     Here s = min(k, K t), and Theorem 10's own q = min(k, K t, m). Fails where the two q differ.
 
-    >>> from hessmap.theory.locally_connected import one_layer as locally_connected
+    >>> from hessmap.theory import locally_connected
     >>> fact_14(1, 2, 1, 4), locally_connected.shared_weights_ranks(1, 2, 1, 4).loss
     (5, 6)
     """

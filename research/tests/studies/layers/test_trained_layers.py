@@ -113,7 +113,7 @@ def test_cases_are_all_layers_of_a_kind_with_three_seeds() -> None:
 
 
 def test_eigenpairs_are_found_once_and_belong_to_the_weights(monkeypatch: pytest.MonkeyPatch) -> None:
-    from hessmap.measurement import layers
+    from hessmap import layers
 
     hessian = hessian_of(CASE)
     first = stored_eigenpairs(hessian, 5)
