@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
-import sys
 from pathlib import Path
 
 import pytest
 
 from command_lines import assert_one_sentence, enter, loaded_after, odd_folder
-from hessmap.errors import MissingExtra
 
 LINES = """
 serve word
@@ -37,11 +34,3 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_odd_line_of_serve_ends_in_one_sentence(line: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     enter(folder, monkeypatch)
     assert_one_sentence(line, folder)
-
-
-@pytest.mark.parametrize("name", ["fastapi", "uvicorn"])
-def test_explorer_without_a_package_it_needs_names_it(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, name, None)
-    monkeypatch.delitem(sys.modules, "hessmap_explorer", raising=False)
-    with pytest.raises(MissingExtra, match=f"package {name}; it is not installed.*pip install {name}"):
-        importlib.import_module("hessmap_explorer")

@@ -84,20 +84,8 @@ def require_extra(package: str, extra: str) -> None:
     hessmap.errors.MissingExtra: this needs the package no_such_package; it is not installed. \
 Install it with: pip install "hessmap[plots]".
     """
-    require_package(package, f'"hessmap[{extra}]"')
-
-
-def require_package(package: str, install: str) -> None:
-    """Raise MissingExtra unless a package can be imported; ``install`` is what pip is given to install it.
-
-    >>> require_package("no_such_package", "no-such-package")
-    Traceback (most recent call last):
-        ...
-    hessmap.errors.MissingExtra: this needs the package no_such_package; it is not installed. \
-Install it with: pip install no-such-package.
-    """
     if find_spec(package) is None:
-        remedy = f"Install it with: pip install {install}"
+        remedy = f'Install it with: pip install "hessmap[{extra}]"'
         raise MissingExtra(sentence(f"this needs the package {package}", "it is not installed", remedy))
 
 
