@@ -13,7 +13,7 @@ from mkdocs.structure.files import File, Files
 
 import hessmap
 
-HIDDEN = ("hessmap.views",)  # drawn for people: no interface
+HIDDEN = ("hessmap.cli", "hessmap.views")  # drawn for people: no interface
 MODULES = ("hessmap.errors",)  # a module without a list: all that it defines
 
 
