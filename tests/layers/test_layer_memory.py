@@ -18,9 +18,8 @@ import sys
 import torch
 from pathlib import Path
 from torch import nn
-from hessmap.curvature import Problem
-from hessmap.curvature.layers import layer_hessian, plan_layer_hessian
-from hessmap.measurement.layers import layer_eigenpairs, layer_eigenpairs_bytes
+from hessmap.layers import layer_eigenpairs, layer_eigenpairs_bytes, layer_hessian, plan_layer_hessian
+from hessmap.problem import Problem
 
 def connected(inputs, outputs):
     return nn.Sequential(nn.Linear(inputs, outputs), nn.ReLU(), nn.Linear(outputs, 10)), "0", (inputs,)
