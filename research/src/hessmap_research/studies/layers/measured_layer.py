@@ -48,7 +48,7 @@ def stored_eigenpairs(hessian: LayerHessian, count: int) -> EigenpairsMeasuremen
     """Top eigenpairs of a layer Hessian, kept beside the trained networks by parameters, samples and layer."""
     import torch
 
-    from hessmap.layers.eigenpairs import layer_eigenpairs
+    from hessmap.layers import layer_eigenpairs
 
     def find(_: Path) -> dict[str, Any]:
         found = layer_eigenpairs(hessian, count, tolerance=_TOLERANCE)
