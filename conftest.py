@@ -41,7 +41,7 @@ TORCH_RANDOM = TorchRandom()  # hypothesis holds it weakly
 register_random(TORCH_RANDOM)
 
 # What tests share is imported by its plain name.
-for folder in ("explorer/tests", "research/tests", "tests/theory", "tests"):
+for folder in ("explorer/tests", "research/tests", "tests"):
     sys.path.insert(0, str(Path(__file__).parent / folder))
 
 
